@@ -62,7 +62,7 @@ impl Guest {
     /// Fills all memory with zeros.
     fn clear(&self) {
         for view in &self.views {
-            // SAFETY: the region lies in the view, behind its guard, and no device works on it.
+            // SAFETY: the region is in the view, after its guard, and no device works on it.
             unsafe { view.start().as_ptr().add(GUARD).write_bytes(0, REGION) };
         }
     }
@@ -70,7 +70,7 @@ impl Guest {
     fn check_guards(&self) {
         for view in &self.views {
             for at in [GUARD - COMPARED, GUARD + REGION] {
-                // SAFETY: both guards lie in the mapping, and nothing writes there.
+                // SAFETY: both guards are in the mapping, and nothing writes there.
                 let guard = unsafe { std::slice::from_raw_parts(view.start().as_ptr().add(at), COMPARED) };
                 assert!(guard == [GUARDED; COMPARED], "written outside the memory");
             }

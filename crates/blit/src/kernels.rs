@@ -119,7 +119,8 @@ unsafe fn two_line_ends(destination: *mut u8, source: *const u8, length: usize) 
 
 /// Copies everything but the first line, which has been written already.
 ///
-/// Safety: as for [`Run`](crate::choice::Run); the length is more than a line, and source and destination do not overlap.
+/// Safety: as for [`Run`](crate::choice::Run); the length is more than a line, and source and destination do not
+/// overlap.
 #[inline(always)]
 unsafe fn rest(destination: *mut u8, source: *const u8, length: usize) {
     let last = length - LINE;

@@ -47,7 +47,7 @@ fn blitted(blitter: &mut Blitter, memory: &[u8], copies: &[(usize, usize, usize)
     for batch in copies.chunks(batch) {
         for &(to, from, length) in batch {
             assert!(to + length <= memory.len() && from + length <= memory.len());
-            // SAFETY: both ranges lie in the vector, which lives until the barrier.
+            // SAFETY: both ranges are in the vector, which lives until the barrier.
             unsafe { blitter.copy(start.add(to), start.add(from), length) };
         }
         blitter.barrier();

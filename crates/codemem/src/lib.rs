@@ -47,7 +47,8 @@
 //!
 //! # Sources
 //!
-//! `proc_pid_maps(5)`, `mmap(2)`, `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`, `vm.memfd_noexec` in `sysctl/vm`; Linux, `tools/perf/Documentation/jit-interface.txt`.
+//! `proc_pid_maps(5)`, `mmap(2)`, `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`, `vm.memfd_noexec` in `sysctl/vm`;
+//! Linux, `tools/perf/Documentation/jit-interface.txt`.
 
 #![forbid(unsafe_code)]
 

@@ -11,8 +11,8 @@
 //!
 //! - Intel: the event files of `github.com/intel/perfmon` for each core (`*_core.json`), and SDM volume 3B, chapter
 //!   "Performance-Monitoring Events"; models by SDM volume 4, table 2-1.
-//! - AMD: the Processor Programming Reference of each family, section "Core Performance Monitor Counters" (PMCx029, PMCx043);
-//!   models as in Linux, `arch/x86/kernel/cpu/amd.c`.
+//! - AMD: the Processor Programming Reference of each family, section "Core Performance Monitor Counters" (PMCx029,
+//!   PMCx043); models as in Linux, `arch/x86/kernel/cpu/amd.c`.
 //! - Generic events: Linux, `arch/x86/events/intel/core.c` and `arch/x86/events/amd/core.c`.
 
 use bellows_sys::cpu::Identity;

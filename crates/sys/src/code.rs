@@ -85,8 +85,8 @@ impl Reserved {
     pub fn seal_anonymous(self, content: &[u8], filling: u8) -> io::Result<Sealed> {
         let Mapping { start, length } = self.mapping;
         let rest = length.checked_sub(content.len()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the mapping is this value's own, and nobody can have a reference into it. Between the two changes of its
-        // access it is writable, zeroed and as long as said.
+        // SAFETY: the mapping is this value's own, and nobody can have a reference into it. Between the two changes of
+        // its access it is writable, zeroed and `length` bytes long.
         unsafe {
             mprotect(start.as_ptr().cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)?;
             start.as_ptr().copy_from_nonoverlapping(content.as_ptr(), content.len());
@@ -123,8 +123,8 @@ impl Sealed {
     /// All bytes: whole pages.
     pub fn bytes(&self) -> &[u8] {
         let Mapping { start, length } = &self.mapping;
-        // SAFETY: the mapping is readable and as long as said, and its content never changes: it is not writable, and nothing
-        // else maps the file behind it, if there is one, which is sealed against writing.
+        // SAFETY: the mapping is readable and `length` bytes long, and its contents never change: it is not writable,
+        // and nothing else maps its file, if there is one, which is sealed against writing.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), *length) }
     }
 }

@@ -69,8 +69,8 @@ impl Reservation {
         let address = unsafe { mmap_anonymous(null_mut(), padded, access, MapFlags::PRIVATE | MapFlags::NORESERVE)? }
             .cast::<u8>();
         let skip = address.align_offset(HUGE_PAGE);
-        // SAFETY: skip < HUGE_PAGE, so both cut-off ends and the middle lie inside the mapping just made,
-        // of which nobody else knows. An end that cannot be given back only wastes address space.
+        // SAFETY: skip < HUGE_PAGE, so both ends to cut off and the middle are inside the new mapping, which nobody
+        // else knows. An end that cannot be unmapped only wastes address space.
         let start = unsafe {
             let start = address.add(skip);
             let _ = munmap(address.cast(), skip);
@@ -140,7 +140,8 @@ impl Words {
 
     /// The same memory as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and so long; this value alone knows it, and is borrowed exclusively.
+        // SAFETY: the mapping is readable, writable and has this length; only this value knows it, and is borrowed
+        // exclusively.
         unsafe { from_raw_parts_mut(self.memory.start().as_ptr(), self.memory.length()) }
     }
 }
@@ -149,8 +150,8 @@ impl Deref for Words {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: the mapping is readable, zeroed at first, aligned to more than a word and a whole number of words long;
-        // it lives as long as this value, which alone knows it and is borrowed.
+        // SAFETY: the mapping is readable, zeroed at first, aligned to more than a word and a whole number of words
+        // long; it lives as long as this value, which alone knows it and is borrowed.
         unsafe { from_raw_parts(self.memory.start().as_ptr().cast(), self.memory.length() / size_of::<u64>()) }
     }
 }

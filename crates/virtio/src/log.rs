@@ -80,8 +80,8 @@ impl Log {
 
     fn set(&self, byte: u64, bits: u8) {
         debug_assert!(byte < self.length);
-        // SAFETY: byte < length, and so many bytes are mapped as long as self exists. Other processes that change them
-        // do so with atomic operations too, or hurt only themselves.
+        // SAFETY: byte < length, and `length` bytes are mapped as long as self exists. Other processes that change them
+        // do so with atomic operations too, or harm only themselves.
         let byte = unsafe { AtomicU8::from_ptr(self.mapping.start().as_ptr().add(byte as usize)) };
         // Always a locked operation: a plain load of a bit that is already set could be ordered before the write to the
         // page.

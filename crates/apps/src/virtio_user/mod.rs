@@ -462,7 +462,7 @@ impl Configure for VirtioUser {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another side, and `bellows bench vring` has one")
+        Bench::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {

@@ -110,8 +110,8 @@ impl SharedMapping {
         let mut found = vec![1_u8; CHUNK.min(self.mapped) / page];
         for at in (0..self.mapped).step_by(CHUNK) {
             let length = CHUNK.min(self.mapped - at);
-            // SAFETY: the chunk lies in the mapping, whose length is a whole number of pages, and there is a byte for each
-            // of its pages.
+            // SAFETY: the chunk is in the mapping, whose length is a whole number of pages, and there is a byte for
+            // each of its pages.
             let mut ask = || unsafe { libc::mincore(self.start.as_ptr().add(at).cast(), length, found.as_mut_ptr()) };
             if present == 0 || Instant::now() > end || !whole && ask() != 0 {
                 return;
@@ -119,8 +119,8 @@ impl SharedMapping {
             let mut first = at;
             for run in found[..length / page].chunk_by(|one, other| one & 1 == other & 1) {
                 let length = run.len() * page;
-                // SAFETY: the run lies in the mapping. Its pages are made writable, as the mapping is, and keep what is in
-                // them; one that has gone meanwhile is an error.
+                // SAFETY: the run is in the mapping. Its pages are made writable, as the mapping is, and keep their
+                // contents; a page that has gone meanwhile is an error.
                 let populate =
                     || unsafe { madvise(self.start.as_ptr().add(first).cast(), length, Advice::LinuxPopulateWrite) };
                 if run[0] & 1 == 1 {
@@ -154,7 +154,8 @@ impl Drop for SharedMapping {
     fn drop(&mut self) {
         // First, so that a new mapping at the same address is the only one in the table.
         self.guard.release();
-        // SAFETY: the mapping was made by new() and nobody has a pointer into it any more, as its owner vouches by dropping it.
+        // SAFETY: new() made the mapping, and nobody has a pointer into it any more, which its owner guarantees by
+        // dropping it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }

@@ -272,7 +272,7 @@ mod tests {
         let checked = any.check(&disk).unwrap();
         assert!(!checked.is_in_memory() && checked.length() == 8192);
         let mapping = checked.map(4096, 4096).unwrap();
-        // SAFETY: the byte lies in the mapping.
+        // SAFETY: the byte is in the mapping.
         assert_eq!(unsafe { mapping.start().as_ptr().read_volatile() }, 7);
     }
 

@@ -86,8 +86,8 @@ impl SampleRing {
     pub fn take(&mut self, records: &mut Vec<u8>) {
         let (head, tail) = (self.position(HEAD).load(Acquire), self.position(TAIL).load(Relaxed));
         for range in filled(tail, head, self.size) {
-            // SAFETY: the range lies within the ring, which begins a page behind the mapping's start. The kernel published
-            // its content with the head that was acquired above, and does not write there again before the tail moves.
+            // SAFETY: the range is in the ring, which begins a page after the mapping's start. The kernel published its
+            // contents with the head that was acquired above, and does not write there again before the tail moves.
             let bytes = unsafe {
                 let data = self.mapping.as_ptr().cast::<u8>().add(self.page);
                 std::slice::from_raw_parts(data.add(range.start), range.len())
@@ -108,8 +108,8 @@ impl SampleRing {
     }
 
     fn position(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the mapping's first page holds these words, aligned, and lives as long as self; the kernel accesses them
-        // as whole words.
+        // SAFETY: the mapping's first page contains these words, aligned, and lives as long as self; the kernel
+        // accesses them as whole words.
         unsafe { self.mapping.add(word).as_ref() }
     }
 }

@@ -193,8 +193,8 @@ impl ReceiveQueue {
     fn copy(&mut self, packet: &mut Packet, at: usize, length: usize) {
         let source = self.queue.ring.space.bytes(at, length);
         let target = packet.extend(length).as_mut_ptr();
-        // SAFETY: the source lies in the space, which the ring keeps mapped; the target is the packet's buffer, which belongs to the
-        // vector or to self.partial until receive() has run the barrier.
+        // SAFETY: the source is in the space, which the ring keeps mapped; the target is the packet's buffer, which
+        // belongs to the vector or to self.partial until receive() has run the barrier.
         unsafe { self.blitter.copy(target, source, length) };
     }
 

@@ -167,8 +167,8 @@ impl TransmitQueue {
     #[inline(always)]
     fn copy(&mut self, slot: u16, bytes: &[u8]) {
         let target = self.queue.ring.space.bytes(self.queue.slots.data(slot), bytes.len());
-        // SAFETY: the target lies in the space, which the ring keeps mapped; the packet is borrowed until transmit() has run the
-        // barrier.
+        // SAFETY: the target is in the space, which the ring keeps mapped; the packet is borrowed until transmit() has
+        // run the barrier.
         unsafe { self.blitter.copy(target, bytes.as_ptr(), bytes.len()) };
     }
 

@@ -355,7 +355,8 @@ impl Core {
             return Ok(is_available(descriptor, at.wrap).then_some((at.index, descriptor)));
         }
         let slot = usize::from(at.index & self.mask);
-        // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of two.
+        // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of
+        // two.
         let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed));
         if head > self.mask {
             return Err(RingError::NoSuchDescriptor);
@@ -441,13 +442,15 @@ impl Core {
     fn write_used(&self, index: u16, id: u16, written: u32) {
         let slot = usize::from(index & self.mask);
         let entry = u64::from(id) | u64::from(written) << 32;
-        // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below the size.
+        // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below
+        // the size.
         unsafe { write_u64(self.device.0.as_ptr().add(4 + 8 * slot), entry.to_le()) };
     }
 
     #[inline(always)]
     fn show_used(&self, index: u16, word: u64) {
-        // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at setup).
+        // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at
+        // setup).
         let descriptor = unsafe { Area(self.descriptors).double(usize::from(index) * DESCRIPTOR + 8) };
         if self.inflight.is_some() {
             kill::point();

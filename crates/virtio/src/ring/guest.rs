@@ -45,7 +45,7 @@ impl Descriptor {
     /// Safety: `table` has more than `index` descriptors, aligned to 8 bytes.
     #[inline(always)]
     pub(super) unsafe fn read(packed: bool, table: NonNull<u8>, index: u16) -> Descriptor {
-        // SAFETY: both words lie in a descriptor for which the caller vouches; atomics may race with the other side.
+        // SAFETY: both words are in a descriptor that the caller vouches for; atomics may race with the other side.
         unsafe {
             let descriptor = table.as_ptr().add(usize::from(index) * DESCRIPTOR).cast::<u64>();
             let word = u64::from_le(AtomicU64::from_ptr(descriptor.add(1)).load(Ordering::Acquire));
@@ -127,21 +127,24 @@ pub(super) unsafe fn write_u16(to: *mut u8, value: u16) {
 pub(super) struct Area(pub(super) NonNull<u8>);
 
 impl Area {
-    /// Safety: the area is longer than `offset + 2`, `offset` is even, and the memory stays mapped while the reference is used.
+    /// Safety: the area is longer than `offset + 2`, `offset` is even, and the memory stays mapped while the reference
+    /// is used.
     #[inline(always)]
     pub(super) unsafe fn half<'a>(self, offset: usize) -> &'a AtomicU16 {
         // SAFETY: the caller's promise; areas are aligned to two bytes at least (Setup checks).
         unsafe { AtomicU16::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
-    /// Safety: the area is longer than `offset + 4`, its start and `offset` are multiples of 4, and the memory stays mapped.
+    /// Safety: the area is longer than `offset + 4`, its start and `offset` are multiples of 4, and the memory stays
+    /// mapped.
     #[inline(always)]
     pub(super) unsafe fn word<'a>(self, offset: usize) -> &'a AtomicU32 {
         // SAFETY: the caller's promise.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
-    /// Safety: the area is longer than `offset + 8`, its start and `offset` are multiples of 8, and the memory stays mapped.
+    /// Safety: the area is longer than `offset + 8`, its start and `offset` are multiples of 8, and the memory stays
+    /// mapped.
     #[inline(always)]
     pub(super) unsafe fn double<'a>(self, offset: usize) -> &'a AtomicU64 {
         // SAFETY: the caller's promise.
@@ -155,8 +158,8 @@ impl Area {
 fn below(offset: u64, length: u64) -> u64 {
     let mask: u64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: computes with registers: the comparison borrows if the offset is below the length, and the mask is 0 less the
-    // borrow.
+    // SAFETY: computes with registers only: the comparison borrows if the offset is below the length, and the mask is 0
+    // minus the borrow.
     unsafe {
         std::arch::asm!(
             "cmp {offset}, {length}",

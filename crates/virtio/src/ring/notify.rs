@@ -117,15 +117,16 @@ impl Doorbell {
         Cursor { index: next as u16, wrap: next >> 16 != 0 }
     }
 
-    /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed ring.
+    /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed
+    /// ring.
     pub fn word(&self) -> &AtomicU32 {
         let (area, offset) = if self.options.packed {
             (Area(self.descriptors), usize::from(self.next().index) * DESCRIPTOR + 12)
         } else {
             (self.driver, if self.index_is_low() { 2 } else { 0 })
         };
-        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area starts with flags, index and
-        // at least one head, two bytes each, and is aligned to four bytes or to two and not four.
+        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area starts with
+        // flags, index and at least one head, two bytes each, and is aligned to four bytes or to two and not four.
         unsafe { area.word(offset) }
     }
 

@@ -109,8 +109,8 @@ unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     let data = packet.bytes();
     core.will_write(spot.header, K::HEADER);
     core.will_write(spot.data, data.len());
-    // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
-    // finish() has done the copies.
+    // SAFETY: the caller promises a valid target, as long as the core keeps the memory mapped; the packet is borrowed
+    // until finish() has done the copies.
     unsafe {
         if K::OFFLOADS && packet.has_offload() {
             put_offload::<K>(core, spot.header);
@@ -272,8 +272,8 @@ fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
         let (first, rest) = data.split_at(data.len().min(length));
         if !first.is_empty() {
             core.will_write(target, first.len());
-            // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the packet is borrowed
-            // until finish() has done the copies.
+            // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the
+            // packet is borrowed until finish() has done the copies.
             unsafe { core.blitter.copy(target, first.as_ptr(), first.len()) };
         }
         data = rest;

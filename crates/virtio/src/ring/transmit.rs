@@ -161,8 +161,9 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
             };
         }
     }
-    // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
-    // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
+    // SAFETY: the caller promises a valid source, as long as the core keeps the memory mapped; the target is the
+    // packet's buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed
+    // until then).
     unsafe { core.blitter.copy(target, spot.data, data) };
     Some(packet)
 }
@@ -204,8 +205,8 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
         let skipped = skip.min(length);
         skip -= skipped;
         if length > skipped {
-            // SAFETY: the piece is mapped; the packet has room for all pieces together less the header, as computed above, and
-            // is not freed before the copies are done.
+            // SAFETY: the piece is mapped; the packet has room for all pieces together minus the header, as computed
+            // above, and is not freed before the copies are done.
             unsafe {
                 core.blitter.copy(target, piece.host.add(skipped), length - skipped);
                 target = target.add(length - skipped);

@@ -112,7 +112,7 @@ pub enum ProtocolError {
     /// Memory that cannot be shared.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// A log, or a region of inflight descriptors, that cannot be mapped or is too small; or an event that cannot be used.
+    /// A log, or a region of inflight descriptors, that cannot be mapped or is too small; or an unusable event.
     #[error("{request}: {source}")]
     Map {
         /// The request.

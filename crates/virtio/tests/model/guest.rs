@@ -207,8 +207,8 @@ impl Guest {
     /// If one differs.
     pub fn check(&mut self) {
         for region in &mut self.regions {
-            // SAFETY: the mapping is as long as the region, and nothing writes to it while the slice is used: the device runs
-            // on this thread.
+            // SAFETY: the mapping is as long as the region, and nothing writes to it while the slice is used: the
+            // device runs on this thread.
             let there = unsafe { std::slice::from_raw_parts(region.mapping.start().as_ptr(), region.length) };
             if there != region.shadow {
                 let offset = (0..region.length).find(|&offset| there[offset] != region.shadow[offset]).unwrap();
