@@ -9,7 +9,7 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Loses, corrupts, duplicates and reorders packets, each at random with a probability of its own.
+/// Loses, corrupts, duplicates and reorders packets at random, each with its own probability.
 ///
 /// The app decides in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one
 /// bit, anywhere in it, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The rate, above 0, with its unit: bits of packet data per second (`"100Mb/s"`), bits on an Ethernet wire
     /// (`"100Mb/s L1"`), a share of a line rate on the wire (`"30% of 10Gb/s"`), or packets per second (`"250kpps"`).
-    /// Either `rate` or `packets` is required.
+    /// At least one of `rate` and `packets` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<TrafficRate>,
 
