@@ -4,7 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `accounts` | accounts that limit the use of large buffers |
+//! | `accounts` | quotas that limit the use of large buffers |
 //! | `magazine` | stacks of free buffers, which threads trade with the pool |
 //! | `pool` | the process's one reservation of buffers, and its depot |
 //! | `share` | a port's share of the large buffers |

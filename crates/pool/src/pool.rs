@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bellows_arena::Fixed;
 use bellows_sys::memory::{Pages, Reservation};
 
-use crate::accounts::{AccountNumber, Accounts};
+use crate::accounts::{AccountNumber, Quotas};
 use crate::magazine::{Magazine, Tally};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
@@ -145,7 +145,7 @@ pub(crate) struct Pool {
     depot: Mutex<Vec<Fixed<Magazine>>>,
     /// Free large buffers. They are few, and the cost of the locks is small beside a 64 KiB frame.
     large_free: Mutex<Vec<usize>>,
-    pub(crate) large_accounts: Mutex<Accounts>,
+    pub(crate) large_accounts: Mutex<Quotas>,
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
     /// Buffers taken minus buffers given back by threads that have ended; may be negative, in two's complement.
     settled: AtomicU64,
@@ -207,7 +207,7 @@ pub fn start_of(data: usize, large: bool) -> usize {
     get().class(large).reset(data)
 }
 
-/// The account on which a large buffer was taken.
+/// The quota that a large buffer was charged to.
 pub fn owner_of(data: usize) -> AccountNumber {
     let pool = get();
     lock(&pool.large_accounts).owner(pool.large.number(data))
@@ -266,7 +266,7 @@ impl Pool {
             large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
             depot: Mutex::default(),
             large_free: Mutex::default(),
-            large_accounts: Mutex::new(Accounts::new(config.large_packets)),
+            large_accounts: Mutex::new(Quotas::new(config.large_packets)),
             tallies: Mutex::default(),
             settled: AtomicU64::new(0),
             memory,

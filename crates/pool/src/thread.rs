@@ -322,7 +322,7 @@ fn put_back_uncached(magazine: Fixed<Magazine>, used: usize) {
     }
 }
 
-/// Takes one large buffer on an account: the address of a new packet's data.
+/// Takes one large buffer from a quota: the address of a new packet's data.
 pub fn take_large(owner: AccountNumber) -> Option<usize> {
     let pool = pool::get();
     let data = pool.take_large(owner)?;

@@ -68,7 +68,7 @@ fn large_packets_of_one_port_that_nobody_takes_cost_no_other_port_its_own() {
         assert_eq!(held.last().map(Packet::len), Some(60), "what comes behind is not held up");
         assert_eq!(port.ring.counters().no_large_buffer, 100 - most as u64);
         assert_eq!((port.ring.counters().packets, greedy.in_use()), (most as u64 + 1, most));
-        // A copy is on the account of its original, which has nothing left.
+        // A copy is charged to the quota of its original, which has nothing left.
         assert!(held[0].copy().is_none() && held.last().unwrap().copy().is_some());
 
         let mut second = Port::new(features, Some(&other));

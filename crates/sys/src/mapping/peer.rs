@@ -37,7 +37,7 @@ impl Total {
     }
 }
 
-/// The account of mappings of the files that one peer sends. A clone is the same account.
+/// The limit on mappings of the files that one peer sends. A clone shares the limit.
 ///
 /// The default is for files that this process has created: they must be in memory, and are not limited.
 #[derive(Clone, Debug, Default)]
@@ -47,8 +47,8 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// The account of a peer. Its share of the address space is [`MAX_PEER_SPACE`], or an equal part of
-    /// [`MAX_ALL_SPACE`] among all peers with an account, if that is less.
+    /// The limit for a new peer. Its share of the address space is [`MAX_PEER_SPACE`], or an equal part of
+    /// [`MAX_ALL_SPACE`] among all peers with a limit, if that is less.
     ///
     /// With `any_file`, files on disks and on other machines are accepted too: a query about one, and each access to
     /// one of its pages, may wait for a disk or another process.
@@ -158,7 +158,7 @@ impl CheckedFile<'_> {
     }
 }
 
-/// One peer's account.
+/// One peer's use of its share.
 #[derive(Debug)]
 struct Space {
     used: AtomicU64,

@@ -20,7 +20,7 @@ pub struct ReceiveQueue {
     back: Vec<u16>,
     /// The packet of which only some buffers have come.
     partial: Option<Partial>,
-    /// The account for large buffers.
+    /// The quota of large buffers.
     share: Arc<LargeShare>,
     error: Option<DeviceError>,
 }

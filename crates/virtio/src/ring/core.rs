@@ -183,7 +183,7 @@ pub(super) struct Core {
     /// inflight-tracked, where none may be visible before it is announced.
     later: Vec<(u16, u64)>,
     pub(super) call: Option<Notifier>,
-    /// The account for large packets; `None` for the shared one.
+    /// The quota of large buffers; `None` for the shared one.
     pub(super) share: Option<Arc<LargeShare>>,
     /// The used index at the last notification of the driver, or when it would have been notified.
     pub(super) signalled: Option<u16>,

@@ -273,7 +273,7 @@ pub struct TransmitRing {
 impl TransmitRing {
     common!(Direction::Transmit, options::transmit, discarding: false);
 
-    /// Sets the account for large packets, so that packets which nobody takes do not cost other devices their buffers.
+    /// Sets the quota of large buffers, so that packets which nobody takes do not cost other devices their buffers.
     pub fn set_share(&mut self, share: Arc<LargeShare>) {
         self.core.share = Some(share);
     }

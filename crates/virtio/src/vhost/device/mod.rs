@@ -65,7 +65,7 @@ pub(super) struct Device {
     memory: PeerMemory,
     /// Notifiers: one for the call of each ring, then one for the error of each, and one for the log.
     notifiers: Notifiers,
-    /// The account for the driver's long packets.
+    /// The quota of large buffers for the driver's packets.
     share: Arc<LargeShare>,
     session: Session,
     retired: Retired,
