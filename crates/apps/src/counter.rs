@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_are_told_apart() {
+    fn protocols_are_distinguished() {
         let (v4, v6) = (IpAddr::from([192, 0, 2, 1]), "2001:db8::1".parse().unwrap());
         let mut tcp = udp(60, v4, None);
         tcp[23] = 6;

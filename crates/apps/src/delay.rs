@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_over_what_is_held() {
+    fn a_successor_takes_over_the_held_packets() {
         let mut old = delay(r#"{"time": "1s", "jitter": "1s", "reorder": true}"#).unwrap();
         for leaves in [30, 10, 20] {
             old.line.push(leaves, leaves, Packet::from_bytes(&[leaves as u8]).unwrap());
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         let key = |config| delay(config).err().and_then(|mistake| mistake.key);
         assert_eq!(key(r#"{"time": "1s", "limit": 0}"#), Some("limit"));
         assert_eq!(key(r#"{"time": "1s", "reorder": true}"#), Some("reorder"));

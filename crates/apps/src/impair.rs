@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_impairment_alone_does_what_it_says_and_counts_it() {
+    fn each_impairment_alone_works_and_is_counted() {
         let counts = |config: &str| {
             let mut rig = rig(config);
             rig.send("input", numbers(4));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         assert_eq!(impair(r#"{"gap": 0}"#).err().and_then(|mistake| mistake.key), Some("gap"));
         for (loss, answer) in [("5", "write `5%` or `0.05`"), ("-0.5", "is no fraction"), ("\"101%\"", "at most 100%")]
         {
@@ -342,7 +342,7 @@ mod tests {
         /// The outcome does not depend on the burst size, with lossless links or without, and every packet is accounted
         /// for: sent, sent twice, or lost.
         #[test]
-        fn a_seed_decides_whatever_the_burst(
+        fn a_seed_decides_for_any_burst(
             [loss, corrupt, duplicate, reorder] in [probability(), probability(), probability(), probability()],
             (gap, seed) in (1u64..9, any::<u64>()),
             // Twice that number must fit into a link at once.

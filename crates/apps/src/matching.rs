@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_goes_on_comparing() {
+    fn a_reload_continues_to_compare() {
         let with = |patience| {
             let config = Config { patience: Duration::from_secs(patience), ..Config::default() };
             Match::configure(config, &Context::default()).unwrap()

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_caught_up_with_is_counted_in_packets() {
+    fn skipped_units_are_counted_in_packets() {
         for (text, length) in [("1kpps", 60), ("800kb/s", 100), ("800kb/s L1", 76)] {
             let mut pace = Pace::new(rate(text));
             assert_eq!(pace.due(0).take(length, 100), 1);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_due_again() {
+    fn packets_not_sent_are_due_again() {
         let mut pace = Pace::new(rate("8Mb/s"));
         pace.due(0);
         let mut due = pace.due(1_000_000);

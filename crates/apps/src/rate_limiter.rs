@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_counted_by_number_or_with_what_they_take_on_the_wire() {
+    fn packets_are_counted_by_number_or_by_bits_on_the_wire() {
         for rate in [r#""packets": 10"#, r#""rate": "10pps""#] {
             let mut by_number = rig(&format!(r#"{{{rate}, "burst_packets": 2, "queue": 10}}"#));
             by_number.send("input", [[1; 1]; 4]);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_over_the_queue_and_what_was_saved() {
+    fn a_successor_takes_over_the_queue_and_the_tokens() {
         let mut old = limiter(r#"{"rate": "8kb/s", "burst": 100, "queue": 5}"#).unwrap();
         old.fill(5);
         assert!(old.pay(&Packet::from_bytes(&[1; 60]).unwrap()));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         for (config, key) in [
             ("{}", None),
             (r#"{"rate": "0b/s"}"#, Some("rate")),

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_sent_so_many_times_in_a_row() {
+    fn each_packet_is_sent_several_times_in_a_row() {
         for lossless in [false, true] {
             for (times, count) in [(1, 3000), (3, 3000), (1024, 5), (5000, 3)] {
                 let mut rig = rig(Config { times: Some(times), ..Config::default() }, lossless);

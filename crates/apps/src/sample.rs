@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_passes_evenly_spaced() {
+    fn one_in_every_passes_evenly_spaced() {
         for every in [1, 2, 7, 1000, 5000] {
             let expected: Vec<u32> = (0..3000).step_by(every as usize).collect();
             assert_eq!(chosen(Config { every: Some(every), ..Config::default() }), expected);

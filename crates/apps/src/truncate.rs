@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_cuts_is_the_one_that_knows_the_length() {
+    fn the_first_of_two_cuts_records_the_length() {
         let mut rig = Rig::new(truncate(10).unwrap(), &["input"], &["output"]);
         let mut packet = Packet::from_bytes(&[0; 20]).unwrap();
         let meta = Meta { timestamp: 5, original_length: 1500, ingress_port: 1, link_type: 101 };

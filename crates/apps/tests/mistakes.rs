@@ -46,7 +46,7 @@ fn mistakes_of_several_keys_come_together() {
 }
 
 #[test]
-fn what_follows_from_a_mistake_is_not_one() {
+fn consequences_of_a_mistake_are_not_reported() {
     for (app, keys, said_of_it) in [
         ("rate-limiter", "rate = \"fast\"\nburst = 1000", "`rate`: `fast` is no rate"),
         ("source", "sizes = [0]\nweights = [1]", "`sizes[0]` must be an integer 1 to 73,600"),

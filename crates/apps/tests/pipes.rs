@@ -114,7 +114,7 @@ proptest! {
 
     /// A capture that comes in any pieces arrives whole and in order.
     #[test]
-    fn all_packets_arrive_in_order_whatever_the_pieces(
+    fn all_packets_arrive_in_order_for_any_pieces(
         lengths in proptest::collection::vec(0usize..3_000, 0..40),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..25),
         format in prop_oneof![
@@ -225,7 +225,7 @@ fn half_way() -> (Vec<Vec<u8>>, Vec<u8>, usize) {
 }
 
 #[test]
-fn a_reload_goes_on_in_the_same_pipe() {
+fn a_reload_continues_the_same_pipe() {
     // The app is kept, or replaced by another one with other settings.
     for keys in ["", r#", "rate": "100Mpps""#] {
         let folder = scratch();

@@ -395,7 +395,7 @@ mod tests {
 
         /// Blocks begin at pages, are zeroed whatever their last owner left, and belong to one owner at a time.
         #[test]
-        fn blocks_are_zeroed_and_nobody_elses(steps in steps()) {
+        fn blocks_are_zeroed_and_exclusive(steps in steps()) {
             let mut taken: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
             // SAFETY: only for blocks that are taken, with the size that they were taken with.
             let bytes = |block: NonNull<u8>, size| unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) };
@@ -429,7 +429,7 @@ mod tests {
 
         /// A table contains what a vector contains, drops each element once, and can be changed in place.
         #[test]
-        fn tables_hold_what_vectors_hold(numbers in vec(any::<u32>(), 0..3_000)) {
+        fn tables_have_the_contents_of_vectors(numbers in vec(any::<u32>(), 0..3_000)) {
             let alive = Rc::new(());
             let mut table: Fixed<[(u32, Rc<()>)]> = numbers.iter().map(|&number| (number, Rc::clone(&alive))).collect();
             prop_assert_eq!(Rc::strong_count(&alive), numbers.len() + 1);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_longer_than_a_reservation_has_one_of_its_own() {
+    fn a_block_longer_than_a_reservation_gets_its_own() {
         let mut arena = Arena { off: false, ..Arena::new() };
         let first = arena.take(PAGE).unwrap();
         let long = arena.take(2 * STEP).unwrap();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_size_takes_no_memory_and_is_dropped_all_the_same() {
+    fn zero_sized_values_take_no_memory_and_are_dropped() {
         thread_local! { static DROPPED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
         struct Empty;
         impl Drop for Empty {

@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
     use std::ptr::{null, null_mut};
 
-    fn foreseen(habit: &Habit) -> Vec<usize> {
+    fn predicted(habit: &Habit) -> Vec<usize> {
         [habit.inline, habit.other].into_iter().filter(|&length| length != NONE).collect()
     }
 
@@ -103,7 +103,7 @@ mod tests {
     proptest! {
         /// A length is predicted once it has come often enough, and then until a different one comes.
         #[test]
-        fn what_came_often_in_a_row_is_foreseen(
+        fn a_length_that_came_often_in_a_row_is_predicted(
             lengths in proptest::collection::vec(prop_oneof![9 => Just(60usize), 1 => 0..300usize], 0..100),
             wide: bool,
         ) {
@@ -112,7 +112,7 @@ mod tests {
                 habit.record(length, 1);
                 let last = &lengths[(count + 1).saturating_sub(OFTEN)..=count];
                 let is_usual = last.len() == OFTEN && last.iter().all(|&one| one == length);
-                prop_assert_eq!(foreseen(&habit), if is_usual { vec![length] } else { vec![] });
+                prop_assert_eq!(predicted(&habit), if is_usual { vec![length] } else { vec![] });
                 prop_assert!(habit.inline == NONE || wide && (BLOCK..=4 * LINE).contains(&habit.inline));
             }
         }
@@ -122,13 +122,13 @@ mod tests {
     fn a_batch_makes_and_breaks_a_habit() {
         let mut habit = Habit::new(true);
         habit.record(100, OFTEN - 1);
-        assert!(foreseen(&habit).is_empty());
+        assert!(predicted(&habit).is_empty());
         habit.record(100, 2);
-        assert_eq!(foreseen(&habit), [100]);
+        assert_eq!(predicted(&habit), [100]);
         habit.record(1_500, 100);
-        assert_eq!(foreseen(&habit), [1_500]);
+        assert_eq!(predicted(&habit), [1_500]);
         habit.lose();
-        assert!(foreseen(&habit).is_empty());
+        assert!(predicted(&habit).is_empty());
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn nothing_beyond_the_ends_is_touched() {
 }
 
 #[test]
-fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
+fn deferred_copies_are_visible_and_done_only_at_the_barrier() {
     let source = pattern(CAPACITY + 1);
     for simd in Simd::available() {
         let kernel = kernel_for(simd);
@@ -304,7 +304,7 @@ fn batches_of_mixed_lengths_are_queued() {
 
 /// Passed-on copies are copies: the model, with nothing but those.
 #[test]
-fn what_is_passed_on_is_copied() {
+fn passed_on_copies_are_done() {
     for length in 0..=300 {
         for simd in Simd::available() {
             let kernel = kernel_for(simd);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_meanwhile_keeps_a_whole_file() {
+    fn a_concurrent_reader_keeps_a_whole_file() {
         let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         map.write(&[symbol(0x1000, 1, "first")]).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_an_error_that_leaves_nothing_behind() {
+    fn a_failed_replacement_leaves_nothing_behind() {
         let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         fs::create_dir(map.path()).unwrap();

@@ -128,7 +128,7 @@ fn memory_is_reserved_then_executable_then_gone_and_never_writable() {
 }
 
 #[test]
-fn what_follows_the_code_is_traps() {
+fn traps_follow_the_code() {
     let _alone = alone();
     let draft = draft(1);
     let capacity = draft.capacity();

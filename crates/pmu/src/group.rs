@@ -366,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn what_runs_all_the_time_is_exact(count in 0..=i64::MAX as u64, time: u64, start: [u64; 3]) {
+        fn an_event_counted_all_the_time_is_exact(count in 0..=i64::MAX as u64, time: u64, start: [u64; 3]) {
             let before = reading(&[(start[0], start[1], start[1])]);
             let end = start[1].saturating_add(time);
             let after = reading(&[(start[0].wrapping_add(count), end, end)]);

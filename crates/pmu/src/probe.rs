@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_can_be_done() {
+    fn each_error_gives_advice() {
         let devices = devices(&["cpu"]);
         let cases = [
             (ENOENT, Some(2), "has no performance counters"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_into_the_kernel_counts_in_user_mode() {
+    fn a_user_without_kernel_access_counts_in_user_mode() {
         let devices = devices(&["cpu"]);
         let guarded = |what: &EventSpec| if what.user_only { Ok(true) } else { Err(error(EACCES)) };
         let pmu = probe(devices.path(), Microarchitecture::Skylake, || Some(2), guarded).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_processor_does_not_count_is_left_out() {
+    fn uncounted_events_are_left_out() {
         let devices = devices(&["cpu"]);
         let without_reference = |what: &EventSpec| match what.config {
             9 => Err(error(ENOENT)),

@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_kernel_writes_is_read(list in vec(written(), 0..10)) {
+        fn records_of_the_kernel_are_parsed(list in vec(written(), 0..10)) {
             let mut bytes = Vec::new();
             list.iter().for_each(|record| write(record, &mut bytes));
             let read: Vec<Record> = records(&bytes).collect();
@@ -200,7 +200,7 @@ mod tests {
 
         /// Damage makes records wrong or missing, and reading ends; the records before it are unchanged.
         #[test]
-        fn damage_goes_no_further_than_what_comes_after_it(
+        fn damage_only_affects_the_records_after_it(
             list in vec(written(), 1..6), at: prop::sample::Index, change in 1u8.., cut: prop::sample::Index
         ) {
             let mut bytes = Vec::new();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_told_apart_by_family_and_model() {
+    fn cores_are_distinguished_by_family_and_model() {
         let cases = [
             (b"GenuineIntel", 6, 0x3f, Microarchitecture::Haswell),
             (b"GenuineIntel", 6, 0x8f, Microarchitecture::Skylake),

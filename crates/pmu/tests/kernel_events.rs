@@ -73,7 +73,7 @@ fn the_clock_runs_while_the_thread_does() {
 }
 
 #[test]
-fn sums_of_intervals_are_what_was_counted_in_all() {
+fn sums_of_intervals_are_the_total() {
     let Some(group) = open("sums", &[Event::PageFaults, Event::TaskClock]) else { return };
     let start = group.reading();
     let mut last = start;

@@ -19,7 +19,7 @@ fn spin(is_done: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
+fn samples_of_a_busy_thread_have_its_function_and_its_stack() {
     let is_done = AtomicBool::new(false);
     let observed = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
@@ -42,7 +42,7 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
             assert!(marked > seen / 2, "{marked} of {seen} samples with the caller's variable on the stack");
         }
         Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
-            skip("a_busy_thread_is_seen_where_it_is_with_its_stack", error);
+            skip("samples_of_a_busy_thread_have_its_function_and_its_stack", error);
         }
         Err(error) => panic!("{error}"),
     }

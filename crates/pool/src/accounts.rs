@@ -115,7 +115,7 @@ mod tests {
     proptest! {
         /// A new quota gets the buffers set aside for it, whatever the others do, as long as there are enough.
         #[test]
-        fn what_is_set_aside_is_there(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
+        fn reserved_buffers_are_available(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
             let mut accounts = Quotas::new(buffers);
             let mut open = vec![ANYONE];
             let mut free: Vec<usize> = (0..buffers).collect();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_takes_all_it_can_leaves_the_others_theirs() {
+    fn a_greedy_quota_leaves_the_others_their_share() {
         let mut accounts = Quotas::new(512);
         let (greedy, other) = (accounts.open(), accounts.open());
         let mut buffer = 0;

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_medians_is_free_of_what_both_of_a_pair_have() {
+    fn a_ratio_of_medians_cancels_the_noise_that_a_pair_shares() {
         let pairs: Vec<(f64, f64)> = (1..=9).map(f64::from).map(|common| (3.0 * common, 2.0 * common)).collect();
         assert_eq!(ratio_of_medians(&pairs), Some(Median { value: 1.5, low: 1.5, high: 1.5 }));
         assert_eq!((ratio_of_medians(&[]), ratio_of_medians(&[(1.0, 0.0)])), (None, None));

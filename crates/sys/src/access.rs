@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_gets_the_mode_and_the_group_whatever_the_umask() {
+    fn a_file_gets_its_mode_and_group_for_any_umask() {
         let folder = bellows_testkit::scratch();
         let file = std::fs::File::create(folder.path().join("file")).unwrap();
         let group = rustix::process::getegid().as_raw();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_is_told_why() {
+    fn unwritable_paths_have_a_reason() {
         assert!(writable(&std::env::temp_dir()).is_ok() && readable(Path::new("/proc/self/status")).is_ok());
         assert_eq!(writable(Path::new("/no/such/file")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
         assert_eq!(readable(Path::new("/no/such/file")).unwrap_err().kind(), std::io::ErrorKind::NotFound);

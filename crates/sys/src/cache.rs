@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_evicted_stays_as_it_is() {
+    fn evicted_values_do_not_change() {
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         let before = bytes.clone();
         let parts = [&bytes[..], &[], &bytes[1..2], &bytes[63..65], &bytes[99_999..]];

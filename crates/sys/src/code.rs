@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn an_impossible_mapping_is_an_error() {
         let elsewhere = FREE + (1 << 30);
         assert!(Reserved::at(elsewhere + 1, 1).is_err(), "not the address of a page");
         assert!(Reserved::at(elsewhere, 0).is_err());

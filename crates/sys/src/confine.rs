@@ -424,13 +424,13 @@ mod tests {
 
     /// The usual work of a control thread: none of it is denied.
     #[test]
-    fn what_the_protocol_needs_is_allowed() {
+    fn the_protocols_calls_are_allowed() {
         use std::os::fd::AsFd;
         use std::time::Duration;
         crate::mapping::prepare().unwrap();
         crate::socket::prepare().unwrap();
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        let denied = confined("what_the_protocol_needs_is_allowed", |denials| {
+        let denied = confined("the_protocols_calls_are_allowed", |denials| {
             let file = crate::memfd::sealed(8192).unwrap();
             let mapping = crate::mapping::SharedMapping::new(&file, 0, 8192).unwrap();
             let event = crate::wake::Event::new().unwrap();
@@ -468,14 +468,14 @@ mod tests {
     #[test]
     fn other_signals_of_this_kind_still_kill() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "confine::tests::dies_of_a_signal_that_nobody_expects", "--ignored"]);
+        command.args(["--exact", "confine::tests::dies_of_an_unexpected_signal", "--ignored"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         assert_eq!(command.status().unwrap().signal(), Some(libc::SIGSYS));
     }
 
     #[test]
     #[ignore = "dies on purpose; run by other_signals_of_this_kind_still_kill"]
-    fn dies_of_a_signal_that_nobody_expects() {
+    fn dies_of_an_unexpected_signal() {
         HANDLER.install().unwrap();
         // SAFETY: raise() sends a signal to this thread.
         unsafe { libc::raise(libc::SIGSYS) };

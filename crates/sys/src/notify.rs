@@ -371,7 +371,7 @@ mod tests {
 
     /// The race that a check before a write leaves open: the counter is emptied and filled again and again.
     #[test]
-    fn a_process_that_empties_and_fills_the_event_all_the_time_lets_nobody_wait() {
+    fn a_process_that_empties_and_fills_the_event_never_blocks_the_notifier() {
         for (means, notifiers) in all() {
             let theirs = event();
             let notifier = notifiers.get(0);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_io_uring_is_said() {
+    fn a_missing_io_uring_has_a_reason() {
         let means = Notifiers::new(1, 0).unwrap().means();
         assert_eq!(check_io_uring().is_ok(), means == Means::IoUring, "{:?}", check_io_uring());
         let confined = || {
@@ -437,7 +437,7 @@ mod tests {
         };
         match thread::spawn(confined).join().unwrap() {
             Ok(refused) => assert_eq!(refused, Err(io::ErrorKind::PermissionDenied)),
-            Err(why) => skip("why_there_is_no_io_uring_is_said", why),
+            Err(why) => skip("a_missing_io_uring_has_a_reason", why),
         }
     }
 

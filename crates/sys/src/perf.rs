@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_an_error_and_so_is_a_buffer_without_a_group() {
+    fn unknown_events_are_errors() {
         assert!(Counter::open(&software(u64::MAX), None).is_err());
         assert!(Counter::open(&EventSpec { kind: u32::MAX, config: 0, user_only: true }, None).is_err());
     }

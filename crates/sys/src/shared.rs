@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_reader_sees_what_the_writer_writes() {
+    fn a_reader_sees_the_writes() {
         let folder = bellows_testkit::scratch();
         let path = folder.path().join("cells");
         let writer = SharedCells::create(&path, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_handler_is_called_with_what_it_asked_for() {
+    fn the_previous_handler_is_called_with_its_arguments() {
         // SAFETY: the handlers add to numbers and pass the signal on.
         static FIRST: Chain = unsafe { Chain::new(libc::SIGUSR1, on_first) };
         // SAFETY: as above.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ignored_is_ignored() {
+    fn an_ignored_signal_stays_ignored() {
         // SAFETY: as above.
         static CHAIN: Chain = unsafe { Chain::new(libc::SIGUSR2, on_signal) };
         static CALLED: AtomicUsize = AtomicUsize::new(0);

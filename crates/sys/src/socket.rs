@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_from_everything_else() {
+    fn an_event_is_distinguished_from_other_files() {
         let event = Event::new().unwrap();
         assert!(is_event(event.as_fd()).unwrap());
         let (socket, _other) = UnixStream::pair().unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_or_would_block_is_refused() {
+    fn paths_that_lead_out_or_would_block_are_refused() {
         let folder = Folder::new();
         fs::create_dir(folder.path("ours")).unwrap();
         fs::write(folder.path("ours/counters"), "ours").unwrap();

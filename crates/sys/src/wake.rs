@@ -168,7 +168,7 @@ mod tests {
 
     /// Another process shares the open file, and its flags.
     #[test]
-    fn an_event_of_a_process_that_takes_the_flag_away_lets_nobody_wait() {
+    fn a_process_that_clears_the_flag_never_blocks_the_notifier() {
         let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let event = PeerEvent::new(theirs.try_clone().unwrap()).unwrap();
         // A thread that waits forever ends with the test's process; the test fails before.

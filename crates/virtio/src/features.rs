@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_misses_its_need_is_a_conflict_and_leaves_an_offer() {
+    fn options_without_their_need_conflict_and_leave_an_offer() {
         let set = Features::RING_PACKED | Features::HOST_TSO4 | Features::CSUM;
         assert_eq!(set.check(), Err(Conflict { option: Features::RING_PACKED, needed: Features::VERSION_1 }),);
         assert_eq!(set.coherent(), Features::HOST_TSO4 | Features::CSUM);

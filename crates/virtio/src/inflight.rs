@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_ring_goes_on_behind_the_last_batch_which_is_completed() {
+    fn a_packed_ring_continues_after_the_last_batch_and_completes_it() {
         let (_file, region) = region(2, 256);
         let inflight = Inflight::new(&region, 1, PACKED, 256).unwrap();
         // Nothing recorded: the front end's position counts.
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_ring_goes_on_where_its_used_index_is() {
+    fn a_split_ring_continues_at_its_used_index() {
         let (_file, region) = region(2, 256);
         let inflight = Inflight::new(&region, 0, SPLIT, 256).unwrap();
         let start = Position::Split { avail: 5, used: 5 };

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_is_taken_as_it_is_said() {
+    fn a_base_is_decoded() {
         for position in [
             packed(0, true, 0, true),
             packed(5, true, 5, true),

@@ -166,7 +166,7 @@ fn no_ring_makes_a_call_look_at_more_than_its_burst_allows() {
 }
 
 #[test]
-fn nor_does_one_that_receives() {
+fn a_receive_call_is_bounded_too() {
     let mut worst = 0;
     for (seed, features) in (1..).zip(feature_sets()) {
         for attack in ATTACKS {

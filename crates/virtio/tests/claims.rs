@@ -270,7 +270,7 @@ fn leave(guest: &mut Guest, random: &mut Random, packets: &[Packet]) -> [usize; 
 }
 
 #[test]
-fn headers_are_true_of_packets_whatever_was_claimed_and_changed() {
+fn headers_are_true_of_packets_after_any_claim_and_change() {
     pool::ensure().unwrap();
     let mut random = Random::new(11);
     let mut guest = Guest::new(&mut random);
@@ -291,7 +291,7 @@ fn headers_are_true_of_packets_whatever_was_claimed_and_changed() {
 /// A driver that changes a packet and its header while the device takes them only gets packets through whose header is
 /// true.
 #[test]
-fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
+fn packets_that_a_driver_changes_meanwhile_are_checked_as_taken() {
     for (number, features) in [Features::NONE, Features::RING_PACKED, Features::INDIRECT_DESC].into_iter().enumerate() {
         let features = features | Features::VERSION_1 | Features::CSUM | Features::HOST_TSO4;
         let mut random = Random::new(5);

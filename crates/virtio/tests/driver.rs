@@ -177,7 +177,7 @@ fn exchange(features: Features, ring_size: u16, chains: Chains, seed: u64) {
 }
 
 #[test]
-fn packets_go_both_ways_whatever_is_negotiated() {
+fn packets_go_both_ways_with_any_features() {
     for (number, features) in feature_sets().into_iter().enumerate() {
         for (layout, chains) in CHAINS.into_iter().enumerate() {
             let packed = features.has(Features::RING_PACKED);
@@ -190,7 +190,7 @@ fn packets_go_both_ways_whatever_is_negotiated() {
 }
 
 #[test]
-fn what_the_device_has_not_negotiated_is_left_to_the_caller() {
+fn packets_with_offloads_not_negotiated_are_left_to_the_caller() {
     let mut pair = connect(Features::VERSION_1, 64, Chains::Single);
     let mut packet = Packet::from_bytes(&[0; 100]).unwrap();
     packet.set_offload(Offload { flags: Offload::NEEDS_CHECKSUM, checksum_start: 34, ..Offload::default() });

@@ -316,7 +316,7 @@ fn a_packed_table_may_say_that_the_header_can_be_written() {
 }
 
 #[test]
-fn what_came_before_the_crime_is_delivered() {
+fn packets_before_the_violation_are_delivered() {
     let mut rogue = Rogue::new(Features::VERSION_1);
     rogue.write(0, BUFFER, 112, 0, 0);
     rogue.write(1, NOWHERE, 100, 0, 0);
@@ -331,7 +331,7 @@ fn what_came_before_the_crime_is_delivered() {
 }
 
 #[test]
-fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
+fn invalid_packets_are_dropped_and_counted_and_the_ring_continues() {
     for features in feature_sets() {
         let header = model::chains::header_length(features) as u32;
         let cases: [fn(&mut Rogue, u32); 3] = [

@@ -186,7 +186,7 @@ impl Device {
 }
 
 /// Kills a device before store number `stores` of those that matter. False if it makes fewer.
-fn kill_and_go_on(features: Features, receives: bool, stores: usize, rounds: u64, looks_between: bool) -> bool {
+fn kill_and_continue(features: Features, receives: bool, stores: usize, rounds: u64, looks_between: bool) -> bool {
     let file = memfd::create(LENGTH).unwrap();
     let in_order = features.has(Features::IN_ORDER);
     let mut driver = Driver { file, receives, in_order, made: 0, reaped: 0, chains: VecDeque::new(), next_id: 7 };
@@ -221,7 +221,7 @@ fn kill_and_go_on(features: Features, receives: bool, stores: usize, rounds: u64
 }
 
 #[test]
-fn a_successor_goes_on_whichever_store_was_the_last() {
+fn a_successor_continues_after_any_last_store() {
     pool::ensure().unwrap();
     std::panic::set_hook(Box::new(|_| ()));
     let result = catch_unwind(|| {
@@ -231,7 +231,7 @@ fn a_successor_goes_on_whichever_store_was_the_last() {
                 for rounds in 0..12 {
                     for looks_between in [false, true] {
                         let mut stores = 0;
-                        while kill_and_go_on(features, receives, stores, rounds, looks_between) {
+                        while kill_and_continue(features, receives, stores, rounds, looks_between) {
                             stores += 1;
                             assert!(stores < 1_000, "the device never gets to its last store");
                         }

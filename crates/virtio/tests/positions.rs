@@ -36,7 +36,7 @@ fn check(raw: &mut RawRing, after: Position, flags: u16) {
 }
 
 #[test]
-fn what_is_transmitted_is_used_where_the_other_device_stopped() {
+fn transmitted_packets_are_used_at_the_other_devices_position() {
     let (mut raw, position) = left(0);
     let mut setup = raw.setup();
     setup.position = position;
@@ -49,7 +49,7 @@ fn what_is_transmitted_is_used_where_the_other_device_stopped() {
 }
 
 #[test]
-fn what_is_received_is_used_where_the_other_device_stopped() {
+fn received_packets_are_used_at_the_other_devices_position() {
     let (mut raw, position) = left(WRITE);
     let mut setup = raw.setup();
     setup.position = position;

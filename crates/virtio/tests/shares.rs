@@ -53,7 +53,7 @@ impl Port {
 }
 
 #[test]
-fn large_packets_of_one_port_that_nobody_takes_cost_no_other_port_its_own() {
+fn large_packets_parked_at_one_port_leave_the_others_their_quota() {
     pool::init(pool::Config { large_packets: LARGE, ..pool::Config::default() }).unwrap();
     for features in [Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED] {
         let [greedy, other] = [(); 2].map(|()| Arc::new(LargeShare::new()));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_pauses_are_kept_and_those_that_make_no_sense_are_not() {
+    fn recorded_pauses_are_kept_and_invalid_ones_skipped() {
         let recorded = |factor, times: &[u64]| departures(Pace::recorded(factor), 1_000, times);
         assert_eq!(recorded(1.0, &[500, 600, 650]), [1_000, 1_100, 1_150]);
         assert_eq!(recorded(0.5, &[500, 600, 650]), [1_000, 1_200, 1_300]);

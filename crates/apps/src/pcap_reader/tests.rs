@@ -57,7 +57,7 @@ fn numbers(rig: &mut Rig) -> Vec<u8> {
 }
 
 #[test]
-fn packets_carry_what_the_file_says_of_them() {
+fn packets_carry_the_metadata_of_the_file() {
     let file = Scratch::new(&capture(&[(5, 60), (9, 100)]));
     let mut rig = file.rig("");
     rig.settle();
@@ -104,7 +104,7 @@ fn recorded_time_is_kept_in_each_pass() {
 }
 
 #[test]
-fn a_rate_is_kept_whatever_the_recorded_times() {
+fn a_rate_is_kept_for_any_recorded_times() {
     let file = Scratch::new(&capture(&[(1 << 40, 60), (0, 60), (5, 60)]));
     let mut rig = file.rig(r#", "rate": 1000"#);
     for (milliseconds, expected) in [(0, vec![0]), (1, vec![1]), (2, vec![2])] {
@@ -157,7 +157,7 @@ fn a_packet_that_no_buffer_holds_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_successor_goes_on_where_the_file_was() {
+fn a_successor_continues_in_the_file() {
     let file = Scratch::new(&capture(&[(0, 60); 3]));
     let mut old = file.reader("").unwrap();
     old.start(None).unwrap();
@@ -211,7 +211,7 @@ fn the_file_is_held_from_the_start_to_the_end() {
 }
 
 #[test]
-fn what_has_changed_since_the_check_is_told_by_the_start() {
+fn changes_since_the_check_are_errors_of_the_start() {
     let file = Scratch::new(&capture(&[(0, 60)]));
     let path = &*file.path;
     let refused = |change: &dyn Fn()| {
@@ -237,7 +237,7 @@ fn what_has_changed_since_the_check_is_told_by_the_start() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_key() {
+fn invalid_configs_name_their_key() {
     let file = Scratch::new(&capture(&[(0, 60)]));
     for (keys, key) in [
         (r#", "rate": 0"#, "rate"),

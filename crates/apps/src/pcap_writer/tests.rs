@@ -60,7 +60,7 @@ fn of_link_type(link_type: u32) -> Packet {
 }
 
 #[test]
-fn packets_are_written_with_what_they_carry() {
+fn packets_are_written_with_their_metadata() {
     let scratch = Scratch::new();
     for (name, keys, time) in [
         ("a.pcap", "", TIME),
@@ -108,7 +108,7 @@ fn a_pcap_file_has_the_link_type_of_its_first_packet_and_a_pcapng_file_any() {
 }
 
 #[test]
-fn a_time_beyond_what_pcap_can_say_is_a_counted_drop() {
+fn a_time_beyond_the_range_of_pcap_is_a_counted_drop() {
     let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", "");
     let late = Meta { timestamp: u64::MAX, original_length: 4, ingress_port: 0, link_type: 1 };
@@ -238,8 +238,8 @@ fn send_many(rig: &mut Rig, count: usize) {
 }
 
 #[test]
-fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
-    const TEST: &str = "what_is_counted_as_written_is_in_the_file_when_the_disk_is_full";
+fn packets_counted_as_written_are_in_the_file_when_the_disk_is_full() {
+    const TEST: &str = "packets_counted_as_written_are_in_the_file_when_the_disk_is_full";
     for format in ["pcap", "pcapng"] {
         let scratch = Scratch::new();
         let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
@@ -260,8 +260,8 @@ fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
 }
 
 #[test]
-fn writing_goes_on_when_a_full_disk_has_room_again() {
-    const TEST: &str = "writing_goes_on_when_a_full_disk_has_room_again";
+fn writing_continues_when_a_full_disk_has_room_again() {
+    const TEST: &str = "writing_continues_when_a_full_disk_has_room_again";
     let scratch = Scratch::new();
     let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
     let ballast = scratch.0.path().join("disk/ballast");
@@ -331,7 +331,7 @@ fn access(path: &std::path::Path) -> (u32, u32) {
 }
 
 #[test]
-fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotation() {
+fn files_of_a_rotation_have_the_given_mode_and_group() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     let path = |name: &str| scratch.0.path().join(name);
@@ -380,7 +380,7 @@ fn a_file_that_can_only_be_written_in_place_keeps_its_mode_or_is_refused() {
 }
 
 #[test]
-fn a_mode_or_group_that_cannot_be_is_told_before_the_start() {
+fn an_impossible_mode_or_group_is_an_error_before_the_start() {
     let scratch = Scratch::new();
     let mistake = |name: &str, keys: &str| scratch.writer(name, keys).err().unwrap();
     for mode in ["0040", "0400", "0222", "0000"] {
@@ -419,7 +419,7 @@ fn a_running_capture_keeps_its_mode_in_a_reload() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_and_nothing_else() {
+fn only_leftovers_of_killed_processes_are_removed() {
     let scratch = Scratch::new();
     for name in ["out.pcap.bellows-new-1-0", "out.pcap.bellows-new-mine", "other.pcap.bellows-new-1-0"] {
         fs::write(scratch.0.path().join(name), "left").unwrap();
@@ -459,7 +459,7 @@ fn a_file_that_an_app_has_open_is_not_touched() {
 }
 
 #[test]
-fn a_successor_goes_on_in_the_same_file() {
+fn a_successor_continues_the_same_file() {
     let scratch = Scratch::new();
     let write = |writer: &mut PcapWriter, data: &[u8]| {
         let output = writer.output.as_mut().unwrap();
@@ -486,7 +486,7 @@ fn a_successor_goes_on_in_the_same_file() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_key_and_touch_no_file() {
+fn invalid_configs_name_their_key_and_touch_no_file() {
     let scratch = Scratch::new();
     for (name, keys, key) in [
         ("out.pcap", r#", "snaplen": 0"#, "snaplen"),

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn imix_is_seven_small_four_middling_and_one_large() {
+    fn imix_is_seven_small_four_medium_and_one_large() {
         let lengths = |shuffle, seed| -> Vec<usize> {
             let config = Config { mix: Some(Mix::Imix), count: Some(1_200), shuffle, seed, ..Config::default() };
             let mut rig = rig(config);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_goes_on_with_the_numbers() {
+    fn a_reload_continues_the_numbers() {
         let config = Config { payload: Payload::Sequence, count: Some(10), ..Config::default() };
         let mut old = Source::configure(config.clone(), &Context::default()).unwrap();
         old.made = 7;
@@ -417,7 +417,7 @@ mod tests {
     proptest! {
         /// For any config: the sizes, the number of packets, the numbers in them and their checksums are right.
         #[test]
-        fn frames_are_what_was_asked_for(
+        fn frames_match_the_config(
             headers in any_headers(),
             payload in any_payload(),
             vlan in prop::option::of(0u16..4095),

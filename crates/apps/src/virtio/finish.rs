@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_super_frame_becomes_segments_with_right_checksums_for_who_finishes_nothing() {
+    fn a_gso_packet_becomes_segments_with_checksums_for_a_receiver_without_offloads() {
         let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads::default(), ENDLESS).unwrap();
         let lengths: Vec<usize> = done.iter().map(Packet::len).collect();
         assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finishes_checksums_gets_segments_with_partial_ones() {
+    fn a_receiver_with_checksum_offload_gets_segments_with_partial_checksums() {
         let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads { checksums: true }, ENDLESS).unwrap();
         assert_eq!(done.len(), 3);
         for packet in done {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breath_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
+    fn a_breath_keeps_its_budget_and_the_next_one_continues() {
         let all = finish(gso_packet(49_000, 48), ReceiverOffloads::default(), ENDLESS).unwrap().0;
         assert_eq!(all.len(), 1_021);
         for (burst, queues, breaths) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_comes_before_the_rest_of_what_is_cut() {
+    fn finished_packets_come_before_the_rest_of_a_cut_one() {
         let mut finisher = Finisher::new();
         finisher.refill(Budget::share(2, 1));
         assert!(finisher.accept(gso_packet(3000, 1448)).is_ok());
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_comes_back_whole() {
+    fn packets_that_cannot_be_finished_are_returned_unchanged() {
         let change = |change: fn(&mut Offload)| {
             let mut packet = gso_packet(3000, 1448);
             let mut offload = packet.offload().unwrap();
@@ -395,7 +395,7 @@ mod tests {
         /// For any packet and any offload: it comes out with only its TCP or UDP checksum changed, or as the segments
         /// that its headers describe, or not at all; and the receiver accepts all that comes out.
         #[test]
-        fn nothing_changes_but_a_checksum_and_what_comes_out_is_taken(
+        fn only_checksums_change_and_the_receiver_accepts_the_result(
             payload in 0usize..4_000,
             claim in claim(),
             checksums: bool,

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_turned_off_takes_along_what_needs_it() {
+    fn a_disabled_option_also_disables_its_dependents() {
         let left = features(&[VirtioOption::Version1, VirtioOption::GuestChecksum], 1);
         assert!(!left.has_any(Features::RING_PACKED | Features::IN_ORDER | Features::GUEST_TSO4 | Features::MQ));
         assert!(left.has(Features::HOST_TSO4 | Features::MRG_RXBUF));

@@ -229,7 +229,7 @@ mod tests {
 
     /// Page faults are those of this thread.
     #[test]
-    fn what_is_in_memory_is_brought_in_and_nothing_else_is_made() {
+    fn only_pages_in_memory_are_mapped_in() {
         const PAGES: usize = 64;
         let page = page_size();
         let file = plain_file(PAGES as u64);

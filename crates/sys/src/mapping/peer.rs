@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_memory_are_accepted_and_those_on_disks_only_when_allowed() {
+    fn files_in_memory_are_accepted_and_files_on_disks_only_if_allowed() {
         let peer = PeerMemory::default();
         let memfd = memfd::create(8192).unwrap();
         let checked = peer.check(&memfd).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         let (disk, path) = file_on_disk("kinds");
         std::fs::remove_file(path).unwrap();
         if fcntl_get_seals(&disk).is_ok() {
-            let test = "files_in_memory_are_accepted_and_those_on_disks_only_when_allowed";
+            let test = "files_in_memory_are_accepted_and_files_on_disks_only_if_allowed";
             return skip(test, "the build's folder is on tmpfs, so there is no file on a disk");
         }
         let error = peer.check(&disk).unwrap_err();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_whatever_is_allowed() {
+    fn descriptors_that_are_not_files_are_always_refused() {
         let (reader, _writer) = std::io::pipe().unwrap();
         for file in
             [File::open("/").unwrap(), File::open("/dev/zero").unwrap(), File::from(std::os::fd::OwnedFd::from(reader))]

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sampled_is_an_error() {
+    fn an_impossible_sample_is_an_error() {
         let period = Duration::from_millis(1);
         assert!(SampleRing::open(i32::MAX, period, 1024, true, 1 << 16).is_err(), "there is no such thread");
         assert!(SampleRing::open(0, period, 7, true, 1 << 16).is_err(), "a stack has whole words");

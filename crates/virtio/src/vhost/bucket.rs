@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_lines_at_once_then_one_a_second_and_what_is_left_out_is_told() {
+    fn a_burst_of_lines_then_one_a_second_and_suppressed_ones_are_counted() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_was_left_out() {
+    fn a_line_gives_the_number_of_suppressed_lines() {
         assert_eq!(with_suppressed("x", 0), "x");
         assert_eq!(with_suppressed("x", 1), "x (1 line about this peer was suppressed before)");
         assert_eq!(with_suppressed("x", 7), "x (7 lines about this peer were suppressed before)");

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_sent_there() {
+    fn known_descriptors_are_not_sent_to_the_thread() {
         let closer = Closer::start().unwrap();
         let file = bellows_sys::memfd::create(8).unwrap();
         let foreign = UntrustedFd::new(file, &closer);

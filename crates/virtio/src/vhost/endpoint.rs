@@ -417,7 +417,7 @@ mod tests {
 
     /// A control thread that hangs keeps its end of the socket.
     #[test]
-    fn a_socket_whose_owner_has_gone_is_gone_whoever_has_it_open() {
+    fn a_socket_ends_with_its_owner_even_if_others_have_it_open() {
         let folder = scratch();
         let path = folder.path().join("s");
         let mut endpoint = open(&path, Mode::Server).unwrap();

@@ -361,7 +361,7 @@ mod tests {
 
     /// The engine may write counters at any time, also during a snapshot, and each is counted only once.
     #[test]
-    fn what_an_engine_notes_is_seen_whoever_looks_meanwhile() {
+    fn counters_of_the_engine_are_seen_by_concurrent_readers() {
         let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2, Notifiers::by_thread(0).unwrap());
         let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
         let looking = status.common.lock();

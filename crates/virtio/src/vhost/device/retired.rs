@@ -39,7 +39,7 @@ mod tests {
     use crate::RegionSpec;
 
     #[test]
-    fn memory_is_kept_until_nobody_else_holds_it() {
+    fn memory_is_kept_until_its_last_other_holder() {
         let file = bellows_sys::memfd::create(4096).unwrap();
         let spec = RegionSpec { guest: 0, length: 4096, user: 0, offset: 0, file };
         let memory = Arc::new(Memory::map(vec![spec]).unwrap());

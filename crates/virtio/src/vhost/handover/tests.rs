@@ -291,7 +291,7 @@ fn a_wait_is_complained_about_once_and_ends_with_the_exchange() {
 }
 
 #[test]
-fn what_is_given_up_wakes_the_control_thread() {
+fn giving_up_a_value_wakes_the_control_thread() {
     let (lender, mut borrower, _ender, signal) = new();
     let mut held: Vec<Option<u32>> = vec![None; SLOTS];
     lender.offer(2, 9);

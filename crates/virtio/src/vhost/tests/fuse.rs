@@ -157,10 +157,10 @@ fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
 }
 
 #[test]
-fn one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end() {
+fn an_allowed_file_that_does_not_answer_does_not_delay_the_end() {
     let fuse = match Fuse::mount() {
         Ok(fuse) => fuse,
-        Err(why) => return skip("one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end", why),
+        Err(why) => return skip("an_allowed_file_that_does_not_answer_does_not_delay_the_end", why),
     };
     let (host, _peer) = with_silent_file(&fuse, PeerPolicy { any_file: true, ..PeerPolicy::default() });
     until("the device asks", || fuse.asked.load(SeqCst));

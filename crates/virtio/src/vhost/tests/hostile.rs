@@ -120,7 +120,7 @@ fn logged(host: &Host) -> Vec<String> {
 /// Descriptors whose close blocks do not delay the control thread, whether a request brought them or nobody has read
 /// them, nor the end of the device.
 #[test]
-fn descriptors_that_linger_hold_up_nobody() {
+fn descriptors_whose_close_blocks_delay_nothing() {
     let host = Host::start();
     let start = Instant::now();
     let mut others = Vec::new();
@@ -163,7 +163,7 @@ fn descriptors_that_linger_hold_up_nobody() {
 /// However many such descriptors a peer sends, only a limited number waits to be closed; the status says why the device
 /// accepts no connection.
 #[test]
-fn what_waits_to_be_closed_is_bounded_and_told() {
+fn descriptors_to_close_are_bounded_and_reported() {
     let host = Host::start();
     let (served, first) = (host.peer(), host.peer());
     let message = [&header(Request::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
@@ -276,7 +276,7 @@ fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
 
 /// Two alternating errors are each logged.
 #[test]
-fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
+fn the_log_lines_of_a_peer_are_limited() {
     let host = Host::start();
     logged(&host);
     let start = Instant::now();
@@ -301,7 +301,7 @@ fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
 }
 
 #[test]
-fn only_those_users_are_served_who_may_be() {
+fn only_allowed_users_are_served() {
     let own = bellows_sys::socket::peer(&std::os::unix::net::UnixStream::pair().unwrap().0).unwrap();
     let others = Host::with(PeerPolicy { users: vec![own.uid + 1], ..PeerPolicy::default() });
     assert!(others.peer().receive().is_none());

@@ -277,7 +277,7 @@ fn an_impossible_ring_fails_alone() {
 
 /// A driver that violates the specification on its ring stops that ring, and its process is notified.
 #[test]
-fn a_broken_ring_is_stopped_and_told_of() {
+fn a_broken_ring_is_stopped_and_its_process_notified() {
     let host = Host::start();
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
@@ -369,7 +369,7 @@ fn a_message_that_is_never_finished_is_given_up() {
 }
 
 #[test]
-fn replies_that_nobody_reads_are_given_up() {
+fn unread_replies_end_the_connection() {
     let (mut channel, _far) = channel(Duration::from_millis(50));
     let error = (0..1_000_000).find_map(|_| channel.send(1, 4, &[0; 1000], &[]).err()).unwrap();
     assert_eq!(error.name(), "replies_unread");

@@ -147,7 +147,7 @@ impl Layout for Troubled {
 
 /// The control thread of the driver's side is guarded like that of the device.
 #[test]
-fn a_front_end_that_panics_and_one_that_goes_astray_go_on() {
+fn front_ends_survive_panics_and_denied_calls() {
     let folder = Folder::new();
     let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
     let _engine = Engine::run(port);
@@ -269,7 +269,7 @@ fn the_port_may_go_before_the_front_end_and_after_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_once() {
+fn impossible_configs_are_rejected_at_once() {
     let folder = Folder::new();
     let socket = folder.socket();
     for (pairs, ring_size) in [(0, 64), (1, 0), (1, 100), (1, 65_535), (1000, 64)] {

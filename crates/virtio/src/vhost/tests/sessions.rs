@@ -291,7 +291,7 @@ fn a_reset_stops_all_rings_and_forgets_the_features() {
 }
 
 #[test]
-fn a_region_for_what_has_begun_is_made_and_taken() {
+fn an_inflight_region_is_created_and_accepted() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
@@ -375,7 +375,7 @@ fn a_question_that_cannot_be_answered_ends_the_connection() {
 }
 
 #[test]
-fn what_is_written_is_logged_while_it_is_wanted() {
+fn writes_are_logged_while_logging_is_on() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let log = memfd::create(LENGTH).unwrap();
