@@ -43,7 +43,7 @@ impl<'a> Inputs<'a> {
 }
 
 /// Messages sent in a turn.
-const SAID: usize = 4;
+const MESSAGES_PER_TURN: usize = 4;
 
 impl<'a> Assault<'a> {
     /// Starts an attack on a socket; the same seed gives the same attack.
@@ -106,7 +106,7 @@ impl<'a> Assault<'a> {
                 if let Some(talker) = talker
                     && talker.is_served()
                 {
-                    (0..SAID).for_each(|_| talker.say());
+                    (0..MESSAGES_PER_TURN).for_each(|_| talker.say());
                 }
             }
             How::Rings { inputs, peer, steps } => {

@@ -149,7 +149,7 @@ impl App for Match {
                 self.arrive(side, packet, now, &mut output);
             }
         }
-        self.settle(io);
+        self.update(io);
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -159,7 +159,7 @@ impl App for Match {
             let most = io.burst();
             (0..most).take_while(|_| self.give_up(side, usize::MAX, overdue, &mut output)).for_each(drop);
         }
-        self.settle(io);
+        self.update(io);
     }
 
     fn held(&self) -> usize {
@@ -250,7 +250,7 @@ impl Match {
     }
 
     /// Writes the counters, and asks for a tick when the oldest packet has waited long enough.
-    fn settle(&mut self, io: &Io<Self>) {
+    fn update(&mut self, io: &Io<Self>) {
         io.set(Match::MATCHED, self.totals.matched);
         io.set(Match::MISMATCHED, self.totals.mismatched);
         io.set(Match::MISSING, self.totals.missing);

@@ -99,7 +99,7 @@ impl App for Repeater {
             }
             Mode::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
         }
-        self.settle(due, io);
+        self.record_sent(due, io);
     }
 
     fn push(&mut self, io: &Io<Self>) {
@@ -130,7 +130,7 @@ impl App for Repeater {
                 }
             }
         }
-        self.settle(due, io);
+        self.record_sent(due, io);
     }
 
     /// A packet is due.
@@ -161,7 +161,7 @@ impl App for Repeater {
 
 impl Repeater {
     /// Records what was sent. There is something to pull while a packet remains to be repeated, as soon as it is due.
-    fn settle(&mut self, due: Option<Due>, io: &Io<Self>) {
+    fn record_sent(&mut self, due: Option<Due>, io: &Io<Self>) {
         if let (Some(pace), Some(due)) = (&mut self.pace, &due) {
             pace.sent(due);
         }

@@ -49,13 +49,13 @@ impl Habit {
         if self.times >= OFTEN {
             self.adopt(length);
         } else if self.times == times && self.is_some {
-            self.lose();
+            self.reset();
         }
     }
 
     #[cold]
     fn adopt(&mut self, length: usize) {
-        self.lose();
+        self.reset();
         (self.last, self.times, self.is_some) = (length, OFTEN, true);
         if (BLOCK..=self.reach).contains(&length) {
             self.inline = length;
@@ -70,7 +70,7 @@ impl Habit {
     }
 
     /// Records copies of different lengths.
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.is_some = false;
         self.inline = NONE;
         self.other = NONE;
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(predicted(&habit), [100]);
         habit.record(1_500, 100);
         assert_eq!(predicted(&habit), [1_500]);
-        habit.lose();
+        habit.reset();
         assert!(predicted(&habit).is_empty());
     }
 

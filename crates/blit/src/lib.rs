@@ -279,7 +279,7 @@ impl Blitter {
         if !self.defers {
             match length {
                 Some(length) => self.habit.record(length, count),
-                None => self.habit.lose(),
+                None => self.habit.reset(),
             }
             self.lone = 0;
         }

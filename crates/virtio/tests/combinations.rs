@@ -23,7 +23,7 @@ use model::features::{OFFLOADS, RING_OPTIONS, subsets};
 use model::frames;
 use model::guest::Guest;
 use model::random::Random;
-use model::{Driver, Wish, driver};
+use model::{Driver, NotifyMode, driver};
 
 const SPLIT_SIZES: [u16; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -130,7 +130,7 @@ impl Bench<'_> {
         let mut done = 0;
         let mut steps = 0;
         while done < enough {
-            self.express_a_wish();
+            self.change_notify_mode();
             self.make_available();
             done += match self.device {
                 Device::Transmit(_) => self.transmit(),
@@ -144,14 +144,14 @@ impl Bench<'_> {
         }
     }
 
-    fn express_a_wish(&mut self) {
+    fn change_notify_mode(&mut self) {
         let count = self.random.between(0, 2 * usize::from(self.size).min(8)) as u16;
-        let simple = [Wish::Always, Wish::Never];
-        let wish = match self.features.has(Features::EVENT_IDX) && self.random.one_in(2) {
-            true => self.random.of(&[Wish::After(count), Wish::Passed(count)]),
+        let simple = [NotifyMode::Always, NotifyMode::Never];
+        let mode = match self.features.has(Features::EVENT_IDX) && self.random.one_in(2) {
+            true => self.random.of(&[NotifyMode::After(count), NotifyMode::Passed(count)]),
             false => self.random.of(&simple),
         };
-        self.driver.wish(self.guest, wish);
+        self.driver.set_notify_mode(self.guest, mode);
     }
 
     /// The driver adds chains, and makes them available all at once.

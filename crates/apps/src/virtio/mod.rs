@@ -225,7 +225,7 @@ pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, SettingErr
 
 /// Checks the path of a socket: the system accepts at most 107 bytes.
 pub(crate) fn check_socket(path: &Path) -> Result<(), SettingError> {
-    const MOST: usize = 107;
+    const MAX_SOCKET_PATH: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
         return Err(SettingError::at(
@@ -234,8 +234,8 @@ pub(crate) fn check_socket(path: &Path) -> Result<(), SettingError> {
             "give the path of a socket, such as /run/vm0.sock",
         ));
     }
-    if length > MOST {
-        let message = format!("the path has {length} bytes, but the maximum for a socket is {MOST}");
+    if length > MAX_SOCKET_PATH {
+        let message = format!("the path has {length} bytes, but the maximum for a socket is {MAX_SOCKET_PATH}");
         return Err(SettingError::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())

@@ -7,7 +7,7 @@ use bellows_blit::Blitter;
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
 
 use super::bell::UsedBell;
-use super::ring::{Back, WRITE};
+use super::ring::{UsedChain, WRITE};
 use super::{Chains, DeviceError, Queue, QueueCounters};
 use crate::features::Features;
 use crate::offload::{self, Receiver};
@@ -97,7 +97,7 @@ impl ReceiveQueue {
         }
         self.back.drain(..count);
         self.queue.ring.publish();
-        self.queue.ring.settle();
+        self.queue.ring.update_bell();
     }
 
     #[inline(always)]
@@ -123,7 +123,7 @@ impl ReceiveQueue {
     /// Takes one buffer from the device. `packet` is empty and has an ordinary buffer.
     #[inline(always)]
     fn take(&mut self, packet: Packet) -> Result<Next, DeviceError> {
-        let Some(Back { token, length }) = self.queue.ring.back()? else { return Ok(Next::Nothing) };
+        let Some(UsedChain { token, length }) = self.queue.ring.next_used()? else { return Ok(Next::Nothing) };
         self.back.push(token);
         let slots = &self.queue.slots;
         let capacity = slots.header + slots.room;

@@ -43,7 +43,7 @@ pub(super) struct Segment {
 
 /// A chain that the device has given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Back {
+pub(super) struct UsedChain {
     pub(super) token: u16,
     /// Bytes that the device has written; `None` if a later chain stands for this one, and all of it was used.
     pub(super) length: Option<u32>,
@@ -323,7 +323,7 @@ impl Ring {
     /// # Errors
     /// The device has written something invalid.
     #[inline(always)]
-    pub(super) fn back(&mut self) -> Result<Option<Back>, DeviceError> {
+    pub(super) fn next_used(&mut self) -> Result<Option<UsedChain>, DeviceError> {
         if self.in_flight == 0 {
             return Ok(None);
         }
@@ -334,12 +334,12 @@ impl Ring {
         }) else {
             return Ok(None);
         };
-        if self.in_order { self.oldest(id, length).map(Some) } else { Ok(Some(self.land(id, Some(length)))) }
+        if self.in_order { self.oldest(id, length).map(Some) } else { Ok(Some(self.reclaim(id, Some(length)))) }
     }
 
     /// The oldest chain; the chain with this id stands for it if it is another one.
     #[inline(always)]
-    fn oldest(&mut self, id: u16, length: u32) -> Result<Back, DeviceError> {
+    fn oldest(&mut self, id: u16, length: u32) -> Result<UsedChain, DeviceError> {
         // The split ring's index also counts the chains of a batch.
         if !self.packed && self.used == self.seen {
             return Err(DeviceError::IndexJump);
@@ -347,7 +347,7 @@ impl Ring {
         let oldest = self.order.pop().ok_or(DeviceError::UnknownBuffer)?;
         let last = oldest == id;
         self.batch = (!last).then_some((id, length));
-        Ok(self.land(oldest, last.then_some(length)))
+        Ok(self.reclaim(oldest, last.then_some(length)))
     }
 
     /// The contents of the next used entry.
@@ -394,7 +394,7 @@ impl Ring {
 
     /// Takes back a chain.
     #[inline(always)]
-    fn land(&mut self, id: u16, length: Option<u32>) -> Back {
+    fn reclaim(&mut self, id: u16, length: Option<u32>) -> UsedChain {
         let Flight { descriptors, token } = std::mem::take(&mut self.flights[usize::from(id)]);
         self.in_flight -= 1;
         if self.packed {
@@ -411,12 +411,12 @@ impl Ring {
             }
             self.used = self.used.wrapping_add(1);
         }
-        Back { token, length }
+        UsedChain { token, length }
     }
 
     /// Ends a batch: sets the bell to the position of the next used chain.
     #[inline(always)]
-    pub(super) fn settle(&self) {
+    pub(super) fn update_bell(&self) {
         self.bell.moved(self.used, self.used_wrap);
     }
 }

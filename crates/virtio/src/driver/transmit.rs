@@ -86,14 +86,14 @@ impl TransmitQueue {
     }
 
     fn take_back(&mut self) -> Result<(), DeviceError> {
-        while let Some(back) = self.queue.ring.back()? {
+        while let Some(back) = self.queue.ring.next_used()? {
             let mut slot = back.token;
             for _ in 0..self.counts[usize::from(slot)] {
                 self.free.push(slot);
                 slot = self.links[usize::from(slot)];
             }
         }
-        self.queue.ring.settle();
+        self.queue.ring.update_bell();
         Ok(())
     }
 

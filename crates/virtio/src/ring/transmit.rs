@@ -153,7 +153,7 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
     if K::OFFLOADS {
         // SAFETY: the header is mapped.
         let low = unsafe { read_u64(spot.header) };
-        if asks(low) {
+        if has_offload(low) {
             // SAFETY: all ten bytes of the header are; the data by the caller's promise.
             return unsafe {
                 let header = decode(low, read_u16(spot.header.add(8)));
@@ -213,7 +213,7 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
             }
         }
     }
-    if asks(header.0) {
+    if has_offload(header.0) {
         // The bytes to check must be there, and a packet that is dropped must not be written to later.
         core.blitter.barrier();
         let admitted = admit(core, packet, decode(header.0, header.1));
@@ -251,7 +251,7 @@ fn decode(low: u64, high: u16) -> Offload {
 /// Whether a header asks for an offload, by its first eight bytes as they lie in memory: a flag, or a kind of
 /// segmentation.
 #[inline(always)]
-fn asks(low: u64) -> bool {
+fn has_offload(low: u64) -> bool {
     u64::from_le(low) & (u64::from(Offload::NEEDS_CHECKSUM) | 0xff << 8) != 0
 }
 

@@ -22,7 +22,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 const END_WITHIN_NEXT: Duration = Duration::from_millis(100);
 
 /// When a thread was last abandoned.
-static LEFT: Mutex<Option<Instant>> = Mutex::new(None);
+static LAST_ABANDONED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Whether a control thread is limited to the system calls that the protocol needs.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +93,7 @@ impl ControlThread {
     /// Waits for a thread that was told to end; true if it has ended. A thread that hangs because of its peer is
     /// abandoned after some seconds: it keeps its resources.
     pub(super) fn end(self) -> bool {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = LAST_ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
         let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
         let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
         match self.done.recv_timeout(limit) {

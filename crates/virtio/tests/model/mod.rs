@@ -43,7 +43,7 @@ pub trait Driver {
     fn publish(&mut self, guest: &mut Guest) -> bool;
 
     /// Sets the used chains for which the device must notify.
-    fn wish(&mut self, guest: &mut Guest, wish: Wish);
+    fn set_notify_mode(&mut self, guest: &mut Guest, mode: NotifyMode);
 
     /// Accepts the device's request for notifications, which is checked when chains are made available.
     ///
@@ -63,7 +63,7 @@ pub trait Driver {
 
 /// The used chains for which the driver wants notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum NotifyMode {
     /// Each.
     Always,
     /// None.

@@ -9,7 +9,7 @@ use super::chains::{Chain, Piece};
 use super::flag::{AVAIL, INDIRECT, NEXT, USED, WRITE};
 use super::guest::Guest;
 use super::random::Random;
-use super::{Driver, Reaped, Used, Wish, descriptor};
+use super::{Driver, NotifyMode, Reaped, Used, descriptor};
 
 /// The values of the event structures (2.8.14).
 const ENABLE: u16 = 0;
@@ -30,7 +30,7 @@ pub struct PackedDriver {
     added: u64,
     available: u64,
     used: u64,
-    wish: Wish,
+    mode: NotifyMode,
     /// The descriptor whose use triggers a notification: the number of those before it.
     event: u64,
 }
@@ -56,11 +56,11 @@ impl PackedDriver {
             added: start,
             available: start,
             used: start,
-            wish: Wish::Always,
+            mode: NotifyMode::Always,
             event: start,
         };
         driver.write_past(guest);
-        driver.wish(guest, Wish::Always);
+        driver.set_notify_mode(guest, NotifyMode::Always);
         driver
     }
 
@@ -164,13 +164,13 @@ impl Driver for PackedDriver {
         }
     }
 
-    fn wish(&mut self, guest: &mut Guest, wish: Wish) {
-        self.wish = wish;
-        let (event, flags) = match wish {
-            Wish::Always => (self.used, ENABLE),
-            Wish::Never => (self.used, DISABLE),
-            Wish::After(count) => (self.used + u64::from(count) % self.size, AT_DESCRIPTOR),
-            Wish::Passed(count) => (self.used - 1 - u64::from(count) % self.size, AT_DESCRIPTOR),
+    fn set_notify_mode(&mut self, guest: &mut Guest, mode: NotifyMode) {
+        self.mode = mode;
+        let (event, flags) = match mode {
+            NotifyMode::Always => (self.used, ENABLE),
+            NotifyMode::Never => (self.used, DISABLE),
+            NotifyMode::After(count) => (self.used + u64::from(count) % self.size, AT_DESCRIPTOR),
+            NotifyMode::Passed(count) => (self.used - 1 - u64::from(count) % self.size, AT_DESCRIPTOR),
         };
         self.event = event;
         guest.write_u16(self.areas.driver, self.position_word(event));
@@ -194,10 +194,10 @@ impl Driver for PackedDriver {
             self.take(id, flags, length, &mut used);
         }
         let call_due = self.used > old
-            && match self.wish {
-                Wish::Always => true,
-                Wish::Never => false,
-                Wish::After(_) | Wish::Passed(_) => (old..self.used).contains(&self.event),
+            && match self.mode {
+                NotifyMode::Always => true,
+                NotifyMode::Never => false,
+                NotifyMode::After(_) | NotifyMode::Passed(_) => (old..self.used).contains(&self.event),
             };
         Reaped { used, call_due }
     }

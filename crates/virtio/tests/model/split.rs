@@ -9,7 +9,7 @@ use super::chains::{Chain, Piece};
 use super::flag::{INDIRECT, NEXT, WRITE};
 use super::guest::Guest;
 use super::random::Random;
-use super::{Driver, Reaped, Used, Wish, descriptor};
+use super::{Driver, NotifyMode, Reaped, Used, descriptor};
 
 /// Neither side wants notifications (`VIRTQ_AVAIL_F_NO_INTERRUPT`, `VIRTQ_USED_F_NO_NOTIFY`).
 const QUIET: u16 = 1;
@@ -28,7 +28,7 @@ pub struct SplitDriver {
     added: u64,
     available: u64,
     used: u64,
-    wish: Wish,
+    mode: NotifyMode,
     /// The chain whose use triggers a notification: the number of chains used before it.
     event: u64,
 }
@@ -59,12 +59,12 @@ impl SplitDriver {
             added: start,
             available: start,
             used: start,
-            wish: Wish::Always,
+            mode: NotifyMode::Always,
             event: start,
         };
         guest.write_u16(driver.areas.driver + 2, start as u16);
         guest.write_u16(driver.areas.device + 2, start as u16);
-        driver.wish(guest, Wish::Always);
+        driver.set_notify_mode(guest, NotifyMode::Always);
         driver
     }
 
@@ -148,17 +148,17 @@ impl Driver for SplitDriver {
         }
     }
 
-    fn wish(&mut self, guest: &mut Guest, wish: Wish) {
-        self.wish = wish;
+    fn set_notify_mode(&mut self, guest: &mut Guest, mode: NotifyMode) {
+        self.mode = mode;
         if !self.event_idx {
-            guest.write_u16(self.areas.driver, if wish == Wish::Never { QUIET } else { 0 });
+            guest.write_u16(self.areas.driver, if mode == NotifyMode::Never { QUIET } else { 0 });
             return;
         }
-        self.event = match wish {
-            Wish::Always => self.used,
-            Wish::Never => self.used.wrapping_sub(1),
-            Wish::After(count) => self.used + u64::from(count),
-            Wish::Passed(count) => self.used.wrapping_sub(1 + u64::from(count)),
+        self.event = match mode {
+            NotifyMode::Always => self.used,
+            NotifyMode::Never => self.used.wrapping_sub(1),
+            NotifyMode::After(count) => self.used + u64::from(count),
+            NotifyMode::Passed(count) => self.used.wrapping_sub(1 + u64::from(count)),
         };
         guest.write_u16(self.used_event(), self.event as u16);
     }
@@ -186,7 +186,7 @@ impl Driver for SplitDriver {
         let call_due = count > 0
             && match self.event_idx {
                 true => (old..self.used).contains(&self.event),
-                false => self.wish != Wish::Never,
+                false => self.mode != NotifyMode::Never,
             };
         Reaped { used, call_due }
     }
