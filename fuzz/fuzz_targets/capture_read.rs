@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a capture file: all that can be read is written back in the same kind of format, and must be the
-//! same when it is read again. Nothing panics, and nothing loops for ever.
+//! Arbitrary bytes as a capture file: everything that can be read is written back in the same format, and must be the
+//! same when it is read again. Nothing panics, and nothing loops forever.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::io::Cursor;
 use bellows_capture::{ErrorKind, Interface, Reader, Record, Writer, WriterOptions};
 use libfuzzer_sys::fuzz_target;
 
-/// A file of a few bytes can decompress to gigabytes; this much is enough to learn from.
+/// A file of a few bytes can decompress to gigabytes; this many records are enough.
 const MAX_RECORDS: u64 = 10_000;
 
 #[derive(Debug, PartialEq)]
@@ -66,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
     for record in records {
         match writer.write(&record.borrow()) {
             Ok(()) => written.push(record),
-            // Fractions of more than a second carry the last seconds of 32 bits over the edge.
+            // Fractions of more than a second may overflow the 32-bit seconds.
             Err(error) => assert!(matches!(error.kind(), ErrorKind::TimestampOutOfRange { .. }), "{error}"),
         }
     }

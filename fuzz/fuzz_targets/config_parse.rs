@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a network file and settings: up to the first NUL the file, after each NUL a setting. Whatever it
-//! is, it becomes a network that can be put together, or diagnostics that can be shown.
+//! Arbitrary bytes as a network file and settings: the file up to the first NUL, a setting after each NUL. Any input
+//! becomes a network that can be built, or diagnostics that can be rendered.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bellows_config::{
-    BitRate, Bytes, Configure, Context, Duration, SettingError, Overrides, Rate, Registry, engine_manual, load_str,
+    BitRate, Bytes, Configure, Context, Duration, Overrides, Rate, Registry, SettingError, engine_manual, load_str,
 };
 use bellows_engine::{App, Port, Ports};
 use libfuzzer_sys::fuzz_target;
@@ -148,7 +148,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split('\0');
     let file = parts.next().unwrap_or_default();
-    // Other files of the machine are not what is tested.
+    // Other files of the machine are not under test.
     if file.contains("include") && file.contains('/') {
         return;
     }

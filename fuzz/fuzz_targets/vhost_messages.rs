@@ -1,5 +1,5 @@
-//! Front ends made of arbitrary bytes, one after the other, against one back end with an engine. Nothing panics, hangs or
-//! leaks.
+//! Front ends scripted by arbitrary bytes, one after the other, against one back end with an engine. Nothing panics,
+//! hangs or leaks.
 
 #![no_main]
 

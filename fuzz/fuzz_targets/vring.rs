@@ -1,7 +1,8 @@
-//! Arbitrary bytes as a driver's memory and what it does there: rings of both kinds, both directions and every set of options that
-//! makes a difference. Nothing panics, loops for ever, or touches what is not the driver's; what was brought has sane lengths.
+//! Arbitrary bytes as a driver's memory and its writes there: rings of both formats, both directions and every relevant
+//! set of options. Nothing panics, loops forever, or accesses memory outside the driver's; received packets have valid
+//! lengths.
 //!
-//! What an input says: see `RingInput`.
+//! `RingInput` describes the input format.
 
 #![no_main]
 
@@ -14,19 +15,19 @@ use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
 use bellows_virtio::ring::{Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
 use bellows_virtio::{Memory, RegionSpec};
-use bellows_wire::offload::{Kind, GsoPacket, Transport};
+use bellows_wire::offload::{GsoPacket, Kind, Transport};
 use bellows_wire::{MacAddr, UdpFrame};
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes around which nothing may be written, on both sides of what the device sees of the files.
+/// Length of the guards, where nothing may be written, on both sides of the part of the files that the device sees.
 const GUARD: usize = 4096;
 const GUARDED: u8 = 0xa5;
-/// As much of a guard as is compared: the part next to the region.
-const LOOKED_AT: usize = 256;
+/// Length of the part of a guard that is compared: next to the region.
+const COMPARED: usize = 256;
 
 struct Guest {
     memory: Arc<Memory>,
-    /// This side's mappings, with a guard before and behind each.
+    /// This side's mappings, with a guard before and after each.
     views: [SharedMapping; 2],
 }
 
@@ -47,7 +48,7 @@ impl Guest {
         Guest { memory: Arc::new(Memory::map(specs.collect()).unwrap()), views }
     }
 
-    /// Writes bytes into both regions as if they were one; what goes beyond is cut off.
+    /// Writes bytes into both regions as if they were one; bytes beyond the end are ignored.
     fn write(&self, offset: usize, bytes: &[u8]) {
         for (index, byte) in bytes.iter().enumerate() {
             let at = offset + index;
@@ -61,23 +62,23 @@ impl Guest {
     /// Fills all memory with zeros.
     fn clear(&self) {
         for view in &self.views {
-            // SAFETY: the region lies in the view, behind its guard, and no device works on it.
+            // SAFETY: the region is in the view, after its guard, and no device works on it.
             unsafe { view.start().as_ptr().add(GUARD).write_bytes(0, REGION) };
         }
     }
 
     fn check_guards(&self) {
         for view in &self.views {
-            for at in [GUARD - LOOKED_AT, GUARD + REGION] {
-                // SAFETY: both guards lie in the mapping, and nothing writes there.
-                let guard = unsafe { std::slice::from_raw_parts(view.start().as_ptr().add(at), LOOKED_AT) };
-                assert!(guard == [GUARDED; LOOKED_AT], "written outside the memory");
+            for at in [GUARD - COMPARED, GUARD + REGION] {
+                // SAFETY: both guards are in the mapping, and nothing writes there.
+                let guard = unsafe { std::slice::from_raw_parts(view.start().as_ptr().add(at), COMPARED) };
+                assert!(guard == [GUARDED; COMPARED], "written outside the memory");
             }
         }
     }
 }
 
-/// Packets that a call takes at most, and what it may look at for that.
+/// Maximum packets of a call, and maximum steps for that.
 const BURST: usize = 32;
 const MAX_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
 
@@ -95,7 +96,7 @@ fn run(guest: &mut Guest, input: &RingInput<'_>) {
     guest.clear();
     guest.write(0, input.image);
     let mut steps = input.steps();
-    // What the driver does next; false when it does nothing more.
+    // The driver's next write; false when there is none.
     let mut step = |guest: &Guest| {
         steps.next().is_some_and(|(at, bytes)| {
             guest.write(at, bytes);
@@ -131,7 +132,7 @@ fn run(guest: &mut Guest, input: &RingInput<'_>) {
     } else {
         let mut packets: Vec<Packet> =
             [60, 1, 1500, 9000].map(|length| Packet::from_bytes(&vec![7; length]).unwrap()).into();
-        // A frame of UDP that may have its checksum finished by the driver.
+        // A UDP frame whose checksum the driver may have to finish.
         let address = |last: u8| [192, 0, 2, last].into();
         let (src_mac, dst_mac) = (MacAddr([2; 6]), MacAddr([2; 6]));
         let (src, dst, src_port, dst_port) = (address(1), address(2), 1, 2);
@@ -152,7 +153,7 @@ fn run(guest: &mut Guest, input: &RingInput<'_>) {
     guest.check_guards();
 }
 
-/// What is left to do to a packet is true of it, and can be done.
+/// A packet's offload is true of it, and can be done.
 fn check(bytes: &[u8], offload: Offload) {
     let found = Transport::find(bytes).expect("a header with a checksum");
     let said = (offload.checksum_start.into(), offload.checksum_offset.into(), bytes.len());

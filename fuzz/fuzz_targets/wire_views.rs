@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a packet of every protocol: views are made, read, broken and read again. Nothing panics.
+//! Arbitrary bytes as a packet of every protocol: views are created, read, damaged and read again. Nothing panics.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Attacks that are tried again and again, a short turn at a time.
+//! Attacks that are repeated in short turns.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -12,12 +12,12 @@ use crate::bytes::ScriptedDriver;
 use crate::peer::{Peer, USER, request};
 use crate::rings::{REGION, RingInput, START};
 
-/// Somebody who tries one thing again and again.
+/// Repeats one attack.
 pub struct Assault<'a> {
     socket: &'a Path,
     how: How<'a>,
     rng: Rng,
-    /// How often the device was connected to.
+    /// Number of connections to the device.
     pub connections: u64,
 }
 
@@ -27,7 +27,7 @@ enum How<'a> {
     Rings { inputs: Inputs<'a>, peer: Option<Peer>, steps: VecDeque<(usize, &'a [u8])> },
 }
 
-/// What a fuzzer has found worth keeping, from some place on and round and round.
+/// Inputs saved by a fuzzer, replayed in a loop.
 struct Inputs<'a> {
     all: &'a [Vec<u8>],
     next: usize,
@@ -42,22 +42,22 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// So many things are said in a turn.
-const SAID: usize = 4;
+/// Messages sent in a turn.
+const MESSAGES_PER_TURN: usize = 4;
 
 impl<'a> Assault<'a> {
-    /// Tries an attack at a socket; the same with the same seed.
+    /// Starts an attack on a socket; the same seed gives the same attack.
     pub fn new(socket: &'a Path, attack: &'a Attack, seed: u64) -> Assault<'a> {
         Assault::with(socket, How::Attack { attack, peer: None, turns: 0 }, seed)
     }
 
-    /// Says what inputs of the fuzzer `vhost_messages` say.
+    /// Sends the messages of inputs of the fuzzer `vhost_messages`.
     pub fn of_messages(socket: &'a Path, inputs: &'a [Vec<u8>], seed: u64) -> Assault<'a> {
         let inputs = Inputs { all: inputs, next: seed as usize % inputs.len().max(1) };
         Assault::with(socket, How::Messages { inputs, talker: None }, seed)
     }
 
-    /// Writes into rings what inputs of the fuzzer `vring` write.
+    /// Writes into rings what inputs of the fuzzer `vring` describe.
     pub fn of_rings(socket: &'a Path, inputs: &'a [Vec<u8>], seed: u64) -> Assault<'a> {
         let inputs = Inputs { all: inputs, next: seed as usize % inputs.len().max(1) };
         Assault::with(socket, How::Rings { inputs, peer: None, steps: VecDeque::new() }, seed)
@@ -67,7 +67,7 @@ impl<'a> Assault<'a> {
         Assault { socket, how, rng: Rng::with_seed(seed), connections: 0 }
     }
 
-    /// Tries for a moment. Waits for nobody, but for 20 ms where a message says so.
+    /// Attacks for one short turn. Waits for nobody, except 20 ms where a message requires it.
     pub fn turn(&mut self) {
         match &mut self.how {
             How::Attack { attack, peer, turns } => {
@@ -86,7 +86,7 @@ impl<'a> Assault<'a> {
                 }
                 if let Some(peer) = peer {
                     peer.listen();
-                    // A connection that the device has not accepted yet is good for nothing.
+                    // A connection that the device has not accepted yet is useless.
                     if attack.features.is_some() && !peer.heard {
                         return;
                     }
@@ -102,11 +102,11 @@ impl<'a> Assault<'a> {
                     self.connections += 1;
                     talker.insert(ScriptedDriver::new(stream, input)).greet();
                 }
-                // What is said to a device that does not listen yet would be waited for.
+                // Sending to a device that does not listen yet would wait.
                 if let Some(talker) = talker
                     && talker.is_served()
                 {
-                    (0..SAID).for_each(|_| talker.say());
+                    (0..MESSAGES_PER_TURN).for_each(|_| talker.say());
                 }
             }
             How::Rings { inputs, peer, steps } => {
@@ -130,7 +130,7 @@ impl<'a> Assault<'a> {
     }
 }
 
-/// Has the device run the ring of an input, on a connection that has run others.
+/// Makes the device run the ring of an input, on a connection that has run others.
 fn set_up(peer: &mut Peer, input: &RingInput<'_>) {
     let Ok(memory) = peer.memory.try_clone() else { return };
     for index in 0..2 {

@@ -1,4 +1,4 @@
-//! What can be tried.
+//! The list of attacks.
 
 use std::fs::File;
 use std::io;
@@ -14,25 +14,25 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_setfl};
 
 use crate::peer::{Descriptor, GUEST, INDIRECT, LENGTH, NEXT, Peer, SIZE, USER, WRITE, request};
 
-/// Something that a guest, or its process, can try.
+/// An attack by a guest, or by its process.
 pub struct Attack {
     /// Its name in reports and on command lines.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// One line that describes it.
     pub what: &'static str,
-    /// What is negotiated; nothing is, and no ring set up, if there are none.
+    /// The negotiated features; if `None`, nothing is negotiated and no ring set up.
     pub(crate) features: Option<Features>,
-    /// How many turns a connection serves for at most.
+    /// Maximum number of turns on one connection.
     pub(crate) turns: u64,
     pub(crate) begin: fn(&mut Peer, &mut Rng),
     pub(crate) turn: fn(&mut Peer, &mut Rng),
 }
 
-/// The queue that brings packets to the driver, and that which takes them from it.
+/// The queue of packets to the driver, and the queue of packets from it.
 const RX: usize = 0;
 const TX: usize = 1;
 
-/// Where things lie in the memory, behind the rings: an indirect table, buffers of 2 KiB, large ones.
+/// Addresses in the memory after the rings: an indirect table, buffers of 2 KiB, large buffers.
 const TABLE: u64 = 0x8_0000;
 const BUFFERS: u64 = 0x10_0000;
 const BUFFER: u64 = 0x800;
@@ -48,7 +48,7 @@ const SENDS_LARGE: Features =
     Features(PLAIN.0 | Features::CSUM.0 | Features::HOST_TSO4.0 | Features::HOST_TSO6.0 | Features::MRG_RXBUF.0);
 const TAKES_LARGE: Features = Features(SENDS_LARGE.0 | Features::GUEST_CSUM.0 | Features::GUEST_TSO4.0);
 
-/// All that can be tried.
+/// All attacks.
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "empty-tables",
@@ -85,7 +85,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "dropped-chains",
-        what: "every packet is a header with nothing behind it, and dropped",
+        what: "every packet is a header without data, and dropped",
         features: Some(PLAIN),
         turns: 1_000,
         begin: |peer, _| peer.descriptors(TX, &[(GUEST + BUFFERS, HEADER as u32, 0, 0); SIZE as usize]),
@@ -149,7 +149,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "false-claims",
-        what: "3,000 bytes that say nothing and headers that say anything of them",
+        what: "3,000 meaningless bytes with arbitrary headers",
         features: Some(TAKES_LARGE),
         turns: 1_000,
         begin: |peer, _| {
@@ -177,7 +177,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "small-segments",
-        what: "GSO packets of 60,000 bytes in the least segments, finished by the engine",
+        what: "GSO packets of 60,000 bytes with minimal segments, finished by the engine",
         features: Some(SENDS_LARGE),
         turns: 1_000,
         begin: |peer, _| {
@@ -199,7 +199,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "full-events",
-        what: "call events that are full, and block whoever writes to them",
+        what: "call events that are full, and block writers",
         features: Some(PLAIN),
         turns: 1_000,
         begin: |peer, _| {
@@ -211,7 +211,7 @@ pub const ATTACKS: &[Attack] = &[
         },
         turn: |peer, _| {
             for event in &peer.calls {
-                // Emptied first: writing must not block us.
+                // Emptied first: writing must not block this thread.
                 let blocks = fcntl_setfl(event.as_fd(), OFlags::NONBLOCK);
                 let _ = rustix::io::write(event.as_fd(), &(u64::MAX - 1).to_ne_bytes());
                 let _ = blocks.and_then(|()| fcntl_setfl(event.as_fd(), OFlags::empty()));
@@ -237,7 +237,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "kicks",
-        what: "a hundred kicks for nothing",
+        what: "a hundred kicks without work",
         features: Some(PLAIN),
         turns: 1_000,
         begin: |_, _| {},
@@ -272,7 +272,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "memory-changes",
-        what: "the memory is shared anew all the time, under rings that run",
+        what: "the memory is shared anew all the time, while rings run",
         features: Some(PLAIN),
         turns: 1_000,
         begin: |peer, _| {
@@ -296,7 +296,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "vanishing-memory",
-        what: "the file is cut off under rings that run",
+        what: "the file is truncated while rings run",
         features: Some(PLAIN),
         turns: 2,
         begin: |peer, _| {
@@ -363,7 +363,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "holes",
-        what: "the pages of the buffers are given back to the system, so that each is a page fault",
+        what: "the pages of the buffers are freed, so that each access is a page fault",
         features: Some(PLAIN),
         turns: 1_000,
         begin: |peer, _| {
@@ -380,7 +380,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "connections",
-        what: "connections that say half a message, nonsense, or nothing, and end",
+        what: "connections that send half a message, nonsense, or nothing, and end",
         features: None,
         turns: 1,
         begin: |_, _| {},
@@ -393,13 +393,13 @@ pub const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// A chain of so many descriptors, each of so many bytes of the first buffer.
+/// A chain of `count` descriptors, each with this many bytes of the first buffer.
 fn chain(count: u16, length: u32, flags: u16) -> Vec<Descriptor> {
     let link = |number: u16| if number + 1 < count { (NEXT, number + 1) } else { (0, 0) };
     (0..count).map(|number| (GUEST + BUFFERS, length, flags | link(number).0, link(number).1)).collect()
 }
 
-/// Makes the whole ring available; in one turn of eight it begins afresh, as its error has stopped it.
+/// Makes the whole ring available; in one turn of eight it starts anew, because its error has stopped it.
 fn start_again(peer: &mut Peer, rng: &mut Rng, index: usize) {
     if rng.u8(0..8) == 0 {
         peer.restart(index);
@@ -407,18 +407,18 @@ fn start_again(peer: &mut Peer, rng: &mut Rng, index: usize) {
     peer.refill(index);
 }
 
-/// Gives the receive ring a buffer of 2 KiB for each descriptor.
+/// Makes a buffer of 2 KiB available in the receive ring for each descriptor.
 fn give_receive_buffers(peer: &mut Peer) {
     let slots = (0..SIZE).map(|slot| (GUEST + BUFFERS + u64::from(slot) * BUFFER, BUFFER as u32, WRITE, 0));
     peer.descriptors(RX, &slots.collect::<Vec<_>>());
 }
 
-/// Gives the transmit ring packets of 60 bytes.
+/// Makes packets of 60 bytes available in the transmit ring.
 fn give_packets(peer: &mut Peer) {
     peer.descriptors(TX, &[(GUEST + LARGE, HEADER as u32 + 60, 0, 0); SIZE as usize]);
 }
 
-/// Gives the transmit ring TCP GSO packets with these segment sizes, one after the other.
+/// Makes TCP GSO packets with these segment sizes available in the transmit ring, one after the other.
 fn give_super_frames(peer: &mut Peer, segments: &[u16]) {
     for (number, &segment) in segments.iter().enumerate() {
         let claim = Claim { kind: 1, header: 54, segment, start: 34, offset: 16 };
@@ -432,7 +432,7 @@ fn give_super_frames(peer: &mut Peer, segments: &[u16]) {
     peer.descriptors(TX, &(0..SIZE).map(slot).collect::<Vec<_>>());
 }
 
-/// What a virtio-net header says of its packet (specification, 5.1.6).
+/// The contents of a virtio-net header (specification, 5.1.6).
 struct Claim {
     kind: u8,
     header: u16,
@@ -452,7 +452,7 @@ impl Claim {
     }
 }
 
-/// An Ethernet frame of so many bytes with one TCP segment over IPv4.
+/// An Ethernet frame of this length with one TCP segment over IPv4.
 fn gso_packet(length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -468,7 +468,7 @@ fn gso_packet(length: usize) -> Vec<u8> {
     frame
 }
 
-/// Has an epoll wait for both call events, so many times each.
+/// Makes an epoll wait for both call events, this many times each.
 fn add_waiters(peer: &mut Peer, count: usize) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! A driver's process made of bytes.
+//! A driver's process scripted by bytes.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -16,50 +16,51 @@ use rustix::io::Errno;
 
 use crate::peer::{GUEST, USER, request};
 
-/// The memory that is offered.
+/// Length of the shared memory.
 const LENGTH: u64 = 1 << 20;
 
-/// Nothing takes a device longer.
+/// Maximum time for any response of the device.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A driver's process made of bytes: each decides what it says next, so that a fuzzer can find out what matters.
+/// A driver's process scripted by bytes: each byte decides the next action, so that a fuzzer can find the interesting
+/// ones.
 ///
-/// It goes on listening whatever it says. What it waits for, it waits for 20 seconds, and panics then: the device does not
-/// serve.
+/// It keeps reading whatever it sends. It waits at most 20 seconds for a response, and then panics, because the device
+/// does not serve.
 pub struct ScriptedDriver<'a> {
     socket: UnixStream,
     input: &'a [u8],
     memory: File,
-    /// Replies that are not whole yet, and how many there were to GET_FEATURES.
+    /// Incomplete replies, and the number of replies to GET_FEATURES.
     heard: Vec<u8>,
     answers: u32,
-    /// The device has closed.
+    /// Whether the device has closed the connection.
     gone: bool,
 }
 
 impl<'a> ScriptedDriver<'a> {
-    /// One that is connected, and will say what the bytes say.
+    /// Creates a connected driver with a script.
     ///
     /// # Panics
-    /// If the system has no memory or descriptor left, here as in all of what it does.
+    /// If the system has no free memory or descriptor; also in all other methods.
     pub fn new(socket: UnixStream, input: &'a [u8]) -> ScriptedDriver<'a> {
         socket.set_nonblocking(true).expect("a socket");
         let memory = memfd::create(LENGTH).expect("memory");
         ScriptedDriver { socket, input, memory, heard: Vec::new(), answers: 0, gone: false }
     }
 
-    /// Asks for something that every device answers.
+    /// Sends a request that every device answers.
     pub fn greet(&mut self) {
         self.send(request::GET_FEATURES, 0, &[], &[]);
     }
 
-    /// Whether the device has answered, and so serves this connection. Waits for nothing.
+    /// Whether the device has answered, and so serves this connection. Does not wait.
     pub fn is_served(&mut self) -> bool {
         self.listen();
         self.answers > 0
     }
 
-    /// Whether all is said, or the device has closed.
+    /// Whether the script has ended, or the device has closed the connection.
     pub fn is_done(&self) -> bool {
         self.input.is_empty() || self.gone
     }
@@ -70,10 +71,10 @@ impl<'a> ScriptedDriver<'a> {
         *first
     }
 
-    /// Says the next thing, and listens.
+    /// Does the next action, and reads replies.
     ///
     /// # Panics
-    /// If the device does not read, or answers what is no answer.
+    /// If the device does not read, or sends an invalid reply.
     pub fn say(&mut self) {
         if !self.is_done() {
             self.take_step();
@@ -83,7 +84,7 @@ impl<'a> ScriptedDriver<'a> {
 
     fn take_step(&mut self) {
         match self.byte() {
-            // What an honest front end begins with, so that the bytes need not find it.
+            // The start of an honest front end, so that the bytes need not find it.
             200..=219 => self.begin(),
             // A ring that can run.
             220..=235 => self.ring(),
@@ -99,7 +100,7 @@ impl<'a> ScriptedDriver<'a> {
         }
     }
 
-    /// Waits until all that was said has been heard, or for a moment if the device waits for the rest of a message.
+    /// Waits until all replies have come, or for a moment if the device waits for the rest of a message.
     fn settle(&mut self) {
         let (start, answers) = (Instant::now(), self.answers);
         self.send(request::GET_FEATURES, 0, &[], &[]);
@@ -136,7 +137,7 @@ impl<'a> ScriptedDriver<'a> {
         self.send(18, 0, &[index.to_le_bytes(), 1_u32.to_le_bytes()].concat(), &[]);
     }
 
-    /// Writes something into the memory: into a ring, mostly.
+    /// Writes into the memory, mostly into a ring.
     fn poke(&mut self) {
         let area = [0, 0x2000, 0x2002, 0x2004, 0x4000, 0x8000][usize::from(self.byte() % 6)];
         let at = u64::from(self.byte() % 4) * 0x2_0000 + area + u64::from(self.byte()) * 2;
@@ -146,7 +147,7 @@ impl<'a> ScriptedDriver<'a> {
         self.input = later;
     }
 
-    /// Bytes as they are.
+    /// Sends raw bytes.
     fn raw(&mut self) {
         let count = usize::from(self.byte()).min(self.input.len());
         let (now, later) = self.input.split_at(count);
@@ -155,7 +156,7 @@ impl<'a> ScriptedDriver<'a> {
         self.write(now, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>());
     }
 
-    /// A message of any type, with a body that is made of plausible numbers.
+    /// Sends a message of any type, with a body of plausible numbers.
     fn message(&mut self, request: u32) {
         let shape = self.byte();
         let mut body = Vec::new();
@@ -245,7 +246,7 @@ impl<'a> ScriptedDriver<'a> {
         self.write(&[&header, body].concat(), files);
     }
 
-    /// Writes all, and goes on listening, so that the other side never has to wait.
+    /// Writes all bytes, and keeps reading, so that the other side never has to wait.
     fn write(&mut self, mut bytes: &[u8], mut files: &[BorrowedFd<'_>]) {
         let start = Instant::now();
         while !bytes.is_empty() && !self.gone {
@@ -253,7 +254,7 @@ impl<'a> ScriptedDriver<'a> {
             match send(&self.socket, bytes, files) {
                 Ok(sent) => (bytes, files) = (&bytes[sent..], &[]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.listen(),
-                // Only so many messages with descriptors may be on their way.
+                // The number of messages with descriptors in flight is limited.
                 Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {
                     std::thread::yield_now()
                 }
@@ -279,7 +280,7 @@ impl<'a> ScriptedDriver<'a> {
         }
     }
 
-    /// Takes whole replies from what was heard, and counts those to GET_FEATURES.
+    /// Takes complete replies from the received bytes, and counts those to GET_FEATURES.
     fn understand(&mut self) {
         while self.heard.len() >= 12 {
             let number = |at: usize| u32::from_le_bytes(self.heard[at..at + 4].try_into().expect("four bytes"));
@@ -293,7 +294,7 @@ impl<'a> ScriptedDriver<'a> {
         }
     }
 
-    /// Says no more, and waits until the device has closed.
+    /// Stops sending, and waits until the device has closed.
     ///
     /// # Panics
     /// If it does not.

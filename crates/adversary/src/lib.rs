@@ -1,15 +1,14 @@
-//! Front ends of the vhost-user protocol that mean harm.
+//! Malicious front ends of the vhost-user protocol.
 //!
-//! A device must serve whatever connects to its socket, and one guest must not cost another anything. This crate is what
-//! tests, fuzzers and `bellows bench neighbours` connect: front ends that speak the protocol as far as they have to, and do
-//! then what a guest or its process could do to the engine.
+//! A device must serve anything that connects to its socket, and one guest must not harm another. Tests, fuzzers and
+//! `bellows bench neighbours` use the front ends of this crate, which speak the protocol as far as necessary, and then
+//! do what a guest or its process could do to the engine.
 //!
-//! - [`ATTACKS`]: what can be tried, by name. An [`Assault`] tries one of them, or what a fuzzer found, again and again, in
-//!   short turns.
-//! - [`ScriptedDriver`]: a front end made of bytes: each decides what it says next. [`RingInput`]: a driver's memory made of bytes.
-//!   Fuzzers feed both.
+//! - [`ATTACKS`]: the attacks by name. An [`Assault`] repeats one of them, or inputs of a fuzzer, in short turns.
+//! - [`ScriptedDriver`]: a front end scripted by bytes, each of which decides its next action. [`RingInput`]: a
+//!   driver's memory from bytes. Fuzzers use both.
 //!
-//! "Specification" is virtio 1.2 (OASIS, 2022) throughout.
+//! "Specification" means virtio 1.2 (OASIS, 2022) throughout.
 #![forbid(unsafe_code)]
 
 mod assault;

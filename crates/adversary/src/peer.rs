@@ -1,4 +1,4 @@
-//! A front end that says what it is told, and never waits.
+//! A front end that sends what it is told, and never waits.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -35,7 +35,7 @@ pub(super) mod request {
     pub(crate) const REM_MEM_REG: u32 = 38;
 }
 
-/// The memory that a [`Peer`] shares: so many bytes, at this address of the guest and this one of its process.
+/// The memory that a [`Peer`] shares: its length, its guest address and its address in the process.
 pub(super) const LENGTH: u64 = 16 << 20;
 /// See [`LENGTH`].
 pub(super) const GUEST: u64 = 0x10_0000;
@@ -45,12 +45,12 @@ pub(super) const USER: u64 = 0x7f00_0000_0000;
 /// Descriptors of each ring.
 pub(super) const SIZE: u16 = 256;
 
-/// Where a ring and its parts lie in the memory: descriptors, then what the driver writes, then what the device does.
+/// Offsets of a ring and its parts in the memory: descriptors, the driver's area, the device's area.
 const RING: u64 = 0x2_0000;
 const DRIVER: u64 = 0x2000;
 const DEVICE: u64 = 0x4000;
 
-/// The protocol features that are asked for: several queues, a log in a file, in-flight descriptors, resets, memory slots.
+/// The requested protocol features: several queues, a log in a file, in-flight descriptors, resets, memory slots.
 const PROTOCOL: u64 = 0xb20b;
 
 /// Bits of a descriptor's flags.
@@ -58,24 +58,24 @@ pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 pub(super) const INDIRECT: u16 = 4;
 
-/// A descriptor: address in the guest, length, flags, next.
+/// A descriptor: guest address, length, flags, next.
 pub(super) type Descriptor = (u64, u32, u16, u16);
 
 /// A front end at a device's socket.
 pub(super) struct Peer {
     socket: UnixStream,
-    /// What is shared with the device.
+    /// The memory shared with the device.
     pub(super) memory: File,
     /// Whether the device has closed the connection.
     pub(super) gone: bool,
-    /// Whether it has said anything.
+    /// Whether the device has sent anything.
     pub(super) heard: bool,
-    /// The avail index of each ring, as it was written last.
+    /// The last available index written for each ring.
     available: [u16; 2],
-    /// What the device is told by that something is available, and tells by that something is used.
+    /// Notifications to the device of available buffers, and from it of used ones.
     pub(super) kicks: [Event; 2],
     pub(super) calls: [Event; 2],
-    /// What an attack keeps open.
+    /// Descriptors that an attack keeps open.
     pub(super) held: Vec<OwnedFd>,
 }
 
@@ -83,7 +83,7 @@ impl Peer {
     /// Connects.
     ///
     /// # Errors
-    /// Those of [`socket::connect`], and of the system for want of memory or descriptors.
+    /// Those of [`socket::connect`], and system errors: out of memory or descriptors.
     pub(super) fn connect(path: &Path) -> io::Result<Peer> {
         Ok(Peer {
             socket: socket::connect(path)?,
@@ -97,12 +97,13 @@ impl Peer {
         })
     }
 
-    /// Sends bytes as they are. What the socket does not take is not said; a connection that has ended is [gone](Peer::gone).
+    /// Sends raw bytes. Bytes that the socket does not accept are lost; a connection that has ended is
+    /// [gone](Peer::gone).
     pub(super) fn raw(&mut self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
         match socket::send(&self.socket, bytes, files) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Only so many messages with descriptors may be on their way.
+            // The number of messages with descriptors in flight is limited.
             Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {}
             Err(_) => self.gone = true,
         }
@@ -114,17 +115,17 @@ impl Peer {
         self.raw(&[&header, body].concat(), files);
     }
 
-    /// Sends a request whose body is numbers of 32 bits.
+    /// Sends a request with a body of 32-bit numbers.
     pub(super) fn words(&mut self, request: u32, words: &[u32]) {
         self.send(request, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>(), &[]);
     }
 
-    /// Sends a request whose body is numbers of 64 bits.
+    /// Sends a request with a body of 64-bit numbers.
     pub(super) fn numbers(&mut self, request: u32, numbers: &[u64], files: &[BorrowedFd<'_>]) {
         self.send(request, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>(), files);
     }
 
-    /// Reads away what the device has answered.
+    /// Reads and discards the device's replies.
     pub(super) fn listen(&mut self) {
         let mut bytes = [0; 4096];
         loop {
@@ -139,7 +140,7 @@ impl Peer {
         }
     }
 
-    /// Negotiates these features and shares the memory, all of which is there: the device need not make it.
+    /// Negotiates these features and shares the memory, whose pages all exist: the device need not create them.
     pub(super) fn begin(&mut self, features: Features) {
         let _ = fallocate(&self.memory, FallocateFlags::empty(), 0, LENGTH);
         if features.has(Features::PROTOCOL_FEATURES) {
@@ -150,13 +151,13 @@ impl Peer {
         self.share_memory();
     }
 
-    /// Shares the memory, once more if it has been.
+    /// Shares the memory, again if it has been shared before.
     pub(super) fn share_memory(&mut self) {
         let Ok(memory) = self.memory.try_clone() else { return };
         self.numbers(request::SET_MEM_TABLE, &[1, GUEST, LENGTH, USER, 0], &[memory.as_fd()]);
     }
 
-    /// Starts a ring afresh, from this position on. The ring's entries name the descriptors in their order.
+    /// Starts a ring anew at this position. The entries of the ring name the descriptors in order.
     pub(super) fn start(&mut self, index: usize, position: u16) {
         let number = index as u32;
         let start = index as u64 * RING;
@@ -175,7 +176,7 @@ impl Peer {
         self.words(request::SET_VRING_ENABLE, &[number, 1]);
     }
 
-    /// Hands the events of a ring over; the second starts the ring.
+    /// Passes the events of a ring to the device; the second one starts the ring.
     pub(super) fn tell_events(&mut self, index: usize) {
         let copies = [&self.calls[index], &self.kicks[index]].map(|event| event.as_fd().try_clone_to_owned());
         let [Ok(call), Ok(kick)] = copies else { return };
@@ -183,24 +184,24 @@ impl Peer {
         self.numbers(request::SET_VRING_KICK, &[index as u64], &[kick.as_fd()]);
     }
 
-    /// Stops a ring and starts it again where the device had come to.
+    /// Stops a ring and starts it again at the device's position.
     pub(super) fn restart(&mut self, index: usize) {
         let used = self.used(index);
         self.words(request::GET_VRING_BASE, &[index as u32, 0]);
         self.start(index, used);
     }
 
-    /// Writes into the shared memory, as far as there is some.
+    /// Writes into the shared memory, as far as it exists.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) {
         let _ = self.memory.write_all_at(bytes, at);
     }
 
-    /// Writes descriptors of a ring, from the first one on.
+    /// Writes descriptors of a ring, starting with the first.
     pub(super) fn descriptors(&self, index: usize, descriptors: &[Descriptor]) {
         self.table(index as u64 * RING, descriptors);
     }
 
-    /// Writes descriptors anywhere.
+    /// Writes descriptors at any address.
     pub(super) fn table(&self, at: u64, descriptors: &[Descriptor]) {
         let mut bytes = Vec::with_capacity(16 * descriptors.len());
         for (address, length, flags, next) in descriptors {
@@ -212,21 +213,21 @@ impl Peer {
         self.write(at, &bytes);
     }
 
-    /// How far the device has come on a ring.
+    /// The device's position on a ring.
     pub(super) fn used(&self, index: usize) -> u16 {
         let mut bytes = [0; 2];
-        // What cannot be read is 0.
+        // If it cannot be read, it is 0.
         let _ = self.memory.read_exact_at(&mut bytes, index as u64 * RING + DEVICE + 2);
         u16::from_le_bytes(bytes)
     }
 
-    /// Makes all that the device has used available again: the whole ring is.
+    /// Makes everything that the device has used available again: the whole ring is.
     pub(super) fn refill(&mut self, index: usize) {
         let all = self.used(index).wrapping_add(SIZE);
         self.set_available(index, all);
     }
 
-    /// Makes so many descriptors available.
+    /// Makes `count` descriptors available.
     pub(super) fn set_available(&mut self, index: usize, position: u16) {
         if self.available[index] != position {
             self.available[index] = position;

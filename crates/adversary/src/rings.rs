@@ -1,37 +1,37 @@
-//! Bytes as a driver's memory, and what it does there.
+//! A driver's memory and its writes there, from bytes.
 
 use bellows_virtio::Features;
 use bellows_virtio::ring::Areas;
 
-/// The memory is two regions of so many bytes, side by side from this address on; rings lie in the first one.
+/// The memory has two regions of this length, side by side from [`START`] on; rings are in the first one.
 pub const REGION: usize = 8192;
 /// See [`REGION`].
 pub const START: u64 = 0x1_0000;
 
-/// How much of the input is the memory's beginning.
+/// Bytes of the input that are the initial contents of the memory.
 const IMAGE: usize = 2048;
 
-/// One ring, and what its driver does. The bytes: one each for the options, the size and the position, then the memory's
-/// beginning (rings, tables, a few buffers) as it is, and then what is written there between the device's calls: an offset,
-/// a length, and bytes.
+/// One ring, and the writes of its driver. The bytes: one each for the options, the size and the position, then the
+/// initial contents of the memory (rings, tables, a few buffers), and then the writes between the device's calls: an
+/// offset, a length, and bytes.
 pub struct RingInput<'a> {
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Features,
-    /// Whether it is a receive queue's.
+    /// Whether it is a receive queue.
     pub receives: bool,
-    /// Descriptors.
+    /// Number of descriptors.
     pub size: u16,
-    /// Where it lies.
+    /// Its areas.
     pub areas: Areas,
-    /// Where it begins, as vhost-user says it.
+    /// Its position at the start, as a base of vhost-user.
     pub base: u32,
-    /// The memory's beginning; the rest is zeros.
+    /// The initial contents of the memory; the rest is zeros.
     pub image: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> RingInput<'a> {
-    /// That of some bytes; `None` of fewer than three.
+    /// Parses an input; `None` if it has fewer than three bytes.
     pub fn parse(data: &'a [u8]) -> Option<RingInput<'a>> {
         let [options, size, position, rest @ ..] = data else { return None };
         let features = features(*options);
@@ -46,7 +46,7 @@ impl<'a> RingInput<'a> {
         Some(RingInput { features, receives: options & 0x80 != 0, size, areas, base, image, rest })
     }
 
-    /// What is written where, one after the other. Parts may lie behind the memory.
+    /// The writes in order: where and what. Parts may be outside the memory.
     pub fn steps(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let mut rest = self.rest;
         std::iter::from_fn(move || {

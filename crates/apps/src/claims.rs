@@ -1,8 +1,8 @@
-//! What keeps an app from overwriting a file that another one reads.
+//! Claims on files, so that no app overwrites a file that another app reads.
 //!
-//! Readers of any process hold a shared lock on their file and writers an exclusive one, as far as the file system knows
-//! locks. A file that is being written may be read all the same, so a lock alone does not tell a reader that its file is
-//! about to be replaced; between a writer's start and the beginning of the run, this process remembers such files.
+//! Readers in any process hold a shared lock on their file and writers an exclusive one, if the file system has locks.
+//! A file that is being written may still be read, so a lock alone does not tell a reader that its file is about to be
+//! replaced. Between a writer's start and the beginning of the run, this process remembers such files.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Device and inode.
 type Identity = (u64, u64);
 
-/// The files that the run which is about to begin overwrites.
-static DOOMED: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+/// The files that will be overwritten when the run begins.
+static TO_OVERWRITE: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
 
-fn doomed() -> MutexGuard<'static, Vec<Identity>> {
-    DOOMED.lock().unwrap_or_else(PoisonError::into_inner)
+fn to_overwrite() -> MutexGuard<'static, Vec<Identity>> {
+    TO_OVERWRITE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn identity(metadata: &Metadata) -> Identity {
@@ -29,38 +29,38 @@ pub(crate) struct Reading(File);
 impl Reading {
     /// Claims an open file. `None` if an app of this process is about to overwrite it.
     pub(crate) fn claim(file: File) -> io::Result<Option<Reading>> {
-        // Where a process writes the file, or the file system has no locks, it can be read all the same.
+        // A failed lock is ignored: a file that another process writes can be read, and so can one without locks.
         let _ = file.try_lock_shared();
         let reading = Reading(file);
         let identity = identity(&reading.0.metadata()?);
-        Ok((!doomed().contains(&identity)).then_some(reading))
+        Ok((!to_overwrite().contains(&identity)).then_some(reading))
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
+        // Closing is not enough: a child process that is being spawned may still have the descriptor, and so the lock.
         let _ = self.0.unlock();
     }
 }
 
-/// A file that is there and will be overwritten when the run begins: no app of this process starts to read it until this
+/// An existing file that will be overwritten when the run begins: no app of this process starts to read it until this
 /// is dropped.
 pub(crate) struct Overwriting(Identity);
 
 impl Overwriting {
     pub(crate) fn announce(old: &Metadata) -> Overwriting {
         let identity = identity(old);
-        doomed().push(identity);
+        to_overwrite().push(identity);
         Overwriting(identity)
     }
 }
 
 impl Drop for Overwriting {
     fn drop(&mut self) {
-        let mut doomed = doomed();
-        if let Some(index) = doomed.iter().position(|identity| *identity == self.0) {
-            doomed.swap_remove(index);
+        let mut to_overwrite = to_overwrite();
+        if let Some(index) = to_overwrite.iter().position(|identity| *identity == self.0) {
+            to_overwrite.swap_remove(index);
         }
     }
 }

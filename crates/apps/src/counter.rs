@@ -1,4 +1,4 @@
-//! `counter`: what kinds of packets pass.
+//! `counter`: counts packets by size and protocol.
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Counter as Named, Counters, Io, Port, Ports, counters};
@@ -7,15 +7,15 @@ use bellows_wire::{EtherType, IpProtocol, Ipv4Packet, Ipv6Packet, ethernet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Counts the packets that pass by their size and by what they carry, and changes nothing.
+/// Counts packets by size and protocol, and passes them on unchanged.
 ///
-/// The sizes have the bounds of the statistics of RFC 2819 (`etherStats`), but leave out the frame check sequence. Each
-/// frame also counts once as `arp`, `ipv4`, `ipv6`, `other_ethernet` or `malformed`, VLAN tags skipped; IP packets
-/// count once more as `tcp`, `udp`, `icmp`, `icmpv6` or `other_ip`, and fragments as `fragments` besides.
+/// The size classes are those of RFC 2819 (`etherStats`), but without the frame check sequence. Each frame also counts
+/// once as `arp`, `ipv4`, `ipv6`, `other_ethernet` or `malformed`, after any VLAN tags. Each IP packet also counts as
+/// `tcp`, `udp`, `icmp`, `icmpv6` or `other_ip`, and each fragment also as `fragments`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Whether to read the headers. Without it only the sizes are counted, which is much cheaper: no packet's data is
+    /// Whether to read the headers. If `false`, only sizes are counted, which is much cheaper: no packet data is
     /// touched.
     pub protocols: bool,
 }
@@ -26,12 +26,12 @@ impl Default for Config {
     }
 }
 
-/// Counts what passes.
+/// Counts packets.
 pub struct Counter {
     protocols: bool,
 }
 
-/// The classes of sizes, each with the longest packet that it holds.
+/// The size classes, each with its maximum packet length.
 const SIZES: [(usize, Named); 7] = [
     (64, Named::new("size_to_64", "packets of up to 64 bytes")),
     (127, Named::new("size_65_to_127", "packets of 65 to 127 bytes")),
@@ -44,7 +44,7 @@ const SIZES: [(usize, Named); 7] = [
 
 macro_rules! kinds {
     ($($kind:ident = $name:literal, $help:literal;)*) => {
-        /// What is counted besides sizes.
+        /// The counters besides sizes.
         #[derive(Clone, Copy)]
         enum Kind { $($kind,)* }
 
@@ -58,7 +58,7 @@ kinds! {
     Ipv4 = "ipv4", "IPv4 packets";
     Ipv6 = "ipv6", "IPv6 packets";
     OtherEthernet = "other_ethernet", "frames with another EtherType, or none";
-    Malformed = "malformed", "frames cut short, or with headers that cannot be right";
+    Malformed = "malformed", "frames that are cut short or have invalid headers";
     Tcp = "tcp", "TCP segments";
     Udp = "udp", "UDP datagrams";
     Icmp = "icmp", "ICMP messages";
@@ -67,7 +67,7 @@ kinds! {
     Fragments = "fragments", "IP packets that are fragments";
 }
 
-/// The longest packets of all classes but the last.
+/// The maximum packet length of each class except the last.
 const BOUNDS: [usize; SIZES.len() - 1] = {
     let mut bounds = [0; SIZES.len() - 1];
     let mut class = 0;
@@ -78,7 +78,7 @@ const BOUNDS: [usize; SIZES.len() - 1] = {
     bounds
 };
 
-/// The classes of sizes, then the kinds.
+/// The size classes, then the kinds.
 const ROWS: [Named; SIZES.len() + KINDS.len()] = {
     let mut rows = [Named::new("", ""); SIZES.len() + KINDS.len()];
     let mut row = 0;
@@ -104,7 +104,7 @@ impl Tally {
 }
 
 impl App for Counter {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be counted")]);
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to count")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
@@ -144,7 +144,7 @@ fn count_protocols(packets: &[Packet], prefetch: usize, tally: &mut Tally) {
     }
 }
 
-/// Counts a frame, unless it is malformed.
+/// Counts a frame; `None` if it is malformed.
 fn count_frame(frame: &[u8], tally: &mut Tally) -> Option<()> {
     let (ether_type, payload) = ethernet::skip_vlan_tags(frame).ok()?;
     let network = match ether_type {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_are_told_apart() {
+    fn protocols_are_distinguished() {
         let (v4, v6) = (IpAddr::from([192, 0, 2, 1]), "2001:db8::1".parse().unwrap());
         let mut tcp = udp(60, v4, None);
         tcp[23] = 6;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes: each packet has one size and is of one kind, each IP packet is of one protocol.
+        /// For any bytes, each packet has one size and one kind, and each IP packet one protocol.
         #[test]
         fn each_packet_counts_once(
             frames in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..100), 0..4u8), 0..50)

@@ -1,4 +1,4 @@
-//! `delay`: packets leave some time after they came.
+//! `delay`: sends packets some time after they came.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,35 +10,35 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Holds each packet for some time: for `time`, and with `jitter` for up to so much more, evenly distributed.
+/// Holds each packet for `time`, plus up to `jitter` more, evenly distributed.
 ///
-/// Packets keep their order, so that one that is held for long holds those behind it, too; with `reorder` they leave
-/// as their times come. A packet that finds `limit` packets held is dropped as `full`. At a rate r the app
-/// holds r times `time` packets: choose `limit` and the engine's pool by that.
+/// Packets keep their order, so a packet that is held for long also holds those behind it; with `reorder` packets leave
+/// when their time is over. A packet that comes while `limit` packets are held is dropped as `full`. At a rate r the
+/// app holds r times `time` packets: choose `limit` and the engine's pool accordingly.
 ///
-/// A reload keeps the packets that are held, with the times at which they leave.
+/// A reload keeps the packets that are held, and the times at which they leave.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How long each packet is held at least. 0s lets packets through at once.
+    /// Minimum time each packet is held. `0s` lets packets through at once.
     #[schemars(extend("x-unit" = "time"))]
     pub time: Duration,
 
-    /// How much longer a packet may be held.
+    /// Maximum extra time a packet is held.
     #[serde(default)]
     #[schemars(extend("x-unit" = "time"))]
     pub jitter: Duration,
 
-    /// Let packets overtake each other when jitter has it so.
+    /// Let packets overtake each other when their jitter differs.
     #[serde(default)]
     pub reorder: bool,
 
-    /// How many packets are held at most, from 1 to 16,777,216.
+    /// Maximum number of packets held, from 1 to 16,777,216.
     #[serde(default = "default_limit")]
     #[schemars(extend("x-unit" = "packets"), range(min = 1, max = 16777216))]
     pub limit: usize,
 
-    /// Where the random numbers begin: the same seed gives the same packets the same jitter.
+    /// Seed of the random numbers: the same seed gives the same packets the same jitter.
     #[serde(default)]
     pub seed: u64,
 }
@@ -49,15 +49,15 @@ fn default_limit() -> usize {
     32_768
 }
 
-/// Packets and when they leave.
+/// Packets and the times at which they leave.
 enum DelayLine {
-    /// In the order in which they came; the times never fall.
+    /// In the order of arrival; the times never decrease.
     InOrder(VecDeque<(u64, Packet)>),
     /// By their times.
     ByTime(BinaryHeap<Reverse<Timed>>),
 }
 
-/// A packet in a heap, before those that leave later or came later.
+/// A packet in a heap, ordered by the time it leaves, then by arrival.
 struct Timed {
     leaves: u64,
     arrival: u64,
@@ -127,12 +127,12 @@ pub struct Delay {
     config: Config,
     random: Rng,
     line: DelayLine,
-    /// How many packets have come.
+    /// Number of packets that have come.
     arrivals: u64,
 }
 
 impl Delay {
-    /// Sends the packets whose time has come, and asks to be called for the next.
+    /// Sends the packets that are due, and asks for a tick for the next.
     fn release(&mut self, io: &Io<Self>, output: &mut Output<'_>) {
         let now = io.now();
         while let Some(leaves) = self.line.next() {
@@ -146,7 +146,7 @@ impl Delay {
         }
     }
 
-    /// Moves all packets from one line to another.
+    /// Moves all packets from one delay line to another.
     fn inherit(&mut self, old: &mut Delay) {
         while let Some((leaves, packet)) = old.line.pop() {
             self.arrivals += 1;
@@ -156,7 +156,7 @@ impl Delay {
 }
 
 counters! { Delay;
-    drop FULL = "full", "packets that came when as many as allowed were held";
+    drop FULL = "full", "packets that came while `limit` packets were held";
 }
 
 impl App for Delay {
@@ -216,7 +216,7 @@ impl Configure for Delay {
 
     fn configure(config: Config, _: &Context) -> Result<Delay, SettingError> {
         if !(1..=MAX_HELD).contains(&config.limit) {
-            let message = format!("{} packets are no limit", config.limit);
+            let message = format!("a limit of {} packets is out of range", config.limit);
             return Err(SettingError::at("limit", message, format!("give a number from 1 to {MAX_HELD}")));
         }
         if config.reorder && config.jitter.is_zero() {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_over_what_is_held() {
+    fn a_successor_takes_over_the_held_packets() {
         let mut old = delay(r#"{"time": "1s", "jitter": "1s", "reorder": true}"#).unwrap();
         for leaves in [30, 10, 20] {
             old.line.push(leaves, leaves, Packet::from_bytes(&[leaves as u8]).unwrap());
@@ -301,15 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         let key = |config| delay(config).err().and_then(|mistake| mistake.key);
         assert_eq!(key(r#"{"time": "1s", "limit": 0}"#), Some("limit"));
         assert_eq!(key(r#"{"time": "1s", "reorder": true}"#), Some("reorder"));
     }
 
     proptest! {
-        /// Each packet leaves between `time` and `time + jitter` after it came (later only behind one that came
-        /// before it), and a seed gives the same departures whatever the burst.
+        /// Each packet leaves between `time` and `time + jitter` after it came (later only behind an earlier packet),
+        /// and a seed gives the same departures for any burst size.
         #[test]
         fn jitter_keeps_its_bounds(
             pauses in proptest::collection::vec(0u64..40, 1..60),
@@ -340,7 +340,7 @@ mod tests {
             prop_assert_eq!(&departures, &run(128).1);
             prop_assert_eq!(departures.len(), arrivals.len());
             prop_assert!(reorder || departures.is_sorted_by_key(|&(_, index)| index));
-            // Who keeps the order leaves behind those that came before, which all are gone by then, too.
+            // In order, a packet leaves behind earlier packets, all of which have left by then.
             for (departure, index) in departures {
                 let earliest = arrivals[index] + time;
                 prop_assert!((earliest..=earliest + jitter).contains(&departure));

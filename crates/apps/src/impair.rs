@@ -1,4 +1,4 @@
-//! `impair`: a bad line.
+//! `impair`: simulates a bad line.
 
 use std::collections::VecDeque;
 
@@ -9,48 +9,48 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Loses, corrupts, duplicates and reorders packets, each at random with a probability of its own.
+/// Loses, corrupts, duplicates and reorders packets at random, each with its own probability.
 ///
-/// It is decided in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one
-/// bit of it, anywhere, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*,
-/// with its copy: it is held back until `gap` packets that came after it have been sent or held back, or for as long
-/// as `hold`.
+/// The app decides in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one
+/// bit, anywhere in it, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*,
+/// together with its copy: it is held back until `gap` later packets have been sent or held back, but no longer than
+/// `hold`.
 ///
-/// What happens depends on the seed and on the packets before, not on how many come at a time; only `hold` depends
-/// on the clock. Each impairment has random numbers of its own: changing one probability does not change which packets
-/// the others strike, as long as no other packets are lost.
+/// The outcome depends on the seed and on the packets before, not on the burst size; only `hold` depends on the clock.
+/// Each impairment has its own random numbers: changing one probability does not change which packets the others
+/// affect, as long as the same packets are lost.
 ///
-/// A copy for which there is no buffer is counted as `no_buffer`. A reload keeps the packets that are held back.
+/// If there is no buffer for a copy, it is counted as `no_buffer`. A reload keeps the packets that are held back.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How likely a packet is lost: 0 for never, 1 or `"100%"` for always.
+    /// Probability that a packet is lost: 0 for never, 1 or `"100%"` for always.
     #[serde(default)]
     pub loss: Fraction,
 
-    /// How likely a bit of a packet is flipped.
+    /// Probability that a bit of a packet is flipped.
     #[serde(default)]
     pub corrupt: Fraction,
 
-    /// How likely a packet is sent twice.
+    /// Probability that a packet is sent twice.
     #[serde(default)]
     pub duplicate: Fraction,
 
-    /// How likely a packet is held back.
+    /// Probability that a packet is held back.
     #[serde(default)]
     pub reorder: Fraction,
 
-    /// Behind how many packets one that is held back comes, from 1 to 65,536.
+    /// Number of packets that overtake a packet that is held back, from 1 to 65,536.
     #[serde(default = "default_gap")]
     #[schemars(extend("x-unit" = "packets"), range(min = 1, max = 65536))]
     pub gap: u64,
 
-    /// How long a packet is held back at most, for when too few follow it.
+    /// Maximum time a packet is held back, in case too few packets follow it.
     #[serde(default = "default_hold")]
     #[schemars(extend("x-unit" = "time"))]
     pub hold: Duration,
 
-    /// Where the random numbers begin: the same seed does the same to the same packets.
+    /// Seed of the random numbers: the same seed does the same to the same packets.
     #[serde(default)]
     pub seed: u64,
 }
@@ -65,7 +65,7 @@ fn default_hold() -> Duration {
 
 const MAX_GAP: u64 = 1 << 16;
 
-/// Something that happens at random.
+/// A random event.
 #[derive(Clone, Debug)]
 struct Chance {
     probability: f64,
@@ -77,16 +77,16 @@ impl Chance {
         Chance { probability, random: random.fork() }
     }
 
-    fn strikes(&mut self) -> bool {
+    fn happens(&mut self) -> bool {
         self.probability > 0.0 && self.random.f64() < self.probability
     }
 }
 
 /// A packet that is held back.
 struct Held {
-    /// Until so many packets have passed.
+    /// Until this number of packets has passed.
     until: u64,
-    /// Or until this time.
+    /// Or until this time, whichever comes first.
     deadline: u64,
     packet: Packet,
 }
@@ -100,13 +100,13 @@ pub struct Impair {
     gap: u64,
     hold: u64,
     seed: u64,
-    /// How many packets have passed: all that came and were not lost.
+    /// Packets that have passed: all that came and were not lost.
     passed: u64,
     held: VecDeque<Held>,
 }
 
 impl Impair {
-    /// Sends those held back that are due now by number or by time.
+    /// Sends the packets that are due by number or by time.
     fn release(&mut self, now: Option<u64>, output: &mut Output<'_>) {
         let due = |held: &mut Held| held.until <= self.passed || now.is_some_and(|now| held.deadline <= now);
         while output.room() > 0
@@ -116,7 +116,7 @@ impl Impair {
         }
     }
 
-    /// Sends a packet now or later.
+    /// Sends a packet, now or later.
     fn pass(&mut self, packet: Packet, holds: Option<u64>, output: &mut Output<'_>) {
         match holds {
             Some(deadline) => self.held.push_back(Held { until: self.passed + self.gap, deadline, packet }),
@@ -133,34 +133,34 @@ impl Impair {
 }
 
 counters! { Impair;
-    asked drop LOST = "lost", "packets that were lost at random";
-    count CORRUPTED = "corrupted", "packets of which a bit was flipped";
-    count DUPLICATED = "duplicated", "packets that were sent twice";
-    count REORDERED = "reordered", "packets that were held back";
+    asked drop LOST = "lost", "packets lost at random";
+    count CORRUPTED = "corrupted", "packets in which a bit was flipped";
+    count DUPLICATED = "duplicated", "packets sent twice";
+    count REORDERED = "reordered", "packets held back";
 }
 
 impl App for Impair {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "what is left of them")]);
-    /// Itself, its copy, and another with its copy that was held back behind it.
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the impaired packets")]);
+    /// A packet and its copy, and a packet that was held back with its copy.
     const MAX_FAN_OUT: usize = 4;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for mut packet in &mut io.input(0) {
-            if self.loss.strikes() {
+            if self.loss.happens() {
                 io.drop(packet, Impair::LOST);
                 continue;
             }
             self.passed += 1;
-            if self.corrupt.strikes() && packet.len() > 0 {
+            if self.corrupt.happens() && packet.len() > 0 {
                 let bit = self.corrupt.random.usize(..packet.len() * 8);
                 packet.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
                 io.count(Impair::CORRUPTED, 1);
             }
-            let copies = self.duplicate.strikes();
-            let holds = self.reorder.strikes().then(|| io.now().saturating_add(self.hold));
+            let copies = self.duplicate.happens();
+            let holds = self.reorder.happens().then(|| io.now().saturating_add(self.hold));
             io.count(Impair::REORDERED, u64::from(holds.is_some()));
             let copy = if copies { packet.copy() } else { None };
             self.pass(packet, holds, &mut output);
@@ -221,7 +221,11 @@ impl Configure for Impair {
     fn configure(config: Config, _: &Context) -> Result<Impair, SettingError> {
         let Config { loss, corrupt, duplicate, reorder, gap, hold, seed } = config;
         if !(1..=MAX_GAP).contains(&gap) {
-            return Err(SettingError::at("gap", format!("{gap} packets are no gap"), format!("give 1 to {MAX_GAP}")));
+            return Err(SettingError::at(
+                "gap",
+                format!("a gap of {gap} packets is out of range"),
+                format!("give 1 to {MAX_GAP}"),
+            ));
         }
         let mut random = Rng::with_seed(seed);
         Ok(Impair {
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_impairment_alone_does_what_it_says_and_counts_it() {
+    fn each_impairment_alone_works_and_is_counted() {
         let counts = |config: &str| {
             let mut rig = rig(config);
             rig.send("input", numbers(4));
@@ -302,7 +306,7 @@ mod tests {
         // With this seed the first of two packets is held back.
         let seed = (0..).find(|seed| {
             let mut impair = impair(&format!(r#"{{"reorder": 0.3, "seed": {seed}}}"#)).unwrap();
-            impair.reorder.strikes() && (0..5).all(|_| !impair.reorder.strikes())
+            impair.reorder.happens() && (0..5).all(|_| !impair.reorder.happens())
         });
         let config = format!(r#"{{"reorder": 0.3, "gap": 2, "hold": "1ms", "seed": {}}}"#, seed.unwrap());
         let mut rig_of_four = rig(&config);
@@ -320,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         assert_eq!(impair(r#"{"gap": 0}"#).err().and_then(|mistake| mistake.key), Some("gap"));
         for (loss, answer) in [("5", "write `5%` or `0.05`"), ("-0.5", "is no fraction"), ("\"101%\"", "at most 100%")]
         {
@@ -335,13 +339,13 @@ mod tests {
     }
 
     proptest! {
-        /// What happens to packets does not depend on how many come at a time, in lossless networks or others, and
-        /// every packet is accounted for: sent, sent twice, or lost.
+        /// The outcome does not depend on the burst size, with lossless links or without, and every packet is accounted
+        /// for: sent, sent twice, or lost.
         #[test]
-        fn a_seed_decides_whatever_the_burst(
+        fn a_seed_decides_for_any_burst(
             [loss, corrupt, duplicate, reorder] in [probability(), probability(), probability(), probability()],
             (gap, seed) in (1u64..9, any::<u64>()),
-            // Twice as many must fit into a link at once.
+            // Twice that number must fit into a link at once.
             cuts in proptest::collection::vec(1usize..60, 1..9),
             lossless: bool,
         ) {
@@ -373,7 +377,7 @@ mod tests {
             let (lost, duplicated) = (counts.drops["lost"] as usize, counts.counters["duplicated"] as usize);
             prop_assert_eq!(sent.len() + lost, packets.len() + duplicated);
             if corrupt == 0.0 && duplicate == 0.0 {
-                // Nobody is overtaken by more packets than the gap, and nobody is sent twice.
+                // No packet is overtaken by more packets than the gap, and none is sent twice.
                 let mut seen = sent.clone();
                 seen.sort();
                 seen.dedup();

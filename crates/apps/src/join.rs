@@ -1,4 +1,4 @@
-//! `join`: many streams become one.
+//! `join`: merges streams into one.
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// Sends the packets of all inputs to one output.
 ///
-/// Inputs may have any names. Packets of one input keep their order; between inputs there is none. Each time another
-/// input is served first, so that one that is always full does not keep the others waiting when the output has no room
-/// for all. The app has no keys.
+/// Inputs may have any names. Packets of one input keep their order; there is no order between inputs. Each time,
+/// another input is served first, so an input that is always full does not starve the others when the output is short
+/// of room. The app has no keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {}
@@ -52,7 +52,7 @@ mod tests {
 
     const INPUTS: [&str; 3] = ["a", "b", "c"];
 
-    /// A thousand packets and more for each input: its number, and theirs.
+    /// More than a thousand packets for each input: each holds the input's number and its own.
     fn send_all(rig: &mut Rig, count: u16) {
         for (input, name) in (0..).zip(INPUTS) {
             rig.send(name, (0..count).map(|number| [[0, input], number.to_be_bytes()].concat()));

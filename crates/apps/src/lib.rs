@@ -1,7 +1,7 @@
 //! The apps that come with Bellows, one file each, and the [`registry`] that lists them.
 //!
-//! A module holds an app's `Config`, whose documentation is the app's manual, and the app itself. Apps do not use one
-//! another; a network file joins them:
+//! A module holds an app and its `Config`, whose documentation is the app's manual. Apps do not use one another; a
+//! network file joins them:
 //!
 //! ```
 //! use bellows_apps::registry;
@@ -18,8 +18,8 @@ mod virtio;
 
 use bellows_config::Registry;
 
-/// Declares the apps: the type of each, and the module that holds it. They are in the registry, and so in the manual, the
-/// schema of network files, the completions, `bench apps` and the tests of all apps.
+/// Declares the apps by type and module. The registry lists them, and with it the manual, the schema of network files,
+/// the completions, `bench apps` and the tests of all apps.
 macro_rules! apps {
     ($($app:ident($module:ident),)*) => {
         $(pub mod $module;)*

@@ -1,4 +1,4 @@
-//! `match`: whether two streams are the same.
+//! `match`: compares two streams.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,23 +12,26 @@ use serde::{Deserialize, Serialize};
 
 /// Compares two streams of packets, and fails the run if they differ: for tests.
 ///
-/// Each packet waits for its partner in the other stream. In order, the first packet expected belongs to the first that
-/// comes, the second to the second, and so on: one lost packet puts all that follow out of step. Without order, two
-/// packets that are equal belong together wherever they are. Only the data is compared, not times or other metadata.
+/// Each packet waits for its partner in the other stream. With `order`, the first expected packet belongs to the first
+/// actual packet, the second to the second, and so on: one lost packet puts all later ones out of step. Without
+/// `order`, two equal packets belong together wherever they are. Only the data is compared, not times or other
+/// metadata.
 ///
-/// A packet without a partner counts as `missing` if it was expected and as `unexpected` if it came; two that belong
-/// together but differ count as `mismatched`. If there are any of these, the end of the run reports them and the exit
-/// code is not 0. Packets that still wait when a run is cut short say nothing, unless no two have matched till then.
+/// A packet without a partner counts as `missing` if it was expected and as `unexpected` if it came; partners that
+/// differ count as `mismatched`. If any of these counters is not 0, the run fails: the end of the run reports it and
+/// the exit code is not 0. Packets that still wait when a run is cut short do not count, unless nothing has matched by
+/// then.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Whether the packets must come in the order that is expected.
+    /// Whether the packets must come in the expected order.
     pub order: bool,
 
-    /// How long a packet waits for its partner.
+    /// Maximum time a packet waits for its partner.
     pub patience: Duration,
 
-    /// How many packets of one stream wait at most; the oldest then has no partner. Each takes a buffer of the pool.
+    /// Maximum number of waiting packets of one stream, each in a buffer of the pool; beyond it the oldest has no
+    /// partner.
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub window: usize,
 }
@@ -45,11 +48,11 @@ pub struct Match {
     expected: Stream,
     actual: Stream,
     totals: Totals,
-    /// What the first difference in order was.
+    /// A description of the first difference in order.
     first_difference: Option<String>,
 }
 
-/// What was found; in the order of [`App::COUNTERS`].
+/// The results, in the order of [`App::COUNTERS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     matched: u64,
@@ -58,10 +61,10 @@ struct Totals {
     unexpected: u64,
 }
 
-/// The packets of one stream that wait.
+/// The waiting packets of one stream.
 #[derive(Default)]
 struct Stream {
-    /// How many packets have come, which is the position of the next.
+    /// Number of packets so far, which is the position of the next.
     count: u64,
     /// By position.
     waiting: BTreeMap<u64, Waiting>,
@@ -71,7 +74,7 @@ struct Stream {
 
 struct Waiting {
     since: u64,
-    /// What its partner has too: the position in order, a hash of the data otherwise.
+    /// The key that partners share: with `order` the position, otherwise a hash of the data.
     key: u64,
     packet: Packet,
 }
@@ -82,7 +85,7 @@ impl Stream {
         self.waiting.insert(position, waiting);
     }
 
-    /// Takes the oldest packet of this key that is as wanted.
+    /// Takes the oldest packet of this key that `wanted` accepts.
     fn take(&mut self, key: u64, wanted: impl Fn(&Packet) -> bool) -> Option<Packet> {
         let positions = self.by_key.get(&key)?;
         let found = |position: &&u64| self.waiting.get(position).is_some_and(|waiting| wanted(&waiting.packet));
@@ -122,15 +125,15 @@ enum Side {
 
 counters! { Match;
     gauge MATCHED = "matched", "pairs of equal packets", in "pairs";
-    gauge MISMATCHED = "mismatched", "pairs in the same place of the order that differ", in "pairs";
-    gauge MISSING = "missing", "packets expected that did not come";
-    gauge UNEXPECTED = "unexpected", "packets that came and were not expected";
+    gauge MISMATCHED = "mismatched", "pairs of packets at the same position that differ", in "pairs";
+    gauge MISSING = "missing", "expected packets that did not come";
+    gauge UNEXPECTED = "unexpected", "packets that were not expected";
 }
 
 impl App for Match {
     const INPUTS: Ports = Ports::Named(&[
-        Port::required("expected", "the packets that are to come"),
-        Port::required("actual", "the packets that do come"),
+        Port::required("expected", "the packets to expect"),
+        Port::required("actual", "the packets to check"),
     ]);
     const OUTPUTS: Ports =
         Ports::Named(&[Port::optional("mismatch", "packets of `actual` that differ or were not expected")]);
@@ -146,7 +149,7 @@ impl App for Match {
                 self.arrive(side, packet, now, &mut output);
             }
         }
-        self.settle(io);
+        self.update(io);
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -156,7 +159,7 @@ impl App for Match {
             let most = io.burst();
             (0..most).take_while(|_| self.give_up(side, usize::MAX, overdue, &mut output)).for_each(drop);
         }
-        self.settle(io);
+        self.update(io);
     }
 
     fn held(&self) -> usize {
@@ -165,13 +168,13 @@ impl App for Match {
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
-            self.swap_findings(old);
+            self.swap_results(old);
         }
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        self.swap_findings(old);
+        self.swap_results(old);
     }
 
     fn stop(&mut self) -> Result<(), AppError> {
@@ -197,8 +200,8 @@ impl App for Match {
 }
 
 impl Match {
-    /// Exchanges what was found with another that is at work; the packets that wait too, if they wait for the same.
-    fn swap_findings(&mut self, other: &mut Match) {
+    /// Swaps the results with another instance, and the waiting packets too if both have the same `order`.
+    fn swap_results(&mut self, other: &mut Match) {
         mem::swap(&mut self.totals, &mut other.totals);
         mem::swap(&mut self.first_difference, &mut other.first_difference);
         if self.config.order == other.config.order {
@@ -207,7 +210,7 @@ impl Match {
         }
     }
 
-    /// Finds the partner of a packet, or lets it wait for one.
+    /// Finds the partner of a packet, or stores the packet to wait for one.
     fn arrive(&mut self, side: Side, packet: Packet, now: u64, output: &mut Output<'_>) {
         let order = self.config.order;
         let (own, other) = match side {
@@ -232,7 +235,7 @@ impl Match {
         }
     }
 
-    /// Takes the oldest packet of a stream for one without a partner, if it is time. False if it is not.
+    /// Takes the oldest packet of a stream as one without a partner, if it is time. Returns false if it is not.
     fn give_up(&mut self, side: Side, most: usize, overdue: Option<u64>, output: &mut Output<'_>) -> bool {
         let stream = if side == Side::Expected { &mut self.expected } else { &mut self.actual };
         let Some(packet) = stream.take_oldest(most, overdue) else { return false };
@@ -246,8 +249,8 @@ impl Match {
         true
     }
 
-    /// Writes the counters, and asks to be called when the patience with the oldest packet ends.
-    fn settle(&mut self, io: &Io<Self>) {
+    /// Writes the counters, and asks for a tick when the oldest packet has waited long enough.
+    fn update(&mut self, io: &Io<Self>) {
         io.set(Match::MATCHED, self.totals.matched);
         io.set(Match::MISMATCHED, self.totals.mismatched);
         io.set(Match::MISSING, self.totals.missing);
@@ -278,11 +281,7 @@ impl Configure for Match {
 
     fn configure(config: Config, _: &Context) -> Result<Match, SettingError> {
         if config.window == 0 {
-            return Err(SettingError::at(
-                "window",
-                "with a window of 0 no packet can wait for another",
-                "give 1 or more",
-            ));
+            return Err(SettingError::at("window", "with a window of 0 packets cannot wait", "give 1 or more"));
         }
         Ok(Match {
             config,
@@ -317,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Lets the streams meet in pieces, and waits until the patience is over.
+    /// Sends the streams in pieces, and waits until the patience is over.
     fn compare(rig: &mut Rig, expected: &[Vec<u8>], actual: &[Vec<u8>]) -> Totals {
         let mut streams = [("expected", expected), ("actual", actual)];
         while streams.iter().any(|(_, packets)| !packets.is_empty()) {
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_goes_on_comparing() {
+    fn a_reload_continues_to_compare() {
         let with = |patience| {
             let config = Config { patience: Duration::from_secs(patience), ..Config::default() };
             Match::configure(config, &Context::default()).unwrap()

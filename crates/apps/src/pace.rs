@@ -1,36 +1,36 @@
-//! When packets are due that leave at a rate.
+//! The times at which packets leave at a steady rate.
 
 use bellows_config::TrafficRate;
 
-/// Binary digits of a nanosecond that are reckoned with: at 1 Tb/s the rate is off by 1 part in 10⁹.
+/// Binary digits of a fraction of a nanosecond: at 1 Tb/s the rate is off by 1 part in 10⁹.
 const FRACTION: u32 = 40;
 
-/// What is due for longer than this, in nanoseconds, is not caught up with.
+/// Units that are overdue by more than this, in nanoseconds, are skipped.
 const PATIENCE: u64 = 100_000_000;
 
-/// Packets that leave at a steady rate: each when what the one before takes of the rate is over. Times are nanoseconds
-/// of the engine's clock; what a packet takes is counted in units, which are packets or bits.
+/// A steady rate: each packet is due when the time of the one before it is over. Times are nanoseconds of the engine's
+/// clock; the length of a packet is counted in units, which are packets or bits.
 pub(crate) struct Pace {
     rate: TrafficRate,
-    /// From one unit to the next, with [`FRACTION`].
+    /// Time from one unit to the next, with [`FRACTION`].
     interval: u128,
     /// When the next packet is due, with [`FRACTION`]; `None` before the first.
     next: Option<u128>,
-    /// Units that were due so long ago that they are not caught up with.
+    /// Units that were skipped because they were due too long ago.
     skipped: u64,
 }
 
-/// Packets that are due at a moment.
+/// The packets that are due at one moment.
 pub(crate) struct Due {
     rate: TrafficRate,
-    /// Units until the next packet is not due any more; negative if it is not.
+    /// Units until the next packet is no longer due; negative if it is not due.
     left: i64,
     /// Units of the packets that were taken.
     taken: u64,
 }
 
 impl Due {
-    /// How many packets of this length are due, `most` or less. They are taken to be sent. Hot.
+    /// Takes up to `most` packets of this length that are due, and returns how many. Hot.
     #[inline]
     pub(crate) fn take(&mut self, length: usize, most: usize) -> usize {
         if self.left < 0 {
@@ -49,7 +49,7 @@ impl Due {
         count
     }
 
-    /// Takes packets of this length back: they were not sent.
+    /// Puts back packets of this length that were not sent.
     pub(crate) fn put_back(&mut self, length: usize, count: usize) {
         let units = self.rate.cost(length).max(1) * count as u64;
         self.left += units as i64;
@@ -58,13 +58,13 @@ impl Due {
 }
 
 impl Pace {
-    /// A rate of more than 0.
+    /// Creates a pace; the rate must be above 0.
     pub(crate) fn new(rate: TrafficRate) -> Pace {
         let interval = (1e9 / rate.per_second() * (1u64 << FRACTION) as f64).round() as u128;
         Pace { rate, interval: interval.clamp(1, u128::from(u64::MAX) << FRACTION), next: None, skipped: 0 }
     }
 
-    /// What is due now. What was due before a tenth of a second is skipped.
+    /// The packets that are due now. Skips units that were due more than a tenth of a second ago.
     pub(crate) fn due(&mut self, now: u64) -> Due {
         let now = u128::from(now) << FRACTION;
         let next = *self.next.get_or_insert(now);
@@ -79,8 +79,8 @@ impl Pace {
         Due { rate: self.rate, left: i64::try_from(left).unwrap_or(i64::MAX), taken: 0 }
     }
 
-    /// Whether a packet of this length is due; if so, it is taken to be sent. What was due before a tenth of a second is
-    /// skipped. Does not divide, for those that ask about each packet. Hot.
+    /// Takes one packet of this length if it is due, and returns whether it is. Skips units that were due more than a
+    /// tenth of a second ago. Contains no division, for callers that ask for each packet. Hot.
     #[inline]
     pub(crate) fn take_one(&mut self, now: u64, length: usize) -> bool {
         let now = u128::from(now) << FRACTION;
@@ -92,7 +92,7 @@ impl Pace {
         true
     }
 
-    /// How many packets have been skipped since the last call, if a packet has `length` bytes on average.
+    /// Number of packets skipped since the last call, for packets of `length` bytes on average.
     pub(crate) fn take_skipped(&mut self, length: usize) -> u64 {
         let cost = self.rate.cost(length).max(1);
         let packets = self.skipped / cost;
@@ -100,7 +100,7 @@ impl Pace {
         packets
     }
 
-    /// Books what was taken as sent.
+    /// Records the packets that were taken as sent.
     pub(crate) fn sent(&mut self, due: &Due) {
         if let Some(next) = &mut self.next {
             *next = next.saturating_add(u128::from(due.taken) * self.interval);
@@ -124,8 +124,8 @@ mod tests {
     }
 
     proptest! {
-        /// Looked at often enough, exactly the packets of the elapsed time are sent, whatever the rate and the moments;
-        /// otherwise never more than that, nor more than are asked for.
+        /// If called often enough, exactly the packets of the elapsed time are sent, for any rate and times; otherwise
+        /// never more than these, and never more than the caller asks for.
         #[test]
         fn the_rate_is_exact(per_second in 1u32..50_000_000, steps in prop::collection::vec(0u64..3_000_000, 1..50)) {
             let rate = rate(&format!("{per_second}pps"));
@@ -148,7 +148,7 @@ mod tests {
             }
         }
 
-        /// A rate in bits is kept whatever the packets' lengths: each is due when the bits of those before are over.
+        /// A rate in bits holds for any packet lengths: each packet is due when the bits of those before it are over.
         #[test]
         fn bits_are_counted_of_each_packet(
             megabits in 1u64..10_000,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_caught_up_with_is_counted_in_packets() {
+    fn skipped_units_are_counted_in_packets() {
         for (text, length) in [("1kpps", 60), ("800kb/s", 100), ("800kb/s L1", 76)] {
             let mut pace = Pace::new(rate(text));
             assert_eq!(pace.due(0).take(length, 100), 1);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_due_again() {
+    fn packets_not_sent_are_due_again() {
         let mut pace = Pace::new(rate("8Mb/s"));
         pace.due(0);
         let mut due = pace.due(1_000_000);

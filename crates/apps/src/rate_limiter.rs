@@ -8,48 +8,47 @@ use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Lets packets through at a rate: so many bits or so many packets per second, or both. It is a token bucket (RFC
-/// 2697, section 3, with one bucket): what is not used is saved, up to `burst`, so that over any time t no more than
-/// `burst` plus `rate` times t gets through.
+/// Limits the bits or packets per second, or both. It is a token bucket (RFC 2697, section 3, with one bucket): unused
+/// tokens are saved, up to `burst`, so that in any time t at most `burst` plus `rate` times t gets through.
 ///
-/// Without a `queue` it polices: what exceeds the rate is dropped as `over_rate`. With one it shapes: packets wait in
-/// it, in order, until they may leave, and only those for which there is no place are dropped, as `queue_full`. A
-/// packet that is larger than `burst` can never leave and is dropped as `over_burst`.
+/// Without a `queue` it polices: packets that exceed the rate are dropped as `over_rate`. With a queue it shapes:
+/// packets wait in order until they may leave, and packets that find the queue full are dropped as `queue_full`. A
+/// packet larger than `burst` can never leave and is dropped as `over_burst`.
 ///
-/// A reload keeps the packets in the queue and what has been saved.
+/// A reload keeps the queue and the saved tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The rate, above 0, with its unit: bits per second of the packets' data (`"100Mb/s"`), bits on an Ethernet wire
-    /// (`"100Mb/s L1"`), a share of a line rate (`"30% of 10Gb/s"`), which counts as on the wire, or packets per second
-    /// (`"250kpps"`). This or `packets` must be given.
+    /// The rate, above 0, with its unit: bits of packet data per second (`"100Mb/s"`), bits on an Ethernet wire
+    /// (`"100Mb/s L1"`), a share of a line rate on the wire (`"30% of 10Gb/s"`), or packets per second (`"250kpps"`).
+    /// At least one of `rate` and `packets` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<TrafficRate>,
 
-    /// A limit in packets per second, to be kept besides `rate` in bits: from one in a thousand seconds to 1 T.
+    /// A limit in packets per second, besides a `rate` in bits: from one packet in a thousand seconds to 1 T.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "packets/s"))]
     pub packets: Option<Rate>,
 
-    /// The most that can be saved of a `rate` in bits, 1 byte or more. By default what it gives in 10 ms, but at least
-    /// 96 KiB, so that the largest packets fit.
+    /// The token limit of a `rate` in bits, 1 byte or more. By default 10 ms of the rate, but at least 96 KiB, so that
+    /// the largest packets fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "bytes"))]
     pub burst: Option<Bytes>,
 
-    /// The most that can be saved of a rate in packets, 1 or more. By default what it gives in 10 ms, but at least 128.
+    /// The token limit of a rate in packets, 1 or more. By default 10 ms of the rate, but at least 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub burst_packets: Option<u64>,
 
-    /// How many packets wait at most, up to 1,048,576; 0 to drop what exceeds the rate at once.
+    /// Maximum length of the queue, up to 1,048,576; 0 drops packets that exceed the rate at once.
     #[serde(default)]
     #[schemars(extend("x-unit" = "packets"), range(max = 1048576))]
     pub queue: usize,
 
-    /// Count what a packet takes on an Ethernet wire, as link speeds do: at least 60 bytes of frame, and with them 24
-    /// bytes of preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3). A `rate` that
-    /// ends in `L1` or is a share of a line rate says so by itself.
+    /// Count the bits that a packet takes on an Ethernet wire, as link speeds do: a frame of at least 60 bytes, and 24
+    /// bytes of preamble, start delimiter, frame check sequence and interpacket gap (IEEE 802.3). Not needed for a
+    /// `rate` that ends in `L1` or is a share of a line rate.
     #[serde(default)]
     pub layer1: bool,
 }
@@ -58,7 +57,7 @@ const MAX_QUEUED: usize = 1 << 20;
 
 /// Tokens that come at a steady rate and are saved up to a limit.
 ///
-/// Kept in units × nanoseconds per second, so that nothing is ever rounded: a unit is a bit, or a thousandth of a
+/// Stored in units × nanoseconds per second, so that nothing is ever rounded: a unit is a bit, or a thousandth of a
 /// packet.
 #[derive(Clone, Debug)]
 struct Bucket {
@@ -72,7 +71,7 @@ struct Bucket {
 const SECOND: u128 = 1_000_000_000;
 
 impl Bucket {
-    /// A bucket that is full.
+    /// A full bucket.
     fn new(rate: u64, depth: u128) -> Bucket {
         let depth = depth * SECOND;
         Bucket { rate, depth, level: depth, filled_at: 0 }
@@ -84,20 +83,20 @@ impl Bucket {
         self.filled_at = now;
     }
 
-    /// Nanoseconds until there are so many units.
+    /// Nanoseconds until the bucket has `units`.
     fn wait(&self, units: u128) -> u64 {
         let missing = (units * SECOND).saturating_sub(self.level);
         u64::try_from(missing.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
     }
 
-    /// Goes on from what another bucket has saved.
+    /// Takes over the tokens that another bucket has saved.
     fn inherit(&mut self, old: &Bucket) {
         self.level = self.depth.min(old.level);
         self.filled_at = old.filled_at;
     }
 }
 
-/// Lets packets through at a rate.
+/// Limits the rate of packets.
 pub struct RateLimiter {
     bits: Option<Bucket>,
     packets: Option<Bucket>,
@@ -106,11 +105,11 @@ pub struct RateLimiter {
     queue: VecDeque<Packet>,
 }
 
-/// Units of the bucket of packets that one packet takes.
+/// Units that one packet takes from the bucket of packets.
 const PER_PACKET: u128 = 1_000;
 
 impl RateLimiter {
-    /// What a packet takes of each bucket.
+    /// The tokens that a packet takes from each bucket.
     fn costs(&self, packet: &Packet) -> [u128; 2] {
         let length = packet.len();
         let bytes = if self.layer1 { wire_bytes(length) } else { length };
@@ -132,7 +131,7 @@ impl RateLimiter {
         wait(&self.bits, bits).max(wait(&self.packets, packets))
     }
 
-    /// Pays for a packet, if there is enough.
+    /// Takes the tokens for a packet, if there are enough.
     fn pay(&mut self, packet: &Packet) -> bool {
         let costs = self.costs(packet).map(|cost| cost * SECOND);
         let enough = self.buckets().into_iter().zip(costs).all(|(bucket, cost)| bucket.is_none_or(|b| b.level >= cost));
@@ -149,7 +148,7 @@ impl RateLimiter {
         self.buckets().into_iter().zip(costs).all(|(bucket, cost)| bucket.is_none_or(|b| b.depth >= cost * SECOND))
     }
 
-    /// Sends what may leave of the queue.
+    /// Sends the packets of the queue that may leave.
     fn release(&mut self, output: &mut Output<'_>) {
         while output.room() > 0
             && let Some(packet) = self.queue.pop_front()
@@ -162,7 +161,7 @@ impl RateLimiter {
         }
     }
 
-    /// Asks to be called when the first packet of the queue may leave.
+    /// Asks for a tick when the first packet of the queue may leave.
     fn plan(&self, io: &Io<Self>) {
         if let Some(packet) = self.queue.front() {
             io.wake_at(io.now().saturating_add(self.wait(packet)));
@@ -171,14 +170,14 @@ impl RateLimiter {
 }
 
 counters! { RateLimiter;
-    asked drop OVER_RATE = "over_rate", "packets that came too fast, without a queue";
-    asked drop QUEUE_FULL = "queue_full", "packets that found no place in the queue";
-    asked drop OVER_BURST = "over_burst", "packets larger than a whole burst";
+    asked drop OVER_RATE = "over_rate", "packets above the rate, without a queue";
+    asked drop QUEUE_FULL = "queue_full", "packets that found the queue full";
+    asked drop OVER_BURST = "over_burst", "packets larger than `burst`";
 }
 
 impl App for RateLimiter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets at any rate")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that keep to the rate")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets within the rate")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -242,11 +241,15 @@ impl Configure for RateLimiter {
     fn configure(config: Config, _: &Context) -> Result<RateLimiter, SettingError> {
         let Config { rate, packets, burst, burst_packets, queue, layer1 } = config;
         if rate.is_none() && packets.is_none() {
-            let help = "add `rate = \"100Mb/s\"` or `rate = \"10kpps\"`, say";
-            return Err(SettingError { key: None, message: "there is no rate to limit to".into(), help: help.into() });
+            let help = "add `rate = \"100Mb/s\"` or `rate = \"10kpps\"`, for example";
+            return Err(SettingError {
+                key: None,
+                message: "neither `rate` nor `packets` is given".into(),
+                help: help.into(),
+            });
         }
         if rate.is_some_and(TrafficRate::is_zero) {
-            return Err(SettingError::at("rate", "at a rate of 0 nothing ever leaves", "give a rate above 0"));
+            return Err(SettingError::at("rate", "a rate of 0 lets nothing through", "give a rate above 0"));
         }
         let (bits, by_number, layer1) = match rate {
             None => (None, None, layer1),
@@ -255,7 +258,7 @@ impl Configure for RateLimiter {
             Some(TrafficRate::Packets(rate)) => (None, Some(rate), layer1),
             Some(TrafficRate::Unitless(number)) => {
                 let help = format!("write \"{number}b/s\" for bits or \"{number}pps\" for packets per second");
-                return Err(SettingError::at("rate", format!("`{number}` does not say of what"), help));
+                return Err(SettingError::at("rate", format!("`{number}` has no unit"), help));
             }
         };
         if by_number.is_some() && packets.is_some() {
@@ -266,7 +269,7 @@ impl Configure for RateLimiter {
         let packets = by_number.or(packets);
         if packets.is_some_and(|rate| !(0.001..=1e12).contains(&rate.per_second())) {
             let help = "give packets per second between 0.001 and 1e12";
-            return Err(SettingError::at(key, "the rate is out of its range", help));
+            return Err(SettingError::at(key, "the rate is out of range", help));
         }
         if burst == Some(Bytes::new(0)) {
             return Err(SettingError::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
@@ -280,18 +283,18 @@ impl Configure for RateLimiter {
         }
         if burst.is_some() && bits.is_none() {
             let help = "give `rate` in bits per second, or `burst_packets` in place of `burst`";
-            return Err(SettingError::at("burst", "`burst` counts bytes, and no rate is in bits", help));
+            return Err(SettingError::at("burst", "`burst` is in bytes, but no rate is in bits", help));
         }
         if burst_packets.is_some() && packets.is_none() {
             let help = "add `packets`, or give `burst` in bytes in place of `burst_packets`";
             return Err(SettingError::at(
                 "burst_packets",
-                "`burst_packets` counts packets, and no rate is in packets",
+                "`burst_packets` is in packets, but no rate is in packets",
                 help,
             ));
         }
         if queue > MAX_QUEUED {
-            let message = format!("a queue of {queue} packets is more than the {MAX_QUEUED} that are possible");
+            let message = format!("a queue of {queue} packets is longer than the maximum of {MAX_QUEUED}");
             return Err(SettingError::at("queue", message, "give a shorter queue"));
         }
         let bits = bits.map(|rate| {
@@ -325,7 +328,7 @@ mod tests {
         rig.received("output").iter().map(Vec::len).collect()
     }
 
-    /// Moments are given in milliseconds since the rig's start.
+    /// The time in milliseconds since the rig's start.
     fn set_time(rig: &mut Rig, milliseconds: u64) {
         rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
     }
@@ -366,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_counted_by_number_or_with_what_they_take_on_the_wire() {
+    fn packets_are_counted_by_number_or_by_bits_on_the_wire() {
         for rate in [r#""packets": 10"#, r#""rate": "10pps""#] {
             let mut by_number = rig(&format!(r#"{{{rate}, "burst_packets": 2, "queue": 10}}"#));
             by_number.send("input", [[1; 1]; 4]);
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_over_the_queue_and_what_was_saved() {
+    fn a_successor_takes_over_the_queue_and_the_tokens() {
         let mut old = limiter(r#"{"rate": "8kb/s", "burst": 100, "queue": 5}"#).unwrap();
         old.fill(5);
         assert!(old.pay(&Packet::from_bytes(&[1; 60]).unwrap()));
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_key() {
+    fn invalid_configs_name_their_key() {
         for (config, key) in [
             ("{}", None),
             (r#"{"rate": "0b/s"}"#, Some("rate")),
@@ -424,8 +427,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any time no more leaves than the burst and what the rate gives; a policer drops nothing that would
-        /// have kept to that; packets keep their order and none is unaccounted for.
+        /// In any time at most the burst plus the rate gets through; a policer drops no packet that conforms; packets
+        /// keep their order and every one is accounted for.
         #[test]
         fn the_rate_is_kept(
             traffic in traffic(),
@@ -433,7 +436,7 @@ mod tests {
         ) {
             let mut rig = rig(&format!(r#"{{"rate": "{kilobits}kb/s", "burst": {burst}, "queue": {queue}}}"#));
             let (mut now, mut sent) = (1_000_000_000, Vec::<(u64, usize)>::new());
-            // Bits that the bucket of the model holds, times 1,000,000.
+            // Bits in the model's bucket, times 1,000,000.
             let (mut saved, mut model) = (u128::from(burst) * 8_000_000, Vec::new());
             for (index, &(pause, length)) in traffic.iter().enumerate() {
                 now += pause * 1_000;

@@ -1,4 +1,4 @@
-//! `repeater`: the same packets again.
+//! `repeater`: sends the same packets again.
 
 use std::slice;
 
@@ -10,32 +10,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::pace::{Due, Pace};
 
-/// Sends what it receives again and again: the stored sequence for ever, or each packet several times in a row.
+/// Sends its packets again and again: the stored sequence without end, or each packet several times in a row.
 ///
-/// By default it stores the first packets that come in and sends them round and round as fast as they are taken; what
-/// comes while it sends joins the end of the sequence. So a short capture becomes endless traffic. It has no end of
-/// its own: stop the run, or give it a duration.
+/// By default it stores the first packets that come in and sends them in a loop as fast as possible; packets that come
+/// later join the end of the sequence. So a short capture becomes endless traffic. The loop does not end: stop the run,
+/// or give it a duration.
 ///
-/// With `times` each packet is sent so many times before the next, and the run ends as usual.
+/// With `times` each packet is sent that many times before the next, and the run ends as usual.
 ///
-/// A full output makes the app wait. Copies carry tag and metadata; those for which the pool has no buffer are counted
-/// as `no_buffer`.
+/// When the output is full, the app waits. Copies carry tag and metadata. If the pool has no buffer for a copy, it is
+/// counted as `no_buffer`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How many times in a row to send each packet, in place of storing the packets.
+    /// Number of times in a row to send each packet, instead of storing packets.
     #[schemars(range(min = 1))]
     pub times: Option<u64>,
 
-    /// How many packets to store at most; those that come later are dropped as `over_limit`. Each takes a buffer of the
-    /// pool.
+    /// Maximum number of packets to store, each in a buffer of the pool; later packets are dropped as `over_limit`.
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub limit: usize,
 
-    /// How fast packets are sent: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
-    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), or a share of a line rate (`"30% of 10Gb/s"`), which
-    /// counts as on the wire. What falls behind is caught up with, up to a tenth of a second of it. As fast as they
-    /// are taken by default.
+    /// The rate: packets per second (`"1.5Mpps"`, or a number), bits of packet data per second (`"10Gb/s"`), bits on an
+    /// Ethernet wire (`"10Gb/s L1"`), or a share of a line rate on the wire (`"30% of 10Gb/s"`). An app that could not
+    /// send catches up with up to a tenth of a second. By default as fast as possible.
     pub rate: Option<TrafficRate>,
 }
 
@@ -47,36 +45,36 @@ impl Default for Config {
 
 /// Sends packets again.
 pub struct Repeater {
-    what: What,
+    mode: Mode,
     pace: Option<Pace>,
 }
 
-/// What is sent again.
-enum What {
-    /// Stores packets and sends them for ever.
+/// The packets to send again.
+enum Mode {
+    /// Stores packets and sends them in a loop.
     Loop {
-        /// What to send.
+        /// The packets to send.
         stored: Vec<Packet>,
-        /// Which of them is next.
+        /// Index of the next packet.
         next: usize,
-        /// How many to store.
+        /// Maximum number of packets to store.
         limit: usize,
     },
     /// Sends each packet several times.
     Row {
-        /// How many times.
+        /// Number of times.
         times: u64,
-        /// The packet whose turn it is, and how many times it is still to be sent.
+        /// The current packet, and how many times it has yet to be sent.
         current: Option<(Packet, u64)>,
     },
 }
 
 counters! { Repeater;
-    drop OVER_LIMIT = "over_limit", "packets that came when `limit` were stored";
+    drop OVER_LIMIT = "over_limit", "packets that came when `limit` packets were stored";
 }
 
 impl App for Repeater {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be repeated")]);
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to repeat")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets, many times")]);
     const PULLS: bool = true;
     const COUNTERS: Counters<Self> = Self::COUNTED;
@@ -84,8 +82,8 @@ impl App for Repeater {
     fn pull(&mut self, io: &Io<Self>) {
         let pace = if self.held() > 0 { self.pace.as_mut() } else { None };
         let mut due = pace.map(|pace| pace.due(io.now()));
-        match &mut self.what {
-            What::Loop { stored, next, .. } => {
+        match &mut self.mode {
+            Mode::Loop { stored, next, .. } => {
                 let mut output = io.output(0);
                 let mut wanted = if stored.is_empty() { 0 } else { io.burst().min(output.room()) };
                 while wanted > 0 {
@@ -99,16 +97,16 @@ impl App for Repeater {
                     *next = (*next + count) % stored.len();
                 }
             }
-            What::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
+            Mode::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
         }
-        self.settle(due, io);
+        self.record_sent(due, io);
     }
 
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
         let mut due = None;
-        match &mut self.what {
-            What::Loop { stored, limit, .. } => {
+        match &mut self.mode {
+            Mode::Loop { stored, limit, .. } => {
                 let free = *limit - stored.len();
                 stored.extend((&mut input).into_iter().take(free).map(|mut packet| {
                     packet.end_mark();
@@ -118,7 +116,7 @@ impl App for Repeater {
                     io.drop_all(&mut input, Repeater::OVER_LIMIT);
                 }
             }
-            What::Row { times, current } => {
+            Mode::Row { times, current } => {
                 due = self.pace.as_mut().map(|pace| pace.due(io.now()));
                 let mut output = io.output(0);
                 send_current(current, due.as_mut(), &mut output);
@@ -132,7 +130,7 @@ impl App for Repeater {
                 }
             }
         }
-        self.settle(due, io);
+        self.record_sent(due, io);
     }
 
     /// A packet is due.
@@ -147,23 +145,23 @@ impl App for Repeater {
     }
 
     fn held(&self) -> usize {
-        match &self.what {
-            What::Loop { stored, .. } => stored.len(),
-            What::Row { current, .. } => usize::from(current.is_some()),
+        match &self.mode {
+            Mode::Loop { stored, .. } => stored.len(),
+            Mode::Row { current, .. } => usize::from(current.is_some()),
         }
     }
 
     fn is_finished(&self) -> bool {
-        match &self.what {
-            What::Loop { stored, .. } => stored.is_empty(),
-            What::Row { .. } => true,
+        match &self.mode {
+            Mode::Loop { stored, .. } => stored.is_empty(),
+            Mode::Row { .. } => true,
         }
     }
 }
 
 impl Repeater {
-    /// Books what was sent. There is something to pull while a packet is to be repeated, as soon as it is due.
-    fn settle(&mut self, due: Option<Due>, io: &Io<Self>) {
+    /// Records what was sent. There is something to pull while a packet remains to be repeated, as soon as it is due.
+    fn record_sent(&mut self, due: Option<Due>, io: &Io<Self>) {
         if let (Some(pace), Some(due)) = (&mut self.pace, &due) {
             pace.sent(due);
         }
@@ -178,7 +176,7 @@ impl Repeater {
     }
 }
 
-/// Sends the packet as often as there is room and it is due, copies first and then the packet itself.
+/// Sends the packet as often as there is room and it is due: first copies, then the packet itself.
 fn send_current(current: &mut Option<(Packet, u64)>, mut due: Option<&mut Due>, output: &mut Output<'_>) {
     let Some((packet, left)) = current else { return };
     let wanted = usize::try_from(*left).unwrap_or(usize::MAX).min(output.room());
@@ -208,20 +206,24 @@ impl Configure for Repeater {
         let Config { times, limit, rate } = config;
         if rate.is_some_and(TrafficRate::is_zero) {
             let help = "leave `rate` out to send as fast as possible";
-            return Err(SettingError::at("rate", "at a rate of 0 nothing is ever sent", help));
+            return Err(SettingError::at("rate", "a rate of 0 sends nothing", help));
         }
-        let what = match times {
+        let mode = match times {
             Some(0) => {
-                return Err(SettingError::at("times", "0 times is never", "give 1 to send each packet once, or more"));
+                return Err(SettingError::at(
+                    "times",
+                    "`times` is 0, so nothing is sent",
+                    "give 1 to send each packet once, or more",
+                ));
             }
-            Some(times) => What::Row { times, current: None },
+            Some(times) => Mode::Row { times, current: None },
             None if limit == 0 => {
                 let help = "give 1 or more packets";
-                return Err(SettingError::at("limit", "with a limit of 0 there is nothing to send", help));
+                return Err(SettingError::at("limit", "a limit of 0 stores nothing to send", help));
             }
-            None => What::Loop { stored: Vec::new(), next: 0, limit },
+            None => Mode::Loop { stored: Vec::new(), next: 0, limit },
         };
-        Ok(Repeater { what, pace: rate.map(Pace::new) })
+        Ok(Repeater { mode, pace: rate.map(Pace::new) })
     }
 }
 
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn each_packet_is_sent_so_many_times_in_a_row() {
+    fn each_packet_is_sent_several_times_in_a_row() {
         for lossless in [false, true] {
             for (times, count) in [(1, 3000), (3, 3000), (1024, 5), (5000, 3)] {
                 let mut rig = rig(Config { times: Some(times), ..Config::default() }, lossless);

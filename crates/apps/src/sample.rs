@@ -1,4 +1,4 @@
-//! `sample`: some packets of many.
+//! `sample`: passes some packets of many.
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -6,30 +6,30 @@ use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Lets one packet in so many pass, or each with a probability, and drops the others as `not_sampled`.
+/// Passes one packet in `every`, or each with a `probability`, and drops the others as `not_sampled`.
 ///
-/// Give `every` or `probability`.
+/// Give either `every` or `probability`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Lets the first of each so many packets pass: `100` is one percent of them, evenly spaced.
+    /// Pass the first of every group of this many packets: `100` passes one percent of them, evenly spaced.
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub every: Option<u64>,
 
-    /// Lets each packet pass with this probability, whatever happened to those before it.
+    /// Pass each packet with this probability, independently of the others.
     pub probability: Option<Fraction>,
 
-    /// Where the random choice starts: the same seed chooses the same packets.
+    /// Seed of the random choice: the same seed chooses the same packets.
     pub seed: u64,
 }
 
-/// Lets some packets pass.
+/// Passes some packets.
 pub struct Sample {
     choice: Choice,
 }
 
 enum Choice {
-    /// One in `every`; `left` more do not pass before the next that does.
+    /// One in `every`; the next `left` packets do not pass.
     Every {
         every: u64,
         left: u64,
@@ -104,15 +104,15 @@ impl Configure for Sample {
             (Some(_), Some(_)) => {
                 return Err(SettingError::at(
                     "probability",
-                    "there are both `every` and `probability`",
+                    "`every` and `probability` exclude each other",
                     "give one of them",
                 ));
             }
             (None, None) => {
-                let help = "give `every = 100`, say, or `probability = \"1%\"`";
+                let help = "give `every = 100`, for example, or `probability = \"1%\"`";
                 return Err(SettingError {
                     key: None,
-                    message: "it is not said which packets to choose".into(),
+                    message: "neither `every` nor `probability` is given".into(),
                     help: help.into(),
                 });
             }
@@ -130,7 +130,7 @@ mod tests {
         Sample::configure(config, &Context::default())
     }
 
-    /// The numbers of those of 3,000 packets that pass.
+    /// The numbers of the packets, out of 3,000, that pass.
     fn chosen(config: Config) -> Vec<u32> {
         let mut rig = Rig::new(sample(config).unwrap(), &["input"], &["output"]);
         rig.send("input", (0..3000u32).map(u32::to_be_bytes));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_passes_evenly_spaced() {
+    fn one_in_every_passes_evenly_spaced() {
         for every in [1, 2, 7, 1000, 5000] {
             let expected: Vec<u32> = (0..3000).step_by(every as usize).collect();
             assert_eq!(chosen(Config { every: Some(every), ..Config::default() }), expected);

@@ -1,4 +1,4 @@
-//! `sink`: the end of the road.
+//! `sink`: frees packets.
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Takes packets out of the network and frees them.
 ///
-/// They are not counted as drops: the link that leads here says how many there were. The app has no keys.
+/// They do not count as drops: the link to the sink says how many there were. The app has no keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {}
@@ -16,7 +16,7 @@ pub struct Config {}
 pub struct Sink;
 
 impl App for Sink {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets whose way ends here")]);
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to free")]);
 
     fn push(&mut self, io: &Io<Self>) {
         io.input(0).discard();

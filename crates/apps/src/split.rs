@@ -1,4 +1,4 @@
-//! `split`: one stream shared out to many.
+//! `split`: distributes one stream over many outputs.
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Output, Port, Ports};
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 
 /// Sends each packet to one of the outputs.
 ///
-/// Outputs may have any names; as many as are linked share the packets, in the order of the links.
+/// Outputs may have any names; those that are linked share the packets, in the order of the links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How to choose the output.
+    /// How the app chooses the output.
     pub by: By,
 }
 
-/// How to choose the output of a packet.
+/// How the app chooses the output of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
     /// One packet to each output in turn.
     #[default]
     RoundRobin,
-    /// Packets of one flow to one output, and those of its other direction too. A flow has two IP addresses, a
-    /// protocol, and for TCP and UDP two ports; fragments go by addresses and protocol alone, and so part from the
-    /// unfragmented packets of their flow. Frames without IP go by their Ethernet addresses and EtherType; what is no
-    /// Ethernet frame goes to the first output. VLAN tags make no difference.
+    /// Packets of one flow, in both directions, to one output. A flow is two IP addresses, a protocol, and for TCP and
+    /// UDP two ports. Fragments are assigned by addresses and protocol alone, so they may take another output than the
+    /// unfragmented packets of their flow. Frames without IP are assigned by their Ethernet addresses and EtherType;
+    /// packets that are not Ethernet frames go to the first output. VLAN tags are ignored.
     Flow,
 }
 
 /// Sends each packet to one of the outputs.
 pub struct Split {
     by: By,
-    /// The output whose turn it is.
+    /// The output that is next.
     next: usize,
 }
 
 impl App for Split {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be shared out")]);
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to distribute")]);
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "a share of the packets" };
     const PREFETCH: usize = 8;
 
@@ -144,7 +144,7 @@ mod tests {
     fn flows_spread_evenly_and_stay_in_order() {
         let address = |last| IpAddr::from([192, 0, 2, last]);
         let mut rig = rig(By::Flow, Settings::default());
-        // 300 flows that differ in one byte or in the port alone, ten packets each.
+        // 300 flows that differ in one byte or only in the port, ten packets each.
         for number in 0..10u8 {
             let frames = (0..150u8).flat_map(|flow| {
                 let mut by_address = frame(address(flow), address(250), 1000, 53, None);

@@ -1,15 +1,15 @@
-//! `tee`: copies of one stream for many.
+//! `tee`: copies one stream to many outputs.
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Sends every packet to every output, in the order in which it came.
+/// Sends every packet to every output, and keeps their order.
 ///
-/// Outputs may have any names: as many as are linked get a packet each. The last one in the order of the links gets the
-/// packet itself, the others a copy with the same data, tag and metadata. Copies for which the pool has no buffer are
-/// counted as `no_buffer`. The app has no keys.
+/// Outputs may have any names; each linked output gets every packet. The last output in the order of the links gets the
+/// packet itself, the others get a copy with the same data, tag and metadata. If the pool has no buffer for a copy, it
+/// is counted as `no_buffer`. The app has no keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {}
@@ -18,7 +18,7 @@ pub struct Config {}
 pub struct Tee;
 
 impl App for Tee {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be copied")]);
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to copy")]);
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "a copy of every packet" };
 
     fn push(&mut self, io: &Io<Self>) {

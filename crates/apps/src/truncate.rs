@@ -1,4 +1,4 @@
-//! `truncate`: the beginning of every packet.
+//! `truncate`: cuts packets to a length.
 
 use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -6,14 +6,14 @@ use bellows_packet::Meta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Cuts packets to a length. Shorter ones pass as they are.
+/// Cuts packets to a length; shorter ones pass unchanged.
 ///
-/// The length that a packet had goes with it as metadata, so that a capture file says how long it was. Headers and
-/// checksums stay as they are.
+/// The original length stays with the packet as metadata, so that a capture file has it. Headers and checksums are not
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The length above which packets are cut, 1 or more.
+    /// Maximum length, 1 or more; longer packets are cut.
     #[schemars(extend("x-unit" = "bytes"))]
     pub length: Bytes,
 }
@@ -29,7 +29,7 @@ counters! { Truncate;
 
 impl App for Truncate {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets of any length")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets, not longer than `length`")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets, with at most `length` bytes")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -61,7 +61,7 @@ impl Configure for Truncate {
 
     fn configure(config: Config, _: &Context) -> Result<Truncate, SettingError> {
         if config.length.bytes() == 0 {
-            return Err(SettingError::at("length", "a length of 0 leaves nothing of a packet", "give 1 or more bytes"));
+            return Err(SettingError::at("length", "a length of 0 leaves no packet data", "give 1 or more bytes"));
         }
         Ok(Truncate { length: usize::try_from(config.length.bytes()).unwrap_or(usize::MAX) })
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_cuts_is_the_one_that_knows_the_length() {
+    fn the_first_of_two_cuts_records_the_length() {
         let mut rig = Rig::new(truncate(10).unwrap(), &["input"], &["output"]);
         let mut packet = Packet::from_bytes(&[0; 20]).unwrap();
         let meta = Meta { timestamp: 5, original_length: 1500, ingress_port: 1, link_type: 101 };

@@ -1,5 +1,5 @@
-//! No app loses a packet: what came in went out, was dropped for a reason that is counted, or waits; and when a network
-//! is gone the pool is whole again. One test alone in its process, because the pool is the process's.
+//! No app loses a packet: a packet that came in has gone out, was dropped for a counted reason, or waits; and when a
+//! network is gone the pool is whole again. The only test of its process, because the pool belongs to the process.
 
 use bellows_apps::counter::{self, Counter};
 use bellows_apps::join::{self, Join};
@@ -17,13 +17,13 @@ use bellows_packet::pool;
 use bellows_rig::Rig;
 use proptest::prelude::*;
 
-/// A pool that three copies of the longest batch do not fit into.
+/// A pool that is too small for three copies of the longest batch.
 const POOL: pool::Config = pool::Config { packets: 2048, large_packets: 4, stride: 35 * 64 };
 
-/// Packets for one input: which, how many, how long.
+/// Packets for one input: which input, how many, how long.
 type Batch = (usize, usize, usize);
 
-/// What went through an app.
+/// The packets that went through an app.
 struct Books {
     counts: AppCounts,
     /// Packets that the outputs delivered.
@@ -31,7 +31,7 @@ struct Books {
     lossless: bool,
 }
 
-/// Sends the batches through an app, some breaths between them, and lets it come to rest.
+/// Sends the batches through an app, with some breaths between them, and waits until it is idle.
 fn run<A: Configure>(
     config: A::Config,
     inputs: &[&str],
@@ -61,7 +61,7 @@ fn run<A: Configure>(
     Ok(())
 }
 
-/// Each packet became so many, and each of these was delivered or dropped.
+/// Each packet became `copies` packets, and each of these was delivered or dropped.
 fn times(copies: u64) -> impl Fn(Books) -> Result<(), TestCaseError> {
     move |Books { counts, delivered, lossless }| {
         prop_assert_eq!(counts.in_packets * copies, delivered + counts.dropped(), "{:?}", counts);

@@ -1,5 +1,5 @@
-//! Captures, the project's own and real ones, some of them malformed on purpose, through networks: every packet that
-//! the capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
+//! Sends captures, the project's own and others, some of them malformed on purpose, through networks: every packet that
+//! the capture crate reads arrives, errors in a file are reported, and the copy equals the original.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +16,7 @@ use bellows_packet::{LARGE_DATA_ROOM, Packet, pool};
 use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_testkit::{captures, programs};
 
-/// Made through JSON, so that each test gives the keys that it is about.
+/// Configured through JSON, so that each test gives only the keys that it tests.
 fn configured<A: Configure>(config: serde_json::Value) -> Result<A, SettingError> {
     A::configure(serde_json::from_value(config).expect("the keys of an app"), &Context::default())
 }
@@ -28,8 +28,8 @@ fn reader(path: &Path) -> Result<PcapReader, SettingError> {
 /// A packet of a file: its bytes, time, length on the wire, and link type.
 type Fact = (Vec<u8>, u64, u32, LinkType);
 
-/// What the capture crate reads: the packets, what is wrong behind them, and the file's format. An error if there is
-/// not even a header.
+/// The result of the capture crate: the packets, the error after them if any, and the file's format. An error if there
+/// is no valid header.
 struct Expected {
     packets: Vec<Fact>,
     too_long: u64,
@@ -65,7 +65,7 @@ fn run<A: App, B: App>(from: A, to: B) -> Outcome {
     engine.finish(end)
 }
 
-/// Checks that a run delivered what the capture crate reads, and said what that says.
+/// Checks that a run delivered the expected packets and reported the expected error.
 fn check(path: &Path, outcome: &Outcome, expected: &Expected) {
     let link = &outcome.snapshot.links[0];
     let bytes: usize = expected.packets.iter().map(|packet| packet.0.len()).sum();
@@ -81,7 +81,7 @@ fn check(path: &Path, outcome: &Outcome, expected: &Expected) {
     assert!(outcome.panicked.is_empty());
 }
 
-/// Reads a file into a network, writes it back, and compares the copy. True if the file has a capture's header.
+/// Reads a file into a network, writes a copy, and compares it. True if the file has a capture's header.
 fn goes_through(path: &Path, scratch: &TempDir) -> bool {
     let expected = match expected(path) {
         Ok(expected) => expected,
@@ -108,7 +108,7 @@ fn goes_through(path: &Path, scratch: &TempDir) -> bool {
     true
 }
 
-/// The packets with original lengths that tcpdump calls valid: none is less than what was captured.
+/// The packets with valid original lengths according to tcpdump: none is less than the captured length.
 fn valid(mut packets: Vec<Fact>) -> Vec<Fact> {
     packets.iter_mut().for_each(|(data, _, length, _)| *length = (*length).max(data.len() as u32));
     packets
@@ -136,7 +136,7 @@ fn quickstart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/captures/quickstart.pcap")
 }
 
-/// Writes the project's own capture back.
+/// Copies the project's own capture.
 fn copy_of_quickstart(scratch: &TempDir) -> PathBuf {
     let copy = scratch.path().join("copy.pcap");
     let writer = configured::<PcapWriter>(serde_json::json!({ "path": copy, "resolution": "us" })).unwrap();
@@ -173,17 +173,17 @@ fn a_network_does_not_overwrite_the_file_that_it_reads() {
     let link = |network: Network| network.link("in.output -> out.input").unwrap();
     let refused = |network| Engine::new(network, Settings::default(), None).err().unwrap().to_string();
     for is_linked in [false, true] {
-        // A file with two names is not replaced but emptied.
+        // A file with two names is emptied instead of replaced.
         if is_linked {
             std::fs::hard_link(&path, scratch.path().join("other name")).unwrap();
         }
         let writer = || configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
         let error = refused(link(Network::new().app("in", reader(&path).unwrap()).app("out", writer())));
-        assert!(error.contains("app `out`") && error.contains("is being read or written"), "{error}");
+        assert!(error.contains("app `out`") && error.contains("reads or writes it"), "{error}");
         let error = refused(link(Network::new().app("out", writer()).app("in", reader(&path).unwrap())));
         assert!(error.contains("app `in`") && error.contains("is about to overwrite it"), "{error}");
         assert!(std::fs::read(&path).unwrap() == std::fs::read(quickstart()).unwrap());
-        // Nothing of either is left.
+        // Nothing of either app is left.
         let mut alone = reader(&path).unwrap();
         alone.start(None).unwrap();
     }
@@ -202,7 +202,7 @@ fn a_file_that_another_network_writes_can_be_read() {
     writer.stop().unwrap();
 }
 
-/// Keeps all packets for a millisecond, and drops them then.
+/// Holds all packets for a millisecond, and then drops them.
 struct Hoard(VecDeque<Packet>);
 
 counters! { Hoard;
@@ -229,7 +229,7 @@ impl App for Hoard {
 
 #[test]
 fn a_pool_that_is_too_small_slows_the_reader_and_loses_nothing() {
-    // Shared with the other tests of this process, none of which loses a packet for that.
+    // Shared with the other tests of this process, which lose no packet because of that.
     pool::init(pool::Config { packets: 6_000, large_packets: 3, ..pool::Config::default() }).ok();
     let scratch = scratch();
     let path = scratch.path().join("in.pcap");

@@ -1,5 +1,5 @@
-//! Every app explains itself (what `bellows apps` prints is whole: every app, port, key and counter), stands in the README,
-//! and moves packets as it says that it is measured.
+//! Every app has complete documentation (every app, port, key and counter that `bellows apps` prints), is listed in the
+//! README, and moves packets in the networks that measure it.
 
 use std::fs;
 use std::path::Path;
@@ -106,7 +106,7 @@ fn every_app_moves_packets_as_it_is_measured_or_says_why_it_is_not() {
             let Loaded { network, engine, .. } = loaded.unwrap_or_else(|errors| panic!("{}", errors.render(false)));
             let mut engine = Engine::new(network, engine.settings(), None).unwrap();
             let start = Instant::now();
-            // What waits a while goes on, too.
+            // An app may hold packets for a while.
             for breath in 0.. {
                 if breath >= BREATHS && start.elapsed() > Duration::from_millis(5) {
                     break;

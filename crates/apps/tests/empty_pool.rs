@@ -1,5 +1,5 @@
-//! A source that the pool has no buffers for makes its packets later. Alone in its process, because the pool is the
-//! process's.
+//! A source generates its packets later if the pool has no buffers. The only test of its process, because the pool
+//! belongs to the process.
 
 use bellows_apps::source::{Config, Headers, Payload, Source};
 use bellows_config::{Configure, Context};
@@ -20,7 +20,7 @@ fn a_starved_source_leaves_no_number_out() {
     let mut rig = Rig::new(Source::configure(config, &Context::default()).unwrap(), &[], &["output"]);
     let mut numbers = Vec::new();
     while !rig.is_done() {
-        // Nobody frees what has been made until nothing more can be made.
+        // Packets are not freed until the pool is empty.
         while rig.breathe() {}
         assert!(pool::usage().in_use > 0);
         let packets = rig.received_packets("output");

@@ -1,5 +1,5 @@
-//! All that is wrong with one app is found at once, also what its keys mean together, and nothing that only follows from
-//! another mistake.
+//! All mistakes in an app's config are reported at once, also those in combinations of keys, and without errors that
+//! only follow from another mistake.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use bellows_apps::registry;
 use bellows_config::{Overrides, load_str};
 use bellows_testkit::scratch;
 
-/// The first lines of what is said of an app with these keys, linked to a sink.
+/// The first lines of the errors for an app with these keys, linked to a sink.
 fn said(app: &str, keys: &str) -> Vec<String> {
     let text = format!("links = [\"a -> end\"]\n[apps.a]\napp = \"{app}\"\n{keys}\n[apps.end]\napp = \"sink\"\n");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -32,8 +32,8 @@ fn mistakes_of_several_keys_come_together() {
     assert_eq!(
         said("source", keys),
         [
-            "`a`: `02:00` is no Ethernet address",
-            "`a`: `x` is no Ethernet address",
+            "`a`: `02:00` is not an Ethernet address",
+            "`a`: `x` is not an Ethernet address",
             "`a`: 2001:db8::1 is no IPv4 address",
             "app type `source` has no key `szie`",
             "`rate`: `10gb/s` is no rate",
@@ -46,7 +46,7 @@ fn mistakes_of_several_keys_come_together() {
 }
 
 #[test]
-fn what_follows_from_a_mistake_is_not_one() {
+fn consequences_of_a_mistake_are_not_reported() {
     for (app, keys, said_of_it) in [
         ("rate-limiter", "rate = \"fast\"\nburst = 1000", "`rate`: `fast` is no rate"),
         ("source", "sizes = [0]\nweights = [1]", "`sizes[0]` must be an integer 1 to 73,600"),

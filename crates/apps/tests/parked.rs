@@ -1,4 +1,4 @@
-//! Packets that wait for a port which takes none leave a part of the pool to the others.
+//! Packets that wait for a port which takes none leave part of the pool to the others.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn a_driver_that_takes_no_packets_cannot_have_the_whole_pool() {
     let before = device.counts();
     assert_eq!(before.drops["pool_low"], 0);
     let left = || PACKETS - pool::usage().in_use;
-    // The driver does not breathe any more: its buffers fill up, and then the link.
+    // The driver stops breathing: its buffers fill up, and then the link.
     for _ in 0..30 {
         device.send("input", [[7; 60]; 50]);
         device.breathe();
@@ -44,7 +44,7 @@ fn a_driver_that_takes_no_packets_cannot_have_the_whole_pool() {
     let dropped = after.drops["pool_low"] as usize;
     let waiting = pool::usage().in_use;
     assert!(dropped > 500 && waiting > PACKETS / 3, "{dropped} dropped, {waiting} wait");
-    // What was not dropped comes when the driver takes packets again.
+    // The remaining packets come when the driver takes packets again.
     let mut came = 0;
     while came < 1_500 - dropped {
         assert!(Instant::now() < deadline, "{came} came, {dropped} were dropped of 1,500");

@@ -1,4 +1,4 @@
-//! `pcap-reader` on pipes: whatever the pieces in which a capture comes, all of it arrives in order, also across reloads.
+//! `pcap-reader` on pipes: a capture may come in any pieces, and all of it arrives in order, also across reloads.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::ioctl_fionread;
 
-/// Longer than anything here takes on a slow and busy machine.
+/// Longer than any step takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn fifo(folder: &TempDir, name: &str) -> PathBuf {
@@ -35,7 +35,7 @@ fn reader(path: &Path, keys: &str) -> PcapReader {
     PcapReader::configure(config, &Context::default()).unwrap()
 }
 
-/// The data of so many packets: each begins with its number.
+/// The data of packets with these lengths: each begins with its number.
 fn packets(lengths: &[usize]) -> Vec<Vec<u8>> {
     let packet = |(number, length): (usize, &usize)| {
         let mut data = (number as u32).to_be_bytes().to_vec();
@@ -45,7 +45,7 @@ fn packets(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(packet).collect()
 }
 
-/// A capture with these packets, and where each record ends.
+/// A capture with these packets, and the offset where each record ends.
 fn capture(packets: &[Vec<u8>], format: OutputFormat) -> Vec<u8> {
     let options = WriterOptions { format, ..WriterOptions::default() };
     let mut writer = Writer::new(Vec::new(), "memory", options, &[Interface::new(LinkType::ETHERNET)]).unwrap();
@@ -55,7 +55,7 @@ fn capture(packets: &[Vec<u8>], format: OutputFormat) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// How a capture is packed.
+/// The packing of a capture.
 #[derive(Clone, Copy, Debug)]
 enum Packing {
     Plain,
@@ -63,7 +63,7 @@ enum Packing {
     Zstd,
 }
 
-/// Packs bytes without making them shorter, in blocks of so many.
+/// Packs bytes uncompressed, in blocks of `block` bytes.
 fn packed(bytes: &[u8], packing: Packing, block: usize) -> Vec<u8> {
     let blocks: Vec<&[u8]> = bytes.chunks(block).collect();
     let last = |index: usize| u8::from(index + 1 == blocks.len());
@@ -99,7 +99,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
 }
 
-/// Writes a piece, and waits until it has been read: the next is a read of its own.
+/// Writes a piece, and waits until it has been read, so that the next one is read separately.
 fn write_piece(pipe: &mut File, piece: &[u8]) {
     pipe.write_all(piece).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -114,7 +114,7 @@ proptest! {
 
     /// A capture that comes in any pieces arrives whole and in order.
     #[test]
-    fn all_packets_arrive_in_order_whatever_the_pieces(
+    fn all_packets_arrive_in_order_for_any_pieces(
         lengths in proptest::collection::vec(0usize..3_000, 0..40),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..25),
         format in prop_oneof![
@@ -174,7 +174,7 @@ impl App for NeverStarts {
     }
 }
 
-/// What arrived so far.
+/// The packets that arrived so far.
 #[derive(Clone, Default)]
 struct Received(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -200,7 +200,7 @@ impl Received {
     }
 }
 
-/// Runs a network on a thread of its own, and something beside it.
+/// Runs a network on its own thread, and `beside` on this one.
 fn run(network: Network, beside: impl FnOnce(&Control)) -> Outcome {
     let (sender, controls) = channel();
     let engine = thread::spawn(move || {
@@ -216,7 +216,7 @@ fn run(network: Network, beside: impl FnOnce(&Control)) -> Outcome {
     outcome
 }
 
-/// 200 packets, their capture, and a place inside a record about half-way.
+/// 200 packets, their capture, and an offset inside a record about halfway.
 fn half_way() -> (Vec<Vec<u8>>, Vec<u8>, usize) {
     let sent = packets(&[100; 200]);
     let bytes = capture(&sent, OutputFormat::PcapNanoseconds);
@@ -225,8 +225,8 @@ fn half_way() -> (Vec<Vec<u8>>, Vec<u8>, usize) {
 }
 
 #[test]
-fn a_reload_goes_on_in_the_same_pipe() {
-    // The app is kept, or another with other settings takes its place.
+fn a_reload_continues_the_same_pipe() {
+    // The app is kept, or replaced by another one with other settings.
     for keys in ["", r#", "rate": "100Mpps""#] {
         let folder = scratch();
         let path = fifo(&folder, "pipe");
@@ -260,7 +260,7 @@ fn a_reload_to_another_pipe_takes_all_that_comes_there() {
         assert_eq!((report.replaced.as_slice(), report.unfinished.len()), (&["in".to_owned()][..], 0));
         assert!(start.elapsed() < PATIENCE / 2, "the pipe that is still open holds it up");
         first = received.count();
-        // Nobody reads the old one any more, which its writer is told.
+        // The old pipe has no reader any more, so its writer gets an error.
         let gone = old.write_all(&bytes[half..]).and_then(|()| old.write_all(&[0; 1 << 17]));
         assert_eq!(gone.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
         let mut new = File::options().write(true).open(&after).unwrap();

@@ -1,4 +1,4 @@
-//! The JSON Schema of network files, with the apps that come with Bellows: every example has its shape.
+//! The JSON Schema of network files, with the apps of Bellows: every example is valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn the_schema_is_one_of_draft_2020_12() {
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert!(jsonschema::meta::validate(&schema).is_ok());
     let rate = &schema["$defs"]["app.source"]["properties"]["rate"];
-    assert!(rate["description"].as_str().unwrap().contains("bits per second"), "{rate:#}");
+    assert!(rate["description"].as_str().unwrap().contains("per second"), "{rate:#}");
     assert_eq!(schema["$defs"]["app.delay"]["properties"]["limit"]["default"], 32_768);
     let prefetch = &schema["$defs"]["app.sink"]["properties"]["prefetch"];
     assert!(prefetch["description"].as_str().unwrap().ends_with("In packets."), "{prefetch:#}");

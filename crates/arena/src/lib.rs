@@ -1,11 +1,11 @@
-//! Memory at places that do not differ from one process to the next.
+//! Memory at the same place in every process.
 //!
-//! What a loop costs depends on where its tables, vectors and lists of free buffers lie: which sets of the caches they
-//! share, and how many pages they spread over. A general allocator's choice differs between processes. Here blocks are
-//! taken one after the other, at whole pages, from a reservation that begins at a huge page: a program that asks for
-//! the same blocks in the same order finds each at the same place in its huge page.
+//! The cost of a loop depends on the addresses of its tables, vectors and lists of free buffers: which cache sets they
+//! share, and how many pages they cover. A general allocator places them differently in each process. Here blocks are
+//! allocated one after the other, in whole pages, from a reservation that begins at a huge page: a program that
+//! allocates the same blocks in the same order finds each at the same place in its huge page.
 //!
-//! Blocks are taken when vectors, magazines and tables are made, which is seldom: one lock guards all of it.
+//! Blocks are allocated when vectors, magazines and tables are created, which is rare: one lock protects everything.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use bellows_sys::memory::Reservation;
 /// Blocks begin and end at multiples of this.
 const PAGE: usize = 4096;
 
-/// Address space reserved at a time. Not more, because huge pages from the system's reserve are set aside at once.
+/// Address space reserved at a time. Not more, because huge pages from the system's reserve are taken at once.
 const STEP: usize = 16 << 20;
 
-/// Blocks longer than this get a reservation of their own, so that little of one is left over when the next is made.
+/// Longer blocks get their own reservation, so that little of one is wasted when the next is made.
 const MAX_SHARED_BLOCK: usize = STEP / 4;
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| Mutex::new(Arena::new()));
@@ -34,9 +34,9 @@ fn arena() -> MutexGuard<'static, Arena> {
     ARENA.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Turns an address in a reservation, the arena's or another one, into a pointer.
+/// Converts an address in a reservation, the arena's or another one, to a pointer.
 ///
-/// Whoever makes the reservation exposes its provenance.
+/// The code that makes the reservation exposes its provenance.
 ///
 /// # Safety
 /// The address is not 0.
@@ -48,16 +48,16 @@ pub unsafe fn pointer(address: usize) -> NonNull<u8> {
     unsafe { NonNull::new_unchecked(pointer) }
 }
 
-/// Takes a zeroed block of at least `size` bytes, which must not be 0, at the start of a page.
+/// Allocates a zeroed block of at least `size` bytes, which must not be 0, at the start of a page.
 ///
-/// Like an allocator it never unwinds: who calls it with packets in registers needs no way out for them.
+/// Like an allocator it never unwinds: a caller with packets in registers needs no unwind path for them.
 #[cold]
 #[inline(never)]
 pub extern "C" fn take(size: usize) -> NonNull<u8> {
     let length = length(size);
     let taken = arena().take(length);
     let Some(Block { address, used }) = taken else { return take_from_allocator(size) };
-    // SAFETY: blocks lie in mappings, none of which begins at 0.
+    // SAFETY: blocks are in mappings, none of which begins at 0.
     let block = unsafe { pointer(address) };
     if used {
         // SAFETY: the arena gave these `length` bytes of a mapping to this caller alone.
@@ -72,10 +72,10 @@ fn take_from_allocator(size: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Gives a block back. Never unwinds, as above.
+/// Frees a block. Never unwinds, as above.
 ///
 /// # Safety
-/// The block came from [`take`] with this size, has not been given back, and is not used any more.
+/// The block came from [`take`] with this size, has not been freed, and is not used any more.
 #[cold]
 #[inline(never)]
 pub unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
@@ -85,13 +85,13 @@ pub unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
         return arena.blocks.give(address, length(size));
     }
     drop(arena);
-    // SAFETY: what does not lie in a reservation came from take_from_allocator(), with this layout.
+    // SAFETY: a block outside the reservations came from take_from_allocator(), with this layout.
     unsafe { dealloc(block.as_ptr(), Layout::from_size_align_unchecked(size, PAGE)) };
 }
 
-/// The length of the block for so many bytes: whole pages, in steps of at most a quarter.
+/// The length of the block for `size` bytes: whole pages, in steps of at most a quarter.
 ///
-/// Not powers of two: vectors, of a little more than four pages, would then lie eight pages apart, and those of a long
+/// Not powers of two: then vectors, of a little more than four pages, would be eight pages apart, and those of a long
 /// chain would share an eighth of the second-level cache.
 fn length(size: usize) -> usize {
     let pages = size.div_ceil(PAGE);
@@ -111,12 +111,12 @@ impl Arena {
         Arena { blocks: Blocks::default(), reservations: Vec::new(), off }
     }
 
-    /// `None` if the system gives no memory in this way.
+    /// `None` if the system has no memory of this kind.
     fn take(&mut self, length: usize) -> Option<Block> {
         self.blocks.take(length).or_else(|| self.reserve(length))
     }
 
-    /// Makes a reservation and takes its first block.
+    /// Makes a reservation and allocates its first block.
     fn reserve(&mut self, length: usize) -> Option<Block> {
         if self.off {
             return None;
@@ -142,16 +142,16 @@ impl Arena {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Block {
     address: usize,
-    /// Whether somebody had it before; it is zeroed if not.
+    /// Whether it was used before; if not, it is zeroed.
     used: bool,
 }
 
-/// Which addresses are free: all that decides where a block lies.
+/// The free addresses, which alone decide the place of a block.
 #[derive(Default)]
 struct Blocks {
-    /// Handed out to nobody yet.
+    /// Never allocated yet.
     fresh: Range<usize>,
-    /// Given back, by length, the last first.
+    /// Freed, by length; the last freed is reused first.
     free: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -170,22 +170,22 @@ impl Blocks {
     }
 }
 
-/// How far into its page a small block's content begins.
+/// Offset of a small block's contents in its page (cache colouring).
 ///
-/// Blocks begin at pages; if all that is small began there, too, it would share a few sets of the first-level cache.
-/// Seven lines are between the contents of one page and the next, so that the first 32 pages take turns. A block from the
-/// global allocator has no room for that.
+/// Blocks begin at pages; if all small contents began there, too, they would share a few sets of the first-level cache.
+/// The contents of each page begin seven lines later than those of the page before, with a period of 32 pages. A block
+/// from the global allocator has no room for that.
 fn colour(block: NonNull<u8>, size: usize) -> usize {
     let address = block.addr().get();
     if size > PAGE / 2 || !arena().owns(address) { 0 } else { address / PAGE * 7 % 32 * LINE }
 }
 
-/// A value, or a slice of them, that stays where it is: in a block of the arena.
+/// A value or a slice at a fixed address: in a block of the arena.
 ///
-/// It is owned and dropped like the content of a [`Box`], with two differences. It lies at the same place of a huge page
-/// in every process that makes the same vectors and `Fixed` values in the same order. And moving the owner says nothing
-/// about the content: pointers from [`Fixed::pointer`] stay valid until the owner is dropped, wherever it is moved
-/// meanwhile. Generated code can have the address in it.
+/// It is owned and dropped like the contents of a [`Box`], with two differences. It is at the same place of a huge page
+/// in every process that creates the same vectors and `Fixed` values in the same order. And moving the owner does not
+/// move the contents: pointers from [`Fixed::pointer`] stay valid until the owner is dropped. So generated code can
+/// contain the address.
 ///
 /// ```
 /// use bellows_arena::Fixed;
@@ -198,7 +198,7 @@ fn colour(block: NonNull<u8>, size: usize) -> usize {
 /// assert_eq!(place.cast::<u8>().addr().get() % 64, 0);
 /// ```
 ///
-/// What is aligned to more than a page is refused at compile time:
+/// A type with an alignment of more than a page is a compile-time error:
 ///
 /// ```compile_fail
 /// #[repr(align(8192))]
@@ -207,7 +207,7 @@ fn colour(block: NonNull<u8>, size: usize) -> usize {
 /// bellows_arena::Fixed::new(TwoPages([0; 8192]));
 /// ```
 ///
-/// Each takes a page at least; a slice without elements, or of elements without size, takes none.
+/// Each takes at least a page; a slice without elements, or with zero-sized elements, takes none.
 pub struct Fixed<T: ?Sized> {
     content: NonNull<T>,
     _owned: PhantomData<T>,
@@ -237,16 +237,16 @@ impl<T> Fixed<T> {
 }
 
 impl<T: ?Sized> Fixed<T> {
-    /// Where the content lies, until `this` is dropped.
+    /// Address of the contents, valid until `this` is dropped.
     ///
-    /// Going through the pointer is subject to the rules for references that exist at that time: no use of it while
-    /// somebody holds a `&mut T` from [`DerefMut`], no write while somebody holds a `&T`.
+    /// Accesses through the pointer must respect existing references: none while there is a `&mut T` from [`DerefMut`],
+    /// no write while there is a `&T`.
     pub fn pointer(this: &Fixed<T>) -> NonNull<T> {
         this.content
     }
 }
 
-/// Zeroed memory for `count` values; no memory, but an aligned address, if they have no size.
+/// Zeroed memory for `count` values; if they have no size, only an aligned address.
 fn place<T>(count: usize) -> NonNull<T> {
     const { assert!(align_of::<T>() <= LINE || size_of::<T>() > PAGE / 2, "small values are aligned to a line only") };
     const { assert!(align_of::<T>() <= PAGE, "blocks begin at pages") };
@@ -254,7 +254,7 @@ fn place<T>(count: usize) -> NonNull<T> {
         0 => NonNull::without_provenance(const { NonZero::new(PAGE).unwrap() }),
         size => {
             let block = take(size);
-            // SAFETY: a block of the arena's is a page at least, and a small one's content ends before that does.
+            // SAFETY: a block of the arena is at least a page, and a small one's contents end before the page does.
             unsafe { block.add(colour(block, size)).cast() }
         }
     }
@@ -264,7 +264,7 @@ impl<T> From<Vec<T>> for Fixed<[T]> {
     fn from(mut values: Vec<T>) -> Fixed<[T]> {
         let (count, first) = (values.len(), place::<T>(values.len()));
         // SAFETY: the values are moved into memory that has room for them (a vector's size does not overflow), and the
-        // vector does not own them any more.
+        // vector no longer owns them.
         unsafe {
             first.copy_from_nonoverlapping(NonNull::new_unchecked(values.as_mut_ptr()), count);
             values.set_len(0);
@@ -284,7 +284,7 @@ impl<T: ?Sized> Deref for Fixed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the content is valid until drop, and borrowed as the owner is.
+        // SAFETY: the contents are valid until drop, and borrowed as the owner is.
         unsafe { self.content.as_ref() }
     }
 }
@@ -301,8 +301,8 @@ impl<T: ?Sized> Drop for Fixed<T> {
     #[inline(always)]
     fn drop(&mut self) {
         let size = size_of_val(&**self);
-        // SAFETY: the content is dropped once, here, and not used after; its block was taken with this size, and none
-        // for the size 0.
+        // SAFETY: the contents are dropped once, here, and not used afterwards; the block was allocated with this size,
+        // and none for the size 0.
         unsafe {
             self.content.drop_in_place();
             if size > 0 {
@@ -326,7 +326,7 @@ mod tests {
     use proptest::prelude::*;
     use std::rc::Rc;
 
-    /// Takes a block of so many bytes, or gives back one of those taken.
+    /// Allocates a block of `size` bytes, or frees an allocated one.
     #[derive(Clone, Debug)]
     enum Step {
         Take(usize),
@@ -341,7 +341,7 @@ mod tests {
         vec(step, 1..80)
     }
 
-    /// Free blocks in the order in which they were given back, and where the untouched addresses begin.
+    /// The free blocks in the order in which they were freed, and the start of the untouched addresses.
     #[derive(Default)]
     struct Model {
         free: Vec<(usize, usize)>,
@@ -361,7 +361,7 @@ mod tests {
     const SPACE: usize = 40 * PAGE;
 
     proptest! {
-        /// Wherever the space begins, the same requests get the same places in it, those that a naive list gives.
+        /// Wherever the space begins, the same requests get the same places in it, those of a naive list.
         #[test]
         fn places_follow_from_the_requests(steps in steps(), base in 0usize..1 << 30) {
             let base = base * PAGE;
@@ -395,7 +395,7 @@ mod tests {
 
         /// Blocks begin at pages, are zeroed whatever their last owner left, and belong to one owner at a time.
         #[test]
-        fn blocks_are_zeroed_and_nobody_elses(steps in steps()) {
+        fn blocks_are_zeroed_and_exclusive(steps in steps()) {
             let mut taken: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
             // SAFETY: only for blocks that are taken, with the size that they were taken with.
             let bytes = |block: NonNull<u8>, size| unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) };
@@ -419,7 +419,7 @@ mod tests {
             }
         }
 
-        /// A block is never more than a quarter longer than it must be, beyond whole pages.
+        /// A block is at most a quarter longer than necessary, beyond whole pages.
         #[test]
         fn lengths_are_whole_pages_and_little_is_wasted(size in 1usize..1 << 40) {
             let (length, pages) = (length(size), size.next_multiple_of(PAGE));
@@ -427,9 +427,9 @@ mod tests {
             prop_assert!(length - pages < pages / 4 + PAGE);
         }
 
-        /// A table holds what a vector holds, drops each element once, and can be changed in place.
+        /// A table contains what a vector contains, drops each element once, and can be changed in place.
         #[test]
-        fn tables_hold_what_vectors_hold(numbers in vec(any::<u32>(), 0..3_000)) {
+        fn tables_have_the_contents_of_vectors(numbers in vec(any::<u32>(), 0..3_000)) {
             let alive = Rc::new(());
             let mut table: Fixed<[(u32, Rc<()>)]> = numbers.iter().map(|&number| (number, Rc::clone(&alive))).collect();
             prop_assert_eq!(Rc::strong_count(&alive), numbers.len() + 1);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_longer_than_a_reservation_has_one_of_its_own() {
+    fn a_block_longer_than_a_reservation_gets_its_own() {
         let mut arena = Arena { off: false, ..Arena::new() };
         let first = arena.take(PAGE).unwrap();
         let long = arena.take(2 * STEP).unwrap();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_size_takes_no_memory_and_is_dropped_all_the_same() {
+    fn zero_sized_values_take_no_memory_and_are_dropped() {
         thread_local! { static DROPPED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
         struct Empty;
         impl Drop for Empty {

@@ -516,7 +516,7 @@ fn a_measurement_that_cannot_be_made_says_why() {
     for (words, why) in [
         (&["tea"][..], "there is no app type `tea`"),
         (&["truncate"], "app type `truncate` needs the key `length`"),
-        (&["truncate(length = 0)"], "a length of 0 leaves nothing of a packet"),
+        (&["truncate(length = 0)"], "a length of 0 leaves no packet data"),
         (&["tee | counter", "--config", "protocols = false"], "--config goes with one app alone"),
         (&["tee", "--in", "entrance"], "`tee` has no input `entrance`; its inputs: `input`"),
         (&["sink | tee"], "nothing comes out of `sink`, which has no outputs; put it last"),

@@ -111,7 +111,7 @@ fn meaningless_options_for_a_pipe_are_errors() {
     let sandbox = Sandbox::new();
     sandbox.write("repeat.toml", &(copy("-", "out.pcap").replace("path = \"-\"", "path = \"-\"\nrepeat = 2")));
     let said = with_input(&sandbox, &["run", "repeat.toml"], &capture());
-    assert!(said.code == Some(2) && said.stderr.contains("cannot be sent again"), "{said:?}");
+    assert!(said.code == Some(2) && said.stderr.contains("can be sent only once"), "{said:?}");
     let two = copy("-", "a.pcap").replace("links = [", "links = [\"in2.output -> out2.input\", ")
         + "[apps.in2]\napp = \"pcap-reader\"\npath = \"/dev/stdin\"\n[apps.out2]\napp = \"sink\"\n";
     sandbox.write("two.toml", &two);

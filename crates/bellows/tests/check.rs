@@ -56,7 +56,7 @@ fn run_refuses_with_the_words_of_check_and_touches_nothing() {
         "did you mean `10Gb/s`?",
         "`two`: `one` and `two` write the same file",
         "there is no folder",
-        "`02:00` is no Ethernet address",
+        "`02:00` is not an Ethernet address",
         "is there and no socket",
     ] {
         assert!(checked.stderr.contains(expected), "no {expected:?} in\n{}", checked.stderr);

@@ -1,4 +1,4 @@
-//! The choice among the loops: once for a process, by what its processor has.
+//! Chooses the loops: once a process, by the processor's features.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use crate::kernels::{Steps, alike, mixed};
 #[cfg(target_arch = "x86_64")]
 use crate::x86;
 
-/// A loop over a queue. Each copy is as by `memmove`; what comes first is left to the loop.
+/// A loop over a queue. Each copy is like `memmove`; the order is up to the loop.
 ///
 /// Safety: the processor has the instructions; the sources can be read and the destinations written.
 pub(crate) type Run = unsafe fn(&[Copy]);
@@ -17,21 +17,21 @@ pub(crate) type Run = unsafe fn(&[Copy]);
 /// The loops for one kind of processor.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
-    /// For copies whose lengths can be foretold: they are nearly all the same.
+    /// For copies with predictable lengths: nearly all are the same.
     pub(crate) alike: Run,
-    /// For lengths that follow no pattern.
+    /// For lengths without a pattern.
     pub(crate) mixed: Run,
-    /// Whether the processor has the registers that copies inline use.
+    /// Whether the processor has the registers for inline copies.
     pub(crate) wide: bool,
 }
 
-/// The one that this process uses.
+/// The kernel that this process uses.
 pub(crate) fn kernel() -> Kernel {
     static CHOSEN: OnceLock<Kernel> = OnceLock::new();
     *CHOSEN.get_or_init(|| kernel_for(Simd::chosen()))
 }
 
-/// The one for an instruction set, which the processor has.
+/// The kernel for an instruction set, which the processor has.
 pub(crate) fn kernel_for(simd: Simd) -> Kernel {
     match simd.level() {
         #[cfg(target_arch = "x86_64")]

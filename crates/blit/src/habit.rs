@@ -1,61 +1,61 @@
-//! The length that is foreseen.
+//! Prediction of the next length.
 
 use std::hint::select_unpredictable;
 
 use crate::Copy;
 use crate::kernels::{BLOCK, LINE};
 
-/// No copy has it: no range is so long.
+/// A length that no copy can have.
 const NONE: usize = usize::MAX;
 
-/// Times that a length comes in a row before it is foreseen.
+/// Number of times in a row after which a length is predicted.
 const OFTEN: usize = 6;
 
-/// Copies of a batch that are looked at.
+/// Number of copies of a batch that are inspected.
 const SAMPLE: usize = 8;
 
-/// What length came last, and whether it is foreseen to come again.
+/// The last length, and whether the next copy is predicted to have it too (the habit).
 ///
-/// Each field is written and read by itself: a processor that is to read at once what it has written in pieces waits until
-/// everything before is written, too, and that may be a copy to far away.
+/// Each field is written and read separately: if a processor reads at once what it has written in pieces, it waits for
+/// all earlier writes, too, and one of them may be a copy to distant memory.
 pub(crate) struct Habit {
-    /// The length that is foreseen, if it is copied inline; [`NONE`] otherwise.
+    /// The predicted length, if it is copied inline; [`NONE`] otherwise.
     pub(crate) inline: usize,
-    /// The length that is foreseen, if it is not.
+    /// The predicted length, if it is not copied inline.
     pub(crate) other: usize,
     last: usize,
     /// How often the last length has come in a row.
     times: usize,
-    /// Whether one of the two is foreseen.
+    /// Whether one of the two is set.
     is_some: bool,
-    /// The greatest length that is copied inline.
+    /// Maximum length that is copied inline.
     reach: usize,
 }
 
 impl Habit {
-    /// None yet, on a processor that has registers for copies inline, or not.
+    /// No prediction yet; `wide` tells whether the processor has the registers for inline copies.
     pub(crate) fn new(wide: bool) -> Habit {
         let reach = if wide { 4 * LINE } else { 0 };
         Habit { inline: NONE, other: NONE, last: NONE, times: 0, is_some: false, reach }
     }
 
-    /// So many copies of a length that was not foreseen.
+    /// Records `times` copies of a length that was not predicted.
     #[inline(always)]
-    pub(crate) fn meet(&mut self, length: usize, times: usize) {
-        // Whether it is the same again is as likely as not, so this must be no branch.
+    pub(crate) fn record(&mut self, length: usize, times: usize) {
+        // Equal and different lengths are equally likely, so this must not be a branch.
         let before = select_unpredictable(length == self.last, self.times, 0);
         self.last = length;
         self.times = before + times;
         if self.times >= OFTEN {
             self.adopt(length);
         } else if self.times == times && self.is_some {
-            self.lose();
+            self.reset();
         }
     }
 
     #[cold]
     fn adopt(&mut self, length: usize) {
-        self.lose();
+        self.reset();
         (self.last, self.times, self.is_some) = (length, OFTEN, true);
         if (BLOCK..=self.reach).contains(&length) {
             self.inline = length;
@@ -64,13 +64,13 @@ impl Habit {
         }
     }
 
-    /// Whether a length is foreseen.
+    /// Whether a length is predicted.
     pub(crate) fn is_some(&self) -> bool {
         self.is_some
     }
 
-    /// Copies of different lengths.
-    pub(crate) fn lose(&mut self) {
+    /// Records copies of different lengths.
+    pub(crate) fn reset(&mut self) {
         self.is_some = false;
         self.inline = NONE;
         self.other = NONE;
@@ -79,7 +79,7 @@ impl Habit {
     }
 }
 
-/// The length that copies have in common, as far as they are looked at.
+/// The common length of the copies, as far as they are inspected.
 pub(crate) fn common_length(copies: &[Copy]) -> Option<usize> {
     let first = copies.first()?.length;
     copies.iter().take(SAMPLE).all(|copy| copy.length == first).then_some(first)
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
     use std::ptr::{null, null_mut};
 
-    fn foreseen(habit: &Habit) -> Vec<usize> {
+    fn predicted(habit: &Habit) -> Vec<usize> {
         [habit.inline, habit.other].into_iter().filter(|&length| length != NONE).collect()
     }
 
@@ -101,18 +101,18 @@ mod tests {
     }
 
     proptest! {
-        /// A length is foreseen once it has come so often, and then until another one comes.
+        /// A length is predicted once it has come often enough, and then until a different one comes.
         #[test]
-        fn what_came_often_in_a_row_is_foreseen(
+        fn a_length_that_came_often_in_a_row_is_predicted(
             lengths in proptest::collection::vec(prop_oneof![9 => Just(60usize), 1 => 0..300usize], 0..100),
             wide: bool,
         ) {
             let mut habit = Habit::new(wide);
             for (count, &length) in lengths.iter().enumerate() {
-                habit.meet(length, 1);
+                habit.record(length, 1);
                 let last = &lengths[(count + 1).saturating_sub(OFTEN)..=count];
                 let is_usual = last.len() == OFTEN && last.iter().all(|&one| one == length);
-                prop_assert_eq!(foreseen(&habit), if is_usual { vec![length] } else { vec![] });
+                prop_assert_eq!(predicted(&habit), if is_usual { vec![length] } else { vec![] });
                 prop_assert!(habit.inline == NONE || wide && (BLOCK..=4 * LINE).contains(&habit.inline));
             }
         }
@@ -121,14 +121,14 @@ mod tests {
     #[test]
     fn a_batch_makes_and_breaks_a_habit() {
         let mut habit = Habit::new(true);
-        habit.meet(100, OFTEN - 1);
-        assert!(foreseen(&habit).is_empty());
-        habit.meet(100, 2);
-        assert_eq!(foreseen(&habit), [100]);
-        habit.meet(1_500, 100);
-        assert_eq!(foreseen(&habit), [1_500]);
-        habit.lose();
-        assert!(foreseen(&habit).is_empty());
+        habit.record(100, OFTEN - 1);
+        assert!(predicted(&habit).is_empty());
+        habit.record(100, 2);
+        assert_eq!(predicted(&habit), [100]);
+        habit.record(1_500, 100);
+        assert_eq!(predicted(&habit), [1_500]);
+        habit.reset();
+        assert!(predicted(&habit).is_empty());
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The loops over a queue.
 //!
-//! Each exists once, as a plain loop over blocks of half a line, and is compiled for the baseline and again for what newer
-//! processors have. The whole loop lies under the target feature.
+//! Each is a plain loop over blocks of half a line, written once and compiled for the baseline and again for newer
+//! processors. The whole loop is under the target feature.
 
 use std::ptr;
 
 use crate::Copy;
 
-/// Half a line. Stores of whole lines are no faster where they can be done at all, and slower where they cross lines.
+/// Half a line. Stores of whole lines are not faster where they exist, and are slower across line boundaries.
 #[cfg(target_arch = "x86_64")]
 pub(crate) type Block = std::arch::x86_64::__m256i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -20,9 +20,9 @@ pub(crate) const BLOCK: usize = size_of::<Block>();
 pub(crate) const LINE: usize = 2 * BLOCK;
 
 /// Longer copies are left to the C library, which knows when the processor's own string copy is faster.
-const LONGEST: usize = 2_048;
+const MAX_LENGTH: usize = 2_048;
 
-/// Copies that are looked at together: as many as there are bits in a word, or fewer.
+/// Number of copies that are grouped: at most the number of bits of a word.
 const GROUP: usize = 32;
 
 /// A copy of less than a block.
@@ -32,7 +32,7 @@ pub(crate) trait Tiny {
     unsafe fn copy(destination: *mut u8, source: *const u8, length: usize);
 }
 
-/// In as many instructions as the length needs.
+/// With as many instructions as the length needs.
 pub(crate) struct Steps;
 
 impl Tiny for Steps {
@@ -52,7 +52,7 @@ impl Tiny for Steps {
     }
 }
 
-/// The first and the last so many bytes as `T` has, which may overlap. All is read before anything is written.
+/// Copies the first and the last bytes, as many as `T` has, which may overlap. Reads everything before it writes.
 ///
 /// Safety: the source can be read and the destination written, and the length is from one to two times that of `T`.
 #[inline(always)]
@@ -66,7 +66,7 @@ unsafe fn ends<T>(destination: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// A line. (Two blocks, and not an array of them: what is moved as an array goes by way of the stack.)
+/// A line. (Two blocks instead of an array, because arrays are moved through the stack.)
 type CacheLine = (Block, Block);
 
 /// Safety: a line can be read.
@@ -86,7 +86,7 @@ unsafe fn store(destination: *mut u8, line: CacheLine) {
     }
 }
 
-/// The first and the last line, which may overlap. All is read before anything is written.
+/// Copies the first and the last line, which may overlap. Reads everything before it writes.
 ///
 /// Safety: the source can be read and the destination written, and the length is one or two lines.
 #[inline(always)]
@@ -100,7 +100,7 @@ unsafe fn line_ends(destination: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// The first and the last two lines, which may overlap. All is read before anything is written.
+/// Copies the first and the last two lines, which may overlap. Reads everything before it writes.
 ///
 /// Safety: the source can be read and the destination written, and the length is two to four lines.
 #[inline(always)]
@@ -117,13 +117,14 @@ unsafe fn two_line_ends(destination: *mut u8, source: *const u8, length: usize) 
     }
 }
 
-/// All but the first line of a copy, of which that has been written.
+/// Copies everything but the first line, which has been written already.
 ///
-/// Safety: as for [`Run`](crate::choice::Run); the length is more than a line, and source and destination do not overlap.
+/// Safety: as for [`Run`](crate::choice::Run); the length is more than a line, and source and destination do not
+/// overlap.
 #[inline(always)]
 unsafe fn rest(destination: *mut u8, source: *const u8, length: usize) {
     let last = length - LINE;
-    // From here on the lines of the destination are whole. The first is written already up to here, or further.
+    // From here on the lines of the destination are whole. Everything before is written already.
     let mut at = LINE - destination.addr() % LINE;
     // SAFETY: each access is within the length.
     unsafe {
@@ -141,13 +142,13 @@ unsafe fn rest(destination: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// Whether two ranges of a length have a byte in common.
+/// Whether two ranges of a length overlap.
 #[inline(always)]
 fn overlap(destination: *mut u8, source: *const u8, length: usize) -> bool {
     destination.addr().wrapping_sub(source.addr()).wrapping_add(length - 1) < 2 * length - 1
 }
 
-/// One copy after the other, each by its length.
+/// Does the copies one by one, each by its length.
 ///
 /// Safety: as for [`Run`](crate::choice::Run).
 #[inline(always)]
@@ -163,7 +164,7 @@ pub(crate) unsafe fn alike<T: Tiny>(copies: &[Copy]) {
                 line_ends(destination, source, length);
             } else if length <= 4 * LINE {
                 two_line_ends(destination, source, length);
-            } else if length > LONGEST || overlap(destination, source, length) {
+            } else if length > MAX_LENGTH || overlap(destination, source, length) {
                 ptr::copy(source, destination, length);
             } else {
                 store(destination, load(source));
@@ -173,25 +174,25 @@ pub(crate) unsafe fn alike<T: Tiny>(copies: &[Copy]) {
     }
 }
 
-/// The first line of each copy, whatever its length, and then the rest of the longer ones.
+/// Copies the first line of each copy, whatever its length, and then the rest of the longer ones.
 ///
-/// A length that cannot be foretold costs a wrong guess of the processor, which is more than to copy a short packet. So
-/// there is no branch on whether a packet is short: which are longer is noted in a bit each, and their number is guessed
+/// An unpredictable length costs a branch misprediction, which is more than to copy a short packet. So there is no
+/// branch on whether a packet is short: a bit for each copy records whether it is longer, and their number is predicted
 /// once for a group.
 ///
 /// Safety: as for [`Run`](crate::choice::Run).
 #[inline(always)]
 pub(crate) unsafe fn mixed<T: Tiny>(copies: &[Copy]) {
     for group in copies.chunks(GROUP) {
-        // A bit each, that of the last copy lowest.
+        // A bit for each copy, that of the last one lowest.
         let mut longer = 0u64;
         for &Copy { destination, source, length } in group {
             longer <<= 1;
-            // SAFETY: the caller's promise; `ends` gets at most a line of what is at least a block. Neither of the two rare
-            // cases is guessed wrongly often.
+            // SAFETY: the caller's promise; `ends` copies at most a line of at least a block. Both rare cases are
+            // rarely mispredicted.
             unsafe {
                 if destination.addr().wrapping_sub(source.addr()) < length {
-                    // The first line would be written where more is still to be read.
+                    // The first line would overwrite bytes that are still to be read.
                     ptr::copy(source, destination, length);
                 } else if length < BLOCK {
                     T::copy(destination, source, length);
@@ -208,7 +209,7 @@ pub(crate) unsafe fn mixed<T: Tiny>(copies: &[Copy]) {
             let Copy { destination, source, length } = group[index as usize];
             // SAFETY: the caller's promise; it is longer than a line.
             unsafe {
-                if length > LONGEST || overlap(destination, source, length) {
+                if length > MAX_LENGTH || overlap(destination, source, length) {
                     ptr::copy(source.add(LINE), destination.add(LINE), length - LINE);
                 } else {
                     rest(destination, source, length);

@@ -1,9 +1,9 @@
-//! Copies that are queued one by one and then done together.
+//! Batched copies: queued one by one and then done together.
 //!
-//! Whoever moves packets between an engine and a guest's memory knows the next copy long before it needs the bytes to be
-//! there. So copying is split in two: [`Blitter::copy`] notes what is to be copied, and [`Blitter::barrier`] does all
-//! that was noted. One call for a batch instead of one for each packet, no size to be guessed anew, and the lines of the
-//! copies to come are on their way while the present one is made (Snabb pull request 719).
+//! A device that moves packets between an engine and a guest's memory knows the next copy long before it needs the
+//! bytes. So copying has two steps: [`Blitter::copy`] queues a copy, and [`Blitter::barrier`] does all queued ones.
+//! There is one call for a batch instead of one for each packet, lengths are not predicted anew, and the lines of later
+//! copies are fetched during the current one (Snabb pull request 719).
 //!
 //! ```
 //! use bellows_blit::Blitter;
@@ -19,40 +19,41 @@
 //! assert_eq!(destination, source);
 //! ```
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
-//! - When `barrier` returns, all is written. Until then any of the copies may be done, at any time and in any order; a
-//!   destination that another copy of the same batch reads or writes as well holds unspecified bytes of theirs.
-//! - Each copy is as by `memmove`: its own source and destination may overlap.
+//! - When `barrier` returns, everything is written. Until then any of the copies may be done, at any time and in any
+//!   order; a destination that another copy of the same batch reads or writes as well contains unspecified bytes of
+//!   theirs.
+//! - Each copy is like `memmove`: its own source and destination may overlap.
 //! - No byte is read outside the sources, and none written outside the destinations.
-//! - A barrier is no memory fence: what tells another thread or process that the bytes are there is written with release
+//! - A barrier is not a memory fence: to tell another thread or process that the bytes are there, write with release
 //!   ordering, as always.
 //!
 //! # When a copy is done
 //!
-//! To note a copy of 60 bytes, and to take the note up again, costs as much as the copy, if its length was foreseen; to be
-//! surprised by its length costs several times as much. So a blitter has a habit: the length that came several times in a row. Copies of this
-//! length are done at once. All others are noted, and the barrier does them without a branch on what they differ in. A copy
-//! of another length breaks the habit at the next barrier.
+//! Queueing a copy of 60 bytes and reading the queue again costs as much as the copy, if its length was predicted; a
+//! mispredicted length costs several times as much. So a blitter has a habit: the length that came several times in a
+//! row. Copies of this length are done at once. All others are queued, and the barrier does them without branches on
+//! their differences. A copy of another length breaks the habit at the next barrier.
 //!
-//! A copy with a barrier of its own has nothing to be noted with. If eight of these have come and no length often, the next 256
-//! batches begin with what `memcpy` does, and nothing is learned from them; then eight are looked at again. So the speed of a
-//! copy depends on no more than the last 264 batches.
+//! If each copy has its own barrier, there is nothing to batch. After eight of these without a frequent length, the
+//! next 256 batches start with a plain `memcpy`, and no length is learned; then eight are inspected again. So the speed
+//! of a copy depends only on the last 264 batches.
 //!
-//! A blitter that is [`deferring`](Blitter::deferring) has no habits and notes every copy: for sources that are far away
-//! where much is done between one copy and the next, so that the barrier waits for many of them together; and for whoever
-//! wants to see what is [`queued`](Blitter::queued). A barrier after each copy is dear then.
+//! A [`deferring`](Blitter::deferring) blitter has no habit and queues every copy: for distant sources with much work
+//! between two copies, so that the barrier waits for many of them together; and to inspect what is
+//! [`queued`](Blitter::queued). A barrier after each copy is then expensive.
 //!
-//! # Map
+//! # Files
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `lib.rs` | the queue, and what is done at once |
-//! | `habit.rs` | the length that is foreseen, and whether lengths are mixed |
+//! | `lib.rs` | the queue, and immediate copies |
+//! | `habit.rs` | the predicted length, and whether lengths are mixed |
 //! | `choice.rs` | the choice among the loops |
 //! | `kernels.rs` | the loops over a queue |
-//! | `x86.rs` | what x86-64 processors have beyond the baseline |
-//! | `plan.rs` | the same copies by a blitter and by `memcpy`, for measurements |
+//! | `x86.rs` | instructions of x86-64 processors beyond the baseline |
+//! | `plan.rs` | the same copies with a blitter and with `memcpy`, for measurements |
 
 mod choice;
 mod habit;
@@ -70,24 +71,24 @@ use habit::Habit;
 #[cfg(target_arch = "x86_64")]
 use kernels::{BLOCK, LINE};
 
-/// Copies that fit into the queue.
+/// Maximum number of copies in the queue.
 pub const CAPACITY: usize = 256;
 
 /// One copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// The first byte to be written.
+    /// The first byte to write.
     pub destination: *mut u8,
-    /// The first byte to be read.
+    /// The first byte to read.
     pub source: *const u8,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: usize,
 }
 
-/// Copies with a barrier each, and without a length that comes often, after which lengths are taken to be mixed.
+/// Number of copies with a barrier each, and without a frequent length, after which lengths count as mixed.
 const LONE: usize = 8;
 
-/// Copies that are then passed on before lengths are looked at again: so many that looking is rare.
+/// Number of copies that are then passed on before lengths are inspected again, so that inspection is rare.
 const MIXED: usize = 256;
 
 /// How copies are done.
@@ -96,28 +97,30 @@ pub enum How {
     /// As this crate does.
     #[default]
     Blitter,
-    /// One by one, each by a call of the C library's `memcpy`, as it would be done without this crate.
+    /// One by one, each with a call of the C library's `memcpy`, as without this crate.
     Memcpy,
-    /// Not at all, they are only noted: what would be gained if copies cost nothing. For experiments; who relies on the copied bytes
-    /// finds others.
+    /// Not at all, only queued: what would be gained if copies were free. For experiments; the destinations do not
+    /// contain the copied bytes.
     Nothing,
 }
 
 /// A queue of copies.
 ///
-/// It holds [`CAPACITY`] copies; one more has those before it done. What is still queued when it is dropped is never done.
+/// It holds [`CAPACITY`] copies; one more does those before it. Copies that are still queued when it is dropped are
+/// never done.
 pub struct Blitter {
-    /// Where the next copy is noted.
+    /// The slot for the next copy.
     next: NonNull<Copy>,
-    /// Where `next` cannot go on just so: the end of the queue, or its start until the first copy of a batch has come.
+    /// Where `next` needs special handling: the end of the queue, or its start until the first copy of a batch has
+    /// come.
     stop: NonNull<Copy>,
     habit: Habit,
-    /// Copies that are still to be passed on, because lengths are mixed: short ones inline, on a processor that has the registers
-    /// for it.
+    /// Number of copies that are still to be passed on because lengths are mixed; short ones are copied inline. 0 on a
+    /// processor without the registers for it.
     direct: usize,
     /// The same on any other processor.
     plain: usize,
-    /// Copies that had a barrier each, since a length was last foreseen.
+    /// Number of copies with a barrier each since a length was last predicted.
     lone: usize,
     kernel: Kernel,
     defers: bool,
@@ -126,24 +129,24 @@ pub struct Blitter {
     queue: NonNull<[MaybeUninit<Copy>; CAPACITY]>,
 }
 
-// SAFETY: the queue belongs to this value alone. The pointers in it are only used by a barrier, for which the callers of
-// `copy` vouch, on whatever thread it is.
+// SAFETY: the queue belongs to this value alone. The pointers in it are only used by a barrier, for which the callers
+// of `copy` vouch on any thread.
 unsafe impl Send for Blitter {}
 
 impl Blitter {
-    /// One that does at once what is better done at once.
+    /// A blitter that does a copy at once if that is better.
     pub fn new() -> Blitter {
         Blitter::with(kernel(), false)
     }
 
-    /// One that does copies in another way, to be compared.
+    /// A blitter that copies in another way, for comparison.
     pub fn how(how: How) -> Blitter {
         let mut blitter = Blitter::new();
         blitter.how = how;
         blitter
     }
 
-    /// One that leaves every copy to the barrier.
+    /// A blitter that leaves every copy to the barrier.
     pub fn deferring() -> Blitter {
         Blitter::with(kernel(), true)
     }
@@ -165,16 +168,16 @@ impl Blitter {
         }
     }
 
-    /// Has `length` bytes copied: when the next [`barrier`](Blitter::barrier) returns, they are. Takes a few instructions.
+    /// Copies `length` bytes before the next [`barrier`](Blitter::barrier) returns. Takes a few instructions.
     ///
     /// # Safety
-    /// Until the next barrier, or until the queue is [cleared](Blitter::clear) or dropped, the source is valid for reads
-    /// and the destination for writes of `length` bytes. The bytes may be written by other processes meanwhile: what is
-    /// copied then is unspecified, and nothing else depends on them.
+    /// Until the next barrier, or until the queue is [cleared](Blitter::clear) or dropped, the source is valid for
+    /// reads and the destination for writes of `length` bytes. Other processes may write the bytes meanwhile: the
+    /// copied bytes are then unspecified, and nothing else depends on them.
     #[inline(always)]
     pub unsafe fn copy(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the caller's promise; of lengths that are copied inline a habit has some only where the processor has what it
-        // takes, and only from a block to four lines; `direct` is 0 on other processors.
+        // SAFETY: the caller's promise; a habit only has lengths to copy inline if the processor has the registers, and
+        // only from a block to four lines; `direct` is 0 on other processors.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if length == self.habit.inline {
@@ -219,13 +222,13 @@ impl Blitter {
         }
     }
 
-    /// Where `next` has come to `stop`.
+    /// Handles the case that `next` equals `stop`.
     ///
     /// Safety: as for [`copy`](Blitter::copy).
     #[inline(never)]
     unsafe fn first_or_too_many(&mut self, destination: *mut u8, source: *const u8, length: usize) {
         if self.how == How::Memcpy {
-            // The next of this length is done without the detour, as it would be without this crate.
+            // The next copy of this length is done directly, as without this crate.
             self.habit.other = length;
             // SAFETY: the caller's promise.
             return unsafe { ptr::copy(source, destination, length) };
@@ -239,7 +242,7 @@ impl Blitter {
             if self.defers || self.how == How::Nothing {
                 return self.note(destination, source, length);
             }
-            self.habit.meet(length, 1);
+            self.habit.record(length, 1);
             self.lone = if self.habit.is_some() { 0 } else { self.lone + 1 };
             if self.lone == LONE {
                 self.lone = 0;
@@ -249,7 +252,7 @@ impl Blitter {
         }
     }
 
-    /// Does all copies that are queued.
+    /// Does all queued copies.
     #[inline(always)]
     pub fn barrier(&mut self) {
         let start = self.queue.cast();
@@ -270,28 +273,28 @@ impl Blitter {
         let count = copies.len();
         let length = habit::common_length(copies);
         let run = if length.is_some() { self.kernel.alike } else { self.kernel.mixed };
-        // SAFETY: the callers of `copy` vouch for the ranges, and the processor was asked what it has.
+        // SAFETY: the callers of `copy` vouch for the ranges, and the processor's features were checked.
         unsafe { run(copies) };
         if !self.defers {
             match length {
-                Some(length) => self.habit.meet(length, count),
-                None => self.habit.lose(),
+                Some(length) => self.habit.record(length, count),
+                None => self.habit.reset(),
             }
             self.lone = 0;
         }
         self.next = self.queue.cast();
     }
 
-    /// The copies that are queued, in their order. Those that were done at once are not among them: of a blitter that is
-    /// [deferring](Blitter::deferring) none was, except that a full queue was emptied for the next copy.
+    /// The queued copies, in order. Copies that were done at once are not among them: a [deferring](Blitter::deferring)
+    /// blitter does none at once, except that a full queue is emptied for the next copy.
     #[inline]
     pub fn queued(&self) -> &[Copy] {
         let start = self.queue.cast::<Copy>();
-        // SAFETY: all from the start up to `next` have been written by `note`, and are not while they are borrowed.
+        // SAFETY: `note` has written everything from the start up to `next`, and does not while it is borrowed.
         unsafe { from_raw_parts(start.as_ptr(), self.next.offset_from_unsigned(start)) }
     }
 
-    /// Forgets what is queued.
+    /// Discards the queued copies.
     #[inline]
     pub fn clear(&mut self) {
         self.next = self.queue.cast();

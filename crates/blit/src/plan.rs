@@ -1,4 +1,4 @@
-//! The same copies by a blitter and by `memcpy`, for measurements.
+//! The same copies with a blitter and with `memcpy`, for measurements.
 
 use std::ops::Range;
 use std::ptr;
@@ -8,16 +8,16 @@ use crate::Blitter;
 /// A copy within one piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Where the first byte to be read is.
+    /// Offset of the first byte to read.
     pub from: usize,
-    /// Where the first byte to be written is.
+    /// Offset of the first byte to write.
     pub to: usize,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     pub room: usize,
 }
 
-/// A move whose addresses are known. (Its fields do not lie as those of [`Copy`](crate::Copy): callers have them one by
-/// one, and not side by side in memory.)
+/// A move with its addresses. (Its layout differs from [`Copy`](crate::Copy): callers have the fields one by one, not
+/// side by side in memory.)
 #[derive(Clone, Copy)]
 struct Job {
     length: usize,
@@ -25,23 +25,23 @@ struct Job {
     destination: *mut u8,
 }
 
-/// Copies within one piece of memory, which have been checked once and can be made again and again.
+/// Copies within one piece of memory, checked once and repeatable.
 pub struct Plan<'m> {
     memory: &'m mut [u8],
     jobs: Vec<Job>,
-    /// How long each may be.
+    /// Maximum length of each.
     rooms: Vec<usize>,
 }
 
-/// A move that leaves the memory, or that would write where it reads, for which `memcpy` is not made.
+/// A move outside the memory, or whose source and destination overlap, which `memcpy` does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impossible(pub Move);
 
 impl<'m> Plan<'m> {
-    /// Moves within some memory, each as long as it has room.
+    /// Moves within some memory, each as long as its room.
     ///
     /// # Errors
-    /// When one leaves the memory, or its source and destination overlap.
+    /// A move is outside the memory, or its source and destination overlap.
     pub fn new(memory: &'m mut [u8], moves: &[Move]) -> Result<Plan<'m>, Impossible> {
         let within = |start: usize, room| start.checked_add(room).is_some_and(|end| end <= memory.len());
         let possible = |one: &Move| {
@@ -60,19 +60,19 @@ impl<'m> Plan<'m> {
         Ok(Plan { memory, jobs, rooms })
     }
 
-    /// How many moves there are.
+    /// Number of moves.
     pub fn moves(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Sets the lengths of the moves, none above its room.
+    /// Sets the lengths of the moves, each at most its room.
     pub fn set_lengths(&mut self, lengths: impl IntoIterator<Item = usize>) {
         for ((job, &room), length) in self.jobs.iter_mut().zip(&self.rooms).zip(lengths) {
             job.length = length.min(room);
         }
     }
 
-    /// What some of the moves read and write.
+    /// The bytes that some of the moves read and write.
     pub fn ranges(&self, moves: Range<usize>) -> impl Iterator<Item = &[u8]> {
         let start = self.memory.as_ptr().addr();
         self.jobs[moves].iter().flat_map(move |job| {
@@ -81,13 +81,13 @@ impl<'m> Plan<'m> {
         })
     }
 
-    /// Makes some of the moves, with a barrier after so many.
+    /// Does some of the moves, with a barrier after each `batch`.
     #[inline(never)]
     pub fn blit(&mut self, blitter: &mut Blitter, moves: Range<usize>, batch: usize) {
         for batch in self.jobs[moves].chunks(batch.max(1)) {
             for &Job { length, source, destination } in batch {
-                // SAFETY: the move was found to lie within the memory, which this value borrows; the barrier is below, and
-                // nothing in between returns or panics.
+                // SAFETY: the move was checked to be inside the memory, which this value borrows; the barrier is below,
+                // and nothing in between returns or panics.
                 unsafe { blitter.copy(destination, source, length) };
             }
             blitter.barrier();
@@ -104,11 +104,12 @@ impl<'m> Plan<'m> {
         }
     }
 
-    /// Makes some of the moves by one call of `memcpy` each.
+    /// Does some of the moves with one call of `memcpy` each.
     #[inline(never)]
     pub fn memcpy(&mut self, moves: Range<usize>) {
         for &Job { length, source, destination } in &self.jobs[moves] {
-            // SAFETY: the move was found to lie within the memory, which this value borrows, and not to overlap itself.
+            // SAFETY: the move was checked to be inside the memory, which this value borrows, and not to overlap
+            // itself.
             unsafe { ptr::copy_nonoverlapping(source, destination, length) };
         }
     }

@@ -1,4 +1,4 @@
-//! Every loop against a model that copies byte by byte.
+//! Tests every loop against a model that copies byte by byte.
 
 use super::*;
 use crate::choice::kernel_for;
@@ -7,28 +7,28 @@ use bellows_sys::simd::Simd;
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// What no copy writes.
+/// The value of bytes that no copy writes.
 const GUARD: u8 = 0xee;
 
-/// Blitters of every kind that the processor can run: those that do short copies at once have the habit of it.
+/// Blitters of every kind that the processor can run; those that do short copies at once have the habit for it.
 fn blitters(habit: usize) -> impl Iterator<Item = (String, Blitter)> {
     Simd::available().into_iter().flat_map(move |simd| {
         [false, true].map(|defers| {
             let mut blitter = Blitter::with(kernel_for(simd), defers);
             if !defers {
-                blitter.habit.meet(habit, 6);
+                blitter.habit.record(habit, 6);
             }
             (format!("{}, {}", simd.name(), if defers { "deferring" } else { "at once" }), blitter)
         })
     })
 }
 
-/// Bytes none of which is the guard.
+/// Bytes that all differ from the guard.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251) as u8 % 200).collect()
 }
 
-/// Some copies within one piece of memory, as a model makes them: one after the other, byte by byte.
+/// The model of copies within one piece of memory: one after the other, byte by byte.
 fn model(memory: &[u8], copies: &[(usize, usize, usize)]) -> Vec<u8> {
     let mut memory = memory.to_vec();
     for &(to, from, length) in copies {
@@ -40,14 +40,14 @@ fn model(memory: &[u8], copies: &[(usize, usize, usize)]) -> Vec<u8> {
     memory
 }
 
-/// The same by a blitter, with a barrier at the end and after every `batch`.
+/// The same with a blitter, with a barrier at the end and after every `batch`.
 fn blitted(blitter: &mut Blitter, memory: &[u8], copies: &[(usize, usize, usize)], batch: usize) -> Vec<u8> {
     let mut memory = memory.to_vec();
     let start = memory.as_mut_ptr();
     for batch in copies.chunks(batch) {
         for &(to, from, length) in batch {
             assert!(to + length <= memory.len() && from + length <= memory.len());
-            // SAFETY: both ranges lie in the vector, which lives until the barrier.
+            // SAFETY: both ranges are in the vector, which lives until the barrier.
             unsafe { blitter.copy(start.add(to), start.add(from), length) };
         }
         blitter.barrier();
@@ -55,7 +55,7 @@ fn blitted(blitter: &mut Blitter, memory: &[u8], copies: &[(usize, usize, usize)
     memory
 }
 
-/// Under valgrind or a sanitizer a part of the alignments is enough.
+/// Under valgrind or a sanitizer, some of the alignments are enough.
 fn step() -> usize {
     if std::env::var("PROPTEST_CASES").is_ok() { 7 } else { 1 }
 }
@@ -81,7 +81,7 @@ fn every_short_length_at_every_alignment() {
     }
 }
 
-/// As the first of a batch, as a habit, and among others that are noted: all lengths where the way to copy changes.
+/// As the first of a batch, as a habit, and among queued copies: all lengths at which the method changes.
 #[test]
 fn long_copies_and_those_around_each_bound() {
     let around = [32, 64, 128, 192, 256, 512, 576, 1_500, 2_048, 4_096, 9_000, 65_535, 65_536, 100_000];
@@ -101,17 +101,17 @@ fn long_copies_and_those_around_each_bound() {
     }
 }
 
-/// Lengths as packets have them, with some of any kind.
+/// Lengths of packets, and some of any kind.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![4 => Just(60usize), 2 => Just(576), 1 => Just(1_500), 3 => 0..130usize, 2 => 0..2_200usize]
 }
 
-/// Rooms for one copy each, at the start of memory for sources and behind it for destinations.
+/// Room for each copy, at the start of memory for sources and after it for destinations.
 const ROOM: usize = 2_400;
 
 proptest! {
-    /// Batches of copies into places of their own: whatever comes first, all is as if done one after the other, also when
-    /// the queue is full in between.
+    /// Batches of copies into separate places: in any order, the result is as if they were done one after the other,
+    /// also if the queue is full in between.
     #[test]
     fn batches_are_as_one_copy_after_the_other(
         lengths in proptest::collection::vec((length(), 0..64usize, 0..64usize), 1..300),
@@ -128,7 +128,7 @@ proptest! {
         }
     }
 
-    /// Source and destination of one copy may overlap, whatever other copies there are in the batch.
+    /// Source and destination of a copy may overlap, whatever other copies are in the batch.
     #[test]
     fn a_copy_may_overlap_itself(
         copies in proptest::collection::vec((length(), 0..200usize, 0..200usize), 1..40),
@@ -144,7 +144,7 @@ proptest! {
         }
     }
 
-    /// Where copies of a batch overlap one another, no byte comes from elsewhere and none is written outside.
+    /// If copies of a batch overlap one another, no byte comes from elsewhere and none is written outside.
     #[test]
     fn copies_that_overlap_one_another_stay_within_their_bounds(
         copies in proptest::collection::vec((0..400usize, 0..500usize, 0..500usize), 1..40),
@@ -161,17 +161,17 @@ proptest! {
     }
 }
 
-/// Two pages of which the second cannot be touched.
+/// Pages between two inaccessible ones.
 struct Fenced(*mut u8);
 
 const PAGE: usize = 4_096;
 
-/// Pages that can be touched.
+/// Number of accessible pages.
 const PAGES: usize = 3;
 
 impl Fenced {
     fn new() -> Fenced {
-        // SAFETY: new mappings, of which nobody else knows; the fences around the middle are inside.
+        // SAFETY: new mappings that nobody else knows; the fences around the middle are inside.
         unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let all = mmap_anonymous(ptr::null_mut(), (PAGES + 2) * PAGE, access, MapFlags::PRIVATE).unwrap();
@@ -181,10 +181,10 @@ impl Fenced {
         }
     }
 
-    /// So many bytes: the first that can be touched, or the last.
+    /// A slice of accessible bytes, from the start or up to the end.
     fn bytes(&mut self, length: usize, last: bool) -> &mut [u8] {
         let at = if last { PAGES * PAGE - length } else { 0 };
-        // SAFETY: within the part that can be touched, which is zeroed at first.
+        // SAFETY: within the accessible part, which is zeroed at first.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(PAGE + at), length) }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for Fenced {
     }
 }
 
-/// Nothing is read or written beyond either end: a page that cannot be touched lies there.
+/// Nothing is read or written beyond either end, where there is an inaccessible page.
 #[test]
 fn nothing_beyond_the_ends_is_touched() {
     let (mut source, mut destination) = (Fenced::new(), Fenced::new());
@@ -227,7 +227,7 @@ fn nothing_beyond_the_ends_is_touched() {
 }
 
 #[test]
-fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
+fn deferred_copies_are_visible_and_done_only_at_the_barrier() {
     let source = pattern(CAPACITY + 1);
     for simd in Simd::available() {
         let kernel = kernel_for(simd);
@@ -254,7 +254,7 @@ fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
     }
 }
 
-/// Copies of such lengths that are queued after each, with a barrier after every `batch`.
+/// The copies of these lengths that are queued after each, with a barrier after every `batch`.
 fn queued(blitter: &mut Blitter, lengths: &[usize], batch: usize) -> Vec<usize> {
     let (source, mut destination) = (pattern(2_000), vec![GUARD; 2_000]);
     let mut queued = Vec::new();
@@ -282,7 +282,7 @@ fn mixed_lengths_one_by_one_are_passed_on() {
         queued(&mut blitter, &[60, 576, 60, 1_500].repeat(LONE / 4), 1);
         assert_eq!(passing(&blitter), MIXED, "{}", simd.name());
         queued(&mut blitter, &[60].repeat(MIXED), 1);
-        // Whatever came before: now they are looked at, and a length that comes often is foreseen.
+        // Whatever came before: now lengths are inspected, and a frequent one is predicted.
         assert_eq!((passing(&blitter), blitter.habit.is_some()), (0, false));
         queued(&mut blitter, &[60].repeat(6), 1);
         assert!(blitter.habit.is_some());
@@ -307,9 +307,9 @@ fn batches_of_mixed_lengths_are_queued() {
     }
 }
 
-/// Copies that are passed on are copies: the model, with nothing but those.
+/// Passed-on copies are copies: the model, with nothing but those.
 #[test]
-fn what_is_passed_on_is_copied() {
+fn passed_on_copies_are_done() {
     for length in 0..=300 {
         for simd in Simd::available() {
             let kernel = kernel_for(simd);
@@ -323,7 +323,7 @@ fn what_is_passed_on_is_copied() {
     }
 }
 
-/// The same copies by `copy_within`, each of which may overlap itself.
+/// The same copies with `copy_within`, each of which may overlap itself.
 fn model_of_moves(memory: &[u8], copies: &[(usize, usize, usize)]) -> Vec<u8> {
     let mut memory = memory.to_vec();
     copies.iter().for_each(|&(to, from, length)| memory.copy_within(from..from + length, to));

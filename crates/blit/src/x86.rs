@@ -1,4 +1,4 @@
-//! The loops for what x86-64 processors have beyond the baseline, and copies for code that is compiled without it.
+//! The loops for features of x86-64 processors beyond the baseline, and inline copies for code compiled without them.
 
 use std::arch::asm;
 
@@ -11,7 +11,7 @@ struct Masked;
 impl Tiny for Masked {
     #[inline(always)]
     unsafe fn copy(destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the mask leaves out what is beyond the length, of which the caller says that it can be read and written. Only
+        // SAFETY: the mask excludes everything beyond the length, which the caller says can be read and written. Only
         // the loops below use this, on processors that have the instructions.
         unsafe {
             asm!(
@@ -31,8 +31,8 @@ impl Tiny for Masked {
     }
 }
 
-// The loops for AVX-512 are compiled for AVX2: the compiler would make registers of a line out of two of half a line, and
-// those are slower. What they take from AVX-512 is the mask.
+// The loops for AVX-512 are compiled for AVX2: otherwise the compiler would merge two registers of half a line into one
+// of a line, which is slower. From AVX-512 they only use the mask.
 
 /// Safety: AVX-512 F, VL and BW, BMI2 and LZCNT, and as for [`Kernel::alike`](crate::choice::Kernel::alike).
 #[target_feature(enable = "avx2,bmi2,lzcnt")]
@@ -62,16 +62,16 @@ pub(crate) unsafe fn mixed_avx2(copies: &[Copy]) {
     unsafe { mixed::<Steps>(copies) }
 }
 
-// A function under a target feature cannot become part of code that is compiled without it, and calling it costs as much
-// as such a copy. These are 4, 8 and 16 instructions. They use registers that exist with AVX-512 only: no other code is
-// slowed down by their upper halves, so nothing has to be cleared afterwards.
+// A function under a target feature cannot be inlined into code compiled without it, and calling it costs as much as
+// such a copy. These are 4, 8 and 16 instructions. They use registers that only exist with AVX-512: their upper halves
+// slow down no other code, so nothing has to be cleared afterwards.
 
-/// From 32 to 64 bytes.
+/// Copies 32 to 64 bytes.
 ///
 /// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
 #[inline(always)]
 pub(crate) unsafe fn block_ends(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the first and the last 32 bytes are within the length. All is read before anything is written.
+    // SAFETY: the first and the last 32 bytes are within the length. Everything is read before anything is written.
     unsafe {
         asm!(
             "vmovdqu64 ymm16, [{source}]",
@@ -88,7 +88,7 @@ pub(crate) unsafe fn block_ends(destination: *mut u8, source: *const u8, length:
     }
 }
 
-/// From 64 to 128 bytes.
+/// Copies 64 to 128 bytes.
 ///
 /// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
 #[inline(always)]
@@ -116,7 +116,7 @@ pub(crate) unsafe fn line_ends(destination: *mut u8, source: *const u8, length: 
     }
 }
 
-/// From 128 to 256 bytes.
+/// Copies 128 to 256 bytes.
 ///
 /// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Writing machine code from front to back, and reading it again.
+//! Writes machine code from start to end, and disassembles it.
 
 use std::error::Error;
 
@@ -6,26 +6,26 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter, Register,
 };
 
-/// What writing an instruction comes to: an error if it cannot be encoded.
+/// The result of writing an instruction: an error if it cannot be encoded.
 pub type Written = Result<(), Box<dyn Error>>;
 
-/// A place in the code to jump to, known or still to come.
+/// A jump target in the code, known or not yet.
 #[derive(Default)]
 pub struct Label {
     position: Option<usize>,
-    /// Where jumps to it end whose distance is still to be written, and in how many bytes.
+    /// Jumps to it whose displacement is not yet written: the offset where each ends, and the size of its displacement.
     jumps: Vec<(usize, usize)>,
 }
 
-/// Where a part of the code begins, and what it serves.
+/// The start of a part of the code.
 pub struct Mark<T> {
     /// Bytes from the start of the code.
     pub offset: usize,
-    /// What the part serves.
+    /// The purpose of the part.
     pub part: T,
 }
 
-/// Code that is complete.
+/// Complete code.
 pub struct Assembled<T> {
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -33,17 +33,17 @@ pub struct Assembled<T> {
     pub marks: Vec<Mark<T>>,
 }
 
-/// Writes code for an address from front to back, and notes what its parts serve.
+/// Writes code for an address from start to end, and marks its parts.
 pub struct Assembler<T> {
     encoder: Encoder,
     address: usize,
     position: usize,
     marks: Vec<Mark<T>>,
-    /// Distances of jumps, known since their targets are: where, how many bytes, and what.
+    /// Displacements of jumps whose targets are known: offset, size and value.
     distances: Vec<(usize, usize, isize)>,
 }
 
-/// Memory at so many bytes from where a register points.
+/// Memory at an offset from a register.
 pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
     match displacement {
         0 => MemoryOperand::with_base(base),
@@ -52,17 +52,17 @@ pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
 }
 
 impl<T> Assembler<T> {
-    /// One that writes code which will lie at this address.
+    /// An assembler for code at this address.
     pub fn new(address: usize) -> Assembler<T> {
         Assembler { encoder: Encoder::new(64), address, position: 0, marks: Vec::new(), distances: Vec::new() }
     }
 
-    /// How many bytes have been written.
+    /// Number of bytes written so far.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Here begins a part of the code.
+    /// Marks the start of a part of the code.
     pub fn mark(&mut self, part: T) {
         self.marks.push(Mark { offset: self.position, part });
     }
@@ -73,37 +73,37 @@ impl<T> Assembler<T> {
         Ok(())
     }
 
-    /// An instruction of one register.
+    /// Writes an instruction with one register.
     pub fn register(&mut self, op: Code, operand: Register) -> Written {
         self.put(Instruction::with1(op, operand)?)
     }
 
-    /// An instruction of two registers.
+    /// Writes an instruction with two registers.
     pub fn registers(&mut self, op: Code, to: Register, from: Register) -> Written {
         self.put(Instruction::with2(op, to, from)?)
     }
 
-    /// An instruction that reads memory.
+    /// Writes an instruction that reads memory.
     pub fn load(&mut self, op: Code, to: Register, from: MemoryOperand) -> Written {
         self.put(Instruction::with2(op, to, from)?)
     }
 
-    /// An instruction that writes a register to memory.
+    /// Writes an instruction that stores a register.
     pub fn store(&mut self, op: Code, to: MemoryOperand, from: Register) -> Written {
         self.put(Instruction::with2(op, to, from)?)
     }
 
-    /// An instruction of memory and a number.
+    /// Writes an instruction with memory and an immediate number.
     pub fn immediate(&mut self, op: Code, to: MemoryOperand, value: i32) -> Written {
         self.put(Instruction::with2(op, to, value)?)
     }
 
-    /// A direct call of a function, which must be within 2 GiB.
+    /// Writes a direct call of a function, which must be within 2 GiB.
     pub fn call(&mut self, function: usize) -> Written {
         self.put(Instruction::with_branch(Code::Call_rel32_64, function as u64)?)
     }
 
-    /// A jump; with a short one, the label must be within 127 bytes.
+    /// Writes a jump; for a short one, the label must be within 127 bytes.
     pub fn jump(&mut self, op: Code, label: &mut Label) -> Written {
         let known = label.position.map(|position| self.address + position);
         self.put(Instruction::with_branch(op, known.unwrap_or(self.address + self.position) as u64)?)?;
@@ -114,19 +114,19 @@ impl<T> Assembler<T> {
         Ok(())
     }
 
-    /// The label is here.
+    /// Sets the label to this place.
     pub fn place(&mut self, label: &mut Label) {
         label.position = Some(self.position);
         let here = self.position as isize;
         self.distances.extend(label.jumps.drain(..).map(|(end, width)| (end - width, width, here - end as isize)));
     }
 
-    /// A label that is here.
+    /// Creates a label for this place.
     pub fn here(&self) -> Label {
         Label { position: Some(self.position), jumps: Vec::new() }
     }
 
-    /// Goes on at a multiple of so many bytes, with few long instructions that do nothing.
+    /// Aligns to a multiple of `alignment` bytes, with a few long no-op instructions.
     pub fn align(&mut self, alignment: usize) -> Written {
         let any = |index, bytes| MemoryOperand::new(Register::RAX, index, 1, 0, bytes, false, Register::None);
         let longest = Instruction::with1(Code::Nop_rm32, any(Register::RAX, 8))?;
@@ -144,7 +144,7 @@ impl<T> Assembler<T> {
     /// The code with all its jumps, and its parts.
     ///
     /// # Errors
-    /// If a label is too far away for a jump to it.
+    /// A label is too far away for a jump to it.
     pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
         let mut code = self.encoder.take_buffer();
         for (position, width, distance) in self.distances.drain(..) {
@@ -160,17 +160,17 @@ impl<T> Assembler<T> {
 /// One instruction of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeLine {
-    /// Where it lies.
+    /// Its address.
     pub address: usize,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// The instruction, as NASM writes it.
     pub text: String,
-    /// What the part serves that begins here.
+    /// The part that starts here, if any.
     pub label: Option<String>,
 }
 
-/// Code, instruction by instruction. `name` names its parts, `function` the functions that it calls, by address.
+/// A listing of the code. `name` names its parts, `function` the functions that it calls, by address.
 pub fn listing<T>(
     code: &[u8],
     address: usize,
@@ -207,7 +207,7 @@ pub fn listing<T>(
 mod tests {
     use super::*;
 
-    /// Jumps forward and back, short and near, go where their labels are.
+    /// Jumps forward and back, short and near, reach their labels.
     #[test]
     fn jumps_reach_their_labels() {
         let mut writer = Assembler::<()>::new(0x10_0000);

@@ -1,17 +1,17 @@
-//! Executable memory near the program's text, written and then sealed; and the map that names its content for `perf`.
+//! Executable memory near the program's text, written and then sealed; and the map that names its code for `perf`.
 //!
 //! Generated code that calls the program's functions is fastest and shortest with direct calls, whose displacement has
-//! 32 bits: so it has to lie within 2 GiB of all of them. [`Draft::near`] finds a place there. The code is written to a
-//! sealed file in memory and mapped as executable: nobody can write to it, neither then nor before, and putting new code
-//! beside running one interrupts no thread. `perf` does not know code in such memory; for it there is
-//! [`Draft::seal_for_perf`], which does without a file and interrupts.
+//! 32 bits. So it must be within 2 GiB of all of them. [`Draft::near`] finds a place there. The code is written to a
+//! sealed memory file and mapped as executable: it is never writable while it is mapped, and adding code beside code
+//! that runs interrupts no thread. `perf` does not look up code in such memory; [`Draft::seal_for_perf`] uses memory
+//! without a file instead, and interrupts threads.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | `memory` | [`Draft`], [`Code`], and why there may be neither: [`Refused`] |
-//! | `place` | what is within reach of the targets and free, as a pure function of `/proc/self/maps` |
+//! | `memory` | [`Draft`], [`Code`], and the errors: [`Refused`] |
+//! | `place` | the free places within reach of the targets, as a pure function of `/proc/self/maps` |
 //! | `perf` | [`PerfMap`], a file with a line for each [`Symbol`] |
-//! | `assembler` | on x86-64: writing code from front to back, with jumps to labels, and listing it |
+//! | `assembler` | on x86-64: writing code from start to end, with jumps to labels, and listing it |
 //!
 //! ```
 //! # #[cfg(target_arch = "x86_64")]
@@ -39,15 +39,16 @@
 //! # fn main() {}
 //! ```
 //!
-//! # Where code lies
+//! # The place of the code
 //!
-//! Right below the program, a free page apart; if that is taken, in the next gap below; else in a gap above, at its upper
-//! end. 256 MiB above the heap and below the stack stay free for them. Other threads may map memory at any time: a place that
-//! was taken meanwhile is passed over, never replaced.
+//! The code is right below the program, with a free page between them; if that is taken, in the next gap below; else in
+//! a gap above, at its upper end. 256 MiB above the heap and below the stack stay free for them. Other threads may map
+//! memory at any time: a place that was taken meanwhile is skipped, never replaced.
 //!
 //! # Sources
 //!
-//! `proc_pid_maps(5)`, `mmap(2)`, `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`, `vm.memfd_noexec` in `sysctl/vm`; Linux, `tools/perf/Documentation/jit-interface.txt`.
+//! `proc_pid_maps(5)`, `mmap(2)`, `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`, `vm.memfd_noexec` in `sysctl/vm`;
+//! Linux, `tools/perf/Documentation/jit-interface.txt`.
 
 #![forbid(unsafe_code)]
 

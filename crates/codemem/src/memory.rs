@@ -7,13 +7,13 @@ use bellows_sys::code::{Reserved, Sealed, page_size};
 
 use crate::place::{places, taken, within_reach};
 
-/// Stops whoever runs into it (`int3`).
+/// Fills unused bytes, and traps if it is executed (`int3`).
 const TRAP: u8 = 0xcc;
 
-/// How often the gaps are looked up anew when other threads keep filling them.
+/// Maximum number of searches for a gap, if other threads keep taking the gaps.
 const ROUNDS: usize = 8;
 
-/// Why there is no executable memory.
+/// The reason why there is no executable memory.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The machine is not an x86-64.
@@ -21,13 +21,13 @@ pub enum Refused {
         "generated code needs the 32-bit relative call of an x86-64, which this machine does not have: do without it"
     )]
     Machine,
-    /// No place at all is within reach of all targets.
+    /// No address at all is within reach of all targets.
     #[error(
         "no place for {capacity} bytes of code reaches all of {from:#x} to {to:#x}, because a call spans 2 GiB: \
          generate less code, for targets closer together"
     )]
     OutOfReach {
-        /// Bytes asked for.
+        /// Bytes requested.
         capacity: usize,
         /// The lowest target.
         from: usize,
@@ -40,64 +40,64 @@ pub enum Refused {
          make the program reserve less memory near its text, or do without generated code"
     )]
     NoGap {
-        /// Bytes asked for.
+        /// Bytes requested.
         capacity: usize,
         /// The lowest target.
         from: usize,
         /// The highest target.
         to: usize,
     },
-    /// The process cannot see what memory it has.
-    #[error("/proc/self/maps cannot be read, so there is no telling where code can lie: {0}; mount /proc")]
+    /// The process cannot read its memory map.
+    #[error("/proc/self/maps cannot be read, so free places for code are unknown: {0}; mount /proc")]
     Maps(#[source] io::Error),
-    /// The kernel gives no memory.
+    /// The kernel has no memory for the code.
     #[error(
         "no memory for {capacity} bytes of code at {address:#x} ({source}): \
          raise the limit on address space (ulimit -v), on descriptors (ulimit -n) or on mappings (vm.max_map_count)"
     )]
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         capacity: usize,
-        /// Where they were to lie.
+        /// Their address.
         address: usize,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The code is longer than the room for it.
+    /// The code is longer than its place.
     #[error("the code has {length} bytes and its place only {capacity}: ask for {length}")]
     TooLong {
-        /// Bytes of code.
+        /// Length of the code in bytes.
         length: usize,
-        /// Bytes of room.
+        /// Length of the place in bytes.
         capacity: usize,
     },
     /// A policy forbids executable memory.
     #[error(
-        "the kernel lets nothing be made executable ({source}): a hardening policy (the sysctl vm.memfd_noexec, a seccomp \
+        "the kernel allows no executable memory ({source}): a hardening policy (the sysctl vm.memfd_noexec, a seccomp \
          filter, SELinux) forbids it; lift it for this program, or do without generated code"
     )]
     Sealing {
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A place within reach of the whole program text, to write machine code for.
+/// A place for machine code, within reach of the whole program text.
 ///
-/// Its address is known before the code is written, because relative calls are relative to it.
+/// Its address is known before the code is written, because relative calls depend on it.
 #[derive(Debug)]
 pub struct Draft {
     place: Reserved,
 }
 
 impl Draft {
-    /// Room for at least `capacity` bytes of code, from whose every byte a 32-bit relative call reaches every byte of
-    /// `targets`, and the other way round.
+    /// Reserves a place for at least `capacity` bytes of code. A 32-bit relative call reaches every byte of `targets`
+    /// from its every byte, and the reverse.
     ///
-    /// It lies below the targets if there is room, else above them, and never where the heap or the stack will grow.
+    /// It is below the targets if there is room, else above them, and never where the heap or the stack will grow.
     ///
     /// # Errors
-    /// When the machine has no such call, when there is no gap within reach, or when the kernel gives no memory.
+    /// The machine has no such call, there is no gap within reach, or the kernel has no memory.
     pub fn near(targets: RangeInclusive<usize>, capacity: usize) -> Result<Draft, Refused> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Refused::Machine);
@@ -124,26 +124,26 @@ impl Draft {
         Err(Refused::NoGap { capacity, from, to })
     }
 
-    /// Where the code will lie: the address of a page.
+    /// The address of the code, at the start of a page.
     pub fn address(&self) -> usize {
         self.place.address()
     }
 
-    /// How many bytes of code there is room for: whole pages.
+    /// The capacity in bytes: whole pages.
     pub fn capacity(&self) -> usize {
         self.place.len()
     }
 
-    /// Puts the code in place, with traps behind it: from here on it can be run, and not be changed.
+    /// Puts the code in its place, followed by traps: from now on it can be run, and not be changed.
     ///
     /// # Errors
-    /// When the code is longer than the room, when a policy of the system forbids executable memory, or when there is none.
+    /// The code is longer than its place, a policy of the system forbids executable memory, or there is none.
     pub fn seal(self, code: &[u8]) -> Result<Code, Refused> {
         self.seal_by(code, Reserved::seal)
     }
 
-    /// As [`Draft::seal`], but where `perf` finds the code in its [map](crate::PerfMap), which it asks only for memory without
-    /// a file behind it. Such memory is written before it is made executable, which interrupts the threads that run beside.
+    /// As [`Draft::seal`], but so that `perf` looks up the code in its [map](crate::PerfMap), which it only does for
+    /// memory without a file. Such memory is written before it is made executable, which interrupts the other threads.
     ///
     /// # Errors
     /// As for [`Draft::seal`].
@@ -168,7 +168,7 @@ impl Draft {
     }
 }
 
-/// Sealed machine code. It is unmapped when dropped, so whoever runs it must hold on to it.
+/// Sealed machine code. It is unmapped when dropped, so it must outlive its execution.
 #[derive(Debug)]
 pub struct Code {
     memory: Sealed,
@@ -176,12 +176,12 @@ pub struct Code {
 }
 
 impl Code {
-    /// Where the first byte lies: the address of a page.
+    /// Address of the first byte, at the start of a page.
     pub fn address(&self) -> usize {
         self.memory.address()
     }
 
-    /// The code as it was given to [`Draft::seal`], without the traps behind it.
+    /// The code as it was given to [`Draft::seal`], without the traps after it.
     pub fn bytes(&self) -> &[u8] {
         &self.memory.bytes()[..self.length]
     }

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 pub struct Symbol {
     /// Address of its first byte.
     pub start: usize,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub size: usize,
-    /// What `perf` shall call it, in three characters or more: it passes over shorter names.
+    /// Its name for `perf`, at least three characters: `perf` ignores shorter names.
     pub name: String,
 }
 
 /// The file `/tmp/perf-PID.map`, which tells `perf` the names of a process's generated code.
 ///
-/// It has to outlive the process, because `perf report` reads it later; nothing removes it. `perf` takes it from its
-/// owner only, unless it is root's: run by another user (root too), `perf report` needs `--force`.
+/// It must outlive the process, because `perf report` reads it later; nothing removes it. `perf` accepts it only from
+/// its owner, unless the owner is root: if another user (also root) runs `perf report`, it needs `--force`.
 #[derive(Debug)]
 pub struct PerfMap {
     path: PathBuf,
@@ -33,18 +33,18 @@ impl PerfMap {
         PerfMap { path: format!("/tmp/perf-{}.map", std::process::id()).into() }
     }
 
-    /// Where the file is, or will be.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces what the file says. A reader sees either all of the old or all of the new content.
+    /// Replaces the contents of the file. A reader sees either all of the old or all of the new contents.
     ///
-    /// Anyone can put anything into `/tmp`: the new file is made under a name that cannot be guessed and that nobody else
-    /// has taken, readable by its owner only, and renamed; a link in its place is replaced, not followed.
+    /// Anyone can create files in `/tmp`: the new file is created under an unpredictable, unused name, readable only by
+    /// its owner, and renamed; a symbolic link in its place is replaced, not followed.
     ///
     /// # Errors
-    /// Those of writing and renaming files; `PermissionDenied` when the file there is someone else's.
+    /// Those of writing and renaming files; `PermissionDenied` if the existing file is another user's.
     pub fn write(&self, symbols: &[Symbol]) -> io::Result<()> {
         let mut temporary = self.path.clone().into_os_string();
         temporary.push(format!(".{:016x}", RandomState::new().hash_one(&self.path)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_meanwhile_keeps_a_whole_file() {
+    fn a_concurrent_reader_keeps_a_whole_file() {
         let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         map.write(&[symbol(0x1000, 1, "first")]).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_is_an_error_that_leaves_nothing_behind() {
+    fn a_failed_replacement_leaves_nothing_behind() {
         let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         fs::create_dir(map.path()).unwrap();

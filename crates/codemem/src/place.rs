@@ -1,18 +1,18 @@
-//! Where in the address space code can lie: what is within reach, and what is free.
+//! Finds places for code in the address space: within reach, and free.
 
 use std::ops::{Range, RangeInclusive};
 
-/// How far from one another a call and its target may lie: what a signed 32-bit displacement spans, less a margin for
-/// what belongs to a target but lies beside its address.
+/// Maximum distance between a call and its target: the range of a signed 32-bit displacement, minus a margin for parts
+/// of a target that are beside its address.
 const REACH: usize = (1 << 31) - (1 << 20);
 
-/// No code lies lower: a null pointer with an offset had better fault.
+/// Minimum address of code: a null pointer with an offset must fault.
 const LOWEST: usize = 1 << 20;
 
-/// What is left free above the heap and below the main stack, for them to grow into.
+/// Free space above the heap and below the main stack, for them to grow.
 const GROWTH: usize = 256 << 20;
 
-/// The addresses from which all of `length` bytes reach, and are reached by, every byte of `targets`; `None` when there
+/// The addresses from which all of `length` bytes reach, and are reached by, every byte of `targets`; `None` if there
 /// is no such address.
 pub fn within_reach(targets: &RangeInclusive<usize>, length: usize) -> Option<RangeInclusive<usize>> {
     let first = targets.end().saturating_sub(REACH).max(LOWEST);
@@ -20,8 +20,8 @@ pub fn within_reach(targets: &RangeInclusive<usize>, length: usize) -> Option<Ra
     (first <= last).then_some(first..=last)
 }
 
-/// The parts of the address space that the lines of a `/proc/PID/maps` say are taken, each with a page on either side
-/// that is to stay free, and with the room that it may grow into. What is no such line is passed over.
+/// The parts of the address space that are taken according to the lines of a `/proc/PID/maps`, each with a page on
+/// either side that must stay free, and with its room to grow. Invalid lines are ignored.
 pub fn taken(maps: &str, page: usize) -> Vec<Range<usize>> {
     maps.lines().filter_map(|line| taken_by(line, page)).collect()
 }
@@ -35,16 +35,16 @@ fn taken_by(line: &str, page: usize) -> Option<Range<usize>> {
     let below = if name == Some("[stack]") { GROWTH } else { page };
     let above = match name {
         Some("[heap]") => GROWTH,
-        // The program's part of the address space ends above its stack, and no line says where.
+        // The program's part of the address space ends above its stack, and no line gives its end.
         Some("[stack]") => usize::MAX,
         _ => page,
     };
     Some(start.saturating_sub(below)..end.saturating_add(above))
 }
 
-/// Where `length` bytes would lie free and start within `reach`: one address for each gap, the highest that the gap
-/// has, because what grows into a gap grows from below. The nearest to the start of `targets` come first, but those below
-/// it before those above, where the heap is.
+/// The places where `length` bytes are free and start within `reach`: one address for each gap, the highest in the gap,
+/// because mappings that grow into a gap grow from below. The places below the start of `targets` come first, then
+/// those above it, where the heap is; the nearest first.
 pub fn places(
     mut taken: Vec<Range<usize>>,
     reach: &RangeInclusive<usize>,
@@ -83,7 +83,7 @@ mod tests {
         i32::try_from(target as i128 - end_of_call as i128).is_ok()
     }
 
-    /// Addresses where something can go wrong: near the ends of the address space, and of what a call spans.
+    /// Addresses at which errors are likely: near the ends of the address space, and of the range of a call.
     fn address() -> impl Strategy<Value = usize> {
         prop_oneof![
             any::<usize>(),
@@ -107,7 +107,7 @@ mod tests {
                     prop_assert!(call_reaches(place, target) && call_reaches(end, target));
                 }
             }
-            // Away from the ends of the address space, only what the margin takes may be missing.
+            // Away from the ends of the address space, only the margin may be missing.
             if (2 * REACH..usize::MAX - 2 * REACH - span).contains(&start) {
                 prop_assert_eq!(reach.is_none(), span + length > 2 * REACH);
             }
@@ -159,7 +159,7 @@ mod tests {
         assert!(within_reach(&(1 << 40..=(1 << 40) + (3 << 30)), PAGE).is_some());
     }
 
-    /// The lines of a program whose heap follows right behind it, as with address randomization turned off.
+    /// The map of a program whose heap follows directly, as with address randomization turned off.
     const MAPS: &str = "\
 555555554000-555555600000 r-xp 00000000 fe:00 42                         /usr/bin/a program
 555555600000-555555700000 rw-p 00000000 00:00 0                          [heap]

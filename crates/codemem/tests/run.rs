@@ -1,4 +1,4 @@
-//! Generated code, really run.
+//! Generates code and runs it.
 #![cfg(target_arch = "x86_64")]
 
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ const ANSWER: &[u8] = &[0xb8, 42, 0, 0, 0, 0xc3];
 
 const TRAP: u8 = 0xcc;
 
-/// One test at a time: what one gives back, another could map at once.
+/// One test at a time: another could map the memory that one frees.
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -34,12 +34,13 @@ fn draft(capacity: usize) -> Draft {
 /// # Safety
 /// At `offset` the code must have a function of this type.
 unsafe fn call(code: &Code, offset: usize, argument: u64) -> u64 {
-    // SAFETY: the caller knows that there is such a function, and the borrow keeps it mapped until it has returned.
+    // SAFETY: the caller guarantees that there is such a function, and the borrow keeps it mapped until it has
+    // returned.
     let function: extern "sysv64" fn(u64) -> u64 = unsafe { std::mem::transmute(code.address() + offset) };
     function(argument)
 }
 
-/// `call callee` or the like, to lie at `address`.
+/// `call callee` or the like, for an address.
 fn relative(opcode: u8, address: usize, target: usize) -> [u8; 5] {
     let displacement = i32::try_from(target as i64 - (address as i64 + 5)).expect("the target is within reach");
     let mut instruction = [opcode; 5];
@@ -47,7 +48,7 @@ fn relative(opcode: u8, address: usize, target: usize) -> [u8; 5] {
     instruction
 }
 
-/// The access that the process has to the page at `address`, such as `r-xp`.
+/// The permissions of the process for the page at `address`, such as `r-xp`.
 fn access(address: usize) -> Option<String> {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();
@@ -127,7 +128,7 @@ fn memory_is_reserved_then_executable_then_gone_and_never_writable() {
 }
 
 #[test]
-fn what_follows_the_code_is_traps() {
+fn traps_follow_the_code() {
     let _alone = alone();
     let draft = draft(1);
     let capacity = draft.capacity();
@@ -189,7 +190,7 @@ fn targets_that_no_single_place_reaches_are_refused() {
     assert!(matches!(refused(usize::MAX - 1..=usize::MAX, 1), Refused::NoGap { .. }), "only the kernel is there");
 }
 
-/// Set in the process of its own in which [`a_policy_against_new_code_is_a_typed_error`] runs.
+/// Set in the separate process in which [`a_policy_against_new_code_is_a_typed_error`] runs.
 const UNDER_POLICY: &str = "BELLOWS_CODEMEM_UNDER_POLICY";
 
 #[test]
@@ -198,7 +199,7 @@ fn a_policy_against_new_code_is_a_typed_error() {
         return under_policy();
     }
     let name = "a_policy_against_new_code_is_a_typed_error";
-    // The policy holds for a namespace of processes, so it is set in a new one.
+    // The policy holds for a PID namespace, so it is set in a new one.
     let child = Command::new("unshare")
         .args(["--user", "--map-root-user", "--pid", "--fork", "sh", "-c"])
         .arg("echo 2 > /proc/sys/vm/memfd_noexec || exit 77; exec \"$0\" \"$@\"")

@@ -1,29 +1,29 @@
-//! The events that have a name here.
+//! The named events.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that can be counted.
+/// An event that can be counted.
 ///
-/// The first eight are the processor's, and need a [`Pmu`](crate::Pmu); the others are the kernel's, and every Linux has them.
-/// Names are stable; they are written and parsed as in [`Event::name`].
+/// The first eight are the processor's, and need a [`Pmu`](crate::Pmu); the others are the kernel's, and every Linux
+/// has them. Names are stable; [`Event::name`] gives them, and they are parsed in the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// Cycles of the core while it is not halted, at whatever frequency it runs.
+    /// Cycles of the core while it is not halted, at any frequency.
     Cycles,
     /// Cycles while the core is not halted, at the constant rate of the time-stamp counter.
     RefCycles,
     /// Instructions retired.
     Instructions,
-    /// Branches retired whose prediction was wrong.
+    /// Branches retired that were mispredicted.
     BranchMisses,
-    /// Loads that found their data in the first-level cache.
+    /// Loads that hit the first-level cache.
     L1Hits,
-    /// Loads that found their data in the second-level cache.
+    /// Loads that hit the second-level cache.
     L2Hits,
-    /// Loads that found their data in the third-level cache.
+    /// Loads that hit the third-level cache.
     L3Hits,
-    /// Loads that found their data in no cache of this group of cores.
+    /// Loads that missed all caches of this group of cores.
     L3Misses,
     /// Time on a processor, in nanoseconds.
     TaskClock,
@@ -40,7 +40,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// All events, in the order in which tables show them.
+    /// All events, in the order of tables.
     pub const ALL: [Event; 14] = [
         Event::Cycles,
         Event::RefCycles,
@@ -95,7 +95,7 @@ impl Event {
         Event::HARDWARE.contains(&self)
     }
 
-    /// Whether it happens in the kernel only, so that whoever may not look there cannot count it.
+    /// Whether it only happens in the kernel, so that a user without access to the kernel's events cannot count it.
     pub(crate) fn is_in_kernel(self) -> bool {
         matches!(self, Event::ContextSwitches | Event::CpuMigrations)
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Event {
 
 /// A name that no [`Event`] has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no event `{0}`; there are {list}", list = Event::ALL.map(Event::name).join(", "))]
+#[error("unknown event `{0}`; the events are {list}", list = Event::ALL.map(Event::name).join(", "))]
 pub struct UnknownEvent(pub String);
 
 impl FromStr for Event {

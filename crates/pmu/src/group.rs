@@ -1,4 +1,4 @@
-//! Counting for the calling thread.
+//! Counts events for the calling thread.
 
 use std::io::{self, ErrorKind};
 use std::ops::{AddAssign, Range};
@@ -9,62 +9,62 @@ use crate::event::Event;
 use crate::probe::{NoPmu, Pmu, paranoia};
 use crate::table::{Microarchitecture, encoding};
 
-/// How many events a [`Group`] may count.
+/// Maximum number of events of a [`Group`].
 pub const MAX_EVENTS: usize = 16;
 
-/// How many of the processor's counters a set has: as many as are free on every processor, but for one that the kernel's
-/// watchdog may take, because a set that does not fit would never be counted.
+/// Maximum number of the processor's counters in a set: as many as are free on every processor, minus one that the
+/// kernel's watchdog may take. A set that does not fit would never be counted.
 const MAX_IN_HARDWARE: usize = 4;
 
 /// Counts events for the thread that opened it, until it is dropped.
 ///
-/// It cannot be sent to another thread, because the processor's counters are read where they are.
+/// It cannot be sent to another thread, because the processor's counters are read on their thread.
 #[derive(Debug)]
 pub struct Group {
     events: Vec<Event>,
     sets: Vec<Set>,
 }
 
-/// Counters that the kernel puts on the processor together, and reads together.
+/// Counters that the kernel schedules together, and reads together.
 #[derive(Debug)]
 struct Set {
-    /// The first one leads.
+    /// The first one is the leader.
     counters: Vec<Counter>,
-    /// What each counter's value is for.
+    /// The share of each counter in an event.
     shares: Vec<Share>,
-    /// What the kernel publishes about each, if they can be read with RDPMC.
+    /// The page that the kernel publishes about each, if they can be read with RDPMC.
     pages: Vec<Page>,
     is_hardware: bool,
 }
 
-/// A counter's part in an event.
+/// A counter's share in an event.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     event: usize,
     is_less: bool,
 }
 
-/// Why events cannot be counted.
+/// The reason why events cannot be counted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The processor's counters cannot be used.
+    /// The processor's counters are unavailable.
     #[error("`{event}` cannot be counted: {why}")]
     NoPmu {
         /// The first event that needs them.
         event: Event,
-        /// Why there are none.
+        /// The reason why there are none.
         why: NoPmu,
     },
-    /// This processor does not count the event, or is not known to.
+    /// This processor does not count the event, as far as is known.
     #[error("`{event}` cannot be counted on this processor; it counts {}", names(.counted))]
     NotHere {
         /// The event.
         event: Event,
-        /// What it counts.
+        /// The events that it counts.
         counted: Vec<Event>,
     },
-    /// The kernel's events are for others.
+    /// The user may not count the kernel's events.
     #[error(
         "`{event}` may not be counted: kernel.perf_event_paranoid is {}; \
          `sysctl kernel.perf_event_paranoid=1` or the capability CAP_PERFMON allows it",
@@ -84,7 +84,7 @@ pub enum OpenError {
     Kernel {
         /// The event.
         event: Event,
-        /// What the kernel answers.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -97,8 +97,8 @@ impl Group {
     /// Starts to count these events for the calling thread.
     ///
     /// # Errors
-    /// There are no counters, this processor does not count one of the events, or it is not permitted; there are more than
-    /// [`MAX_EVENTS`], or no file descriptors are left. Nothing stays open then.
+    /// There are no counters, this processor does not count one of the events, or it is not permitted; there are more
+    /// than [`MAX_EVENTS`] events, or no free file descriptors. Nothing stays open then.
     pub fn open(events: &[Event]) -> Result<Group, OpenError> {
         if events.len() > MAX_EVENTS {
             return Err(OpenError::TooMany(events.len()));
@@ -114,18 +114,18 @@ impl Group {
         Ok(group)
     }
 
-    /// The events, in the order in which [`Counts::get`] numbers them.
+    /// The events, in the order of [`Counts::get`].
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Whether readings take no system call at all.
+    /// Whether readings never need a system call.
     pub fn has_rdpmc(&self) -> bool {
         self.sets.iter().all(|set| !set.pages.is_empty())
     }
 
-    /// What has been counted so far. Hot: allocates nothing; some 30 clocks for an event with RDPMC, else a system call for
-    /// every four events (every sixteen of the kernel's).
+    /// The counts so far. Hot: allocates nothing; about 30 clocks for an event with RDPMC, else a system call for every
+    /// four events (every sixteen of the kernel's).
     #[inline]
     pub fn reading(&self) -> Reading {
         let mut reading = Reading { counts: Counts { events: self.events.len(), samples: Default::default() } };
@@ -161,7 +161,7 @@ impl Group {
         })
     }
 
-    /// Opens an event's counters in the last set of their kind, or in a new one if they do not fit there.
+    /// Opens an event's counters in the last set of their kind, or in a new one if they do not fit.
     fn add(&mut self, event: usize, what: EventSpec, less: Option<EventSpec>, is_hardware: bool) -> io::Result<()> {
         let most = if is_hardware { MAX_IN_HARDWARE } else { MAX_GROUP_EVENTS };
         let needed = 1 + usize::from(less.is_some());
@@ -181,7 +181,7 @@ impl Group {
 }
 
 impl Set {
-    /// Adds what an event needs, or nothing at all.
+    /// Adds all counters that an event needs, or none.
     fn add(&mut self, event: usize, what: EventSpec, less: Option<EventSpec>) -> io::Result<()> {
         let counter = Counter::open(&what, self.counters.first())?;
         let less =
@@ -233,14 +233,14 @@ impl Share {
     }
 }
 
-/// What a [`Group`] had counted at a moment. Only differences between two mean anything.
+/// The counts of a [`Group`] at a moment. Only differences between two are meaningful.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     counts: Counts,
 }
 
 impl Reading {
-    /// What was counted from an earlier reading of the same group to this one.
+    /// The counts from an earlier reading of the same group to this one.
     #[inline]
     pub fn since(&self, earlier: &Reading) -> Counts {
         let mut counts = self.counts;
@@ -253,7 +253,7 @@ impl Reading {
     }
 }
 
-/// What was counted in an interval, or in several of them that were added up.
+/// The counts of an interval, or of several that were added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     events: usize,
@@ -261,13 +261,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How often the event of this number in [`Group::events`] has happened. Where the event was counted for a part of the time
-    /// only, because it shares the processor's counters with others, this is extrapolated to all of it.
+    /// The count of the event with this index in [`Group::events`]. If the event was only counted for a part of the
+    /// time, because it shares the processor's counters with others, this is extrapolated to all of it.
     ///
-    /// Nothing if it was not counted at all, or if there is no such event.
+    /// `None` if it was not counted at all, or if there is no such event.
     pub fn get(&self, event: usize) -> Option<u64> {
         let Sample { count, enabled, running } = *self.samples[..self.events].get(event)?;
-        // Less than none: what was subtracted counts more than loads.
+        // Negative: the subtracted event counts more than loads.
         let count = count.cast_signed().max(0).cast_unsigned();
         if enabled == running {
             return Some(count);
@@ -275,13 +275,13 @@ impl Counts {
         scaled(count, enabled, running)
     }
 
-    /// Count and times of each event, in the order of [`Group::events`], for who adds them up elsewhere. A count may be less
-    /// than none, as a wrapped number, where it is the difference of two counters.
+    /// Count and times of each event, in the order of [`Group::events`], for callers that add them up elsewhere. A
+    /// count may be negative, as a wrapped number, if it is the difference of two counters.
     pub fn samples(&self) -> &[Sample] {
         &self.samples[..self.events]
     }
 
-    /// All of them, in the order of [`Group::events`].
+    /// All counts, in the order of [`Group::events`].
     pub fn iter(&self) -> impl Iterator<Item = Option<u64>> {
         Range { start: 0, end: self.events }.map(|event| self.get(event))
     }
@@ -298,7 +298,7 @@ impl AddAssign<&Counts> for Counts {
     }
 }
 
-/// The count of all the time, from that of the time in which it was counted, rounded down.
+/// Extrapolates a count from the time in which it was counted to all of the time, rounded down.
 fn scaled(count: u64, enabled: u64, running: u64) -> Option<u64> {
     let product = u128::from(count) * u128::from(enabled);
     let scaled = product.checked_div(u128::from(running))?;
@@ -351,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// The scaled count is the whole number below the quotient: for no other number do these inequalities hold.
+        /// The scaled count is the quotient rounded down: no other number satisfies these inequalities.
         #[test]
         fn scaling_rounds_the_exact_quotient_down(count: u64, running in 1u64.., more: u64) {
             let enabled = running.saturating_add(more);
@@ -366,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn what_runs_all_the_time_is_exact(count in 0..=i64::MAX as u64, time: u64, start: [u64; 3]) {
+        fn an_event_counted_all_the_time_is_exact(count in 0..=i64::MAX as u64, time: u64, start: [u64; 3]) {
             let before = reading(&[(start[0], start[1], start[1])]);
             let end = start[1].saturating_add(time);
             let after = reading(&[(start[0].wrapping_add(count), end, end)]);

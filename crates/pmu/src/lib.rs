@@ -1,7 +1,7 @@
-//! What the processor and the kernel count: cycles, instructions, branch and cache misses, page faults.
+//! Counts events of the processor and the kernel: cycles, instructions, branch and cache misses, page faults.
 //!
-//! A [`Group`] counts some [`Event`]s for the calling thread. Readings are cheap enough to be taken around a function's
-//! call: with the instruction RDPMC where the kernel allows it, else with one system call for four events.
+//! A [`Group`] counts some [`Event`]s for the calling thread. Readings are cheap enough to be taken around a function
+//! call: with the instruction RDPMC if the kernel allows it, else with one system call for four events.
 //!
 //! ```
 //! use bellows_pmu::{Event, Group};
@@ -14,31 +14,32 @@
 //! # Ok::<(), bellows_pmu::OpenError>(())
 //! ```
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | `event` | [`Event`]: names, and what each counts |
-//! | `table` | the numbers of events that no kernel has a name for, by processor |
+//! | `event` | [`Event`]: the names and meanings of events |
+//! | `table` | the processors' numbers of events for which the kernel has no name |
 //! | `probe` | [`Pmu`]: whether there are counters, or why not ([`NoPmu`]) |
 //! | `group` | [`Group`], [`Reading`], [`Counts`] |
-//! | `thread` | [`ThreadEvents`]: counting on whatever thread asks |
-//! | `sampler`, `record` | [`Sampler`]: what a thread executes, also one of another process |
+//! | `thread` | [`ThreadEvents`]: counting on any thread that asks |
+//! | `sampler`, `record` | [`Sampler`]: samples of a thread's execution, also in another process |
 //!
-//! # Is there anything to count with?
+//! # Are there any counters?
 //!
-//! [`Pmu::probe`] asks in this order, and goes on only after a yes: does the kernel list the processor's counters in
-//! `/sys/bus/event_source/devices`? Does `perf_event_open` give one? Does its page say that RDPMC is allowed? Only then is
-//! that instruction used: without permission it ends the process. Most virtual machines have no counters; the kernel's own
-//! events, such as page faults, can be counted all the same, with the same types.
+//! [`Pmu::probe`] checks in this order, and stops at the first no: does the kernel list the processor's counters in
+//! `/sys/bus/event_source/devices`? Does `perf_event_open` open one? Does its page allow RDPMC? Only then is that
+//! instruction used: without permission it kills the process. Most virtual machines have no counters; the kernel's own
+//! events, such as page faults, can be counted anyway, with the same types.
 //!
 //! # More events than counters
 //!
-//! A processor has four to eight counters for each thread. If more is wanted, the kernel lets groups of four take turns, and
-//! [`Counts::get`] extrapolates from the time in which an event was counted. What lasts less than such a turn (some
-//! milliseconds) was counted either in full or not at all: add up the [`Counts`] of many intervals before you look at them.
+//! A processor has four to eight counters for each thread. For more events, the kernel lets groups of four take turns,
+//! and [`Counts::get`] extrapolates from the time in which an event was counted. An interval shorter than such a turn
+//! (some milliseconds) was counted either completely or not at all: add up the [`Counts`] of many intervals before you
+//! use them.
 //!
 //! # Sources
 //!
-//! `perf_event_open(2)`; those of the numbers are in `table`.
+//! `perf_event_open(2)`; for the numbers see `table`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Whether the processor's counters can be used, or why not.
+//! Checks whether the processor's counters can be used, and why not.
 
 use std::fmt;
 use std::fs;
@@ -12,27 +12,27 @@ use bellows_sys::perf::{Counter, EventSpec, kind};
 use crate::event::Event;
 use crate::table::{Encoding, Microarchitecture, encoding};
 
-/// The processor's counters, as far as this process may use them.
+/// The processor's counters that this process may use.
 #[derive(Clone, Debug)]
 pub struct Pmu {
     core: Microarchitecture,
-    /// The device of the performance cores, where there are also others.
+    /// The device of the performance cores, if there are also others.
     hybrid: Option<u32>,
     user_only: bool,
     rdpmc: bool,
     events: Vec<Event>,
 }
 
-/// Why the processor's counters cannot be used. As text it is one sentence, which also says what is used instead.
+/// The reason why the processor's counters cannot be used. Displayed as one sentence, which also names the substitute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPmu {
-    /// The kernel lists no processor that has any.
+    /// The kernel lists no processor with counters.
     Absent,
-    /// The kernel lists them, but does not give one: what it answers.
+    /// The kernel lists them, but opening one fails with this error.
     Refused(String),
     /// The kernel is built without them.
     NoPerfEvents,
-    /// They are there for others: `kernel.perf_event_paranoid`, if it can be read.
+    /// They are not permitted to this user: `kernel.perf_event_paranoid`, if it can be read.
     NotPermitted(Option<i32>),
 }
 
@@ -66,22 +66,22 @@ impl fmt::Display for NoPmu {
 }
 
 impl Pmu {
-    /// The counters of this machine, looked for when first asked. See [the crate](crate) for what is tried in what order.
+    /// The counters of this machine, probed at the first call. See [the crate](crate) for the order of the checks.
     ///
     /// # Errors
-    /// A sentence that says why there are none.
+    /// The reason why there are none.
     pub fn probe() -> Result<&'static Pmu, &'static NoPmu> {
         static PMU: OnceLock<Result<Pmu, NoPmu>> = OnceLock::new();
         let devices = Path::new("/sys/bus/event_source/devices");
         PMU.get_or_init(|| probe(devices, Microarchitecture::of(cpu::identity()), paranoia, try_to_count)).as_ref()
     }
 
-    /// The events that this processor counts, in the order of [`Event::ALL`]: what is counted by default.
+    /// The events that this processor counts, in the order of [`Event::ALL`]: the default events.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Whether only what happens in user mode is counted, because the user may not look into the kernel.
+    /// Whether only user mode is counted, because the user has no access to the kernel's events.
     pub fn is_user_only(&self) -> bool {
         self.user_only
     }
@@ -91,12 +91,12 @@ impl Pmu {
         self.rdpmc
     }
 
-    /// What the processor's vendor or the kernel calls an event; nothing if this processor is not known to count it.
+    /// The vendor's or the kernel's name of an event; `None` if this processor is not known to count it.
     pub fn vendor_name(&self, event: Event) -> Option<&'static str> {
         encoding(event, self.core).map(|encoding| encoding.name)
     }
 
-    /// What to open for an event, in the order to add and to subtract.
+    /// The events to open for an event, in the order to add and to subtract.
     pub(crate) fn encode(&self, event: Event) -> Option<(EventSpec, Option<EventSpec>)> {
         encoding(event, self.core).map(|encoding| in_full(encoding, self.hybrid, self.user_only))
     }
@@ -111,10 +111,10 @@ impl fmt::Display for Pmu {
     }
 }
 
-/// What the kernel wants to know to count an event.
+/// The kernel's description of an event to count.
 fn in_full(encoding: Encoding, hybrid: Option<u32>, user_only: bool) -> (EventSpec, Option<EventSpec>) {
     let what = |config| match (encoding.kind, hybrid) {
-        // Generic events carry the device in their upper half.
+        // Generic events have the device in their upper half.
         (kind::HARDWARE, Some(device)) => {
             EventSpec { kind: kind::HARDWARE, config: u64::from(device) << 32 | config, user_only }
         }
@@ -124,7 +124,7 @@ fn in_full(encoding: Encoding, hybrid: Option<u32>, user_only: bool) -> (EventSp
     (what(encoding.config), encoding.less.map(what))
 }
 
-/// What the device of the processor's counters is called in sysfs.
+/// The device of the processor's counters in sysfs.
 enum Device {
     Unlisted,
     Uniform,
@@ -133,7 +133,7 @@ enum Device {
 }
 
 fn device(devices: &Path) -> Device {
-    // Where nothing can be listed (a container without /sys), nothing follows.
+    // If nothing can be listed (a container without /sys), assume this.
     let Ok(entries) = fs::read_dir(devices) else { return Device::Uniform };
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     if names.iter().any(|name| name == "cpu" || name.to_string_lossy().starts_with("armv")) {
@@ -143,7 +143,7 @@ fn device(devices: &Path) -> Device {
     kind.and_then(|text| text.trim().parse().ok()).map_or(Device::Unlisted, Device::Hybrid)
 }
 
-/// Probes in the order that [the crate](crate) gives. `try_to_count` says whether RDPMC may be used.
+/// Probes in the order that [the crate](crate) describes. `try_to_count` returns whether RDPMC may be used.
 fn probe(
     devices: &Path,
     core: Microarchitecture,
@@ -184,7 +184,7 @@ fn refusal(error: &io::Error, paranoia: impl Fn() -> Option<i32>) -> NoPmu {
     }
 }
 
-/// `kernel.perf_event_paranoid`: 2 lets users count in user mode; distributions know higher values, which forbid it.
+/// `kernel.perf_event_paranoid`: at 2 users may count in user mode; distributions have higher values that forbid it.
 pub(crate) fn paranoia() -> Option<i32> {
     fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_can_be_done() {
+    fn each_error_gives_advice() {
         let devices = devices(&["cpu"]);
         let cases = [
             (ENOENT, Some(2), "has no performance counters"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_into_the_kernel_counts_in_user_mode() {
+    fn a_user_without_kernel_access_counts_in_user_mode() {
         let devices = devices(&["cpu"]);
         let guarded = |what: &EventSpec| if what.user_only { Ok(true) } else { Err(error(EACCES)) };
         let pmu = probe(devices.path(), Microarchitecture::Skylake, || Some(2), guarded).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_processor_does_not_count_is_left_out() {
+    fn uncounted_events_are_left_out() {
         let devices = devices(&["cpu"]);
         let without_reference = |what: &EventSpec| match what.config {
             9 => Err(error(ENOENT)),

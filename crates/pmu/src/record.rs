@@ -1,31 +1,31 @@
-//! The records that the kernel writes while it samples.
+//! Parses the records that the kernel writes while it samples.
 //!
-//! Each begins with its kind (32 bits), a set of bits about it and its length in bytes (16 bits each). A sample holds what
-//! was asked for, in the order that `perf_event_open(2)` gives for `PERF_RECORD_SAMPLE`: here the instruction's address, the
-//! registers (what kind of registers, then their values), and the stack (its length, as many bytes, and how many of them are
-//! valid).
+//! Each begins with its kind (32 bits), a set of flags and its length in bytes (16 bits each). A sample contains the
+//! requested parts, in the order that `perf_event_open(2)` gives for `PERF_RECORD_SAMPLE`: here the instruction's
+//! address, the registers (their kind, then their values), and the stack (its length, that many bytes, and how many of
+//! them are valid).
 
-/// A moment in a thread's life.
+/// One sample of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment<'a> {
     /// The instruction at which the thread was stopped.
     pub instruction: u64,
     /// Whether that is one of the kernel's.
     pub in_kernel: bool,
-    /// The stack pointer of user mode, and what lies from there on; empty if the kernel could not tell.
+    /// The stack from the user-mode stack pointer on; empty if the kernel could not read it.
     pub stack: Stack<'a>,
 }
 
 /// A copy of the top of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// Where the first byte lies.
+    /// Address of the first byte.
     pub address: u64,
     bytes: &'a [u8],
 }
 
 impl<'a> Stack<'a> {
-    /// A copy of what lies at an address.
+    /// The bytes from an address on.
     pub fn new(address: u64, bytes: &'a [u8]) -> Stack<'a> {
         Stack { address, bytes }
     }
@@ -40,13 +40,13 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Sample(Moment<'a>),
-    /// So many samples could not be kept.
+    /// This number of samples was lost.
     Lost(u64),
-    /// Something that is of no interest, or damaged.
+    /// An irrelevant or damaged record.
     Other,
 }
 
@@ -57,7 +57,7 @@ const LOST_SAMPLES: u32 = 13;
 const MODE: u16 = 7;
 const MODE_KERNEL: u16 = 1;
 
-/// Reads one record after the other, until the bytes end or make no sense.
+/// Reads records until the bytes end or are invalid.
 pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
         let mut header = Reader(bytes);
@@ -98,7 +98,7 @@ fn sample(bits: u16, mut body: Reader<'_>) -> Option<Moment<'_>> {
     Some(sample)
 }
 
-/// Reads numbers off the front of some bytes.
+/// Reads numbers from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -127,7 +127,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// As the kernel writes them: `valid` of the stack's bytes were copied, the others have room only.
+    /// Records as the kernel writes them: `valid` bytes of the stack were copied, the others only take space.
     #[derive(Clone, Debug)]
     enum Written {
         Moment { instruction: u64, kernel: bool, registers: Option<(u64, u64)>, stack: Vec<u8>, valid: usize },
@@ -191,16 +191,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_kernel_writes_is_read(list in vec(written(), 0..10)) {
+        fn records_of_the_kernel_are_parsed(list in vec(written(), 0..10)) {
             let mut bytes = Vec::new();
             list.iter().for_each(|record| write(record, &mut bytes));
             let read: Vec<Record> = records(&bytes).collect();
             prop_assert_eq!(read, list.iter().map(expected).collect::<Vec<_>>());
         }
 
-        /// Damage makes records wrong or missing, and reading ends; what comes before it is read as it was.
+        /// Damage makes records wrong or missing, and reading ends; the records before it are unchanged.
         #[test]
-        fn damage_goes_no_further_than_what_comes_after_it(
+        fn damage_only_affects_the_records_after_it(
             list in vec(written(), 1..6), at: prop::sample::Index, change in 1u8.., cut: prop::sample::Index
         ) {
             let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What a thread executes, by samples that the kernel takes.
+//! Samples of a thread's execution, taken by the kernel.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use bellows_sys::perf::SampleRing;
 use crate::probe::paranoia;
 use crate::record::{Moment, Record, records};
 
-/// How many bytes of the stack go with a sample.
+/// Bytes of the stack in each sample.
 const STACK: u32 = 8 << 10;
 
-/// How many bytes of samples the kernel may keep until they are taken, if the user may lock that much.
+/// Maximum bytes of samples that the kernel keeps until they are taken, if the user may lock that much.
 const KEPT: usize = 4 << 20;
 
-/// Samples one thread, which may be of another process, by the kernel's timer: no performance counters are needed.
+/// Samples one thread, also of another process, with the kernel's timer: no performance counters are needed.
 ///
-/// A sample tells which instruction comes next at that moment. As with every timer, that is the one after the instruction
-/// that took long, or one of the next.
+/// A sample gives the next instruction at that moment. As with every timer, this is the instruction after the slow one,
+/// or one of the next.
 #[derive(Debug)]
 pub struct Sampler {
     ring: SampleRing,
@@ -26,14 +26,14 @@ pub struct Sampler {
     records: Vec<u8>,
 }
 
-/// Why a thread cannot be sampled.
+/// The reason why a thread cannot be sampled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleError {
-    /// It is not there, or not any more.
+    /// It does not exist, or no longer.
     #[error("there is no thread {0}")]
     Gone(i32),
-    /// The user may not.
+    /// The user is not permitted.
     #[error("thread {thread} may not be sampled: {}", way_out(*.paranoid))]
     NotPermitted {
         /// The thread.
@@ -46,7 +46,7 @@ pub enum SampleError {
     Kernel {
         /// The thread.
         thread: i32,
-        /// What the kernel answers.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -63,17 +63,17 @@ fn way_out(paranoid: Option<i32>) -> String {
 }
 
 impl Sampler {
-    /// Starts to sample a thread after each `period` that it was on a processor.
+    /// Starts to sample a thread each time that it was on a processor for `period`.
     ///
     /// # Errors
-    /// It is not there, or it is not permitted.
+    /// It does not exist, or it is not permitted.
     pub fn open(thread: i32, period: Duration) -> Result<Sampler, SampleError> {
         let open = |user_only| SampleRing::open(thread, period, STACK, user_only, KEPT);
         let (ring, user_only) = match open(false) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => (open(true), true),
             opened => (opened, false),
         };
-        // ESRCH has no kind of its own.
+        // ESRCH has no error kind of its own.
         const NO_SUCH_PROCESS: i32 = 3;
         let ring = ring.map_err(|error| match error.kind() {
             _ if error.raw_os_error() == Some(NO_SUCH_PROCESS) => SampleError::Gone(thread),
@@ -83,24 +83,24 @@ impl Sampler {
         Ok(Sampler { ring, user_only, lost: 0, records: Vec::new() })
     }
 
-    /// Whether samples are taken in user mode only, because the user may not look into the kernel.
+    /// Whether samples are taken in user mode only, because the user has no access to the kernel.
     pub fn is_user_only(&self) -> bool {
         self.user_only
     }
 
-    /// How many samples there was no room for, of those that were due until the last call of [`Sampler::take`].
+    /// Number of samples for which there was no room, among those due until the last call of [`Sampler::take`].
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// For how long the thread was on a processor since it is sampled; nothing if the kernel does not say.
+    /// Time for which the thread was on a processor since sampling began; `None` if the kernel does not tell.
     pub fn busy(&self) -> Option<Duration> {
         self.ring.busy().ok()
     }
 
-    /// Hands over the samples that were taken since the last call.
+    /// Returns the samples taken since the last call.
     ///
-    /// For a user with the usual limits the kernel keeps some sixty: those of 15 ms, at 4,000 a second.
+    /// For a user with the usual limits the kernel keeps about sixty: those of 15 ms, at 4,000 a second.
     pub fn take(&mut self, mut see: impl FnMut(&Moment<'_>)) {
         self.records.clear();
         self.ring.take(&mut self.records);

@@ -1,33 +1,33 @@
 //! The numbers of events, by processor.
 //!
-//! Linux has generic events for cycles, instructions and branch misses, and maps each to the processor's own. What hits and
-//! misses which cache has no generic event that means the same everywhere (on AMD, Linux counts misses of the second level
-//! as "cache misses"), so for these the processor's own numbers are used, on processors that are known.
+//! Linux has generic events for cycles, instructions and branch misses, and maps each to the processor's own. No
+//! generic event for cache hits and misses means the same everywhere (on AMD, Linux counts misses of the second level
+//! as "cache misses"), so for these the processor's own numbers are used, on known processors.
 //!
-//! Raw numbers are laid out as in the devices' `format` folder in sysfs: the event in bits 0 to 7 (AMD: and 32 to 35), the
-//! unit mask in bits 8 to 15 (Intel since Lion Cove: and 40 to 47).
+//! The layout of raw numbers is that of the devices' `format` folder in sysfs: the event in bits 0 to 7 (AMD: and 32 to
+//! 35), the unit mask in bits 8 to 15 (Intel since Lion Cove: and 40 to 47).
 //!
 //! # Sources
 //!
 //! - Intel: the event files of `github.com/intel/perfmon` for each core (`*_core.json`), and SDM volume 3B, chapter
 //!   "Performance-Monitoring Events"; models by SDM volume 4, table 2-1.
-//! - AMD: the Processor Programming Reference of each family, section "Core Performance Monitor Counters" (PMCx029, PMCx043);
-//!   models as in Linux, `arch/x86/kernel/cpu/amd.c`.
-//! - Which generic events there are: Linux, `arch/x86/events/intel/core.c` and `arch/x86/events/amd/core.c`.
+//! - AMD: the Processor Programming Reference of each family, section "Core Performance Monitor Counters" (PMCx029,
+//!   PMCx043); models as in Linux, `arch/x86/kernel/cpu/amd.c`.
+//! - Generic events: Linux, `arch/x86/events/intel/core.c` and `arch/x86/events/amd/core.c`.
 
 use bellows_sys::cpu::Identity;
 use bellows_sys::perf::{config, kind};
 
 use crate::event::Event;
 
-/// Cores that number their events alike.
+/// Cores with the same event numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Microarchitecture {
     /// Intel Haswell and Broadwell.
     Haswell,
     /// Intel Skylake up to Redwood Cove.
     Skylake,
-    /// Intel Lion Cove, whose first-level cache has two levels itself.
+    /// Intel Lion Cove, whose first-level cache itself has two levels.
     LionCove,
     /// AMD Zen 2.
     Zen2,
@@ -73,13 +73,13 @@ fn intel(model: u32) -> Microarchitecture {
     }
 }
 
-/// How an event is counted: by one number, of which another one may have to be subtracted.
+/// The encoding of an event: a number, and possibly another one to subtract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoding {
     pub(crate) kind: u32,
     pub(crate) config: u64,
     pub(crate) less: Option<u64>,
-    /// What the processor's vendor, or the kernel, calls it.
+    /// The vendor's or the kernel's name.
     pub(crate) name: &'static str,
 }
 
@@ -87,12 +87,12 @@ fn raw(config: u64, name: &'static str) -> Option<Encoding> {
     Some(Encoding { kind: kind::RAW, config, less: None, name })
 }
 
-/// How this core counts an event; nothing if it is not known to.
+/// The encoding of an event on this core; `None` if it is not known.
 pub(crate) fn encoding(event: Event, core: Microarchitecture) -> Option<Encoding> {
     let kernel = |kind, config, name| Some(Encoding { kind, config, less: None, name });
     match event {
         Event::Cycles => kernel(kind::HARDWARE, config::CYCLES, "cpu-cycles"),
-        // Linux has none for Zen 2 and 3, and answers ENOENT.
+        // Linux has none for Zen 2 and 3, and returns ENOENT.
         Event::RefCycles => kernel(kind::HARDWARE, config::REF_CYCLES, "ref-cycles"),
         Event::Instructions => kernel(kind::HARDWARE, config::INSTRUCTIONS, "instructions"),
         Event::BranchMisses => kernel(kind::HARDWARE, config::BRANCH_MISSES, "branch-misses"),
@@ -106,10 +106,10 @@ pub(crate) fn encoding(event: Event, core: Microarchitecture) -> Option<Encoding
     }
 }
 
-/// Where loads find their data. Intel counts loads retired, AMD fills that a load or store in flight asked for.
+/// Where loads hit. Intel counts loads retired, AMD counts fills requested by a load or store in flight.
 fn cache(event: Event, core: Microarchitecture) -> Option<Encoding> {
     match (event, core) {
-        // Event 0xd1; unit mask 0x01 L1_HIT, 0x02 L2_HIT, 0x04 L3_HIT, 0x20 L3_MISS. Loads that find their line on its way
+        // Event 0xd1; unit mask 0x01 L1_HIT, 0x02 L2_HIT, 0x04 L3_HIT, 0x20 L3_MISS. Loads that hit a line in flight
         // (unit mask 0x40, HIT_LFB or FB_HIT) are in none of them.
         (Event::L1Hits, Microarchitecture::Haswell) => raw(0x01d1, "mem_load_uops_retired.l1_hit"),
         (Event::L2Hits, Microarchitecture::Haswell) => raw(0x02d1, "mem_load_uops_retired.l2_hit"),
@@ -127,10 +127,10 @@ fn cache(event: Event, core: Microarchitecture) -> Option<Encoding> {
         (Event::L3Misses, Microarchitecture::Skylake | Microarchitecture::LionCove) => {
             raw(0x20d1, "mem_load_retired.l3_miss")
         }
-        // PMCx043, data cache fills on demand, by source: 0x01 the L2, 0x02 the core complex (its L3, or the L2 of another of
-        // its cores); the others lie beyond, and Zen 2 does not know 0x04 (another complex of the node) and 0x80 (extension
-        // memory, since Zen 4). No event counts hits of the L1: loads dispatched (PMCx029, unit mask 0x01 loads, 0x04 loads
-        // that store), less all fills.
+        // PMCx043, data cache fills on demand, by source: 0x01 the L2, 0x02 the core complex (its L3, or the L2 of
+        // another of its cores); the others are further away, and Zen 2 does not have 0x04 (another complex of the
+        // node) and 0x80 (extension memory, since Zen 4). No event counts hits of the L1: it is loads dispatched
+        // (PMCx029, unit mask 0x01 loads, 0x04 loads that store) minus all fills.
         (Event::L1Hits, Microarchitecture::Zen2) => less_fills(0x5b, "ls_dispatch.loads less ls_refills_from_sys"),
         (Event::L1Hits, Microarchitecture::Zen3) => less_fills(0x5f, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
         (Event::L1Hits, Microarchitecture::Zen4) => less_fills(0xdf, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_told_apart_by_family_and_model() {
+    fn cores_are_distinguished_by_family_and_model() {
         let cases = [
             (b"GenuineIntel", 6, 0x3f, Microarchitecture::Haswell),
             (b"GenuineIntel", 6, 0x8f, Microarchitecture::Skylake),
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(Microarchitecture::of(None), Microarchitecture::Other);
     }
 
-    /// The caches' levels divide the loads of a known core among them: no two count the same source.
+    /// The cache levels partition the loads of a known core: no two count the same source.
     #[test]
     fn no_source_of_data_is_counted_twice() {
         for core in [

@@ -1,4 +1,4 @@
-//! Counting on whatever thread asks, for those who move from one thread to another.
+//! Counts on any thread that asks, for callers that move between threads.
 
 use std::cell::RefCell;
 
@@ -6,21 +6,21 @@ use crate::event::Event;
 use crate::group::{Group, OpenError, Reading};
 
 thread_local! {
-    /// The counters of this thread, which cannot go to another one.
+    /// The counters of this thread, which cannot be sent to another one.
     static GROUP: RefCell<Option<Group>> = const { RefCell::new(None) };
 }
 
-/// Events that are counted on the thread that takes a reading, with what reading them counts by itself.
+/// Events that are counted on the thread that takes a reading, with the cost of a reading itself.
 ///
-/// Unlike a [`Group`] it may be sent to another thread: each thread has counters of its own, which are opened when they are
-/// read first. Two readings can be compared if one thread has taken both.
+/// Unlike a [`Group`] it can be sent to another thread: each thread has its own counters, which are opened at the first
+/// reading. Two readings can be compared if the same thread has taken both.
 #[derive(Debug)]
 pub struct ThreadEvents {
     events: Vec<Event>,
     overhead: Vec<u64>,
 }
 
-/// Opens counters for this thread, in place of those that it has for other events.
+/// Opens counters for this thread, in place of those for other events.
 fn open(events: &[Event]) -> Result<(), OpenError> {
     GROUP.with_borrow_mut(|group| {
         if group.as_ref().is_none_or(|group| group.events() != events) {
@@ -30,14 +30,14 @@ fn open(events: &[Event]) -> Result<(), OpenError> {
     })
 }
 
-/// What has been counted on this thread; nothing if its counters are for other events, and cannot be opened.
+/// The counts on this thread; `None` if its counters are for other events, and new ones cannot be opened.
 #[inline(never)]
 fn read(events: &[Event]) -> Option<Reading> {
     open(events).ok()?;
     GROUP.with_borrow(|group| group.as_ref().map(Group::reading))
 }
 
-/// What two readings count that follow one upon the other: the least of many.
+/// The counts between two consecutive readings: the minimum of many.
 fn overhead(events: &[Event]) -> Vec<u64> {
     let once = || {
         let before = read(events)?;
@@ -49,10 +49,10 @@ fn overhead(events: &[Event]) -> Vec<u64> {
 }
 
 impl ThreadEvents {
-    /// These events. Without any, nothing is opened and no reading is taken.
+    /// Counts these events. Without events, nothing is opened and no reading is taken.
     ///
     /// # Errors
-    /// When they cannot be counted on this thread.
+    /// They cannot be counted on this thread.
     pub fn new(events: &[Event]) -> Result<ThreadEvents, OpenError> {
         if events.is_empty() {
             return Ok(ThreadEvents { events: Vec::new(), overhead: Vec::new() });
@@ -66,12 +66,12 @@ impl ThreadEvents {
         &self.events
     }
 
-    /// For each event what two readings count that follow one upon the other.
+    /// For each event, the counts between two consecutive readings.
     pub fn overhead(&self) -> &[u64] {
         &self.overhead
     }
 
-    /// What has been counted on this thread; nothing if it cannot count these events.
+    /// The counts on this thread; `None` if it cannot count these events.
     #[inline]
     pub fn reading(&self) -> Option<Reading> {
         if self.events.is_empty() { None } else { read(&self.events) }

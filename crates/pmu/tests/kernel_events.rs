@@ -1,21 +1,21 @@
-//! The kernel's own events, counted from end to end: every machine has them.
+//! Counts the kernel's own events end to end: every machine has them.
 
 use std::time::Instant;
 
 use bellows_pmu::{Event, Group, MAX_EVENTS, OpenError};
 use bellows_testkit::skip;
 
-/// Touches this many pages that nobody has touched before, each of which the kernel has to give by itself.
+/// Touches this many untouched pages, for each of which the kernel must handle a separate fault.
 const TOUCHED: u64 = 31;
 
 fn touch() {
     touch_in(&mut fresh());
 }
 
-/// How far pages lie apart, so that no huge page holds two.
+/// Distance between pages, so that no huge page contains two.
 const FAR: usize = 2 << 20;
 
-/// So much memory that the allocator maps it afresh.
+/// So much memory that the allocator maps it anew.
 fn fresh() -> Vec<u8> {
     Vec::with_capacity((TOUCHED as usize + 1) * FAR)
 }
@@ -26,7 +26,7 @@ fn touch_in(memory: &mut Vec<u8>) {
     }
 }
 
-/// Counts for this thread, or says that this machine does not let anybody count.
+/// Counts for this thread, or reports that this machine does not allow it.
 fn open(test: &str, events: &[Event]) -> Option<Group> {
     match Group::open(events) {
         Ok(group) => Some(group),
@@ -46,14 +46,14 @@ fn touched_pages_are_counted_for_this_thread_alone() {
     let before = group.reading();
     std::thread::spawn(touch).join().unwrap();
     let between = group.reading();
-    // Getting the memory may take page faults of its own.
+    // The allocation may take page faults, too.
     let mut memory = fresh();
     let start = group.reading();
     touch_in(&mut memory);
     let after = group.reading();
     let (other, own) = (between.since(&before).get(0).unwrap(), after.since(&start).get(0).unwrap());
     assert!(other < TOUCHED, "{other} page faults of another thread");
-    // A memory checker keeps books about each page, on pages of its own.
+    // A memory checker has its own records about each page, on its own pages.
     assert!((TOUCHED..3 * TOUCHED).contains(&own), "{own} page faults for {TOUCHED} pages");
     let all = after.since(&before);
     assert_eq!(all.get(0).unwrap(), all.get(1).unwrap() + all.get(2).unwrap(), "faults are minor or major");
@@ -68,12 +68,12 @@ fn the_clock_runs_while_the_thread_does() {
     while bellows_sys::cpu::thread_time() - busy < 20_000_000 {}
     let spent = group.reading().since(&before).get(0).unwrap();
     let passed = start.elapsed().as_nanos() as u64;
-    // The kernel has several clocks, which leave out different parts of what interrupts take.
+    // The kernel has several clocks, which exclude different parts of the time of interrupts.
     assert!((10_000_000..passed + passed / 100).contains(&spent), "{spent} ns of {passed}");
 }
 
 #[test]
-fn sums_of_intervals_are_what_was_counted_in_all() {
+fn sums_of_intervals_are_the_total() {
     let Some(group) = open("sums", &[Event::PageFaults, Event::TaskClock]) else { return };
     let start = group.reading();
     let mut last = start;
@@ -101,7 +101,7 @@ fn a_group_may_be_empty_or_full_but_no_fuller() {
     assert!(counts.get(0).unwrap() >= TOUCHED);
 }
 
-/// Whichever machine this is: the processor's events are counted, or the error says why not.
+/// On any machine, the processor's events are counted, or the error says why not.
 #[test]
 fn the_processors_events_are_counted_or_refused_in_a_sentence() {
     match bellows_pmu::Pmu::probe() {

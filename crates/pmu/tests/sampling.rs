@@ -1,4 +1,4 @@
-//! A thread of this process is sampled from another one.
+//! Samples a thread of this process from another one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -8,7 +8,7 @@ use bellows_pmu::{SampleError, Sampler};
 use bellows_testkit::skip;
 use bellows_testkit::wait::Defer;
 
-/// Where the busy thread is, most of the time: its code and its stack are known.
+/// The function in which the busy thread spends most of its time: its code and its stack are known.
 #[inline(never)]
 fn spin(is_done: &AtomicBool) -> u64 {
     let mut turns = 0u64;
@@ -19,7 +19,7 @@ fn spin(is_done: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
+fn samples_of_a_busy_thread_have_its_function_and_its_stack() {
     let is_done = AtomicBool::new(false);
     let observed = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
@@ -42,13 +42,13 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
             assert!(marked > seen / 2, "{marked} of {seen} samples with the caller's variable on the stack");
         }
         Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
-            skip("a_busy_thread_is_seen_where_it_is_with_its_stack", error);
+            skip("samples_of_a_busy_thread_have_its_function_and_its_stack", error);
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Between two samples.
+/// Time between two samples.
 const PERIOD: Duration = Duration::from_micros(251);
 
 const MARKER: u64 = 0x6265_6c6c_6f77_7321;
@@ -86,7 +86,7 @@ fn a_thread_that_is_not_there_is_an_error() {
     assert!(matches!(error, SampleError::Gone(_)) || text.contains("perf_event_open"), "{text}");
 }
 
-/// The number that the kernel has for this thread.
+/// The kernel's number of this thread.
 fn thread_id() -> i32 {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()

@@ -1,42 +1,43 @@
-//! Who may have how many of the large buffers.
+//! Quotas that limit the use of large buffers.
 //!
-//! They are few, and one port whose packets nobody takes would soon have them all. So a port takes them on a share of its
-//! own: half of the buffers are set aside, the same number for each share and for all who have none, and the other half
-//! is for whoever comes first. The buffer remembers on whose account it was taken, copies of a packet are taken on the
-//! account of the original, and whoever frees it gives it back to that account.
+//! Large buffers are scarce, and one port whose packets nobody takes would soon have them all. So each port has its own
+//! share: half of the buffers are set aside in equal parts, one for each share and one for everybody without a share,
+//! and the other half is first come, first served. A buffer remembers the quota it was charged to, copies of a
+//! packet are charged to the quota of the original, and freeing a buffer credits its quota.
 
-/// The number of an account. 0 stands for all who have none of their own.
+/// The number of a quota. 0 stands for everybody without one.
 pub type AccountNumber = u16;
 
-/// Those without an account of their own.
+/// The quota of everybody without their own.
 pub const ANYONE: AccountNumber = 0;
 
-/// All accounts, and the account of each buffer.
+/// All quotas, and the quota of each buffer.
 #[derive(Debug)]
-pub(crate) struct Accounts {
-    /// By the buffer's number.
+pub(crate) struct Quotas {
+    /// By buffer number.
     owners: Vec<AccountNumber>,
-    accounts: Vec<Account>,
+    accounts: Vec<Quota>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Account {
+struct Quota {
     used: u32,
     open: bool,
 }
 
-impl Accounts {
-    pub(crate) fn new(buffers: usize) -> Accounts {
-        Accounts { owners: vec![ANYONE; buffers], accounts: vec![Account { used: 0, open: true }] }
+impl Quotas {
+    pub(crate) fn new(buffers: usize) -> Quotas {
+        Quotas { owners: vec![ANYONE; buffers], accounts: vec![Quota { used: 0, open: true }] }
     }
 
-    /// A new account, or one that was closed and of which nothing is left. When there are 65,536, everyone shares the first.
+    /// Opens a quota, or reuses one that was closed and has no buffers left. Beyond 65,536, everybody shares quota
+    /// 0.
     pub(crate) fn open(&mut self) -> AccountNumber {
-        let is_over = |account: &Account| !account.open && account.used == 0;
+        let is_over = |account: &Quota| !account.open && account.used == 0;
         let owner = self.accounts.iter().position(is_over).unwrap_or(self.accounts.len());
         let Ok(owner) = AccountNumber::try_from(owner) else { return ANYONE };
         if usize::from(owner) == self.accounts.len() {
-            self.accounts.push(Account::default());
+            self.accounts.push(Quota::default());
         }
         self.accounts[usize::from(owner)].open = true;
         owner
@@ -46,20 +47,20 @@ impl Accounts {
         self.accounts[usize::from(owner)].open = owner == ANYONE;
     }
 
-    /// How many buffers are set aside for each account.
+    /// Number of buffers set aside for each quota.
     fn reserve(&self) -> u32 {
         let open = self.accounts.iter().filter(|account| account.open).count();
         (self.owners.len() / (2 * open.max(1))) as u32
     }
 
-    /// Whether one more may be taken on this account.
+    /// Whether one more buffer may be taken from this quota.
     pub(crate) fn allows(&self, owner: AccountNumber) -> bool {
         let reserve = self.reserve();
         if self.accounts[usize::from(owner)].used < reserve {
             return true;
         }
         let taken: u32 = self.accounts.iter().map(|account| account.used).sum();
-        // What is set aside for the others, and not taken by them. This one has all of its own.
+        // Buffers set aside for the others and not yet taken. This quota has used up its own.
         let aside: u32 = self
             .accounts
             .iter()
@@ -78,7 +79,7 @@ impl Accounts {
         self.accounts[usize::from(self.owners[buffer])].used -= 1;
     }
 
-    /// How many buffers are taken on an account.
+    /// Number of buffers taken from a quota.
     pub(crate) fn used(&self, owner: AccountNumber) -> u32 {
         self.accounts[usize::from(owner)].used
     }
@@ -112,10 +113,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever opens an account while there are enough gets what is set aside for it, whatever the others do.
+        /// A new quota gets the buffers set aside for it, whatever the others do, as long as there are enough.
         #[test]
-        fn what_is_set_aside_is_there(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
-            let mut accounts = Accounts::new(buffers);
+        fn reserved_buffers_are_available(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
+            let mut accounts = Quotas::new(buffers);
             let mut open = vec![ANYONE];
             let mut free: Vec<usize> = (0..buffers).collect();
             let mut taken: Vec<(usize, AccountNumber)> = Vec::new();
@@ -152,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn one_who_takes_all_it_can_leaves_the_others_theirs() {
-        let mut accounts = Accounts::new(512);
+    fn a_greedy_quota_leaves_the_others_their_share() {
+        let mut accounts = Quotas::new(512);
         let (greedy, other) = (accounts.open(), accounts.open());
         let mut buffer = 0;
-        let mut take_all = |accounts: &mut Accounts, owner| {
+        let mut take_all = |accounts: &mut Quotas, owner| {
             let first = buffer;
             while buffer < 512 && accounts.allows(owner) {
                 accounts.took(buffer, owner);

@@ -1,15 +1,14 @@
-//! Stacks of free buffers, which threads trade with the pool, and what each thread has taken and given back.
+//! Stacks of free buffers, which threads trade with the pool, and each thread's count of buffers taken and freed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_arena::Fixed;
 
-/// A stack of free buffers, each as the address of a new packet's data.
+/// A stack of free buffers, each stored as the address of a new packet's data.
 ///
-/// It takes a page, of which the addresses fill the second half. Vectors begin at the start of a page, so that
-/// the loops that go over a vector and a magazine together touch different halves of a page: a load that lies at
-/// the same place in its page as a recent store waits for it, and whether it does must not depend on where the
-/// allocator happened to put the two.
+/// It takes a page, and the addresses fill its second half. Vectors begin at the start of a page, so loops over a
+/// vector and a magazine touch different halves of a page: a load at the same page offset as a recent store waits for
+/// it, and this must not depend on where the allocator placed the two.
 #[repr(C, align(4096))]
 pub(crate) struct Magazine {
     _first_half: [u64; 255],
@@ -25,7 +24,7 @@ impl Magazine {
         unsafe { Fixed::zeroed() }
     }
 
-    /// A magazine that holds one buffer.
+    /// A magazine with one buffer.
     pub(crate) fn of(data: usize) -> Fixed<Magazine> {
         let mut magazine = Magazine::empty();
         magazine.push(data);
@@ -55,7 +54,7 @@ impl Magazine {
     }
 }
 
-/// What one thread took from and gave back to the pool. Written by that thread alone.
+/// Number of buffers that one thread took from and gave back to the pool. Only that thread writes it.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) taken: AtomicU64,
@@ -73,7 +72,7 @@ impl Tally {
     }
 }
 
-/// What a thread has taken from and given back to the pool since its first packet: see [`buffer_use`](crate::buffer_use).
+/// Buffers that a thread has taken and freed since its first packet: see [`buffer_use`](crate::buffer_use).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferUse {
     /// Buffers taken: packets made.
@@ -83,7 +82,7 @@ pub struct BufferUse {
 }
 
 impl BufferUse {
-    /// What was taken and freed from an earlier moment on.
+    /// Buffers taken and freed since an earlier moment.
     #[inline(always)]
     pub fn since(self, earlier: BufferUse) -> BufferUse {
         BufferUse { taken: self.taken.wrapping_sub(earlier.taken), freed: self.freed.wrapping_sub(earlier.freed) }

@@ -1,8 +1,8 @@
 //! The process's pool of packet buffers.
 //!
-//! One reservation of address space, made once and never unmapped, holds both classes of buffers. Memory is
-//! committed by the kernel as buffers are first used. [`init`] sizes the pool; the first packet made without it
-//! gets [`Config::default`].
+//! One reservation of address space, made once and never unmapped, contains both classes of buffers. The kernel commits
+//! memory when buffers are first used. [`init`] sets the size of the pool; the first packet without it uses
+//! [`Config::default`].
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bellows_arena::Fixed;
 use bellows_sys::memory::{Pages, Reservation};
 
-use crate::accounts::{AccountNumber, Accounts};
+use crate::accounts::{AccountNumber, Quotas};
 use crate::magazine::{Magazine, Tally};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
@@ -33,49 +33,49 @@ impl Default for Config {
     }
 }
 
-/// Why a pool cannot be made.
+/// The reason why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A number is out of its range.
-    #[error("{what} is {value}; it must lie between {least} and {most}")]
+    /// A number is out of range.
+    #[error("{what} is {value}; it must be between {least} and {most}")]
     OutOfRange {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: usize,
-        /// The smallest that works.
+        /// The minimum.
         least: usize,
-        /// The largest that works.
+        /// The maximum.
         most: usize,
     },
     /// The stride is not a whole number of cache lines.
-    #[error("the stride {0} is no multiple of {LINE}; take {next}", next = .0.next_multiple_of(LINE))]
+    #[error("the stride {0} is not a multiple of {LINE}; use {next}", next = .0.next_multiple_of(LINE))]
     UnevenStride(usize),
-    /// The pool exists already, with other numbers.
+    /// The pool exists already, with other sizes.
     #[error(
-        "the process has its pool already, of {0} packets; its size is fixed when the process starts: restart to change it"
+        "the pool already exists, with {0} packets; its size is fixed when the process starts: restart to change it"
     )]
     Exists(usize),
-    /// The system did not give the memory.
+    /// The system has no memory for it.
     #[error("no memory for a pool of {packets} packets ({mebibytes} MiB): {source}; ask for a smaller pool")]
     Memory {
-        /// Ordinary packets asked for.
+        /// Number of ordinary packets requested.
         packets: usize,
         /// Size of the whole reservation.
         mebibytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// What the pool holds now.
+/// The current use of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Buffers of the ordinary class.
     pub packets: usize,
     /// Buffers of the large class.
     pub large_packets: usize,
-    /// Buffers of both classes that packets own at this moment.
+    /// Buffers of both classes that packets currently own.
     pub in_use: usize,
 }
 
@@ -84,18 +84,18 @@ pub(crate) struct Class {
     first: usize,
     stride: usize,
     count: u32,
-    /// `buffer = (line * reciprocal) >> 40`. Exact as long as `line * (stride in lines) < 2^40`, since the
-    /// reciprocal is too large by less than the stride in lines; no overflow below 2^24 buffers.
+    /// `buffer = (line * reciprocal) >> 40`. Exact as long as `line * (stride in lines) < 2^40`, because the reciprocal
+    /// is too large by less than the stride in lines; no overflow below 2^24 buffers.
     reciprocal: u64,
-    /// Buffers that have ever been handed out; those above are untouched.
+    /// Number of buffers that were ever taken; those above are untouched.
     touched: AtomicU32,
 }
 
 impl Class {
     const SHIFT: u32 = 40;
 
-    /// The most buffers for which finding one by its reciprocal is exact and does not overflow.
-    fn most(stride: usize) -> usize {
+    /// Maximum number of buffers for which the reciprocal is exact and does not overflow.
+    fn max_buffers(stride: usize) -> usize {
         ((1 << 28) / (stride / LINE)).min(1 << 23)
     }
 
@@ -110,8 +110,8 @@ impl Class {
         }
     }
 
-    /// Where a new packet's data starts in the buffer that `data` points into, or just behind: there lies the data
-    /// of a packet that filled its buffer and lost all its bytes at the front. (It never lies at a buffer's start.)
+    /// Address of a new packet's data in the buffer that `data` points into, or just behind: the data of a packet that
+    /// filled its buffer and lost all its bytes at the front is just behind. (It is never at a buffer's start.)
     #[inline(always)]
     pub(crate) fn reset(&self, data: usize) -> usize {
         self.first + self.number(data) * self.stride + DATA_OFFSET
@@ -124,7 +124,7 @@ impl Class {
         ((line * self.reciprocal) >> Class::SHIFT) as usize
     }
 
-    /// Up to `wanted` buffers that nobody has had yet: the first one's index and how many.
+    /// Up to `wanted` buffers that were never used: the index of the first one, and their number.
     pub(crate) fn untouched(&self, wanted: u32) -> std::ops::Range<u32> {
         let claim = |touched: u32| Some(touched + wanted.min(self.count - touched));
         match self.touched.fetch_update(Relaxed, Relaxed, claim) {
@@ -132,7 +132,7 @@ impl Class {
         }
     }
 
-    /// Where a new packet's data starts in the buffer of this index.
+    /// Address of a new packet's data in the buffer with this index.
     pub(crate) fn data(&self, buffer: u32) -> usize {
         self.first + buffer as usize * self.stride + DATA_OFFSET
     }
@@ -141,13 +141,13 @@ impl Class {
 pub(crate) struct Pool {
     pub(crate) small: Class,
     pub(crate) large: Class,
-    /// Full and partly full magazines of ordinary buffers that no thread holds.
+    /// Full and partly full magazines of ordinary buffers that no thread has.
     depot: Mutex<Vec<Fixed<Magazine>>>,
-    /// Free large buffers. They are few, and a 64 KiB frame pays for the locks.
+    /// Free large buffers. They are few, and the cost of the locks is small beside a 64 KiB frame.
     large_free: Mutex<Vec<usize>>,
-    pub(crate) large_accounts: Mutex<Accounts>,
+    pub(crate) large_accounts: Mutex<Quotas>,
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
-    /// What threads that ended had taken less what they had given back; may be negative, in two's complement.
+    /// Buffers taken minus buffers given back by threads that have ended; may be negative, in two's complement.
     settled: AtomicU64,
     memory: Reservation,
     config: Config,
@@ -160,7 +160,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the process's pool. Asking again for what is there already is no error.
+/// Creates the process's pool. A second call with the same config is no error.
 ///
 /// # Errors
 /// See [`Error`]. After one, the pool can still be made with other numbers.
@@ -173,7 +173,7 @@ pub fn init(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the pool by default if it has not been made.
+/// Creates the default pool if there is none.
 ///
 /// # Errors
 /// See [`Error`].
@@ -181,10 +181,10 @@ pub fn ensure() -> Result<(), Error> {
     if POOL.get().is_some() { Ok(()) } else { init(Config::default()) }
 }
 
-/// The pool; made by default if nobody has asked for another size before.
+/// The pool; creates the default one if there is none.
 ///
 /// # Panics
-/// If the default pool cannot be had. A program that must not panic calls [`init`] or [`ensure`] first.
+/// If the default pool cannot be created. A program that must not panic calls [`init`] or [`ensure`] first.
 #[inline(always)]
 pub(crate) fn get() -> &'static Pool {
     match POOL.get() {
@@ -198,25 +198,25 @@ fn make_default() -> &'static Pool {
     if let Err(error) = init(Config::default()) {
         assert!(POOL.get().is_some(), "{error}");
     }
-    POOL.get().expect("the pool was made just now")
+    POOL.get().expect("the pool was just created")
 }
 
-/// Where the data of a new packet begins in a buffer in which a packet's data begins at an address by now.
+/// Address of a new packet's data in the buffer of a packet whose data now begins at `data`.
 #[inline(always)]
 pub fn start_of(data: usize, large: bool) -> usize {
     get().class(large).reset(data)
 }
 
-/// On whose account a large buffer was taken.
+/// The quota that a large buffer was charged to.
 pub fn owner_of(data: usize) -> AccountNumber {
     let pool = get();
     lock(&pool.large_accounts).owner(pool.large.number(data))
 }
 
-/// What the pool holds now. Exact when no other thread takes or frees packets meanwhile.
+/// The current use of the pool. Exact if no other thread takes or frees packets meanwhile.
 pub fn usage() -> Usage {
     let pool = get();
-    // A thread that ends moves its books from the one to the other under this lock.
+    // A thread that ends moves its counts from one to the other under this lock.
     let tallies = lock(&pool.tallies);
     let settled = pool.settled.load(Relaxed);
     let in_use = tallies.iter().fold(settled, |sum, tally| sum.wrapping_add(tally.outstanding()));
@@ -224,17 +224,17 @@ pub fn usage() -> Usage {
     Usage {
         packets: pool.config.packets,
         large_packets: pool.config.large_packets,
-        // Transiently negative while a packet is handed from thread to thread.
+        // Temporarily negative while a packet moves from thread to thread.
         in_use: usize::try_from(in_use as i64).unwrap_or(0),
     }
 }
 
-/// The pages on which the pool's memory lies.
+/// The kind of pages of the pool's memory.
 pub fn pages() -> Pages {
     get().memory.pages()
 }
 
-/// How the pool was made.
+/// The config of the pool.
 pub fn config() -> Config {
     get().config
 }
@@ -248,8 +248,8 @@ impl Pool {
         if !config.stride.is_multiple_of(LINE) {
             return Err(Error::UnevenStride(config.stride));
         }
-        within("the number of packets", config.packets, 64, Class::most(config.stride))?;
-        within("the number of large packets", config.large_packets, 0, Class::most(LARGE_STRIDE))?;
+        within("the number of packets", config.packets, 64, Class::max_buffers(config.stride))?;
+        within("the number of large packets", config.large_packets, 0, Class::max_buffers(LARGE_STRIDE))?;
         let small = config.packets * config.stride;
         let bytes = small + config.large_packets * LARGE_STRIDE;
         let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
@@ -257,8 +257,8 @@ impl Pool {
             mebibytes: bytes >> 20,
             source,
         })?;
-        // Like the memory of virtual machines: packets are other people's. The arena, which holds the engine's own
-        // tables, is dumped.
+        // Like the memory of virtual machines: packets are other people's. The arena, which contains the engine's own
+        // tables, is included.
         memory.leave_out_of_core_dumps();
         let first = memory.start().as_ptr().expose_provenance();
         Ok(Pool {
@@ -266,7 +266,7 @@ impl Pool {
             large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
             depot: Mutex::default(),
             large_free: Mutex::default(),
-            large_accounts: Mutex::new(Accounts::new(config.large_packets)),
+            large_accounts: Mutex::new(Quotas::new(config.large_packets)),
             tallies: Mutex::default(),
             settled: AtomicU64::new(0),
             memory,
@@ -274,7 +274,7 @@ impl Pool {
         })
     }
 
-    /// The class of a buffer whose packet has, or has not, the flag for large ones.
+    /// The class of a buffer, by the large flag of its packet.
     #[inline(always)]
     fn class(&self, large: bool) -> &Class {
         if large { &self.large } else { &self.small }
@@ -284,7 +284,7 @@ impl Pool {
         lock(&self.depot).push(magazine);
     }
 
-    /// The magazine that was given last.
+    /// The magazine that was given back last.
     pub(crate) fn receive(&self) -> Option<Fixed<Magazine>> {
         lock(&self.depot).pop()
     }
@@ -309,19 +309,19 @@ impl Pool {
         lock(&self.tallies).push(tally);
     }
 
-    /// A thread ends: what it took and gave back stays in the books.
+    /// Adds the counts of a thread that ends to the totals.
     pub(crate) fn settle(&self, tally: &std::sync::Arc<Tally>) {
         let mut tallies = lock(&self.tallies);
         tallies.retain(|other| !std::sync::Arc::ptr_eq(other, tally));
         self.settled.fetch_add(tally.outstanding(), Relaxed);
     }
 
-    /// A thread without a cache (it is ending) takes buffers.
+    /// Takes buffers for a thread without a cache (it is ending).
     pub(crate) fn took_uncached(&self, count: u64) {
         self.settled.fetch_add(count, Relaxed);
     }
 
-    /// A thread without a cache (it is ending) frees a buffer.
+    /// Frees a buffer for a thread without a cache (it is ending).
     pub(crate) fn free_uncached(&self, data: usize, large: bool) {
         if large {
             self.give_large(data);
@@ -338,13 +338,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Multiplying by the reciprocal finds the buffer that dividing finds, for every stride and address.
+        /// The reciprocal finds the same buffer as a division, for every stride and address.
         #[test]
         fn the_reciprocal_divides_exactly(lines in 5usize..4096, at in any::<u64>()) {
             let class = Class::new(1 << 40, lines * LINE, 1);
-            let offset = at as usize % (Class::most(class.stride) * class.stride);
+            let offset = at as usize % (Class::max_buffers(class.stride) * class.stride);
             let expected = offset / class.stride * class.stride + class.first + DATA_OFFSET;
-            // Each byte belongs to the buffer that it lies in if it is taken for the last of some data.
+            // Each byte belongs to its buffer if it is the last byte of some data.
             let address = class.first + offset + 1;
             prop_assert_eq!(class.reset(address), expected);
         }
@@ -355,7 +355,7 @@ mod tests {
         let refused = |config| Pool::new(config).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused(Config { packets: 3, ..Config::default() }).contains("the number of packets is 3"));
         assert!(refused(Config { packets: usize::MAX, ..Config::default() }).contains("between 64 and"));
-        assert!(refused(Config { stride: 2_241, ..Config::default() }).contains("no multiple of 64"));
+        assert!(refused(Config { stride: 2_241, ..Config::default() }).contains("not a multiple of 64"));
         assert!(refused(Config { stride: 64, ..Config::default() }).contains("the stride is 64"));
         assert!(refused(Config { large_packets: 1 << 40, ..Config::default() }).contains("large packets"));
     }

@@ -3,25 +3,25 @@
 use crate::accounts::AccountNumber;
 use crate::pool::{self, lock};
 
-/// An account on which large buffers are taken, from [`LargeShare::new`] until it is dropped.
+/// A quota of large buffers, from [`LargeShare::new`] until it is dropped.
 ///
-/// Packets outlive it: their buffers count for as long as they live.
+/// Its packets may outlive it: their buffers count until they are freed.
 #[derive(Debug)]
 pub struct LargeShare(AccountNumber);
 
 impl LargeShare {
-    /// Opens an account.
+    /// Opens a quota.
     #[expect(clippy::new_without_default, reason = "it changes what others get")]
     pub fn new() -> LargeShare {
         LargeShare(lock(&pool::get().large_accounts).open())
     }
 
-    /// The number of its account.
+    /// The number of its quota.
     pub fn owner(&self) -> AccountNumber {
         self.0
     }
 
-    /// How many large buffers are taken on this account now.
+    /// Number of large buffers currently taken from this quota.
     pub fn in_use(&self) -> usize {
         lock(&pool::get().large_accounts).used(self.0) as usize
     }

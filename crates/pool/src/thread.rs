@@ -1,9 +1,9 @@
 //! Each thread's cache of free buffers.
 //!
-//! Free buffers travel in *magazines* of 256. A thread frees into its current magazine and, when it needs
-//! packets, takes that whole magazine as [`Buffers`] and puts the rest of it back at the end: so both
-//! ways work on a plain array in registers, whatever is freed or taken in between. Full and empty magazines
-//! are traded with the pool's depot, one lock for 256 packets.
+//! Free buffers travel in *magazines* of 256. A thread frees into its current magazine. To take packets, it takes that
+//! whole magazine as [`Buffers`] and puts the rest of it back at the end: so both loops work on a plain array in
+//! registers, whatever is freed or taken in between. Full and empty magazines are traded with the pool's depot, with
+//! one lock for 256 packets.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,12 +17,12 @@ use crate::accounts::AccountNumber;
 use crate::magazine::{BufferUse, Magazine, Tally};
 use crate::pool::{self, Pool};
 
-/// How many packets this thread has made and freed. Exact at any moment, for a few loads: whoever reads it before and after
-/// some work knows how many packets the work made and freed, whatever it says of itself.
+/// Number of packets that this thread has made and freed. Always exact, for a few loads: the difference before and
+/// after some work is exactly the number of packets that the work made and freed.
 #[inline(always)]
 pub fn buffer_use() -> BufferUse {
-    // SAFETY: a non-null TALLY points into the tally that the thread's cache owns, whose end clears it first. All of a tally
-    // is atomics, so it may be read whoever else refers to it.
+    // SAFETY: a non-null TALLY points into the tally of the thread's cache, which clears it before it ends. All of a
+    // tally is atomics, so it may be read whoever else refers to it.
     match unsafe { TALLY.get().as_ref() } {
         Some(tally) => BufferUse { taken: tally.taken.load(Relaxed), freed: tally.freed.load(Relaxed) },
         None => BufferUse::default(),
@@ -38,7 +38,7 @@ struct Cache {
     pool: &'static Pool,
 }
 
-/// How many loaded magazines a thread keeps beside the current one before it gives them to the depot.
+/// Maximum number of loaded magazines that a thread keeps beside the current one; it gives more to the depot.
 const KEPT: usize = 4;
 
 impl Cache {
@@ -61,7 +61,7 @@ impl Cache {
         self.current.push(data);
     }
 
-    /// Puts a full current magazine away and starts an empty one.
+    /// Stores a full current magazine and starts an empty one.
     #[cold]
     fn change_current(&mut self) {
         let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// A magazine with at least one buffer, or an empty one when the pool has none left.
+    /// A magazine with at least one buffer, or an empty one if the pool has none left.
     #[inline]
     fn take(&mut self) -> Fixed<Magazine> {
         if self.current.length > 0 {
@@ -99,9 +99,9 @@ impl Cache {
         magazine
     }
 
-    /// Puts the free buffers in order, so that those with the lowest addresses are taken first.
+    /// Sorts the free buffers, so that those with the lowest addresses are taken first.
     ///
-    /// The sort is the one that makes use of runs that are in order: what was in order not long ago still has them.
+    /// The sort makes use of sorted runs: buffers that were sorted recently still have them.
     #[cold]
     fn sort(&mut self) {
         let magazines = || self.loaded.iter().chain([&self.current]);
@@ -118,7 +118,7 @@ impl Cache {
         }
     }
 
-    /// Takes back what [`Buffers`] did not use.
+    /// Takes back the buffers that [`Buffers`] did not use.
     #[inline]
     fn put_back(&mut self, mut magazine: Fixed<Magazine>) {
         if self.current.length == 0 {
@@ -185,9 +185,9 @@ impl Drop for Owner {
     }
 }
 
-/// Runs `work` on the thread's cache; `None` when the thread is ending and has none any more.
+/// Runs `work` on the thread's cache; `None` if the thread is ending and has none any more.
 ///
-/// `work` must not come back here: it runs no code from outside this module but what [`free_many`] is given.
+/// `work` must not call back into this function: it only runs code of this module and the argument of [`free_many`].
 #[inline(always)]
 fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
     let mut cache = CACHE.get();
@@ -197,9 +197,9 @@ fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
             return None;
         }
     }
-    // SAFETY: a non-null CACHE points into the OWNER of this thread, whose Drop clears it first. No other
-    // reference to it exists: only this function makes one, and `work` does not call back into it: it is code of this
-    // module, or what free_many() was given, whose caller promises that.
+    // SAFETY: a non-null CACHE points into the OWNER of this thread, whose Drop clears it first. No other reference to
+    // it exists: only this function makes one, and `work` does not call back into it: it is code of this module, or the
+    // argument of free_many(), whose caller promises that.
     Some(work(unsafe { &mut *cache }))
 }
 
@@ -211,22 +211,22 @@ fn make_cache() -> *mut Cache {
 
 /// Ordinary buffers from the pool, as the addresses of new packets' data.
 ///
-/// Dropping it puts the buffers that were not taken back.
+/// Dropping it puts the unused buffers back.
 pub struct Buffers {
     magazine: ManuallyDrop<Fixed<Magazine>>,
-    /// The magazine's length, kept here because here it stays in a register.
+    /// The magazine's length, kept in this struct so that it stays in a register.
     top: usize,
     wanted: usize,
-    /// Taken from magazines before this one.
+    /// Buffers used from earlier magazines.
     used_before: usize,
-    /// The length that this magazine had at first.
+    /// The initial length of this magazine.
     full: usize,
     /// Belongs to the thread's cache.
     _not_send: PhantomData<*mut ()>,
 }
 
 impl Buffers {
-    /// So many buffers, as far as the pool has them.
+    /// Takes up to `count` buffers, as many as the pool has.
     #[inline]
     pub fn new(wanted: usize) -> Buffers {
         let magazine = with_cache(Cache::take).unwrap_or_else(Magazine::empty);
@@ -235,13 +235,13 @@ impl Buffers {
         Buffers { magazine, top, wanted, used_before: 0, full: top, _not_send: PhantomData }
     }
 
-    /// How many of the buffers asked for have not been taken: after the end, those that the pool did not have.
+    /// Number of requested buffers that have not been taken; after the end, those that the pool did not have.
     #[inline]
     pub fn missing(&self) -> usize {
         self.wanted
     }
 
-    /// The next buffer, which is then the caller's; `None` after the last one, or when the pool has no more.
+    /// The next buffer, which the caller then owns; `None` after the last one, or if the pool has no more.
     #[inline(always)]
     pub fn take(&mut self) -> Option<usize> {
         if self.wanted == 0 {
@@ -252,14 +252,14 @@ impl Buffers {
         }
         self.wanted -= 1;
         self.top -= 1;
-        // SAFETY: top started as the magazine's length, which never exceeds its size, and only falls.
+        // SAFETY: top started as the magazine's length, which never exceeds its size, and only decreases.
         Some(unsafe { *self.magazine.addresses.get_unchecked(self.top) })
     }
 
     #[inline(always)]
     fn take_elsewhere(&mut self) -> Option<usize> {
         self.used_before += self.full;
-        // SAFETY: the field is given a new value right away. (By value, so that the struct need not lie in memory.)
+        // SAFETY: the field is replaced at once. (By value, so that the struct need not be in memory.)
         let spent = unsafe { ManuallyDrop::take(&mut self.magazine) };
         self.magazine = ManuallyDrop::new(trade(spent));
         self.full = self.magazine.length;
@@ -269,7 +269,7 @@ impl Buffers {
     }
 }
 
-/// Gives a spent magazine for one that is loaded, if the pool has any left.
+/// Trades a spent magazine for a loaded one, if the pool has any left.
 #[cold]
 fn trade(mut spent: Fixed<Magazine>) -> Fixed<Magazine> {
     spent.length = 0;
@@ -293,7 +293,7 @@ impl Drop for Buffers {
     }
 }
 
-/// Puts the `left` buffers of a magazine that are still in it back, and books `used` as taken.
+/// Puts the remaining `left` buffers of a magazine back, and records `used` as taken.
 ///
 /// Not inlined, with arguments by value, so that a [`Buffers`] can live in registers.
 #[inline(never)]
@@ -316,13 +316,13 @@ fn put_back(mut magazine: Fixed<Magazine>, left: usize, used: usize) {
 fn put_back_uncached(magazine: Fixed<Magazine>, used: usize) {
     let pool = pool::get();
     pool.took_uncached(used as u64);
-    // Who receives an empty magazine takes the pool for empty.
+    // An empty magazine would mean that the pool is empty.
     if magazine.length > 0 {
         pool.give(magazine);
     }
 }
 
-/// Takes one buffer of the large class, on somebody's account: the address of a new packet's data.
+/// Takes one large buffer from a quota: the address of a new packet's data.
 pub fn take_large(owner: AccountNumber) -> Option<usize> {
     let pool = pool::get();
     let data = pool.take_large(owner)?;
@@ -332,10 +332,10 @@ pub fn take_large(owner: AccountNumber) -> Option<usize> {
     Some(data)
 }
 
-/// Gives one packet's buffer back, wherever in it the data begins by now.
+/// Frees one packet's buffer, wherever in it the data begins.
 ///
 /// # Safety
-/// The address is in a buffer that the pool has handed out, of this class, and nothing refers to the buffer any more.
+/// The address is in a buffer that was taken from the pool, of this class, and nothing refers to the buffer any more.
 #[inline(always)]
 pub unsafe fn free(data: usize, large: bool) {
     if large {
@@ -363,21 +363,21 @@ fn free_large(data: usize) {
     }
 }
 
-/// Puts this thread's free buffers in order, so that packets lie side by side again as they did at first.
+/// Sorts this thread's free buffers, so that packets are adjacent again as they were at first.
 ///
-/// A burst larger than usual leaves buffers from all over the pool on top. They spread less evenly over the sets of the
-/// caches than neighbours do, which costs some percent for good: the history of the process. This takes a few microseconds
-/// when little is out of order, and some tens when much is.
+/// A burst larger than usual leaves buffers from all over the pool on top. They spread less evenly over the cache sets
+/// than adjacent ones, which costs some percent permanently: the history of the process. Takes a few microseconds if
+/// little is out of order, and some tens of microseconds if much is.
 pub fn sort_free_buffers() {
     with_cache(Cache::sort);
 }
 
-/// Gives the ordinary buffers of many packets back. `gather` writes for each packet the address at which its data began when
-/// it was new, or says that it cannot. Returns how many packets are left when it could not.
+/// Frees the ordinary buffers of many packets. `gather` writes the initial data address of each packet, or returns
+/// false if it cannot. Returns how many packets are left if it could not.
 ///
 /// # Safety
-/// If `gather` returns true, it has written an address for each packet, of an ordinary buffer that the pool has handed out and
-/// that nothing refers to when this returns. It does not call back into this crate.
+/// If `gather` returns true, it has written an address for each packet, of an ordinary buffer that was taken from the
+/// pool and that nothing refers to when this returns. It does not call back into this crate.
 #[inline(always)]
 pub unsafe fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) -> bool) -> usize {
     let freed = with_cache(|cache| {
@@ -401,7 +401,7 @@ pub unsafe fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) ->
     freed.unwrap_or(packets.len())
 }
 
-/// Hands `count` free buffers, as far as the pool has them, to `work`: some at a time, with how many went before.
+/// Passes `count` free buffers, as many as the pool has, to `work`: some at a time, with the number of those before.
 /// `work` makes packets in them. Returns how many.
 #[inline(always)]
 pub fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) -> usize {

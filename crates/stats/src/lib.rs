@@ -1,24 +1,23 @@
-//! Medians with confidence intervals that assume nothing about the distribution.
+//! Medians with confidence intervals that make no assumption about the distribution.
 //!
-//! Timings are skewed and have tails: a mean and a standard deviation describe them badly. The median does not care,
-//! and neither does its confidence interval by order statistics: the number of samples below the true median is
-//! binomial with probability one half, whatever the distribution (David and Nagaraja, *Order Statistics*, 7.1).
+//! Timings are skewed and have tails: mean and standard deviation describe them badly. The median is robust, and so is
+//! its confidence interval by order statistics: the number of samples below the true median is binomial with
+//! probability one half, for any distribution (David and Nagaraja, *Order Statistics*, 7.1).
 
 #![forbid(unsafe_code)]
 
-/// The fewest samples whose extremes hold the true median with a probability of 95 percent.
+/// Minimum number of samples for a 95 percent confidence interval of the median.
 pub const ENOUGH: usize = 6;
 
-/// The half-width of an interval beyond which a ratio says nothing: a larger share than most compared things differ by.
+/// Maximum half-width of the interval of a meaningful ratio: most compared things differ by less.
 pub const WIDEST_RATIO: f64 = 0.03;
 
-/// Whether the interval of a ratio from so many samples is too wide. With fewer than [`ENOUGH`] there is no interval.
+/// Whether the interval of a ratio from `samples` samples is too wide. With fewer than [`ENOUGH`] there is no interval.
 pub fn is_ratio_undecided(samples: usize, ratio: &Median) -> bool {
     samples >= ENOUGH && ratio.half_width() > WIDEST_RATIO * ratio.value.max(1.0)
 }
 
-/// A median and an interval that holds the true one with a probability of at least 95 percent, from [`ENOUGH`] samples
-/// on.
+/// A median and its confidence interval of at least 95 percent, if there are at least [`ENOUGH`] samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// The median of the samples.
@@ -36,7 +35,7 @@ impl Median {
     }
 }
 
-/// The median of some samples and its 95 percent confidence interval; `None` without samples.
+/// The median of the samples and its 95 percent confidence interval; `None` without samples.
 ///
 /// With fewer than [`ENOUGH`] samples no interval by order statistics reaches 95 percent: it then spans all samples.
 pub fn median(samples: &[f64]) -> Option<Median> {
@@ -52,7 +51,8 @@ pub fn median(samples: &[f64]) -> Option<Median> {
     Some(Median { value, low: sorted[skip], high: sorted[count - 1 - skip] })
 }
 
-/// The least sample that at least a share `part` of all do not exceed (the nearest rank); `None` without samples.
+/// The percentile `part` (nearest rank): the smallest sample that at least this share of all do not exceed; `None`
+/// without samples.
 pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -60,18 +60,17 @@ pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
-/// The rank, from 1 on, of the least of so many samples that at least a share `part` of them do not exceed.
+/// The rank, from 1, of the percentile `part` among `count` samples.
 pub fn nearest_rank(count: u64, part: f64) -> u64 {
     ((part * count as f64).ceil() as u64).max(1)
 }
 
-/// Samples that are drawn from the pairs, each as large as all of them.
+/// Number of bootstrap samples, each as large as the set of pairs.
 const RESAMPLES: usize = 2_000;
 
-/// The median of the ones over the median of the others, of some pairs, and its 95 percent interval by bootstrap over the
-/// pairs: the percentiles of what samples of pairs give that are drawn with replacement (Efron and Tibshirani, *An
-/// Introduction to the Bootstrap*, 13.3). `None` without pairs, or if the others' median is 0. The same pairs always give
-/// the same interval.
+/// The ratio of two medians, over pairs, and its 95 percent bootstrap interval: the percentiles over samples of pairs
+/// drawn with replacement (Efron and Tibshirani, *An Introduction to the Bootstrap*, 13.3). `None` without pairs, or if
+/// the denominator is 0. The same pairs always give the same interval.
 pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Median> {
     let ratio = |pairs: &[(f64, f64)]| {
         let [ones, others] = [|pair: &(f64, f64)| pair.0, |pair: &(f64, f64)| pair.1]
@@ -85,11 +84,11 @@ pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Median> {
     Some(Median { value, low: quantile(&drawn, 0.025)?, high: quantile(&drawn, 0.975)? })
 }
 
-/// How many samples at each end lie outside the interval: the most for which both tails of the binomial distribution
+/// Number of samples outside the interval at each end: the maximum for which both tails of the binomial distribution
 /// together stay within 5 percent.
 fn skipped(count: usize) -> usize {
-    // P(at most k of `count` samples lie below the median), k = 0, 1, …, in steps from ln(0.5^count), which does
-    // not underflow.
+    // P(at most k of `count` samples are below the median), k = 0, 1, …, in steps from ln(0.5^count), which does not
+    // underflow.
     let mut term = count as f64 * 0.5f64.ln();
     let mut tail = 0.0;
     for k in 0..count / 2 {
@@ -144,7 +143,7 @@ mod tests {
         assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
     }
 
-    /// Of many intervals from samples of a skewed distribution, about 95 percent or more hold its median.
+    /// Of many intervals from samples of a skewed distribution, at least about 95 percent contain its median.
     #[test]
     fn intervals_hold_the_true_median_as_often_as_they_say() {
         let mut state = 1u64;
@@ -165,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_medians_is_free_of_what_both_of_a_pair_have() {
+    fn a_ratio_of_medians_cancels_the_noise_that_a_pair_shares() {
         let pairs: Vec<(f64, f64)> = (1..=9).map(f64::from).map(|common| (3.0 * common, 2.0 * common)).collect();
         assert_eq!(ratio_of_medians(&pairs), Some(Median { value: 1.5, low: 1.5, high: 1.5 }));
         assert_eq!((ratio_of_medians(&[]), ratio_of_medians(&[(1.0, 0.0)])), (None, None));
         assert_eq!(ratio_of_medians(&[(1.0, 2.0)]), Some(Median { value: 0.5, low: 0.5, high: 0.5 }));
     }
 
-    /// Of many bootstrap intervals, about 95 percent hold the true ratio.
+    /// Of many bootstrap intervals, about 95 percent contain the true ratio.
     #[test]
     fn bootstrap_intervals_hold_the_true_ratio_about_as_often_as_they_say() {
         let mut random = fastrand::Rng::with_seed(7);

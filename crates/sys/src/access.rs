@@ -1,4 +1,4 @@
-//! What the process may do with a file, without doing it; and who else may.
+//! File permissions: what the process may do with a file, checked without doing it, and who else may.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,28 +8,28 @@ use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, accessat, fchmod, fchown};
 
 use crate::way_out;
 
-/// The permissions and the group of a file that the process makes. Where none is given, the file has those that the
-/// system gives it: all that the umask leaves, and the group of the process or of the folder.
+/// The permissions and the group of a file that the process creates. Without them the file has those that the system
+/// assigns: all permissions that the umask leaves, and the group of the process or of the folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAccess {
-    /// The permission bits, which the umask does not change.
+    /// The permission bits, regardless of the umask.
     pub mode: Option<u32>,
     /// The number of the group.
     pub group: Option<u32>,
 }
 
-/// Why a file does not get its permissions or its group.
+/// The reason why a file does not get its permissions or its group.
 #[derive(Debug, thiserror::Error)]
 pub enum FileAccessError {
-    /// What `fchmod(2)` says: `EPERM` for a file of another user's.
+    /// The error of `fchmod(2)`: `EPERM` for a file of another user.
     #[error("its mode cannot be set to {mode:04o}: {source}; {help}", help = way_out(.source, "leave the mode out"))]
     Mode {
         /// The permission bits.
         mode: u32,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What `fchown(2)` says: `EPERM` for a group of which the process is no member.
+    /// The error of `fchown(2)`: `EPERM` if the process is not a member of the group.
     #[error(
         "it cannot be given to group {group}: {source}; choose a group of this user's (`id -G` lists them), \
          or run as root"
@@ -37,19 +37,19 @@ pub enum FileAccessError {
     Group {
         /// The number of the group.
         group: u32,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl FileAccess {
-    /// Whether nothing is given.
+    /// Whether neither is given.
     pub fn is_default(self) -> bool {
         self == FileAccess::default()
     }
 
-    /// Gives an open file its group, then its permissions: to be done before anything is written that not everybody may
-    /// read.
+    /// Gives an open file its group, then its permissions. Must be done before anything is written that not everybody
+    /// may read.
     ///
     /// # Errors
     /// See [`FileAccessError`].
@@ -66,35 +66,36 @@ impl FileAccess {
     }
 }
 
-/// The number of a group by its name, from the system's group database; `None` if it has no such group.
+/// The number of a group by name, from the system's group database; `None` if there is no such group.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// The database cannot be read.
 pub fn group_id(name: &str) -> io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
-/// The number of a user by its name, from the system's user database; `None` if it has no such user.
+/// The number of a user by name, from the system's user database; `None` if there is no such user.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// The database cannot be read.
 pub fn user_id(name: &str) -> io::Result<Option<u32>> {
     Ok(nix::unistd::User::from_name(name)?.map(|user| user.uid.as_raw()))
 }
 
-/// Whether a file may be written, or things be created in a folder: what `faccessat(2)` says for the effective user.
+/// Checks that a file is writable, or that files can be created in a folder, with `faccessat(2)` for the effective
+/// user.
 ///
 /// # Errors
-/// Why not: `EACCES` for its permissions, `EROFS` for a file system that is read-only, `ENOENT`, …
+/// The reason why not: `EACCES` for its permissions, `EROFS` for a read-only file system, `ENOENT`, …
 pub fn writable(path: &Path) -> io::Result<()> {
     let access = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
 
-/// Whether a file may be read: what `faccessat(2)` says for the effective user.
+/// Checks that a file is readable, with `faccessat(2)` for the effective user.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn readable(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS)?)
 }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_gets_the_mode_and_the_group_whatever_the_umask() {
+    fn a_file_gets_its_mode_and_group_for_any_umask() {
         let folder = bellows_testkit::scratch();
         let file = std::fs::File::create(folder.path().join("file")).unwrap();
         let group = rustix::process::getegid().as_raw();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_written_is_told_why() {
+    fn unwritable_paths_have_a_reason() {
         assert!(writable(&std::env::temp_dir()).is_ok() && readable(Path::new("/proc/self/status")).is_ok());
         assert_eq!(writable(Path::new("/no/such/file")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
         assert_eq!(readable(Path::new("/no/such/file")).unwrap_err().kind(), std::io::ErrorKind::NotFound);

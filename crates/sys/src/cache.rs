@@ -1,12 +1,12 @@
-//! Putting data out of the processor's caches, for measurements that are to find it in memory.
+//! Evicts data from the processor's caches, for measurements that must find it in memory.
 
-/// Bytes in a line of the caches, on every processor that Bellows knows.
+/// Bytes of a cache line, on every processor that Bellows supports.
 pub const LINE: usize = 64;
 
-/// Puts values out of every cache, into memory: all lines that hold a byte of them. The values do not change. Returns
+/// Evicts values from every cache to memory: all lines that contain a byte of them. The values do not change. Returns
 /// when it is done.
 ///
-/// False, and nothing has been done, on a processor that has no instruction for it.
+/// Returns false, and does nothing, on a processor without an instruction for it.
 pub fn evict<'a, T: 'a>(slices: impl IntoIterator<Item = &'a [T]>) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -32,7 +32,7 @@ mod x86 {
         for slice in slices.into_iter().filter(|slice| size_of_val(*slice) > 0) {
             let start = slice.as_ptr().addr();
             for line in start / LINE..(start + size_of_val(slice)).div_ceil(LINE) {
-                // SAFETY: a byte of this line is one of the slice, so it can be read; clflushopt was asked for above.
+                // SAFETY: a byte of this line belongs to the slice, so it can be read; clflushopt was checked above.
                 unsafe { evict_line(line * LINE) };
             }
         }
@@ -45,15 +45,15 @@ mod x86 {
         __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ebx & (1 << 23) != 0
     }
 
-    /// Starts to evict a line; several such instructions work at the same time.
+    /// Starts to evict a line; several such instructions run at the same time.
     ///
     /// Safety: the processor has the instruction, and the line is mapped and readable.
     unsafe fn clflushopt(address: usize) {
-        // SAFETY: changes where the line lies, not what it holds; the rest is the caller's promise.
+        // SAFETY: changes the place of the line, not its contents; the rest is the caller's promise.
         unsafe { asm!("clflushopt [{}]", in(reg) address, options(nostack, preserves_flags)) };
     }
 
-    /// Evicts a line, one after the other.
+    /// Evicts a line; these instructions run one after the other.
     ///
     /// Safety: the line is mapped and readable. (SSE2, which every x86-64 processor has.)
     unsafe fn clflush(address: usize) {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_evicted_stays_as_it_is() {
+    fn evicted_values_do_not_change() {
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         let before = bytes.clone();
         let parts = [&bytes[..], &[], &bytes[1..2], &bytes[63..65], &bytes[99_999..]];

@@ -23,7 +23,7 @@ fn calibration() -> &'static Calibration {
         let invariant = has_invariant_tsc();
         let hz = if invariant { measure_tsc_hz() } else { 1_000_000_000 };
         let scale = ((1_000_000_000u128 << 32) / u128::from(hz)) as u64;
-        // One millisecond before now, so that no reading on another processor comes out before zero.
+        // One millisecond ago, so that no reading on another processor is negative.
         let origin = raw_ticks(invariant).saturating_sub(hz / 1000);
         Calibration { invariant, hz, scale, origin }
     })
@@ -41,19 +41,19 @@ pub fn ticks_per_second() -> u64 {
     calibration().hz
 }
 
-/// Whether [`ticks`] reads the processor's counter rather than `CLOCK_MONOTONIC`.
+/// Whether [`ticks`] reads the time-stamp counter rather than `CLOCK_MONOTONIC`.
 pub fn ticks_are_tsc() -> bool {
     calibration().invariant
 }
 
-/// The raw tick counter. Only differences between two readings mean anything.
+/// The raw tick counter. Only the difference between two readings is meaningful.
 #[inline]
 pub fn ticks() -> u64 {
     raw_ticks(calibration().invariant)
 }
 
-/// How many ticks pass between two readings of the counter, one right after the other: what a measurement with it costs,
-/// and counts too many. Measured once a process.
+/// Ticks between two readings of the counter, one right after the other: the cost of a measurement, which it includes.
+/// Measured once a process.
 pub fn cost() -> u64 {
     static COST: OnceLock<u64> = OnceLock::new();
     *COST.get_or_init(|| {
@@ -65,20 +65,20 @@ pub fn cost() -> u64 {
     })
 }
 
-/// Nanoseconds since shortly before the process first asked. Never goes backwards on one thread.
+/// Nanoseconds since shortly before the first call in the process. Never goes backwards on one thread.
 #[inline]
 pub fn now() -> u64 {
     at(ticks())
 }
 
-/// What [`now`] said when [`ticks`] stood so.
+/// The result of [`now`] at the time of this reading of [`ticks`].
 #[inline]
 pub fn at(ticks: u64) -> u64 {
     let calibration = calibration();
     scale(ticks.saturating_sub(calibration.origin), calibration.scale)
 }
 
-/// How many nanoseconds a number of ticks lasts.
+/// Converts a number of ticks to nanoseconds.
 #[inline]
 pub fn ticks_to_ns(ticks: u64) -> u64 {
     scale(ticks, calibration().scale)
@@ -104,7 +104,7 @@ fn raw_ticks(invariant: bool) -> u64 {
     if invariant { raw_tsc() } else { monotonic_ns() }
 }
 
-/// The time-stamp counter, whatever its rate; 0 on processors without one.
+/// The time-stamp counter, at any rate; 0 on processors without one.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn raw_tsc() -> u64 {

@@ -1,8 +1,8 @@
-//! Memory that is run, and never writable at the same time.
+//! Executable memory that is never writable at the same time.
 //!
-//! Its content is written to a file without a name, which is sealed and then mapped. Nothing is ever mapped as writable, so
-//! nothing has to be taken back from the processors' translation buffers, which would interrupt the threads that run code
-//! beside. Where that does not matter, memory without a file can be written first and be made executable then.
+//! The contents are written to an unnamed file, which is sealed and then mapped. Nothing is ever mapped as writable, so
+//! no mapping has to be flushed from the processors' TLBs, which would interrupt threads that run other code. Where
+//! that does not matter, memory without a file can be written first and made executable afterwards.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ use std::ptr::{NonNull, without_provenance_mut};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
-/// The length that mappings come in multiples of.
+/// The page size; mappings are multiples of it.
 pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Address space at a wanted place, in which nothing can be read, written or run; given back when dropped.
+/// Address space at a chosen address that cannot be read, written or run; given back when dropped.
 #[derive(Debug)]
 pub struct Reserved {
     mapping: Mapping,
@@ -26,8 +26,8 @@ impl Reserved {
     /// Reserves `length` bytes (rounded up to pages) at `address`, where nothing is mapped yet.
     ///
     /// # Errors
-    /// `AlreadyExists` when something is mapped there; `InvalidInput` when the address is not that of a page or the
-    /// length is zero; `ENOMEM` and `EPERM` when the system or a limit allows no mapping, or none there.
+    /// `AlreadyExists` if something is mapped there; `InvalidInput` if the address is not page-aligned or the length is
+    /// zero; `ENOMEM` and `EPERM` if the system or a limit allows no mapping, or none there.
     pub fn at(address: usize, length: usize) -> io::Result<Reserved> {
         let length = length.checked_next_multiple_of(page_size()).ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
@@ -35,31 +35,31 @@ impl Reserved {
         let start = unsafe { mmap_anonymous(without_provenance_mut(address), length, ProtFlags::empty(), flags)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { start, length };
-        // Linux before 4.17 takes the address for a mere wish, and grants another one when there is something already.
+        // Linux before 4.17 takes the address as a hint, and returns another one if something is mapped there already.
         if mapping.address() != address {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         Ok(Reserved { mapping })
     }
 
-    /// Where the first byte lies.
+    /// Address of the first byte.
     pub fn address(&self) -> usize {
         self.mapping.address()
     }
 
-    /// How many bytes: whole pages.
+    /// Length in bytes: whole pages.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.mapping.length
     }
 
-    /// Puts content here that can be read and run: `content`, and behind it `filling`.
+    /// Fills the place with contents that can be read and run: `content`, and after it `filling`.
     ///
-    /// A processor whose instruction fetch does not see what was stored (any but x86) must be told by other means.
+    /// On processors whose instruction fetch does not see stores (any but x86), the caller must synchronise the fetch.
     ///
     /// # Errors
-    /// `InvalidInput` when the content is longer than the place, `PermissionDenied` when a policy forbids executable
-    /// memory, others when there is no memory or no descriptor left. The place is then given back.
+    /// `InvalidInput` if the content is too long, `PermissionDenied` if a policy forbids executable memory, others if
+    /// there is no free memory or descriptor. The place is then given back.
     pub fn seal(self, content: &[u8], filling: u8) -> io::Result<Sealed> {
         let rest = self.len().checked_sub(content.len()).ok_or(io::ErrorKind::InvalidInput)?;
         let mut file = executable_file()?;
@@ -69,24 +69,24 @@ impl Reserved {
         let Mapping { start, length } = self.mapping;
         let access = ProtFlags::READ | ProtFlags::EXEC;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: the mapping takes the place of this value's own, into which nobody can have a reference. The file has
-        // `length` bytes and cannot be cut short.
+        // SAFETY: the mapping replaces this value's own, into which nobody can have a reference. The file has `length`
+        // bytes and cannot be truncated.
         unsafe { mmap(start.as_ptr().cast(), length, access, flags, &file, 0)? };
         Ok(Sealed { mapping: self.mapping })
     }
 }
 
 impl Reserved {
-    /// As [`Reserved::seal`], but in memory without a file behind it, the only one for which `perf` looks up generated code in
-    /// its map. Interrupts the threads that run on other processors, twice.
+    /// As [`Reserved::seal`], but in memory without a file, the only kind for which `perf` looks up generated code in
+    /// its map. Interrupts the threads on other processors, twice.
     ///
     /// # Errors
     /// As for [`Reserved::seal`].
     pub fn seal_anonymous(self, content: &[u8], filling: u8) -> io::Result<Sealed> {
         let Mapping { start, length } = self.mapping;
         let rest = length.checked_sub(content.len()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the mapping is this value's own, and nobody can have a reference into it. Between the two changes of its
-        // access it is writable, zeroed and as long as said.
+        // SAFETY: the mapping is this value's own, and nobody can have a reference into it. Between the two changes of
+        // its access it is writable, zeroed and `length` bytes long.
         unsafe {
             mprotect(start.as_ptr().cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)?;
             start.as_ptr().copy_from_nonoverlapping(content.as_ptr(), content.len());
@@ -97,25 +97,25 @@ impl Reserved {
     }
 }
 
-/// A file in memory, without a name, that may be mapped as executable.
+/// An unnamed memory file that can be mapped as executable.
 fn executable_file() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match memfd_create(c"code", flags | MemfdFlags::EXEC) {
-        // Before Linux 6.3 there is no such flag, and every file is executable.
+        // Linux before 6.3 has no such flag, and every file is executable.
         Err(rustix::io::Errno::INVAL) => memfd_create(c"code", flags),
         answer => answer,
     };
     Ok(File::from(file?))
 }
 
-/// What [`Reserved::seal`] makes: readable, executable, never written; unmapped when dropped.
+/// The result of [`Reserved::seal`]: readable, executable, never written; unmapped when dropped.
 #[derive(Debug)]
 pub struct Sealed {
     mapping: Mapping,
 }
 
 impl Sealed {
-    /// Where the first byte lies.
+    /// Address of the first byte.
     pub fn address(&self) -> usize {
         self.mapping.address()
     }
@@ -123,8 +123,8 @@ impl Sealed {
     /// All bytes: whole pages.
     pub fn bytes(&self) -> &[u8] {
         let Mapping { start, length } = &self.mapping;
-        // SAFETY: the mapping is readable and as long as said, and its content never changes: it is not writable, and nothing
-        // else maps the file behind it, if there is one, which is sealed against writing.
+        // SAFETY: the mapping is readable and `length` bytes long, and its contents never change: it is not writable,
+        // and nothing else maps its file, if there is one, which is sealed against writing.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), *length) }
     }
 }
@@ -158,7 +158,7 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
 
-    /// In the middle of the address space, where the kernel puts nothing by itself.
+    /// In the middle of the address space, where the kernel places nothing on its own.
     const FREE: usize = 0x1234_5678_0000;
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn an_impossible_mapping_is_an_error() {
         let elsewhere = FREE + (1 << 30);
         assert!(Reserved::at(elsewhere + 1, 1).is_err(), "not the address of a page");
         assert!(Reserved::at(elsewhere, 0).is_err());

@@ -1,12 +1,12 @@
 //! A thread that restricts itself to the system calls that its work needs (seccomp).
 //!
-//! What parses the messages of a stranger may have a hole. [`control_thread`] lets the thread that does so make no
-//! call but those of the protocol: it opens no file, runs no program, makes no memory executable and starts no
-//! thread. Any other call fails with EPERM and is counted by its name. The process's other threads are not touched.
+//! Code that parses untrusted messages may have a hole. [`control_thread`] limits its thread to the system calls of the
+//! protocol: the thread opens no file, runs no program, makes no memory executable and starts no thread. Any other call
+//! fails with EPERM and is counted by name. The other threads of the process are not affected.
 //!
-//! A call that is denied raises SIGSYS, whose handler counts it. The C library blocks all signals while it starts a
-//! thread or a process, and the kernel ends a process for which it cannot raise the signal; so these calls fail with
-//! EPERM and no signal, and are not counted.
+//! A denied call raises SIGSYS, whose handler counts it. The C library blocks all signals while it starts a thread or a
+//! process, and the kernel kills a process for which it cannot raise the signal; so these calls fail with EPERM without
+//! a signal, and are not counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ use seccompiler::{
 
 use crate::signal::Chain;
 
-/// Numbers of system calls that are told apart. All that Linux has are below.
+/// Number of system call numbers that are distinguished. All of Linux's are below.
 const NUMBERS: usize = 512;
 
-/// The calls that were denied to one thread. Others may read it at any time.
+/// The calls denied to one thread. Other threads may read it at any time.
 pub struct Denials {
     by_number: [AtomicU64; NUMBERS],
-    /// Those with greater numbers: calls of another ABI.
+    /// Calls with greater numbers: those of another ABI.
     other: AtomicU64,
 }
 
@@ -42,12 +42,12 @@ impl Denials {
         counter.unwrap_or(&self.other).fetch_add(1, Relaxed);
     }
 
-    /// How many calls were denied.
+    /// Number of denied calls.
     pub fn total(&self) -> u64 {
         self.by_number.iter().chain([&self.other]).map(|count| count.load(Relaxed)).sum()
     }
 
-    /// How often each call was denied, by its name (`syscall 123` for one whose name is not known here).
+    /// The number of denials of each call, by name (`syscall 123` if the name is not known here).
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let counts =
             self.by_number.iter().enumerate().map(|(number, count)| (name(number as i64), count.load(Relaxed)));
@@ -66,7 +66,7 @@ macro_rules! named {
     ($($call:ident)*) => { &[$((stringify!($call), libc::$call)),*] };
 }
 
-/// Calls that a thread could make by mistake, or that somebody who has taken it over would try.
+/// Calls that a thread could make by mistake, or that an attacker who controls it would try.
 const NAMED: &[(&str, i64)] = named! {
     SYS_openat SYS_openat2 SYS_read SYS_write SYS_close SYS_lseek SYS_pread64 SYS_pwrite64 SYS_ioctl SYS_fcntl
     SYS_dup SYS_dup3 SYS_pipe2 SYS_socket SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_connect SYS_sendto
@@ -85,7 +85,7 @@ const NAMED: &[(&str, i64)] = named! {
     SYS_close_range
 };
 
-/// Those that are left of older interfaces on x86-64.
+/// The older interfaces that exist only on x86-64.
 #[cfg(target_arch = "x86_64")]
 const NAMED_HERE: &[(&str, i64)] = named! {
     SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_unlink SYS_rename SYS_mkdir SYS_rmdir
@@ -100,22 +100,22 @@ fn name(number: i64) -> String {
     known.map_or_else(|| format!("syscall {number}"), |(name, _)| name.trim_start_matches("SYS_").to_owned())
 }
 
-/// What is allowed of a call.
+/// The condition under which a call is allowed.
 #[derive(Clone, Copy)]
 enum Allowed {
     Always,
-    /// If the argument at this place is one of these.
+    /// If this argument is one of these values.
     OneOf(u8, &'static [u64]),
-    /// If the argument at this place has none of these bits.
+    /// If this argument has none of these bits.
     Without(u8, u64),
 }
 
-/// For mmap and mprotect: whatever is readable and writable is never executable.
+/// For mmap and mprotect: readable and writable memory is never executable.
 const NO_CODE: Allowed = Allowed::Without(2, libc::PROT_EXEC as u64);
 
-/// What a control thread does, by what it does it for.
+/// The system calls of a control thread, by purpose.
 const CONTROL_THREAD: &[(i64, Allowed)] = &[
-    // The socket: connections, messages, and who is on the other side.
+    // The socket: connections, messages, and the identity of the peer.
     (libc::SYS_socket, Allowed::OneOf(0, &[libc::AF_UNIX as u64])),
     (libc::SYS_connect, Allowed::Always),
     (libc::SYS_accept4, Allowed::Always),
@@ -123,7 +123,7 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_recvmsg, Allowed::Always),
     (libc::SYS_sendmsg, Allowed::Always),
     (libc::SYS_shutdown, Allowed::Always),
-    // Descriptors that came: what they are, and what they may be used for.
+    // Received descriptors: their kind, and what they may be used for.
     (
         libc::SYS_fcntl,
         Allowed::OneOf(
@@ -142,7 +142,7 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_fstat, Allowed::Always),
     (libc::SYS_fstatfs, Allowed::Always),
     (libc::SYS_close, Allowed::Always),
-    // Memory: that of the peer, files to be shared, and the allocator's.
+    // Memory: of the peer, of shared files, and of the allocator.
     (libc::SYS_memfd_create, Allowed::Always),
     (libc::SYS_ftruncate, Allowed::Always),
     (libc::SYS_mmap, NO_CODE),
@@ -155,7 +155,8 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_prctl, Allowed::OneOf(0, &[PR_SET_VMA])),
     (libc::SYS_getrandom, Allowed::Always),
     (libc::SYS_sched_getaffinity, Allowed::Always),
-    // Events: made, raised, lowered, and listened to. The rings by which others are raised can do nothing else, and are not made here.
+    // Events: create, raise, clear and poll. The rings that raise others' events can do nothing else, and are not
+    // created here.
     (libc::SYS_eventfd2, Allowed::Always),
     (libc::SYS_read, Allowed::Always),
     (libc::SYS_io_uring_enter, Allowed::Always),
@@ -166,7 +167,7 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_epoll_wait, Allowed::Always),
     (libc::SYS_io_uring_register, Allowed::OneOf(1, &[IORING_REGISTER_EVENTFD, IORING_UNREGISTER_EVENTFD])),
-    // The log, if nobody writes it in the background.
+    // The log, unless a background thread writes it.
     (libc::SYS_write, Allowed::Always),
     (libc::SYS_writev, Allowed::Always),
     // Waiting, and the time.
@@ -192,19 +193,20 @@ const UNCOUNTED: &[i64] = &[libc::SYS_clone, libc::SYS_clone3, libc::SYS_fork, l
 #[cfg(not(target_arch = "x86_64"))]
 const UNCOUNTED: &[i64] = &[libc::SYS_clone, libc::SYS_clone3];
 
-/// Names of memory, which newer C libraries give to theirs.
+/// Names for memory, which newer C libraries set.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 const IORING_REGISTER_EVENTFD: u64 = 4;
 const IORING_UNREGISTER_EVENTFD: u64 = 5;
 
-/// Confines this thread, for the rest of its life, to what the control thread of a device needs: Unix sockets, shared
-/// memory, events, the log. Returns the count of the calls that it is denied from now on.
+/// Confines this thread permanently to what the control thread of a device needs: Unix sockets, shared memory, events,
+/// the log. Returns the count of denied calls.
 ///
-/// Signals that anybody may send to the process are left to its other threads from now on: what their handlers do may
-/// be denied here.
+/// From now on other threads handle signals sent to the process, because this thread may be denied what their handlers
+/// do.
 ///
 /// # Errors
-/// In words, why it cannot be confined: it goes on as before, then. The kernel has no seccomp, or a policy forbids it.
+/// A text that says why the thread is not confined: the kernel has no seccomp, or a policy forbids it. The thread then
+/// continues as before.
 pub fn control_thread() -> Result<Arc<Denials>, String> {
     confine(CONTROL_THREAD)
 }
@@ -217,7 +219,7 @@ pub(crate) fn confine_without(calls: &[i64]) -> Result<Arc<Denials>, String> {
 }
 
 fn confine(allowed: &[(i64, Allowed)]) -> Result<Arc<Denials>, String> {
-    let programs = compile(allowed).map_err(|error| format!("the filter of system calls cannot be made: {error}"))?;
+    let programs = compile(allowed).map_err(|error| format!("the system call filter cannot be created: {error}"))?;
     HANDLER.install().map_err(|error| format!("the handler of SIGSYS cannot be installed: {error}"))?;
     let denials = Arc::new(Denials::new());
     let before = set_signals(Signals::OnlyOwn);
@@ -243,7 +245,7 @@ fn confine(allowed: &[(i64, Allowed)]) -> Result<Arc<Denials>, String> {
     }
 }
 
-/// Two filters, of whose answers the stricter one holds: which calls fail without a signal, and which do not raise one.
+/// Two filters, of which the stricter result applies: one for calls that fail without a signal, one for all others.
 fn compile(allowed: &[(i64, Allowed)]) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let condition = |place, operation, value| {
         SeccompRule::new(vec![SeccompCondition::new(place, SeccompCmpArgLen::Dword, operation, value)?])
@@ -268,14 +270,14 @@ fn compile(allowed: &[(i64, Allowed)]) -> Result<[BpfProgram; 2], seccompiler::B
     ])
 }
 
-/// Which signals reach this thread.
+/// The signals that reach this thread.
 enum Signals {
-    /// Those that it causes itself.
+    /// Only those that the thread itself causes.
     OnlyOwn,
     As(libc::sigset_t),
 }
 
-/// Returns what was so before.
+/// Returns the previous mask.
 fn set_signals(signals: Signals) -> libc::sigset_t {
     const OWN: [libc::c_int; 7] =
         [libc::SIGSYS, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
@@ -301,13 +303,13 @@ fn set_signals(signals: Signals) -> libc::sigset_t {
 }
 
 thread_local! {
-    /// Where the handler counts: null in a thread that is not confined.
+    /// The handler's counters: null in a thread that is not confined.
     static DENIALS: Cell<*const Denials> = const { Cell::new(null()) };
-    /// Keeps that alive.
+    /// Keeps them alive.
     static KEPT: RefCell<Kept> = const { RefCell::new(Kept(None)) };
 }
 
-/// Calls that are denied to threads when they are nearly gone.
+/// Calls denied to threads that are about to end.
 static LAST: Denials = Denials::new();
 
 struct Kept(Option<Arc<Denials>>);
@@ -323,7 +325,7 @@ impl Drop for Kept {
 // SAFETY: the handler changes registers of its own thread, adds to a number, and passes the signal on.
 static HANDLER: Chain = unsafe { Chain::new(libc::SIGSYS, on_sigsys) };
 
-/// Of the signal: the kernel sends it, because of a filter.
+/// The signal's code: the kernel sends it because of a filter.
 const SYS_SECCOMP: libc::c_int = 1;
 
 extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -342,14 +344,14 @@ extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
     unsafe { HANDLER.pass_on(false, info, context) };
 }
 
-/// Sets what the call that was denied returns. Returns its number.
+/// Sets the result of the denied call. Returns its number.
 #[cfg(target_arch = "x86_64")]
 fn answer(context: &mut libc::ucontext_t, value: i64) -> i64 {
     let register = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
     std::mem::replace(register, value)
 }
 
-/// Sets what the call that was denied returns. Returns its number.
+/// Sets the result of the denied call. Returns its number.
 #[cfg(target_arch = "aarch64")]
 fn answer(context: &mut libc::ucontext_t, value: i64) -> i64 {
     let registers = &mut context.uc_mcontext.regs;
@@ -368,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs something in a confined thread of its own. `None`, and the test is skipped, where there is no seccomp.
+    /// Runs a function in a new confined thread. `None`, and the test is skipped, if there is no seccomp.
     fn confined<T: Send>(test: &str, work: impl FnOnce(&Denials) -> T + Send) -> Option<T> {
         let run = || match control_thread() {
             Ok(denials) => Some(work(&denials)),
@@ -420,15 +422,15 @@ mod tests {
         assert!(count.is_none_or(|count| count == 2), "{count:?}");
     }
 
-    /// What a control thread does all day: none of it is denied.
+    /// The usual work of a control thread: none of it is denied.
     #[test]
-    fn what_the_protocol_needs_is_allowed() {
+    fn the_protocols_calls_are_allowed() {
         use std::os::fd::AsFd;
         use std::time::Duration;
         crate::mapping::prepare().unwrap();
         crate::socket::prepare().unwrap();
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        let denied = confined("what_the_protocol_needs_is_allowed", |denials| {
+        let denied = confined("the_protocols_calls_are_allowed", |denials| {
             let file = crate::memfd::sealed(8192).unwrap();
             let mapping = crate::mapping::SharedMapping::new(&file, 0, 8192).unwrap();
             let event = crate::wake::Event::new().unwrap();
@@ -466,14 +468,14 @@ mod tests {
     #[test]
     fn other_signals_of_this_kind_still_kill() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "confine::tests::dies_of_a_signal_that_nobody_expects", "--ignored"]);
+        command.args(["--exact", "confine::tests::dies_of_an_unexpected_signal", "--ignored"]);
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         assert_eq!(command.status().unwrap().signal(), Some(libc::SIGSYS));
     }
 
     #[test]
     #[ignore = "dies on purpose; run by other_signals_of_this_kind_still_kill"]
-    fn dies_of_a_signal_that_nobody_expects() {
+    fn dies_of_an_unexpected_signal() {
         HANDLER.install().unwrap();
         // SAFETY: raise() sends a signal to this thread.
         unsafe { libc::raise(libc::SIGSYS) };

@@ -1,11 +1,11 @@
-//! Processors: which one a thread runs on, and what it is called.
+//! Processors: which one a thread runs on, and its name.
 
 use std::io;
 
-/// Binds the calling thread to one processor.
+/// Pins the calling thread to one processor.
 ///
 /// # Errors
-/// What `sched_setaffinity(2)` says: `EINVAL` when the machine (or the container) has no such processor.
+/// Those of `sched_setaffinity(2)`: `EINVAL` if the machine (or the container) has no such processor.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     if cpu >= rustix::thread::CpuSet::MAX_CPU {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -16,10 +16,10 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the calling thread run on these processors, as [`allowed`] gives them.
+/// Lets the calling thread run on these processors, as returned by [`allowed`].
 ///
 /// # Errors
-/// What `sched_setaffinity(2)` says: `EINVAL` when the machine has none of them.
+/// Those of `sched_setaffinity(2)`: `EINVAL` if the machine has none of them.
 pub fn allow(cpus: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU) {
@@ -29,12 +29,12 @@ pub fn allow(cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Page faults: how often a thread touched memory for which there was no page.
+/// Page faults: how often a thread touched memory that had no page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Those for which the kernel had or made a page at once.
+    /// Faults that the kernel handled at once.
     pub minor: u64,
-    /// Those for which a disk was read.
+    /// Faults that had to read a disk.
     pub major: u64,
 }
 
@@ -50,10 +50,10 @@ pub fn thread_faults() -> Faults {
     Faults { minor: count(usage.ru_minflt), major: count(usage.ru_majflt) }
 }
 
-/// Reads the number of a processor that the process may run on.
+/// Parses the number of a processor that the process may run on.
 ///
 /// # Errors
-/// Which ones it may run on, if that is none of them.
+/// If it may not, a text that lists the processors it may run on.
 pub fn parse(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "give the number of a processor, counted from 0".to_owned())?;
     let allowed = allowed();
@@ -72,7 +72,7 @@ pub fn allowed() -> Vec<usize> {
     }
 }
 
-/// Processors as they are listed: `0-3, 8`.
+/// A list of processors as text: `0-3, 8`.
 pub fn ranges(cpus: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -89,7 +89,7 @@ pub fn ranges(cpus: &[usize]) -> String {
     ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// The processor's name as the kernel gives it, or the architecture where it gives none.
+/// The processor's name from the kernel, or the architecture if there is none.
 pub fn model() -> String {
     std::fs::read_to_string("/proc/cpuinfo")
         .ok()
@@ -100,18 +100,18 @@ pub fn model() -> String {
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// Who made a processor, and which one it is.
+/// The vendor and model of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// `GenuineIntel`, `AuthenticAMD`, …
     pub vendor: [u8; 12],
-    /// The family, the extended part added.
+    /// The family, with the extended part added.
     pub family: u32,
     /// The model, with the extended part in its upper digit.
     pub model: u32,
 }
 
-/// What CPUID says of the processor; nothing on other processors than x86-64.
+/// The processor's identity from CPUID; `None` on processors other than x86-64.
 #[cfg(target_arch = "x86_64")]
 pub fn identity() -> Option<Identity> {
     use std::arch::x86_64::__cpuid;
@@ -130,7 +130,7 @@ pub fn identity() -> Option<Identity> {
     })
 }
 
-/// What CPUID says of the processor; nothing on other processors than x86-64.
+/// The processor's identity from CPUID; `None` on processors other than x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn identity() -> Option<Identity> {
     None

@@ -1,27 +1,27 @@
-//! Safe faces of the system calls that a packet engine needs.
+//! Safe wrappers around the system calls that a packet engine needs.
 //!
-//! This is the only crate of the project that talks to the kernel directly. Each module wraps one
-//! facility so that the crates above it need no `unsafe` to use it:
+//! This is the only crate of the project that calls the kernel directly. Each module wraps one facility, so that other
+//! crates need no `unsafe` to use it:
 //!
-//! | module | what it gives |
+//! | module | contents |
 //! |---|---|
-//! | [`access`] | what may be done with a file, without doing it |
-//! | [`cache`] | putting data out of the processor's caches |
-//! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
-//! | [`code`] | memory at a wanted address that is written, then sealed and run |
+//! | [`access`] | file permissions, checked without opening the file |
+//! | [`cache`] | evicting data from the processor's caches |
+//! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |
+//! | [`code`] | memory at a chosen address that is written, then sealed and run |
 //! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
-//! | [`mapping`] | files of other processes, mapped; what happens when they are cut short under us |
-//! | [`memfd`] | files that live in memory alone, to be shared with other processes |
-//! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
-//! | [`notify`] | raising events of other processes, without ever waiting for one of them |
+//! | [`mapping`] | mappings of other processes' files, safe against truncation |
+//! | [`memfd`] | memory files, to share with other processes |
+//! | [`memory`] | large private mappings on the best available pages |
+//! | [`notify`] | raising events of other processes without ever waiting for them |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
-//! | [`simd`] | the instruction set that loops over data use, decided once |
+//! | [`simd`] | the instruction set of loops over data, chosen once |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
-//! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
+//! | [`socket`] | Unix sockets that pass descriptors, never blocking |
 //! | [`untrusted`] | directories of other users, who may change them at any time |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
-//! | [`way_out`] | what a person can do about an error |
-//! | [`cpu`] | pinning a thread, asking what the processor is |
+//! | [`way_out`] | advice for a person about a system error |
+//! | [`cpu`] | pinning a thread, identifying the processor |
 
 pub mod access;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! Files that live in memory alone, to be shared with other processes through their descriptors.
+//! Memory files, to share with other processes through their descriptors.
 
 use std::fs::File;
 use std::io;
@@ -6,9 +6,9 @@ use std::io;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
-/// A new file in memory, of `length` bytes that are zero. It is gone when nobody has it open or mapped any more.
+/// Creates a memory file of `length` zero bytes. It is gone when it is no longer open or mapped anywhere.
 ///
-/// Memory is committed by the kernel when it is first touched.
+/// The kernel commits memory when it is first touched.
 ///
 /// # Errors
 /// Those of `memfd_create(2)` and `ftruncate(2)`.
@@ -16,8 +16,8 @@ pub fn create(length: u64) -> io::Result<File> {
     with(MemfdFlags::empty(), length)
 }
 
-/// The same on pages of 2 MiB from the system's reserve (`/proc/sys/vm/nr_hugepages`), of which a mapping takes as
-/// many as it needs. `length` is a multiple of 2 MiB.
+/// The same on 2 MiB pages from the system's reserve (`/proc/sys/vm/nr_hugepages`); a mapping takes as many as it
+/// needs. `length` is a multiple of 2 MiB.
 ///
 /// # Errors
 /// As for [`create`]; `EINVAL` or `ENOSYS` if the kernel has no such pages.
@@ -27,7 +27,7 @@ pub fn huge(length: u64) -> io::Result<File> {
 
 fn with(pages: MemfdFlags, length: u64) -> io::Result<File> {
     let flags = pages | MemfdFlags::CLOEXEC;
-    // The flag is unknown before Linux 6.3 and demanded where the sysctl vm.memfd_noexec is 2.
+    // Linux before 6.3 does not know the flag; it is required if the sysctl vm.memfd_noexec is 2.
     let file = match memfd_create(c"bellows", flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(c"bellows", flags | MemfdFlags::ALLOW_SEALING)?,
         file => file?,
@@ -36,7 +36,7 @@ fn with(pages: MemfdFlags, length: u64) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// A new file in memory that nobody can make longer or shorter.
+/// Creates a memory file whose length cannot be changed.
 ///
 /// # Errors
 /// As for [`create`], and those of `fcntl(2)`.

@@ -1,4 +1,4 @@
-//! Large private mappings on the best pages the system will give: for the life of the process, or of a value.
+//! Large private mappings on the best available pages: for the life of the process, or of a value.
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,15 @@ use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Size of the pages that the kernel calls huge on x86-64 and arm64 with 4 KiB base pages.
+/// Size of huge pages on x86-64 and arm64 with 4 KiB base pages.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// What kind of pages a mapping lies on.
+/// The kind of pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// 2 MiB pages from the system's reserve (`/proc/sys/vm/nr_hugepages`).
     HugeTlb,
-    /// 2 MiB pages that the kernel assembles by itself (transparent huge pages).
+    /// 2 MiB pages that the kernel assembles (transparent huge pages).
     Transparent,
     /// Plain pages.
     Plain,
@@ -34,7 +34,7 @@ impl fmt::Display for Pages {
 
 /// A private, zeroed, readable and writable mapping, aligned to 2 MiB, that lives until the process ends.
 ///
-/// Nothing ever unmaps it, so addresses inside stay valid on every thread for ever.
+/// Nothing ever unmaps it, so addresses inside stay valid on every thread forever.
 pub struct Reservation {
     start: NonNull<u8>,
     length: usize,
@@ -47,13 +47,13 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// Maps `length` bytes (rounded up to 2 MiB): on huge pages if the system has enough in reserve,
-    /// else on ordinary memory for which transparent huge pages are asked.
+    /// Maps `length` bytes (rounded up to 2 MiB): on huge pages if the system has enough in reserve, else on ordinary
+    /// memory with transparent huge pages requested.
     ///
-    /// Memory is committed by the kernel when it is first touched.
+    /// The kernel commits memory when it is first touched.
     ///
     /// # Errors
-    /// `ENOMEM` when the address space, a resource limit or a container's limit does not allow it.
+    /// `ENOMEM` if the address space, a resource limit or a container's limit does not allow it.
     pub fn new(length: usize) -> io::Result<Reservation> {
         let overflow = || io::Error::from(io::ErrorKind::OutOfMemory);
         let length = length.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(overflow)?;
@@ -69,8 +69,8 @@ impl Reservation {
         let address = unsafe { mmap_anonymous(null_mut(), padded, access, MapFlags::PRIVATE | MapFlags::NORESERVE)? }
             .cast::<u8>();
         let skip = address.align_offset(HUGE_PAGE);
-        // SAFETY: skip < HUGE_PAGE, so both cut-off ends and the middle lie inside the mapping just made,
-        // of which nobody else knows. An end that cannot be given back only wastes address space.
+        // SAFETY: skip < HUGE_PAGE, so both ends to cut off and the middle are inside the new mapping, which nobody
+        // else knows. An end that cannot be unmapped only wastes address space.
         let start = unsafe {
             let start = address.add(skip);
             let _ = munmap(address.cast(), skip);
@@ -81,11 +81,10 @@ impl Reservation {
         Ok(Reservation { start: NonNull::new(start).ok_or_else(overflow)?, length, hugetlb: false })
     }
 
-    /// Keeps the memory out of core dumps, for what it holds is not the program's own. A kernel that does not know how
-    /// dumps it.
+    /// Excludes the memory from core dumps, because its contents are not the program's own. Has no effect on a kernel
+    /// that does not support it.
     pub fn leave_out_of_core_dumps(&self) {
-        // SAFETY: the advice changes what a core dump holds, and nothing of what is in the mapping, which is never
-        // unmapped.
+        // SAFETY: the advice affects only core dumps, not the contents of the mapping, which is never unmapped.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, Advice::LinuxDontDump) };
     }
 
@@ -99,7 +98,7 @@ impl Reservation {
         self.length
     }
 
-    /// On what pages the part that was touched so far really lies, as `/proc/self/smaps` tells.
+    /// The kind of pages that the touched part really has, from `/proc/self/smaps`.
     pub fn pages(&self) -> Pages {
         if self.hugetlb {
             return Pages::HugeTlb;
@@ -119,13 +118,13 @@ impl Reservation {
     }
 }
 
-/// Zeroed words on the best pages the system will give, aligned to 2 MiB; given back when dropped.
+/// Zeroed words on the best available pages, aligned to 2 MiB; given back when dropped.
 pub struct Words {
     memory: Reservation,
 }
 
 impl Words {
-    /// At least `count` words, filled up to 2 MiB.
+    /// Maps at least `count` words, rounded up to 2 MiB.
     ///
     /// # Errors
     /// As for [`Reservation::new`].
@@ -134,14 +133,15 @@ impl Words {
         Ok(Words { memory: Reservation::new(length)? })
     }
 
-    /// On what pages the part that was touched so far lies.
+    /// The kind of pages of the touched part.
     pub fn pages(&self) -> Pages {
         self.memory.pages()
     }
 
     /// The same memory as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and so long; this value alone knows it, and is borrowed exclusively.
+        // SAFETY: the mapping is readable, writable and has this length; only this value knows it, and is borrowed
+        // exclusively.
         unsafe { from_raw_parts_mut(self.memory.start().as_ptr(), self.memory.length()) }
     }
 }
@@ -150,8 +150,8 @@ impl Deref for Words {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: the mapping is readable, zeroed at first, aligned to more than a word and a whole number of words long;
-        // it lives as long as this value, which alone knows it and is borrowed.
+        // SAFETY: the mapping is readable, zeroed at first, aligned to more than a word and a whole number of words
+        // long; it lives as long as this value, which alone knows it and is borrowed.
         unsafe { from_raw_parts(self.memory.start().as_ptr().cast(), self.memory.length() / size_of::<u64>()) }
     }
 }
@@ -165,8 +165,8 @@ impl DerefMut for Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made for this value alone, and nothing can borrow it any more. If it cannot be given
-        // back, it stays, which harms nobody.
+        // SAFETY: the mapping was made for this value alone, and nothing can borrow it any more. If unmapping fails, it
+        // leaks, which harms nothing.
         let _ = unsafe { munmap(self.memory.start().as_ptr().cast(), self.memory.length()) };
     }
 }

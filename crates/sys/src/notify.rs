@@ -1,14 +1,14 @@
-//! Notifying other processes through their eventfds, without ever waiting for one of them.
+//! Notifies other processes through their eventfds, without ever waiting for them.
 //!
-//! `write(2)` to an eventfd waits while its counter is full, unless the open file has `O_NONBLOCK`: a flag that belongs to
-//! everybody who shares the file, and which the other process can take away at any moment. A [`Notifier`] therefore
-//! does not write. It has the kernel raise the event itself, which adds to the counter and stops at its limit: an `io_uring` with a
-//! registered eventfd raises that for each completion, and completes an operation that does nothing during the call that submits it.
+//! `write(2)` to an eventfd blocks while its counter is full, unless the open file has `O_NONBLOCK`. That flag is
+//! shared by all who have the file, and the other process can clear it at any time. So a [`Notifier`] does not write.
+//! It lets the kernel raise the event, which adds to the counter and stops at its limit: an `io_uring` with a
+//! registered eventfd raises that for each completion, and completes a no-op during the call that submits it.
 //!
-//! Where the kernel has no `io_uring`, or the caller may not use it (`kernel.io_uring_disabled`, the seccomp filter of a
-//! container), a thread writes. It may wait for as long as the other process likes, and holds up that process's other events
-//! alone. It also takes over from the `io_uring` when raising an event takes long again and again: the other process may have put
-//! thousands of waiters on it, each of which the kernel wakes during the call.
+//! If the kernel has no `io_uring`, or the caller may not use it (`kernel.io_uring_disabled`, the seccomp filter of a
+//! container), a thread writes. The other process can make it wait for as long as it likes, but that only delays its
+//! own other events. The thread also replaces the `io_uring` if raising an event repeatedly takes long: the other
+//! process may have put thousands of waiters on the event, each of which the kernel wakes during the call.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,12 +23,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
 
-/// A notification that takes longer than this, in nanoseconds, makes the next ones be looked at more closely: several times what
-/// it takes to wake somebody who sleeps (`bellows bench notify`).
+/// A notification that takes longer than this, in nanoseconds, makes the next ones be measured precisely. Several times
+/// what it takes to wake a sleeping thread (`bellows bench notify`).
 const SLOW: u64 = 30_000;
-/// So many of them.
+/// Number of notifications to measure.
 const SUSPICIOUS: u32 = 8;
-/// After so many that kept the processor busy for longer than [`SLOW`], the thread notifies.
+/// After this many that took more than [`SLOW`] of processor time, the thread notifies.
 const STRIKES: u32 = 3;
 
 /// Opcodes of `io_uring_register(2)`.
@@ -36,12 +36,12 @@ const REGISTER_EVENTFD: u8 = 4;
 const UNREGISTER_EVENTFD: u8 = 5;
 const REGISTER_ENABLE_RINGS: u8 = 12;
 
-/// Who raises the events.
+/// How events are raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
-    /// The kernel, asked through `io_uring`.
+    /// By the kernel, through `io_uring`.
     IoUring,
-    /// A thread that writes to them.
+    /// By a thread that writes to them.
     Thread,
 }
 
@@ -57,11 +57,11 @@ impl Means {
 
 /// All notifiers for one other process, and the thread that they share.
 ///
-/// The thread ends when this, its clones and all notifiers are gone, unless it waits for the other process.
+/// The thread ends when this, its clones and all notifiers are dropped, unless it waits for the other process.
 #[derive(Clone)]
 pub struct Notifiers(Arc<Shared>);
 
-/// Notifies another process through one eventfd, or through none as long as none is [set](Notifier::set).
+/// Notifies another process through one eventfd, or not at all while none is [set](Notifier::set).
 #[derive(Clone)]
 pub struct Notifier {
     shared: Arc<Shared>,
@@ -76,21 +76,22 @@ struct Shared {
 
 #[derive(Default)]
 struct Slot {
-    /// `None` where the thread notifies from the start.
+    /// `None` if the thread notifies from the start.
     uring: Option<Mutex<IoUring>>,
-    /// How many notifications are still to be looked at closely, and how many of them were slow.
+    /// Number of notifications still to be measured, and how many of them were slow.
     suspicious: AtomicU32,
     strikes: AtomicU32,
     event: Mutex<Option<Arc<OwnedFd>>>,
     has_event: AtomicBool,
-    /// The thread is to notify.
+    /// Whether the thread must notify.
     due: AtomicBool,
 }
 
 impl Notifiers {
-    /// So many notifiers for threads that must not wait, and behind them so many others, all of which the thread serves.
+    /// Creates `direct` notifiers for threads that must not wait, and after them `others`, all of which the thread
+    /// serves.
     ///
-    /// Call it on a thread that may use `io_uring`: later calls need no more than the registration of eventfds.
+    /// Call this on a thread that may use `io_uring`: later calls only need to register eventfds.
     ///
     /// # Errors
     /// `EAGAIN` if the system has no thread left.
@@ -99,7 +100,7 @@ impl Notifiers {
         Notifiers::with(rings.chain((0..others).map(|_| None)))
     }
 
-    /// The same as if the kernel had no `io_uring`.
+    /// The same as on a kernel without `io_uring`.
     ///
     /// # Errors
     /// As for [`new`](Notifiers::new).
@@ -116,37 +117,37 @@ impl Notifiers {
         Ok(Notifiers(Arc::new(Shared { slots, thread, ended })))
     }
 
-    /// One of them.
+    /// The notifier at `index`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such notifier.
     pub fn get(&self, index: usize) -> Notifier {
-        assert!(index < self.0.slots.len(), "there are {} notifiers", self.0.slots.len());
+        assert!(index < self.0.slots.len(), "there are only {} notifiers", self.0.slots.len());
         Notifier { shared: Arc::clone(&self.0), index }
     }
 
-    /// Who raises the events of the first ones, as long as the kernel takes no time.
+    /// How the events of the direct notifiers are raised, as long as the kernel is fast.
     pub fn means(&self) -> Means {
         let direct = self.0.slots.first().is_some_and(|slot| slot.uring.is_some());
         if direct { Means::IoUring } else { Means::Thread }
     }
 
-    /// For how many the thread has taken over because notifying took long again and again.
+    /// Number of notifiers that the thread has taken over because notifying repeatedly took long.
     pub fn demoted(&self) -> usize {
         self.0.slots.iter().filter(|slot| slot.uring.is_some() && slot.means() == Means::Thread).count()
     }
 }
 
-/// Whether [`Notifiers`] that are made on this thread notify through `io_uring`.
+/// Checks whether [`Notifiers`] created on this thread notify through `io_uring`.
 ///
 /// # Errors
-/// Why they do not: what `io_uring_setup(2)` and `io_uring_register(2)` say. `EPERM` if it is not allowed, `ENOSYS` if
-/// the kernel has none.
+/// The error of `io_uring_setup(2)` or `io_uring_register(2)` why they do not. `EPERM` if it is not allowed, `ENOSYS`
+/// if the kernel has none.
 pub fn check_io_uring() -> io::Result<()> {
     ring().map(drop)
 }
 
-/// A ring that can do nothing but nothing, so that it is of no use to anybody who takes over a confined thread.
+/// A ring that only allows no-ops, so that it is of no use to an attacker who controls a confined thread.
 fn ring() -> io::Result<IoUring> {
     let uring = IoUring::builder().setup_r_disabled().build(1)?;
     let mut allowed = [
@@ -167,14 +168,14 @@ impl Drop for Shared {
     }
 }
 
-/// The thread.
+/// The body of the thread.
 fn notify_for_others(slots: &[Slot], ended: &AtomicBool) {
     while !ended.load(Acquire) {
         for slot in slots {
             if slot.due.swap(false, AcqRel) {
                 let event = lock(&slot.event).clone();
                 if let Some(event) = event {
-                    // May wait. EAGAIN: it is full and raised already.
+                    // May wait. EAGAIN: the counter is full, so the event is raised already.
                     let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
                 }
             }
@@ -195,10 +196,10 @@ impl Slot {
 }
 
 impl Notifier {
-    /// From now on raises this eventfd, or none.
+    /// Sets the eventfd to raise, or none.
     ///
     /// # Errors
-    /// `EINVAL` if it is no eventfd, as far as `io_uring` tells; none is set then.
+    /// `EINVAL` if it is not an eventfd, as far as `io_uring` detects that; none is set then.
     pub fn set(&self, event: Option<OwnedFd>) -> io::Result<()> {
         let slot = self.slot();
         slot.has_event.store(false, Relaxed);
@@ -229,7 +230,7 @@ impl Notifier {
         let Some(uring) = slot.uring.as_ref().filter(|_| slot.strikes.load(Relaxed) < STRIKES) else {
             return self.hand_over();
         };
-        // Somebody sets an event: that one is raised as if it had been set before.
+        // An event is being set: that one is raised as if it had been set before.
         let Ok(mut uring) = uring.try_lock() else { return self.hand_over() };
         let closely = slot.suspicious.load(Relaxed) > 0;
         let (start, busy) = (clock::ticks(), if closely { busy() } else { 0 });
@@ -239,7 +240,7 @@ impl Notifier {
         }
         if closely {
             slot.suspicious.fetch_sub(1, Relaxed);
-            // Time in which the thread had the processor: a pause of the system is not the other process's doing.
+            // Only processor time of this thread: being descheduled is not the other process's doing.
             if self::busy() - busy > SLOW {
                 slot.strikes.fetch_add(1, Relaxed);
             }
@@ -260,18 +261,18 @@ impl Notifier {
     }
 }
 
-/// Has the kernel complete an operation, which raises the event that is registered.
+/// Lets the kernel complete an operation, which raises the registered event.
 fn raise(uring: &mut IoUring) -> io::Result<()> {
     // SAFETY: the operation refers to no memory.
     let added = unsafe { uring.submission().push(&opcode::Nop::new().build()) };
-    // No room is that of an operation that was added before, and not submitted because of an error.
+    // If there is no room, an earlier operation is still queued because its submission failed.
     let _ = added;
     let submitted = uring.submit();
     uring.completion().for_each(drop);
     submitted.map(drop)
 }
 
-/// How long this thread has had a processor, in nanoseconds.
+/// Processor time of this thread, in nanoseconds.
 fn busy() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -295,7 +296,7 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
-    /// Whether an event is raised, or comes to be so soon.
+    /// Whether an event is raised, or will be within `soon`.
     fn is_raised(event: &OwnedFd, soon: Duration) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
         poll(&mut polled, Some(&Timespec::try_from(soon).unwrap())).unwrap() == 1
@@ -306,7 +307,7 @@ mod tests {
         rustix::io::read(event, &mut bytes).ok().map(|_| u64::from_ne_bytes(bytes))
     }
 
-    /// Both means; the kernel's where there is one.
+    /// Both means; `io_uring` only if it is available.
     fn all() -> impl Iterator<Item = (Means, Notifiers)> {
         let kernel = Notifiers::new(2, 0).unwrap();
         let kernel = Some(kernel).filter(|kernel| kernel.means() == Means::IoUring);
@@ -368,9 +369,9 @@ mod tests {
         }
     }
 
-    /// The race that a question before a write leaves open: the counter is emptied and filled again and again.
+    /// The race that a check before a write leaves open: the counter is emptied and filled again and again.
     #[test]
-    fn a_process_that_empties_and_fills_the_event_all_the_time_lets_nobody_wait() {
+    fn a_process_that_empties_and_fills_the_event_never_blocks_the_notifier() {
         for (means, notifiers) in all() {
             let theirs = event();
             let notifier = notifiers.get(0);
@@ -383,7 +384,7 @@ mod tests {
                 }
                 done.send(()).unwrap();
             });
-            // Empties it without waiting, and leaves it full and able to let a writer wait.
+            // Empties the counter without waiting, and leaves it full and in a state where a writer would block.
             let flags = fcntl_getfl(&theirs).unwrap();
             while Instant::now() < until {
                 fcntl_setfl(&theirs, flags | OFlags::NONBLOCK).unwrap();
@@ -395,7 +396,7 @@ mod tests {
         }
     }
 
-    /// As many waiters as a process can put on an event: the kernel wakes each during the call.
+    /// The maximum number of waiters that a process can put on an event: the kernel wakes each during the call.
     #[test]
     fn an_event_that_takes_long_to_raise_goes_to_the_thread() {
         const WAITERS: usize = 20_000;
@@ -404,7 +405,7 @@ mod tests {
             return;
         }
         let theirs = event();
-        // One epoll can watch a file several times if it goes by several descriptors.
+        // One epoll can watch a file several times through several descriptors.
         let copies: Vec<OwnedFd> = (0..100).map(|_| theirs.try_clone().unwrap()).collect();
         let watchers: Vec<OwnedFd> =
             (0..WAITERS / 100).map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).collect();
@@ -427,16 +428,16 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_io_uring_is_said() {
+    fn a_missing_io_uring_has_a_reason() {
         let means = Notifiers::new(1, 0).unwrap().means();
         assert_eq!(check_io_uring().is_ok(), means == Means::IoUring, "{:?}", check_io_uring());
         let confined = || {
-            // Such a thread may make no ring.
+            // Such a thread may not create a ring.
             crate::confine::confine_without(&[]).map(|_| check_io_uring().map_err(|error| error.kind()))
         };
         match thread::spawn(confined).join().unwrap() {
             Ok(refused) => assert_eq!(refused, Err(io::ErrorKind::PermissionDenied)),
-            Err(why) => skip("why_there_is_no_io_uring_is_said", why),
+            Err(why) => skip("a_missing_io_uring_has_a_reason", why),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Counters of the kernel's perf subsystem: opening them, and reading them with and without a system call.
 //!
-//! A [`Counter`] counts one event for one thread; several that are opened behind a leader are on the processor together or
-//! not at all, and are read together. [`Counter::page`] maps what the kernel publishes about a counter; where that says so,
-//! [`Page::sample`] reads the processor's register directly. A [`SampleRing`] is filled by the kernel with samples of what a thread
-//! executes.
+//! A [`Counter`] counts one event for one thread. Counters opened with a leader are on the processor together or not at
+//! all, and are read together. [`Counter::page`] maps the page that the kernel publishes about a counter; if the page
+//! allows it, [`Page::sample`] reads the processor's register directly. The kernel fills a [`SampleRing`] with samples
+//! of a thread's execution.
 //!
 //! # Sources
 //!
@@ -23,24 +23,24 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Who defines the events: what `type` of `perf_event_attr` means. Devices in `/sys/bus/event_source/devices` have further
+/// The source of an event: `type` of `perf_event_attr`. Devices in `/sys/bus/event_source/devices` have further
 /// numbers, in their file `type`.
 pub mod kind {
     /// Generic events of processors.
     pub const HARDWARE: u32 = 0;
     /// Events of the kernel itself.
     pub const SOFTWARE: u32 = 1;
-    /// Events of the processor at hand, by the numbers in its manual.
+    /// Events of this processor, by the numbers in its manual.
     pub const RAW: u32 = 4;
 }
 
-/// The numbers of generic and software events: what `config` of `perf_event_attr` means.
+/// The numbers of generic and software events: `config` of `perf_event_attr`.
 pub mod config {
     /// Cycles of the core.
     pub const CYCLES: u64 = 0;
     /// Instructions retired.
     pub const INSTRUCTIONS: u64 = 1;
-    /// Branches whose prediction was wrong.
+    /// Mispredicted branches.
     pub const BRANCH_MISSES: u64 = 5;
     /// Cycles at a constant rate while the core is not halted.
     pub const REF_CYCLES: u64 = 9;
@@ -60,18 +60,18 @@ pub mod config {
     pub const MAJOR_FAULTS: u64 = 6;
 }
 
-/// What to count: an event, and in which modes of the processor.
+/// The event to count, and the processor modes to count it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventSpec {
-    /// Who defines the event ([`kind`]).
+    /// The source of the event ([`kind`]).
     pub kind: u32,
     /// Its number ([`config`], or the processor's manual).
     pub config: u64,
-    /// Counts only what happens in user mode.
+    /// Counts only in user mode.
     pub user_only: bool,
 }
 
-/// `struct perf_event_attr` as of Linux 4.8 (`PERF_ATTR_SIZE_VER5`), which every later kernel takes.
+/// `struct perf_event_attr` as of Linux 4.8 (`PERF_ATTR_SIZE_VER5`), which every later kernel accepts.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -105,26 +105,26 @@ const FORMAT_TIME_ENABLED: u64 = 1 << 0;
 const FORMAT_TIME_RUNNING: u64 = 1 << 1;
 const FORMAT_GROUP: u64 = 1 << 3;
 
-/// What [`Counter::read`] expects to be given.
+/// The format that [`Counter::read`] expects.
 const FORMAT: u64 = FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING;
 
-/// How many counters a group may have for [`Counter::read`].
+/// Maximum number of counters of a group for [`Counter::read`].
 pub const MAX_GROUP_EVENTS: usize = 16;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// An event that is being counted, from opening until it is dropped.
+/// An event that is counted, from opening until it is dropped.
 #[derive(Debug)]
 pub struct Counter {
     descriptor: OwnedFd,
 }
 
 impl Counter {
-    /// Starts to count for the calling thread, alone or together with `leader` and what was opened behind it.
+    /// Starts to count for the calling thread, alone or together with `leader` and its other counters.
     ///
     /// # Errors
-    /// `ENOENT` and others when there is no such event; `EACCES` and `EPERM` when it is not permitted; `EINVAL` when the
-    /// processor cannot count it together with the leader's; `EMFILE` without descriptors left; others of
+    /// `ENOENT` and others if there is no such event; `EACCES` and `EPERM` if it is not permitted; `EINVAL` if the
+    /// processor cannot count it together with the leader's; `EMFILE` without free descriptors; others of
     /// `perf_event_open(2)`.
     pub fn open(what: &EventSpec, leader: Option<&Counter>) -> io::Result<Counter> {
         let attributes = Attributes {
@@ -141,8 +141,8 @@ impl Counter {
         attributes.size = size_of::<Attributes>() as u32;
         let group = leader.map_or(-1, |leader| leader.descriptor.as_raw_fd());
         let any_cpu = -1;
-        // SAFETY: the kernel reads `size` bytes of the attributes, which is how many there are, and writes nothing into them
-        // but their size when it refuses it; the other arguments are numbers.
+        // SAFETY: the kernel reads `size` bytes of the attributes, which is their length, and writes nothing into them
+        // but their size when it rejects it; the other arguments are numbers.
         let descriptor = unsafe {
             let number = libc::SYS_perf_event_open;
             libc::syscall(number, &raw mut attributes, thread, any_cpu, group, CLOSE_ON_EXEC)
@@ -154,11 +154,11 @@ impl Counter {
         }
     }
 
-    /// Reads the counts of this leader and of those opened behind it, at most [`MAX_GROUP_EVENTS`], in that order and in one
-    /// system call; returns how many there are. Allocates nothing.
+    /// Reads the counts of this leader and of its other counters, at most [`MAX_GROUP_EVENTS`], in that order and in
+    /// one system call; returns their number. Allocates nothing.
     ///
     /// # Errors
-    /// Those of `read(2)`: `ENOSPC` when there are more counters than that, for one.
+    /// Those of `read(2)`, such as `ENOSPC` if there are more counters.
     pub fn read(&self, samples: &mut [Sample]) -> io::Result<usize> {
         let mut bytes = [0u8; 8 * (3 + MAX_GROUP_EVENTS)];
         let got = rustix::io::read(&self.descriptor, &mut bytes)?;
@@ -169,10 +169,10 @@ impl Counter {
         Ok(counts.count())
     }
 
-    /// Maps what the kernel publishes about this counter.
+    /// Maps the page that the kernel publishes about this counter.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; `EPERM` when the user's locked memory would grow beyond its limit.
+    /// Those of `mmap(2)`; `EPERM` if the user's locked memory would exceed its limit.
     pub fn page(&self) -> io::Result<Page> {
         let length = crate::code::page_size();
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
@@ -186,20 +186,21 @@ fn modes(what: &EventSpec) -> u64 {
     if what.user_only { EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR } else { 0 }
 }
 
-/// A count, and for how long it was counted.
+/// A count, and how long it was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// How often the event has happened while it was counted.
+    /// Number of events while the event was counted.
     pub count: u64,
-    /// For how long the counter was wanted, in nanoseconds.
+    /// Time for which the counter was enabled, in nanoseconds.
     pub enabled: u64,
-    /// For how long it was on the processor: less if there are more counters than the processor has.
+    /// Time for which it was on the processor: less if there are more counters than the processor has.
     pub running: u64,
 }
 
-/// What the kernel publishes about a counter, up to the fields that this crate reads: `struct perf_event_mmap_page`.
+/// The page that the kernel publishes about a counter, up to the fields that this crate reads: `struct
+/// perf_event_mmap_page`.
 ///
-/// The kernel writes it on the processor on which the counter runs, and makes `lock` odd meanwhile.
+/// The kernel writes it on the processor on which the counter runs, and makes `lock` odd while it writes.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CounterPage {
@@ -207,19 +208,20 @@ pub struct CounterPage {
     compatible: AtomicU32,
     /// Changes before and after each update.
     pub lock: AtomicU32,
-    /// Which register counts, from 1; 0 if none does.
+    /// The number of the register that counts, from 1; 0 if there is none.
     pub index: AtomicU32,
-    /// What is to be added to the register (a signed number).
+    /// The number to add to the register (signed).
     pub offset: AtomicU64,
-    /// For how long the counter had been wanted at the last update, in nanoseconds.
+    /// Time for which the counter had been enabled at the last update, in nanoseconds.
     pub time_enabled: AtomicU64,
-    /// For how long it had been on the processor at the last update.
+    /// Time for which it had been on the processor at the last update.
     pub time_running: AtomicU64,
-    /// What else is valid here: [`CounterPage::CAN_RDPMC`], [`CounterPage::HAS_TIME`].
+    /// The capabilities: [`CounterPage::CAN_RDPMC`], [`CounterPage::HAS_TIME`].
     pub capabilities: AtomicU64,
-    /// How many bits the register has.
+    /// Width of the register in bits.
     pub width: AtomicU16,
-    /// How to make nanoseconds since the last update from the time-stamp counter: `time_offset + (tsc * time_mult >> time_shift)`.
+    /// Converts the time-stamp counter to nanoseconds since the last update: `time_offset + (tsc * time_mult >>
+    /// time_shift)`.
     pub time_shift: AtomicU16,
     /// See `time_shift`.
     pub time_mult: AtomicU32,
@@ -235,10 +237,10 @@ impl CounterPage {
     /// The fields `time_…` after `width` are valid.
     pub const HAS_TIME: u64 = 1 << 3;
 
-    /// Reads the counter: its register through `register`, which is given the register's number, and the time-stamp counter
+    /// Reads the counter: its register through `register`, which gets the register's number, and the time-stamp counter
     /// through `tsc`, which is needed only while the counter shares the processor's registers with others. Hot.
     ///
-    /// Reads again when the kernel has changed the page meanwhile. A counter that is on no register has counted `offset`.
+    /// Reads again if the kernel has changed the page meanwhile. A counter without a register has counted `offset`.
     #[inline]
     pub fn sample(&self, register: impl Fn(u32) -> u64, tsc: impl Fn() -> u64) -> Sample {
         loop {
@@ -256,7 +258,7 @@ impl CounterPage {
                 enabled = enabled.wrapping_add(since);
                 running = running.wrapping_add(if index != 0 { since } else { 0 });
             }
-            // What was read stays before the lock's second reading.
+            // The reads above stay before the second read of the lock.
             fence(Acquire);
             if self.lock.load(Relaxed) == lock && lock.is_multiple_of(2) {
                 return Sample { count, enabled, running };
@@ -274,7 +276,7 @@ impl CounterPage {
     }
 }
 
-/// The value of a register that has so many bits, its uppermost bit being a sign.
+/// Sign-extends the value of a register with `width` bits.
 #[inline]
 fn sign_extended(value: u64, width: u16) -> u64 {
     let unused = 64 - u32::from(width.clamp(1, 64));
@@ -289,7 +291,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// What the kernel publishes.
+    /// The page's fields.
     #[inline]
     pub fn content(&self) -> &CounterPage {
         // SAFETY: the mapping is a page long, at a page's address, filled by the kernel, lives as long as self, and is
@@ -302,12 +304,14 @@ impl Page {
         cfg!(target_arch = "x86_64") && self.content().capabilities.load(Relaxed) & CounterPage::CAN_RDPMC != 0
     }
 
-    /// Reads the counter without a system call, on the thread that opened it: a value of this type cannot leave that thread.
+    /// Reads the counter without a system call, on the thread that opened it: a value of this type cannot leave that
+    /// thread.
     ///
-    /// Only for a counter that [`Page::can_sample`]; another one is read as of the kernel's last update. Hot: some 30 clocks.
+    /// Only for a counter that [`Page::can_sample`]; any other is read as of the kernel's last update. Hot: about 30
+    /// clocks.
     #[inline]
     pub fn sample(&self) -> Sample {
-        // SAFETY: this page is mapped, and the function is called after it has said that RDPMC is allowed.
+        // SAFETY: this page is mapped, and the function is only called after the page has allowed RDPMC.
         self.content().sample(|number| unsafe { read_register(number) }, crate::clock::raw_tsc)
     }
 }
@@ -322,7 +326,7 @@ impl Drop for Page {
 /// Reads a counter's register.
 ///
 /// # Safety
-/// A counter's page must be mapped that allows it, else the instruction faults.
+/// A counter's page that allows it must be mapped; otherwise the instruction faults.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn read_register(number: u32) -> u64 {
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_an_error_and_so_is_a_buffer_without_a_group() {
+    fn unknown_events_are_errors() {
         assert!(Counter::open(&software(u64::MAX), None).is_err());
         assert!(Counter::open(&EventSpec { kind: u32::MAX, config: 0, user_only: true }, None).is_err());
     }
@@ -391,7 +395,7 @@ mod tests {
             prop_assert_eq!(back & (u64::MAX >> (64 - width)), register);
         }
 
-        /// The time is that of the manual page's arithmetic, which avoids wide numbers.
+        /// The time follows the arithmetic of the manual page, which avoids wide numbers.
         #[test]
         fn shared_registers_are_timed_up_to_now(
             tsc: u64, mult: u32, shift in 0u16..=32, offset: u64, is_on: bool, enabled: u32, missed in 1u32..
@@ -417,14 +421,14 @@ mod tests {
         }
     }
 
-    /// A kernel that moves a counter on and off its registers: in every state that it publishes, offset and register add up
-    /// to one number, and the two times are the same.
+    /// A kernel that moves a counter on and off its registers: in every state that it publishes, offset and register
+    /// add up to one number, and the two times are equal.
     struct Kernel {
         page: CounterPage,
         registers: [AtomicU64; 4],
-        /// How many steps it has made; [`Kernel::UPDATE`] of them are an update.
+        /// Number of its steps; an update has [`Kernel::UPDATE`] of them.
         steps: AtomicU64,
-        /// Whether the counter is on no register at times.
+        /// Whether the counter sometimes has no register.
         rests: bool,
     }
 
@@ -446,7 +450,7 @@ mod tests {
             let step = self.steps.fetch_add(1, Relaxed);
             let turn = step / Kernel::UPDATE + 1;
             let index = if self.rests { (turn % 5) as u32 } else { 1 };
-            // Registers of 48 bits, whose upper half counts as negative.
+            // Registers of 48 bits, whose upper half is negative.
             let register = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) & ((1 << 48) - 1);
             match step % Kernel::UPDATE {
                 0 => {
@@ -473,7 +477,7 @@ mod tests {
     }
 
     proptest! {
-        /// The kernel may go on with its update while the register and the clock are read, and have begun one before.
+        /// The kernel may continue its update while the register and the clock are read, and may have begun one before.
         #[test]
         fn a_page_that_changes_while_it_is_read_is_read_again(
             before in 0u64..40, meanwhile in proptest::collection::vec(0u64..20, 0..8)
@@ -482,7 +486,7 @@ mod tests {
             (0..Kernel::UPDATE + before).for_each(|_| kernel.step());
             let readings = AtomicU64::new(0);
             let go_on = || {
-                // Once the plan is at its end, the update is brought to its own.
+                // At the end of the plan, the update is completed.
                 let left = (Kernel::UPDATE - kernel.steps.load(Relaxed) % Kernel::UPDATE) % Kernel::UPDATE;
                 let planned = meanwhile.get(readings.fetch_add(1, Relaxed) as usize).copied();
                 (0..planned.unwrap_or(left)).for_each(|_| kernel.step());

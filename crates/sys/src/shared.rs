@@ -11,10 +11,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A mapped file, seen as 64-bit cells.
 ///
-/// The writer's file has its full length allocated before it is mapped, so that writing to a cell
-/// cannot fault for want of space. A reader never trusts the length that a file claims: it maps what
-/// the file has. But a file that is cut short while it is mapped raises SIGBUS in who touches it: map
-/// only files that nobody cuts short whom you do not trust.
+/// The writer's file has its full length allocated before it is mapped, so writing to a cell cannot fault because the
+/// disk is full. A reader does not trust the length that a file claims: it maps what the file has. But truncating a
+/// file while it is mapped raises SIGBUS at the next access: only map files that no untrusted process can truncate.
 pub struct SharedCells {
     start: NonNull<AtomicU64>,
     cells: usize,
@@ -26,13 +25,13 @@ unsafe impl Send for SharedCells {}
 unsafe impl Sync for SharedCells {}
 
 impl SharedCells {
-    /// Makes the file at `path` (mode 0600, replacing one that is there), fills it with `content`, and maps it.
+    /// Creates the file at `path` (mode 0600, replacing an existing one), fills it with `content`, and maps it.
     ///
-    /// The file appears under its name complete: it is written beside it and renamed.
-    /// `content` is padded with zeros to whole cells.
+    /// The file appears under its name complete: it is written beside it and renamed. `content` is padded with zeros to
+    /// whole cells.
     ///
     /// # Errors
-    /// Those of creating, growing, renaming and mapping a file: `ENOSPC` when the tmpfs is full, for one.
+    /// Those of creating, growing, renaming and mapping a file, such as `ENOSPC` if the tmpfs is full.
     pub fn create(path: &Path, content: &[u8]) -> io::Result<SharedCells> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
@@ -42,7 +41,7 @@ impl SharedCells {
         let made = (|| {
             file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
             let length = content.len().max(1).next_multiple_of(8);
-            // Written in full, so that the file system has given all the space there will be need of.
+            // Written in full, so that the file system has allocated all the space that is needed.
             file.write_all(content)?;
             file.write_all(&[0; 8][..length - content.len()])?;
             let cells = SharedCells::map(&file, length / 8, true)?;
@@ -58,10 +57,10 @@ impl SharedCells {
     /// Maps an existing file for reading.
     ///
     /// # Errors
-    /// Those of opening and mapping; `InvalidInput` for what is no regular file, and `UnexpectedEof` for a file
-    /// shorter than one cell.
+    /// Those of opening and mapping; `InvalidInput` if it is not a regular file, and `UnexpectedEof` for a file shorter
+    /// than one cell.
     pub fn open(path: &Path) -> io::Result<SharedCells> {
-        // Opening a pipe would wait for somebody who writes to it.
+        // Opening a pipe would wait for a writer.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let metadata = file.metadata()?;
@@ -77,7 +76,7 @@ impl SharedCells {
 
     fn map(file: &File, cells: usize, writable: bool) -> io::Result<SharedCells> {
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // The writer is spared the faults of touching each page for the first time.
+        // Saves the writer the page faults of the first access to each page.
         let flags = if writable { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
         let address = unsafe { mmap(null_mut(), cells * 8, access, flags, file, 0)? };
@@ -106,7 +105,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_reader_sees_what_the_writer_writes() {
+    fn a_reader_sees_the_writes() {
         let folder = bellows_testkit::scratch();
         let path = folder.path().join("cells");
         let writer = SharedCells::create(&path, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();

@@ -1,14 +1,14 @@
-//! A signal handler that stands before another one: what it does not know goes to whoever handled the signal before.
+//! A signal handler that is chained before another: signals that it does not handle go to the previous handler.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A handler for [`Chain::install`]: the signal, what is said about it, and the thread's registers.
+/// A handler for [`Chain::install`]: the signal, its information, and the thread's registers.
 pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// One signal of the process, and what handled it before this crate did.
+/// One signal of the process, and its previous handler.
 pub(crate) struct Chain {
     signal: libc::c_int,
     handler: Handler,
@@ -24,10 +24,10 @@ unsafe impl Send for Previous {}
 unsafe impl Sync for Previous {}
 
 impl Chain {
-    /// Nothing is installed yet.
+    /// A chain that is not installed yet.
     ///
     /// # Safety
-    /// The handler does only what a signal handler may, whatever it interrupts.
+    /// The handler does only what a signal handler may do, whatever it interrupts.
     pub(crate) const unsafe fn new(signal: libc::c_int, handler: Handler) -> Chain {
         Chain { signal, handler, installing: Mutex::new(()), previous: OnceLock::new() }
     }
@@ -41,7 +41,7 @@ impl Chain {
         if self.previous.get().is_some() {
             return Ok(());
         }
-        // The handler may run as soon as it is there, so what was there before is asked first.
+        // The handler may run as soon as it is installed, so the previous one is read first.
         let previous = present(self.signal).ok_or_else(io::Error::last_os_error)?;
         let _ = self.previous.set(Previous(previous));
         // SAFETY: all zero is a valid sigaction: no flags, an empty mask, the default handler.
@@ -56,8 +56,8 @@ impl Chain {
         }
     }
 
-    /// Does what would have been done without us. Called by the handler; `recurs` says whether the signal comes again
-    /// by itself when the handler returns, as that of a fault does, whose instruction is tried again.
+    /// Does what would have been done without this handler. Called by the handler; `recurs` says whether the signal
+    /// recurs when the handler returns, like that of a fault, whose instruction is retried.
     ///
     /// # Safety
     /// `info` and `context` are those that the kernel gave the handler.
@@ -76,15 +76,15 @@ impl Chain {
                     }
                 }
             }
-            // Only what recurs cannot be ignored.
+            // Only a signal that recurs cannot be ignored.
             Some(action) if action.sa_sigaction == libc::SIG_IGN && !recurs => return,
             // SAFETY: sets the default, which is to end the process; signal() may be called in a handler.
             _ => unsafe {
                 libc::signal(signal, libc::SIG_DFL);
             },
         }
-        // What does not come again, and the previous handler left to the default, has to be raised. It arrives when
-        // this handler returns.
+        // A signal that does not recur, and that the previous handler left to the default, has to be raised. It arrives
+        // when this handler returns.
         if !recurs && present(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: raise() may be called in a handler.
             unsafe { libc::raise(signal) };
@@ -92,11 +92,11 @@ impl Chain {
     }
 }
 
-/// What handles a signal now. May be called in a handler.
+/// The current action of a signal. May be called in a handler.
 fn present(signal: libc::c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::uninit();
-    // SAFETY: asks for the present handler only, and writes it into a structure of the right type, which is read if the
-    // call has filled it.
+    // SAFETY: only reads the current handler, and writes it into a structure of the right type, which is read only if
+    // the call has filled it.
     unsafe { (libc::sigaction(signal, null(), action.as_mut_ptr()) == 0).then(|| action.assume_init()) }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_handler_is_called_with_what_it_asked_for() {
+    fn the_previous_handler_is_called_with_its_arguments() {
         // SAFETY: the handlers add to numbers and pass the signal on.
         static FIRST: Chain = unsafe { Chain::new(libc::SIGUSR1, on_first) };
         // SAFETY: as above.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ignored_is_ignored() {
+    fn an_ignored_signal_stays_ignored() {
         // SAFETY: as above.
         static CHAIN: Chain = unsafe { Chain::new(libc::SIGUSR2, on_signal) };
         static CALLED: AtomicUsize = AtomicUsize::new(0);

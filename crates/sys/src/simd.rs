@@ -1,16 +1,16 @@
-//! The instruction set that loops over data use in this process, decided once.
+//! The instruction set of loops over data in this process, chosen once.
 
 use std::env;
 use std::sync::OnceLock;
 
-/// An instruction set that this processor has. Loops that were compiled for it may run wherever there is a value of it.
+/// An instruction set that this processor has. Loops compiled for it may run if there is a value for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd(Level);
 
 /// The instruction sets that loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// What every processor of the architecture has.
+    /// The instructions of every processor of the architecture.
     Baseline,
     /// AVX2 and LZCNT.
     Avx2,
@@ -19,7 +19,7 @@ pub enum Level {
 }
 
 impl Simd {
-    /// Those that this processor has, the best first.
+    /// The instruction sets that this processor has, the best first.
     pub fn available() -> Vec<Simd> {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,8 @@ impl Simd {
         levels
     }
 
-    /// The one that this process uses: the best, or the lesser one that the environment variable `BELLOWS_SIMD` names.
+    /// The instruction set that this process uses: the best, or the lesser one that the environment variable
+    /// `BELLOWS_SIMD` names.
     pub fn chosen() -> Simd {
         static CHOSEN: OnceLock<Simd> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -47,7 +48,7 @@ impl Simd {
         })
     }
 
-    /// What loops are compiled for it.
+    /// The level that loops are compiled for.
     pub fn level(self) -> Level {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Unix stream sockets that carry descriptors beside their bytes. Nothing here waits.
+//! Unix stream sockets that pass descriptors along with bytes. Nothing here blocks.
 
 use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,24 +19,24 @@ use rustix::net::{
 
 use crate::access::{FileAccess, FileAccessError};
 
-/// The most descriptors that one call can send or receive.
+/// Maximum number of descriptors that one call can send or receive.
 pub const MAX_FILES: usize = 16;
 
-/// What came at once.
+/// The result of one receive call.
 #[derive(Debug)]
 pub struct Received {
-    /// How many bytes; 0 when the other side has closed.
+    /// Number of bytes; 0 if the other side has closed.
     pub bytes: usize,
     /// The descriptors that came with them.
     pub files: Vec<File>,
-    /// More descriptors came than [`MAX_FILES`]; some of them are closed.
+    /// Whether more descriptors came than [`MAX_FILES`]; some of them are closed.
     pub surplus: bool,
 }
 
-/// Receives what is there, as much as fits.
+/// Receives the bytes that are there, as many as fit.
 ///
 /// # Errors
-/// `WouldBlock` when nothing is there; those of `recvmsg(2)`.
+/// `WouldBlock` if there are none; those of `recvmsg(2)`.
 pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -48,16 +48,16 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
             files.extend(descriptors.map(File::from));
         }
     }
-    // The space is rounded up, so that a few more than the most may come whole.
+    // The space is rounded up, so that some more than the maximum may arrive without truncation.
     let surplus = message.flags.contains(ReturnFlags::CTRUNC) || files.len() > MAX_FILES;
     Ok(Received { bytes: message.bytes, files, surplus })
 }
 
-/// Sends as much as the socket takes, at least one byte. The descriptors go with the first byte.
+/// Sends as much as the socket accepts, at least one byte. The descriptors go with the first byte.
 ///
 /// # Errors
-/// `WouldBlock` when the socket takes nothing; `InvalidInput` for more than [`MAX_FILES`] descriptors; those of
-/// `sendmsg(2)`. There is no signal when the other side has closed.
+/// `WouldBlock` if the socket accepts nothing; `InvalidInput` for more than [`MAX_FILES`] descriptors; those of
+/// `sendmsg(2)`. No signal is raised if the other side has closed.
 pub fn send(socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -68,10 +68,10 @@ pub fn send(socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::
     Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?)
 }
 
-/// Connects without waiting for a listener whose queue is full.
+/// Connects without waiting for a listener with a full queue.
 ///
 /// # Errors
-/// `WouldBlock` when its queue is full; `ConnectionRefused` when nobody listens; those of `connect(2)`.
+/// `WouldBlock` if the queue is full; `ConnectionRefused` if nobody listens; those of `connect(2)`.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -79,7 +79,7 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Gives a socket's file its group, then its permissions, so that nobody else's group may use it meanwhile.
+/// Gives a socket's file its group, then its permissions, so that no other group can use it meanwhile.
 ///
 /// # Errors
 /// See [`FileAccessError`].
@@ -95,17 +95,18 @@ pub fn give_access(path: &Path, access: FileAccess) -> Result<(), FileAccessErro
     Ok(())
 }
 
-/// Opens a socket at a path and listens there. It never waits for a connection. Nobody can connect before its file
-/// has its permissions.
+/// Opens a socket at a path and listens there, without blocking. Nobody can connect before its file has its
+/// permissions.
 ///
 /// # Errors
-/// Those of `socket(2)`, `bind(2)` and `listen(2)`; a [`FileAccessError`] inside of one. The file is gone, then.
+/// Those of `socket(2)`, `bind(2)` and `listen(2)`, or one that contains a [`FileAccessError`]. The file is removed
+/// then.
 pub fn listen(path: &Path, access: FileAccess) -> io::Result<UnixListener> {
     const BACKLOG: i32 = 128;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Until somebody listens every connection is refused, whatever the permissions are.
+    // Before `listen` every connection is refused, whatever the permissions are.
     let given = give_access(path, access).map_err(io::Error::other);
     if let Err(error) = given.and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?)) {
         let _ = std::fs::remove_file(path);
@@ -114,21 +115,21 @@ pub fn listen(path: &Path, access: FileAccess) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Accepts a connection, which never waits.
+/// Accepts a connection, without blocking.
 ///
 /// # Errors
-/// `WouldBlock` when there is none; those of `accept(2)`.
+/// `WouldBlock` if there is none; those of `accept(2)`.
 pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     Ok(accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?.into())
 }
 
-/// From now on every connection to the socket is refused, whoever has it open.
+/// Refuses every connection to the socket from now on, whoever has it open.
 pub fn refuse_all(listener: &UnixListener) {
-    // It can only fail for what is no socket.
+    // It can only fail for a file that is not a socket.
     let _ = shutdown(listener, Shutdown::Both);
 }
 
-/// Who has connected to a socket, or opened it.
+/// The process that has connected to a socket, or opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process.
@@ -139,7 +140,7 @@ pub struct Peer {
     pub gid: u32,
 }
 
-/// Who is on the other side, as the kernel knows it: at the time when it connected, or listened.
+/// The process on the other side, as the kernel recorded it when it connected, or listened.
 ///
 /// # Errors
 /// Those of `getsockopt(2)`.
@@ -148,7 +149,7 @@ pub fn peer(socket: &UnixStream) -> io::Result<Peer> {
     Ok(Peer { pid: pid.as_raw_pid().cast_unsigned(), uid: uid.as_raw(), gid: gid.as_raw() })
 }
 
-/// The folder in which each open descriptor of the process has a name, open.
+/// An open descriptor of the folder that names each open descriptor of the process.
 static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
 static OPENING: Mutex<()> = Mutex::new(());
 
@@ -158,7 +159,7 @@ fn descriptors() -> io::Result<BorrowedFd<'static>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open("/proc/self/fd", flags, Mode::empty()).map_err(|error| {
             let error = io::Error::from(error);
-            let message = format!("cannot look at /proc/self/fd, where descriptors have names: {error}; mount /proc");
+            let message = format!("cannot open /proc/self/fd, which names the open descriptors: {error}; mount /proc");
             io::Error::new(error.kind(), message)
         })?;
         let _ = DESCRIPTORS.set(folder);
@@ -166,7 +167,7 @@ fn descriptors() -> io::Result<BorrowedFd<'static>> {
     DESCRIPTORS.get().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::Other.into())
 }
 
-/// Gets ready what [`is_event`] needs, for a thread that may not open files when it asks.
+/// Prepares what [`is_event`] needs, for a thread that may not open files later.
 ///
 /// # Errors
 /// If there is no `/proc`.
@@ -174,10 +175,10 @@ pub fn prepare() -> io::Result<()> {
     descriptors().map(drop)
 }
 
-/// Whether a descriptor is an event (an `eventfd`). Asks nobody but the kernel: the file may be a stranger's.
+/// Whether a descriptor is an event (an `eventfd`). Only asks the kernel, because the file may be untrusted.
 ///
 /// # Errors
-/// If there is no `/proc`, where the kernel says what descriptors are.
+/// If there is no `/proc`, where the kernel describes descriptors.
 pub fn is_event(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
     let name = descriptor.as_raw_fd().to_string();
     let mut space = [MaybeUninit::uninit(); 64];
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_from_everything_else() {
+    fn an_event_is_distinguished_from_other_files() {
         let event = Event::new().unwrap();
         assert!(is_event(event.as_fd()).unwrap());
         let (socket, _other) = UnixStream::pair().unwrap();
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         drop(listener);
         std::fs::remove_file(&path).unwrap();
-        // One that cannot have its permissions leaves nothing behind.
+        // A socket that cannot have its permissions leaves nothing behind.
         if !rustix::process::getuid().is_root() {
             assert!(listen(&path, FileAccess { mode: None, group: Some(0) }).is_err());
             assert!(!path.exists());

@@ -1,8 +1,8 @@
-//! A directory of another user, who may change it at any time and for the worse.
+//! A directory of another user, who may change it at any time, maliciously.
 //!
-//! Everything is opened relative to a descriptor of the directory, without following symbolic links and without entering
-//! other file systems, and is checked after it has been opened: what a path names may change between a check and its use.
-//! Files are read into memory that is our own. A mapped file that its owner cuts short would raise SIGBUS.
+//! Everything is opened relative to a descriptor of the directory, without following symbolic links and without
+//! entering other file systems, and is checked after it has been opened: the target of a path may change between a
+//! check and its use. Files are read into private memory, because truncating a mapped file would raise SIGBUS.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::net::sockopt::socket_peercred;
 
-/// A directory that only its owner can enter, and that is not ours.
+/// A directory of another user that only this user can enter.
 #[derive(Debug)]
 pub struct UntrustedDir {
     directory: OwnedFd,
@@ -27,7 +27,7 @@ fn within() -> ResolveFlags {
 }
 
 impl UntrustedDir {
-    /// Opens the directory `name` in `parent`. The path of `parent` is trusted; what is in it is not.
+    /// Opens the directory `name` in `parent`. The path of `parent` is trusted; its contents are not.
     ///
     /// # Errors
     /// Those of opening a directory; `PermissionDenied` if others than its owner can enter it.
@@ -43,12 +43,12 @@ impl UntrustedDir {
         Ok(UntrustedDir { directory: directory.into(), owner: metadata.uid() })
     }
 
-    /// The user to whom it belongs.
+    /// The user who owns it.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// The names of what is in it that are UTF-8, as many as `most`.
+    /// The names of its entries, if they are UTF-8, at most `most`.
     ///
     /// # Errors
     /// Those of reading a directory.
@@ -58,15 +58,15 @@ impl UntrustedDir {
         Ok(names.filter(|name| name != "." && name != "..").take(most).collect())
     }
 
-    /// Opens a file of the owner's below the directory for reading. Nothing is waited for, whatever the path names.
+    /// Opens a file of the owner's below the directory for reading. Never blocks, whatever the path names.
     ///
     /// # Errors
-    /// Those of opening a file; `InvalidInput` for what is no regular file of the owner's.
+    /// Those of opening a file; `InvalidInput` if it is not a regular file of the owner's.
     pub fn file(&self, path: &Path) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat2(&self.directory, path, flags, Mode::empty(), within())?);
         let metadata = file.metadata()?;
-        // A hard link may lead to a file of somebody else's.
+        // A hard link may lead to another user's file.
         if metadata.is_file() && metadata.uid() == self.owner { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
     }
 
@@ -78,7 +78,7 @@ impl UntrustedDir {
         let file = self.file(path)?;
         let mut content = Vec::new();
         if file.metadata()?.len() <= limit {
-            // It may grow meanwhile.
+            // The file may grow meanwhile.
             file.take(limit + 1).read_to_end(&mut content)?;
             if content.len() as u64 <= limit {
                 return Ok(content);
@@ -90,7 +90,7 @@ impl UntrustedDir {
     /// Connects to a socket below the directory on which a process of the owner's listens.
     ///
     /// # Errors
-    /// Those of connecting; `InvalidInput` for what is no socket of the owner's, and `PermissionDenied` if somebody else
+    /// Those of connecting; `InvalidInput` if it is not a socket of the owner's, and `PermissionDenied` if another user
     /// listens.
     pub fn connect(&self, path: &Path) -> io::Result<UnixStream> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -99,7 +99,7 @@ impl UntrustedDir {
         if !metadata.file_type().is_socket() || metadata.uid() != self.owner {
             return Err(ErrorKind::InvalidInput.into());
         }
-        // By its descriptor, so that it is the one that was checked.
+        // Through its descriptor, so that it is the socket that was checked.
         let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
         let listener = socket_peercred(&stream)?.uid.as_raw();
         if listener == self.owner { Ok(stream) } else { Err(ErrorKind::PermissionDenied.into()) }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_or_would_block_is_refused() {
+    fn paths_that_lead_out_or_would_block_are_refused() {
         let folder = Folder::new();
         fs::create_dir(folder.path("ours")).unwrap();
         fs::write(folder.path("ours/counters"), "ours").unwrap();

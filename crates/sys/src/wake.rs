@@ -1,4 +1,4 @@
-//! Sleeping until something happens: an event from another thread, a descriptor, or a deadline.
+//! Sleeping until an event from another thread, a readable descriptor, or a deadline.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
-/// An event that one thread raises and another sleeps on (an `eventfd`). It belongs to this process: one that another process can
-/// get hold of is raised by a [`Notifier`](crate::notify::Notifier) and slept on as a [`PeerEvent`].
+/// An event that one thread raises and another sleeps on (an `eventfd`). It belongs to this process: an event that
+/// another process has is raised by a [`Notifier`](crate::notify::Notifier) and slept on as a [`PeerEvent`].
 pub struct Event {
     descriptor: OwnedFd,
 }
 
 impl Event {
     /// # Errors
-    /// `EMFILE` or `ENFILE` when the process or the system has no descriptor left.
+    /// `EMFILE` or `ENFILE` if the process or the system has no free descriptor.
     pub fn new() -> io::Result<Event> {
         Ok(Event { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
@@ -25,7 +25,7 @@ impl Event {
         let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
     }
 
-    /// Lowers the event again.
+    /// Clears the event.
     pub fn clear(&self) {
         // EAGAIN: it was not raised.
         let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
@@ -40,18 +40,18 @@ impl AsFd for Event {
 
 /// An event that another process raises for this one to sleep on: an `eventfd` that both have.
 ///
-/// It is never read: `read(2)` waits if the other process has taken `O_NONBLOCK` away and empties the counter first, and it
-/// wakes all that the other process has put on the event's queue. Instead an `epoll` of our own notes that the event
-/// was raised since it was last cleared, and asks nobody.
+/// It is never read: `read(2)` blocks if the other process has cleared `O_NONBLOCK` and empties the counter first, and
+/// it wakes all waiters that the other process has put on the event's queue. Instead an `epoll` of this process records
+/// that the event was raised since it was last cleared, and waits for nobody.
 pub struct PeerEvent {
     epoll: OwnedFd,
-    /// Kept open, since an `epoll` forgets what is closed.
+    /// Kept open, because an `epoll` forgets a closed descriptor.
     _event: OwnedFd,
 }
 
 impl PeerEvent {
     /// # Errors
-    /// `EMFILE` or `ENFILE` when the process or the system has no descriptor left, `ENOSPC` beyond
+    /// `EMFILE` or `ENFILE` if the process or the system has no free descriptor, `ENOSPC` beyond
     /// `/proc/sys/fs/epoll/max_user_watches`.
     pub fn new(event: OwnedFd) -> io::Result<PeerEvent> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -60,23 +60,23 @@ impl PeerEvent {
         Ok(PeerEvent { epoll, _event: event })
     }
 
-    /// Lets the descriptor fall silent until the event is raised again.
+    /// Clears the descriptor until the event is raised again.
     pub fn clear(&self) {
         let mut event = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-        // Nothing there, or a signal: the descriptor stays readable, and is cleared the next time.
+        // Not raised, or a signal: the descriptor stays readable, and is cleared the next time.
         let _ = epoll::wait(&self.epoll, &mut event[..], Some(&timespec(Duration::ZERO)));
     }
 }
 
-/// Readable when the event was raised.
+/// Readable if the event was raised.
 impl AsFd for PeerEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-/// Sleeps until one of the descriptors is readable (or failed), or `timeout` has passed; `None` waits without end. Returns
-/// for each whether it is.
+/// Sleeps until one of the descriptors is readable (or failed), or `timeout` has passed; `None` means no timeout.
+/// Returns for each whether it is readable.
 ///
 /// Returns early, and without an error, when a signal arrives. The kernel adds its timer slack (50 µs by
 /// default, `prctl(PR_SET_TIMERSLACK)`) to the timeout.
@@ -94,8 +94,8 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], timeout: Option<Dura
     }
 }
 
-/// Sleeps until a descriptor is writable (or failed), one of some others readable, or `timeout` has passed. Returns whether
-/// the first one is.
+/// Sleeps until a descriptor is writable (or failed), one of some others readable, or `timeout` has passed. Returns
+/// whether the first one is writable.
 ///
 /// # Errors
 /// As for [`sleep_until_readable`].
@@ -168,10 +168,10 @@ mod tests {
 
     /// Another process shares the open file, and its flags.
     #[test]
-    fn an_event_of_a_process_that_takes_the_flag_away_lets_nobody_wait() {
+    fn a_process_that_clears_the_flag_never_blocks_the_notifier() {
         let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let event = PeerEvent::new(theirs.try_clone().unwrap()).unwrap();
-        // A thread that waits for ever ends with the test's process; the test fails before.
+        // A thread that waits forever ends with the test's process; the test fails before.
         let (done, end) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             event.clear();

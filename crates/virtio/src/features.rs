@@ -10,19 +10,19 @@ pub struct Features(pub u64);
 impl Features {
     /// No feature.
     pub const NONE: Features = Features(0);
-    /// `checksum`: the device accepts packets whose checksum is still partial.
+    /// `checksum`: the device accepts packets with a partial checksum.
     pub const CSUM: Features = Features(1 << 0);
-    /// `guest-checksum`: the driver does.
+    /// `guest-checksum`: the driver accepts packets with a partial checksum.
     pub const GUEST_CSUM: Features = Features(1 << 1);
-    /// The device has a MAC address to tell.
+    /// The device reports its MAC address.
     pub const MAC: Features = Features(1 << 5);
-    /// `guest-tso4`: the driver takes TCP GSO packets over IPv4.
+    /// `guest-tso4`: the driver accepts TCP GSO packets over IPv4.
     pub const GUEST_TSO4: Features = Features(1 << 7);
-    /// `guest-tso6`: the driver takes TCP GSO packets over IPv6.
+    /// `guest-tso6`: the driver accepts TCP GSO packets over IPv6.
     pub const GUEST_TSO6: Features = Features(1 << 8);
-    /// `tso4`: the device takes TCP GSO packets over IPv4.
+    /// `tso4`: the device accepts TCP GSO packets over IPv4.
     pub const HOST_TSO4: Features = Features(1 << 11);
-    /// `tso6`: the device takes TCP GSO packets over IPv6.
+    /// `tso6`: the device accepts TCP GSO packets over IPv6.
     pub const HOST_TSO6: Features = Features(1 << 12);
     /// `mergeable`: a received packet may be spread over several of the driver's buffers.
     pub const MRG_RXBUF: Features = Features(1 << 15);
@@ -34,7 +34,7 @@ impl Features {
     pub const ANY_LAYOUT: Features = Features(1 << 27);
     /// `indirect`: a descriptor may point to a table of descriptors.
     pub const INDIRECT_DESC: Features = Features(1 << 28);
-    /// `event-idx`: each side says at which index it wants to be notified.
+    /// `event-idx`: each side gives the index at which it wants to be notified.
     pub const EVENT_IDX: Features = Features(1 << 29);
     /// vhost-user has protocol features to negotiate (`VHOST_USER_F_PROTOCOL_FEATURES`).
     pub const PROTOCOL_FEATURES: Features = Features(1 << 30);
@@ -45,7 +45,7 @@ impl Features {
     /// `in-order`: buffers are used in the order in which they are made available.
     pub const IN_ORDER: Features = Features(1 << 35);
 
-    /// All that the device can do.
+    /// All features of the device.
     pub const DEVICE: Features = Features(
         Self::CSUM.0
             | Self::GUEST_CSUM.0
@@ -66,7 +66,7 @@ impl Features {
             | Self::IN_ORDER.0,
     );
 
-    /// The options that have a name in configurations and reports, in the order of reports.
+    /// The options with a name in configurations and reports, in the order of reports.
     pub const NAMED: &'static [(&'static str, Features)] = &[
         ("packed", Self::RING_PACKED),
         ("mergeable", Self::MRG_RXBUF),
@@ -89,43 +89,42 @@ impl Features {
         Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, feature)| *feature)
     }
 
-    /// The names of those options in the set that have one.
+    /// The names of the options in the set, if they have one.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED.iter().filter(move |(_, feature)| self.has(*feature)).map(|(name, _)| *name)
     }
 
-    /// Whether all of these are in the set.
+    /// Whether all of `wanted` are in the set.
     #[inline]
     pub const fn has(self, wanted: Features) -> bool {
         self.0 & wanted.0 == wanted.0
     }
 
-    /// Whether any of these is in the set.
+    /// Whether any of `wanted` is in the set.
     #[inline]
     pub const fn has_any(self, wanted: Features) -> bool {
         self.0 & wanted.0 != 0
     }
 
-    /// The set without these.
+    /// The set without `unwanted`.
     pub const fn without(self, unwanted: Features) -> Features {
         Features(self.0 & !unwanted.0)
     }
 
-    /// The set with these.
+    /// The set with `wanted`.
     pub const fn with(self, wanted: Features) -> Features {
         Features(self.0 | wanted.0)
     }
 
-    /// The set without what cannot be had in it: what needs another option that is missing, for an offer that stays
-    /// coherent when options are turned off.
+    /// The set without options that need a missing one, so that an offer stays coherent when options are turned off.
     pub fn coherent(self) -> Features {
         NEEDS.iter().fold(self, |set, need| if set.has(need.0) && !set.has(need.1) { set.without(need.0) } else { set })
     }
 
-    /// Whether a driver may negotiate exactly this set (specification, 5.1.3.1 and 6.1).
+    /// Checks whether a driver may negotiate exactly this set (specification, 5.1.3.1 and 6.1).
     ///
     /// # Errors
-    /// The option that is there without one that it needs.
+    /// An option is in the set without another one that it needs.
     pub fn check(self) -> Result<(), Conflict> {
         match NEEDS.iter().find(|need| self.has(need.0) && !self.has(need.1)) {
             Some(&(option, needed)) => Err(Conflict { option, needed }),
@@ -134,7 +133,7 @@ impl Features {
     }
 }
 
-/// What an option needs beside it. In an order in which dropping what misses its need is done in one pass.
+/// The options that each option needs. The order lets one pass remove every option whose need is missing.
 const NEEDS: &[(Features, Features)] = &[
     (Features::RING_PACKED, Features::VERSION_1),
     (Features::IN_ORDER, Features::VERSION_1),
@@ -144,13 +143,13 @@ const NEEDS: &[(Features, Features)] = &[
     (Features::GUEST_TSO6, Features::GUEST_CSUM),
 ];
 
-/// Two options of which one needs the other.
+/// An option that was negotiated without another one that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the driver accepted {option} without {needed}, which it needs")]
 pub struct Conflict {
-    /// The one that was negotiated.
+    /// The option that was negotiated.
     pub option: Features,
-    /// The one that was not.
+    /// The option that was not.
     pub needed: Features,
 }
 
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_misses_its_need_is_a_conflict_and_leaves_an_offer() {
+    fn options_without_their_need_conflict_and_leave_an_offer() {
         let set = Features::RING_PACKED | Features::HOST_TSO4 | Features::CSUM;
         assert_eq!(set.check(), Err(Conflict { option: Features::RING_PACKED, needed: Features::VERSION_1 }),);
         assert_eq!(set.coherent(), Features::HOST_TSO4 | Features::CSUM);

@@ -1,13 +1,15 @@
-//! Where a device keeps what it has begun, so that its successor can go on (vhost-user, "Inflight I/O tracking").
+//! A device's record of unfinished work, so that its successor can continue (vhost-user, "Inflight I/O tracking").
 //!
-//! A ring of ours holds no descriptor between two batches, so what is kept is how far the device has come. On a split ring the ring
-//! itself says that. On a packed ring only the device knows, and it gives a batch back with many stores: the used
-//! descriptors behind the first one, and then the first one, which shows all of them to the driver. A device that is
-//! killed between two of them leaves descriptors that are neither available nor used. So before the first store, all used
-//! descriptors of the batch are noted in their entries, and one store of eight bytes says that there is such a batch. A successor that finds
-//! one, and the first descriptor as the driver left it, writes the batch again and goes on behind it.
+//! Our rings keep no descriptor between two batches, so the record is only the position of the device. A split ring
+//! itself contains the position. On a packed ring only the device knows it, and it gives a batch back with many stores:
+//! first the used descriptors after the first one, and then the first one, which makes all of them visible to the
+//! driver. A device that is killed between two of these stores leaves descriptors that are neither available nor used.
+//! So before the first store, all used descriptors of the batch are recorded in their entries, and one store of eight
+//! bytes records that there is such a batch. A successor that finds one, with the first descriptor unchanged since the
+//! driver wrote it, writes the batch again and continues after it.
 //!
-//! The region is laid out as the specification says, one part for each queue: a header, then an entry for each descriptor.
+//! The layout of the region is that of the specification, one part for each queue: a header, then an entry for each
+//! descriptor.
 //!
 //! | offset | split | packed |
 //! |---|---|---|
@@ -32,7 +34,7 @@ use bellows_sys::memfd;
 use crate::Features;
 use crate::position::Position;
 
-/// Parts are aligned to this.
+/// Alignment of the parts.
 const ALIGNMENT: u64 = 64;
 const SPLIT_HEADER: u64 = 16;
 const SPLIT_ENTRY: u64 = 16;
@@ -47,7 +49,7 @@ const OLD_FREE: usize = 14;
 /// Used index and wrap counter, and those before the batch: eight bytes that are written at once.
 const USED: usize = 16;
 
-/// In an entry: whether the batch has a used descriptor there, and which.
+/// In an entry: whether the batch has a used descriptor there, and its second word.
 const ENTRY_USED: usize = 0;
 const ENTRY_WORD: usize = 16;
 
@@ -55,8 +57,8 @@ const ENTRY_WORD: usize = 16;
 const AVAIL_FLAG: u16 = 1 << 7;
 const USED_FLAG: u16 = 1 << 15;
 
-/// No region needs to be longer: all queues that there can be, and as many descriptors in each as can be.
-const LONGEST: u64 = 1 << 37;
+/// Maximum length of a region: the maximum number of queues, with the maximum number of descriptors each.
+const MAX_LENGTH: u64 = 1 << 37;
 
 /// The region of all queues.
 #[derive(Debug)]
@@ -69,12 +71,12 @@ pub struct InflightRegion {
 }
 
 impl InflightRegion {
-    /// How many bytes a region needs that holds either kind of ring.
+    /// Bytes of a region for either ring format.
     pub fn length(queues: u16, queue_size: u16) -> u64 {
         part(true, queue_size) * u64::from(queues)
     }
 
-    /// Makes the file of an empty region.
+    /// Creates the file of an empty region.
     ///
     /// # Errors
     /// Those of `memfd_create(2)`.
@@ -82,10 +84,11 @@ impl InflightRegion {
         memfd::sealed(InflightRegion::length(queues, queue_size))
     }
 
-    /// Maps a region of a file in memory.
+    /// Maps a region of a memory file.
     ///
     /// # Errors
-    /// `InvalidInput` when it has no queues, is too small for its queues or longer than any, or is not in its file; those of `mmap(2)`.
+    /// `InvalidInput` if it has no queues, is too small for its queues, longer than the maximum or outside its file;
+    /// and the errors of `mmap(2)`.
     pub fn map(file: &File, offset: u64, length: u64, queues: u16, queue_size: u16) -> io::Result<InflightRegion> {
         InflightRegion::of(&PeerMemory::default(), file, offset, length, queues, queue_size)
     }
@@ -93,7 +96,7 @@ impl InflightRegion {
     /// Maps a region that a peer has sent.
     ///
     /// # Errors
-    /// As for [`map`](InflightRegion::map), and those of [`PeerMemory`].
+    /// The errors of [`map`](InflightRegion::map) and [`PeerMemory`].
     pub fn of(
         peer: &PeerMemory,
         file: &File,
@@ -104,15 +107,15 @@ impl InflightRegion {
     ) -> io::Result<InflightRegion> {
         let refuse = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if queues == 0 || queue_size == 0 {
-            return refuse(format!("{queues} queues of {queue_size} descriptors"));
+            return refuse(format!("a region cannot have {queues} queues of {queue_size} descriptors"));
         }
         let file = peer.check(file)?;
         let there = file.length();
         if offset.checked_add(length).is_none_or(|end| end > there) || !offset.is_multiple_of(8) {
-            return refuse(format!("the region is {length} bytes at {offset}, its file has {there}"));
+            return refuse(format!("the region is {length} bytes at {offset}, but its file has {there} bytes"));
         }
-        if length > LONGEST {
-            return refuse(format!("the region is {length} bytes; none needs more than {LONGEST}"));
+        if length > MAX_LENGTH {
+            return refuse(format!("the region is {length} bytes, but the maximum is {MAX_LENGTH}"));
         }
         let part_length = length / u64::from(queues) / ALIGNMENT * ALIGNMENT;
         if part_length < part(false, queue_size) {
@@ -128,7 +131,7 @@ fn part(packed: bool, queue_size: u16) -> u64 {
     (header + entry * u64::from(queue_size)).next_multiple_of(ALIGNMENT)
 }
 
-/// What a successor reads of the ring itself, and writes there.
+/// Access of a successor to the ring itself.
 pub trait RingAccess {
     /// The used index of a split ring.
     fn used_index(&self) -> Option<u16>;
@@ -140,8 +143,8 @@ pub trait RingAccess {
     fn write_used(&self, index: u16, word: u64);
 }
 
-/// How far a packed ring is: descriptor and wrap counter, before and after the batch that is being given back; both the same
-/// if none is.
+/// The position in a packed ring: descriptor and wrap counter, before and after the batch that is being given back;
+/// equal if there is none.
 struct Progress {
     old: (u16, bool),
     new: (u16, bool),
@@ -162,7 +165,7 @@ impl Progress {
     }
 }
 
-/// Where the entry of a descriptor of a packed ring lies.
+/// Offset of the entry of a descriptor of a packed ring.
 fn entry(index: u16) -> usize {
     (PACKED_HEADER + u64::from(index) * PACKED_ENTRY) as usize
 }
@@ -178,14 +181,13 @@ pub mod kill {
         static LEFT: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
     }
 
-    /// From now on a device on this thread panics instead of making the store that comes after so many others, of those that matter
-    /// to a successor.
+    /// Makes a device on this thread panic after this number of stores; only stores that matter to a successor count.
     #[cfg(debug_assertions)]
     pub fn after(stores: Option<usize>) {
         LEFT.set(stores);
     }
 
-    /// Before such a store. Nothing in builds without debug assertions.
+    /// Called before such a store. Does nothing in builds without debug assertions.
     #[inline(always)]
     pub(crate) fn point() {
         #[cfg(debug_assertions)]
@@ -205,8 +207,8 @@ pub struct Inflight {
 }
 
 impl Inflight {
-    /// The part of a queue, for a ring with these features and of this size; `None` if the region has none, or too small a
-    /// one.
+    /// The part of a queue for a ring with these features and this size; `None` if the region has no such part or one
+    /// that is too small.
     pub fn new(region: &Arc<InflightRegion>, queue: usize, features: Features, size: u16) -> Option<Inflight> {
         let packed = features.has(Features::RING_PACKED);
         let fits = queue < region.queues.into() && size <= region.queue_size && part(packed, size) <= region.part;
@@ -214,8 +216,8 @@ impl Inflight {
         fits.then(|| Inflight { region: Arc::clone(region), start, packed })
     }
 
-    /// Where a ring goes on whose device ended without saying so; the given position if nothing was noted here. A batch that was not
-    /// given back whole is given back now.
+    /// The position at which a ring continues after its device was killed; `position` if nothing was recorded here.
+    /// Completes a batch that was not fully given back.
     pub fn resume(&self, size: u16, position: Position, ring: &impl RingAccess) -> Position {
         let noted = self.get(VERSION) == 1 && self.get(COUNT) == size;
         let noted = match position {
@@ -231,7 +233,7 @@ impl Inflight {
         position
     }
 
-    /// What is noted of a packed ring.
+    /// The recorded position of a packed ring.
     fn noted(&self, size: u16, ring: &impl RingAccess) -> Option<Position> {
         let Progress { old, new } = Progress::read(self.double(USED).load(Ordering::Acquire));
         if old.0 >= size || new.0 >= size {
@@ -258,13 +260,13 @@ impl Inflight {
         ring.write_used(from, word(from));
     }
 
-    /// Writes an empty part: all entries free, each pointing to the next.
+    /// Writes an empty part: all entries are free and each points to the next.
     fn prepare(&self, size: u16) {
         let (header, entry) = if self.packed { (PACKED_HEADER, PACKED_ENTRY) } else { (SPLIT_HEADER, SPLIT_ENTRY) };
         for index in 0..size {
             let at = (header + u64::from(index) * entry) as usize;
             self.byte(at).store(0, Ordering::Relaxed);
-            // The split entry's link is at 6, the packed one's at 2.
+            // The link of a split entry is at 6, that of a packed one at 2.
             let link = at + if self.packed { 2 } else { 6 };
             self.put(link, if self.packed { index.wrapping_add(1) } else { 0 });
         }
@@ -274,8 +276,8 @@ impl Inflight {
         self.put(VERSION, 1);
     }
 
-    /// Notes a batch before the first of its used descriptors is written: where the ring is, where it will be, and the second words of the
-    /// used descriptors by their places, in the order of the ring, from where it is.
+    /// Records a batch before the first of its used descriptors is written: the position before it and after it, and
+    /// the second words of the used descriptors by index, in the order of the ring.
     pub fn announce(&self, now: Position, next: Position, size: u16, used: impl Iterator<Item = (u16, u64)>) {
         let (Position::Packed { used: from, used_wrap, .. }, Position::Packed { used: to, used_wrap: next_wrap, .. }) =
             (now, next)
@@ -307,7 +309,7 @@ impl Inflight {
         self.byte(entry(index) + ENTRY_USED).store(used, Ordering::Relaxed);
     }
 
-    /// Says where the ring is. Called after each batch.
+    /// Records the position. Called after each batch.
     #[inline]
     pub fn publish(&self, position: Position) {
         kill::point();
@@ -320,7 +322,7 @@ impl Inflight {
         }
     }
 
-    /// Forgets the position: the ring has ended in an orderly way, and whoever starts it again says where.
+    /// Forgets the position: the ring has stopped in order, and the next start gives a position.
     pub fn forget(&self) {
         self.put(VERSION, 0);
     }
@@ -335,9 +337,9 @@ impl Inflight {
 
     fn word(&self, offset: usize) -> &AtomicU16 {
         debug_assert!(offset.is_multiple_of(2) && offset as u64 + 2 <= self.region.part);
-        // SAFETY: new() has checked that the part holds the header and all entries of the ring's size, and offsets lie
-        // within; the region starts at a multiple of 8 and parts at multiples of 64, offsets are even. Other processes'
-        // writes are as atomic as ours.
+        // SAFETY: new() has checked that the part has room for the header and all entries of the ring's size, and
+        // offsets are within it; the region starts at a multiple of 8 and parts at multiples of 64, offsets are even.
+        // Other processes' writes are as atomic as ours.
         unsafe { AtomicU16::from_ptr(self.region.mapping.start().as_ptr().add(self.start + offset).cast()) }
     }
 
@@ -374,7 +376,7 @@ mod tests {
         Position::Packed { avail: used, avail_wrap: wrap, used, used_wrap: wrap }
     }
 
-    /// A ring that is in this state, and what is written into it.
+    /// A ring in this state, and the words written into it.
     #[derive(Default)]
     struct Ring {
         used_index: Option<u16>,
@@ -398,10 +400,10 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_ring_goes_on_behind_the_last_batch_which_is_completed() {
+    fn a_packed_ring_continues_after_the_last_batch_and_completes_it() {
         let (_file, region) = region(2, 256);
         let inflight = Inflight::new(&region, 1, PACKED, 256).unwrap();
-        // Nothing noted: the front end's word counts.
+        // Nothing recorded: the front end's position counts.
         assert_eq!(inflight.resume(256, packed(7, true), &Ring::default()), packed(7, true));
         inflight.publish(packed(200, true));
         drop(inflight);
@@ -410,7 +412,7 @@ mod tests {
         assert_eq!(next.resume(256, packed(0, true), &Ring::default()), packed(200, true));
         let batch = [(200, 1), (201, 2), (204, 3), (255, 4), (1, 5)];
         for (flags, is_completed) in [
-            // As the driver left it, given back, and made available anew.
+            // Unchanged since the driver wrote it, given back, and made available again.
             (AVAIL_FLAG, true),
             (AVAIL_FLAG | USED_FLAG, false),
             (USED_FLAG, false),
@@ -426,14 +428,14 @@ mod tests {
         }
         next.forget();
         assert_eq!(next.resume(256, packed(9, false), &Ring::default()), packed(9, false));
-        // Another size, or nonsense in the file, is nothing noted.
+        // Another size, or nonsense in the file, counts as nothing recorded.
         assert_eq!(next.resume(128, packed(3, true), &Ring::default()), packed(3, true));
         next.publish(packed(500, true));
         assert_eq!(next.resume(128, packed(3, true), &Ring::default()), packed(3, true));
     }
 
     #[test]
-    fn a_split_ring_goes_on_where_its_used_index_is() {
+    fn a_split_ring_continues_at_its_used_index() {
         let (_file, region) = region(2, 256);
         let inflight = Inflight::new(&region, 0, SPLIT, 256).unwrap();
         let start = Position::Split { avail: 5, used: 5 };

@@ -1,14 +1,14 @@
-//! virtio-net: rings between packets and a guest's memory, and the vhost-user socket by which the two sides find each other.
+//! virtio-net: rings between packets and a guest's memory, and the vhost-user protocol that connects the two sides.
 //!
 //! - [`Features`]: the options that a driver and a device negotiate.
-//! - [`Memory`]: the memory that the driver's side shares, by its own addresses.
-//! - [`driver`]: the driver's side of a device: rings and buffers in memory of its own.
-//! - [`ring`]: the device's side of one ring; a loop of machine code of its own for each combination of options.
-//! - [`vhost`]: the protocol by which both sides find each other, on a thread of its own.
-//! - [`log`]: which pages the device has written; [`inflight`]: where it was when its process ended.
+//! - [`Memory`]: the memory that the driver's side shares, by guest address.
+//! - [`driver`]: the driver's side of a device: rings and buffers in its own memory.
+//! - [`ring`]: the device's side of one ring; a separate compiled loop for each combination of options.
+//! - [`vhost`]: the vhost-user protocol, on its own thread.
+//! - [`log`]: the pages that the device has written; [`inflight`]: its position when its process ended.
 //!
-//! Directions are the driver's, as in the specification: *receive* queues (0, 2, …) bring packets to the driver, *transmit*
-//! queues (1, 3, …) take them from it. "Specification" is virtio 1.2 (OASIS, 2022) throughout.
+//! Directions are the driver's, as in the specification: *receive* queues (0, 2, …) bring packets to the driver,
+//! *transmit* queues (1, 3, …) take them from it. "Specification" means virtio 1.2 (OASIS, 2022) throughout.
 
 pub mod driver;
 mod features;

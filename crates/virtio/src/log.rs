@@ -1,6 +1,6 @@
-//! The dirty log: which pages of the driver's memory the device has written, for a machine that is being moved.
+//! The dirty log: the pages of the driver's memory that the device has written, for live migration.
 //!
-//! One bit for each page of 4 KiB of the guest's addresses, in a file that the driver's side shares, and reads and clears
+//! One bit for each page of 4 KiB of guest addresses, in a file that the driver's side shares, and reads and clears
 //! while we write (vhost-user, "Migration").
 
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use bellows_sys::mapping::{PeerMemory, SharedMapping};
 
-/// Bytes that one bit stands for.
+/// Bytes for each bit.
 const PAGE: u64 = 4096;
 
-/// A longer log would have bits for more memory than addresses of 52 bits reach.
-const LONGEST: u64 = 1 << (52 - 12 - 3);
+/// Maximum length: a longer log would cover more than addresses of 52 bits.
+const MAX_LENGTH: u64 = 1 << (52 - 12 - 3);
 
 /// A log. Shared by all rings of a device.
 #[derive(Debug)]
@@ -21,15 +21,15 @@ pub struct Log {
     mapping: SharedMapping,
     /// In bytes.
     length: u64,
-    /// Something was marked since [`Log::take_news`].
+    /// Whether pages were marked since [`Log::take_news`].
     news: AtomicBool,
 }
 
 impl Log {
-    /// Maps a log: `length` bytes of a file in memory, from `offset`.
+    /// Maps a log: `length` bytes of a memory file, from `offset`.
     ///
     /// # Errors
-    /// `InvalidInput` when that is not in the file, or longer than any log needs to be; those of `mmap(2)`.
+    /// `InvalidInput` if that is outside the file, or longer than the maximum; and the errors of `mmap(2)`.
     pub fn new(file: &File, offset: u64, length: u64) -> io::Result<Log> {
         Log::of(&PeerMemory::default(), file, offset, length)
     }
@@ -37,26 +37,25 @@ impl Log {
     /// Maps a log that a peer has sent.
     ///
     /// # Errors
-    /// As for [`new`](Log::new), and those of [`PeerMemory`].
+    /// The errors of [`new`](Log::new) and [`PeerMemory`].
     pub fn of(peer: &PeerMemory, file: &File, offset: u64, length: u64) -> io::Result<Log> {
         let file = peer.check(file)?;
         let end = offset.checked_add(length).filter(|_| length > 0);
         let there = file.length();
         if end.is_none_or(|end| end > there) {
-            let message = format!("the log is {length} bytes at {offset}, its file has {there}");
+            let message = format!("the log is {length} bytes at {offset}, but its file has {there} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        if length > LONGEST {
+        if length > MAX_LENGTH {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("the log is {length} bytes; none needs more than {LONGEST}"),
+                format!("the log is {length} bytes, but the maximum is {MAX_LENGTH}"),
             ));
         }
         Ok(Log { mapping: file.map(offset, length)?, length, news: AtomicBool::new(false) })
     }
 
-    /// Marks the pages of some bytes as written, which they have been before. Addresses that the log does not reach are left
-    /// out.
+    /// Marks the pages of a range as written; the write has already happened. Addresses beyond the log are ignored.
     pub fn mark(&self, guest: u64, length: u64) {
         if length == 0 {
             return;
@@ -65,7 +64,7 @@ impl Log {
         let mut page = guest / PAGE;
         let end = (guest.saturating_add(length - 1) / PAGE + 1).min(pages);
         while page < end {
-            // All bits of one byte at once.
+            // Sets all bits of one byte at once.
             let stop = (page / 8 * 8 + 8).min(end);
             let bits = (0xff_u16 >> (8 - (stop - page))) << (page % 8);
             self.set(page / 8, bits as u8);
@@ -74,17 +73,18 @@ impl Log {
         self.news.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anything was marked since the last call.
+    /// Whether pages were marked since the last call.
     pub fn take_news(&self) -> bool {
         self.news.swap(false, Ordering::Relaxed)
     }
 
     fn set(&self, byte: u64, bits: u8) {
         debug_assert!(byte < self.length);
-        // SAFETY: byte < length, and so many bytes are mapped as long as self exists. Other processes that change them
-        // do so with atomic operations too, or hurt only themselves.
+        // SAFETY: byte < length, and `length` bytes are mapped as long as self exists. Other processes that change them
+        // do so with atomic operations too, or harm only themselves.
         let byte = unsafe { AtomicU8::from_ptr(self.mapping.start().as_ptr().add(byte as usize)) };
-        // Always a locked operation: a mere look at a bit that is set already could come before the write that it stands for.
+        // Always a locked operation: a plain load of a bit that is already set could be ordered before the write to the
+        // page.
         byte.fetch_or(bits, Ordering::SeqCst);
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             }
             model.retain(|page| *page < 8 * length as u64);
             prop_assert_eq!(marked(&file, offset, length), model);
-            // Nothing beside the log was touched.
+            // Nothing outside the log was touched.
             prop_assert!(marked(&file, 0, offset as usize).is_empty());
             prop_assert!(marked(&file, offset + length as u64, 4000).is_empty());
         }

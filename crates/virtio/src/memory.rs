@@ -1,7 +1,7 @@
 //! The memory that the driver's side shares with the device.
 //!
-//! It is shared with a process that is not trusted: its content may change at any moment, and it is touched only through
-//! raw pointers, each value read once.
+//! The process on the other side is untrusted: the contents may change at any time, and are accessed only through raw
+//! pointers, each value read once.
 
 use std::fs::File;
 use std::io;
@@ -12,62 +12,62 @@ use std::time::Duration;
 
 use bellows_sys::mapping::{CheckedFile, PeerMemory, SharedMapping, holes};
 
-/// What a region is made of, as the driver's side describes it (vhost-user, "Memory regions description").
+/// A region as the driver's side describes it (vhost-user, "Memory regions description").
 #[derive(Debug)]
 pub struct RegionSpec {
-    /// Its first address as the guest counts.
+    /// Its first guest address.
     pub guest: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// Its first address as the driver's process counts.
+    /// Its first address in the driver's process.
     pub user: u64,
-    /// Where it starts in its file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// The file that holds it.
+    /// Its file.
     pub file: File,
 }
 
-/// Why memory cannot be shared.
+/// The reason why memory cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// A region has no bytes, or runs over the end of the address space.
-    #[error("the memory region at {guest:#x} has a length of {length} bytes, which no region can have")]
+    /// A region is empty, or exceeds the address space.
+    #[error("the memory region at {guest:#x} has a length of {length} bytes, which is invalid")]
     Length {
         /// Its first address.
         guest: u64,
         /// Its length in bytes.
         length: u64,
     },
-    /// Two regions hold the same address.
+    /// Two regions overlap.
     #[error("the memory region at {guest:#x} overlaps another")]
     Overlap {
         /// The first address of the later one.
         guest: u64,
     },
-    /// The file is shorter than what is said to be in it.
-    #[error("the memory region at {guest:#x} ends beyond its file: {needed} bytes needed, {there} there")]
+    /// The file is shorter than the region.
+    #[error("the memory region at {guest:#x} ends beyond its file: it needs {needed} bytes, the file has {there}")]
     Short {
         /// The region's first address.
         guest: u64,
-        /// Where it ends in its file.
+        /// The end of the region in its file.
         needed: u64,
-        /// How long the file is.
+        /// The length of the file.
         there: u64,
     },
-    /// The system does not map it.
+    /// The system cannot map it.
     #[error("cannot map the memory region at {guest:#x}: {source}")]
     Map {
         /// The region's first address.
         guest: u64,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// So long a region's pages are looked for that are there already, and need not be page faults of the engine's.
+/// Maximum time to map pages of a region that exist already, so that the engine takes no page faults for them.
 const MAX_FAULT_IN: Duration = Duration::from_millis(50);
 
-/// One region of the driver's memory, mapped here. A clone is the same mapping.
+/// One region of the driver's memory, mapped here. A clone shares the mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
     guest: u64,
@@ -77,10 +77,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps a region of a file in memory.
+    /// Maps a region of a memory file.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// The reason why that is impossible.
     pub fn map(spec: RegionSpec) -> Result<Region, MapError> {
         let RegionSpec { guest, length, user, offset, file } = spec;
         let peer = PeerMemory::default();
@@ -88,10 +88,10 @@ impl Region {
         Region::of(&file, guest, length, user, offset)
     }
 
-    /// Maps a region of a file that has been looked at.
+    /// Maps a region of a file that has been checked.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// The reason why that is impossible.
     pub fn of(file: &CheckedFile<'_>, guest: u64, length: u64, user: u64, offset: u64) -> Result<Region, MapError> {
         let end = offset.checked_add(length);
         if length == 0 || guest.checked_add(length).is_none() || user.checked_add(length).is_none() {
@@ -108,14 +108,14 @@ impl Region {
         Ok(Region { guest, length, user, mapping: Arc::new(mapping) })
     }
 
-    /// The same mapping at other addresses; `None` if they run over the end of the address space.
+    /// The same mapping at other addresses; `None` if they exceed the address space.
     pub fn moved(&self, guest: u64, user: u64) -> Option<Region> {
         guest.checked_add(self.length)?;
         user.checked_add(self.length)?;
         Some(Region { guest, user, ..self.clone() })
     }
 
-    /// The first address as the guest counts.
+    /// Its first guest address.
     pub fn guest(&self) -> u64 {
         self.guest
     }
@@ -125,23 +125,23 @@ impl Region {
         self.length
     }
 
-    /// Whether a part of it was taken away under us.
+    /// Whether part of the mapping is gone.
     pub fn is_broken(&self) -> bool {
         self.mapping.is_broken()
     }
 
-    /// Where it is mapped.
+    /// The address of the mapping.
     pub fn host(&self) -> NonNull<u8> {
         self.mapping.start()
     }
 }
 
-/// All regions. Shared by the rings that use them; unmapped when the last is gone.
+/// All regions. Shared by the rings that use them; unmapped when the last one is dropped.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// By ascending guest address.
     regions: Vec<Region>,
-    /// How many holes the process had met when the regions were last seen to be whole.
+    /// The number of holes that the process had met when the regions were last checked to be whole.
     holes: AtomicU32,
 }
 
@@ -149,12 +149,12 @@ impl Memory {
     /// Maps regions.
     ///
     /// # Errors
-    /// The first region that cannot be had, and why.
+    /// The first region that cannot be mapped, and the reason.
     pub fn map(specs: Vec<RegionSpec>) -> Result<Memory, MapError> {
         Memory::new(specs.into_iter().map(Region::map).collect::<Result<_, _>>()?)
     }
 
-    /// Memory of regions that are mapped already.
+    /// Creates a memory of regions that are already mapped.
     ///
     /// # Errors
     /// The first region that overlaps another.
@@ -162,7 +162,7 @@ impl Memory {
         regions.sort_by_key(|region| region.guest);
         match regions.windows(2).find(|pair| pair[0].guest + pair[0].length > pair[1].guest) {
             Some(pair) => Err(MapError::Overlap { guest: pair[1].guest }),
-            // One of them may have had a hole before: the first look at them is thorough.
+            // One of them may have had a hole before, so the first check is a thorough one.
             None => Ok(Memory { regions, holes: AtomicU32::new(holes().wrapping_sub(1)) }),
         }
     }
@@ -172,14 +172,14 @@ impl Memory {
         &self.regions
     }
 
-    /// The region that holds an address.
+    /// The region that contains an address.
     pub fn region(&self, guest: u64) -> Option<&Region> {
         let index = self.regions.partition_point(|region| region.guest <= guest);
         let region = self.regions.get(index.checked_sub(1)?)?;
         (guest - region.guest < region.length).then_some(region)
     }
 
-    /// Where `length` bytes at a guest's address lie here; `None` unless one region holds them all.
+    /// The host address of `length` bytes at a guest address; `None` unless one region contains them all.
     pub fn translate(&self, guest: u64, length: u64) -> Option<NonNull<u8>> {
         let region = self.region(guest)?;
         let offset = guest - region.guest;
@@ -187,13 +187,13 @@ impl Memory {
         (length <= region.length - offset).then(|| unsafe { region.host().add(offset as usize) })
     }
 
-    /// The guest's address of an address of the driver's process.
+    /// The guest address for an address of the driver's process.
     pub fn guest_of_user(&self, user: u64) -> Option<u64> {
         let region = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.length)?;
         Some(user - region.user + region.guest)
     }
 
-    /// The guest's addresses of a byte that is mapped here: several if the driver's side shares a part of a file more than once.
+    /// The guest addresses of a mapped byte: several if the driver's side shares part of a file more than once.
     pub fn guests_of_host(&self, host: *const u8) -> impl Iterator<Item = u64> + '_ {
         self.regions.iter().filter_map(move |region| {
             let offset = (host as u64).wrapping_sub(region.host().as_ptr() as u64);
@@ -201,7 +201,7 @@ impl Memory {
         })
     }
 
-    /// Whether a part of the memory was taken away under us: its file was cut short. One comparison, as long as no mapping of
+    /// Whether part of the memory is gone because its file was truncated. Only one comparison, as long as no mapping of
     /// the process has met a hole.
     #[inline]
     pub fn is_broken(&self) -> bool {

@@ -1,6 +1,6 @@
-//! Mistakes that have a name, a counter and a sentence each.
+//! Errors with a name, a counter and a sentence each.
 
-/// Makes an enumeration of mistakes, from a line for each: its variant, the name of its counter, what it says.
+/// Defines an enumeration of errors; each line gives a variant, the name of its counter, and its sentence.
 macro_rules! named_errors {
     (
         $(#[$kind_doc:meta])*
@@ -24,7 +24,7 @@ macro_rules! named_errors {
                 }
             }
 
-            /// What is wrong, in one sentence.
+            /// The error in one sentence.
             pub const fn text(self) -> &'static str {
                 match self {
                     $($kind::$name => $message,)*

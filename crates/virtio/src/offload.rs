@@ -1,18 +1,18 @@
-//! What virtio-net headers say of packets, checked against the packets.
+//! Checks virtio-net headers against the packets.
 //!
-//! A header is a claim of its sender: that a checksum is partial and where it lies, that a packet is to be cut into
-//! segments. A claim is checked twice. [`admit`] checks it where a packet comes in, against bytes that the sender can
-//! no longer change. [`header_for`] checks it again where the packet goes out, because an app may have changed the
-//! packet meanwhile: what a header says to the other side is true of the packet behind it.
+//! A header is a claim of its sender: that a checksum is partial and where it is, that a packet is to be segmented. A
+//! claim is checked twice. [`admit`] checks it where a packet comes in, against bytes that the sender can no longer
+//! change. [`header_for`] checks it again where the packet goes out, because an app may have changed the packet: the
+//! header for the other side must be true of its packet.
 //!
-//! Only packets that carry a claim are looked at.
+//! Only packets with a claim are parsed.
 
 use bellows_packet::{Offload, Packet};
 use bellows_wire::offload::{GsoPacket, Kind, Transport, finish_checksum};
 
 use crate::features::Features;
 
-/// Whoever gets packets, and so may be asked to finish them.
+/// A receiver of packets, which may have to finish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiver {
     Driver,
@@ -20,7 +20,7 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// Whether it has agreed to finish a checksum, or to cut packets of this type.
+    /// Whether it has negotiated to finish a checksum, or to segment packets of this type.
     fn takes(self, features: Features, gso_type: u8) -> bool {
         let [checksum, tso4, tso6] = match self {
             Receiver::Driver => [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6],
@@ -35,15 +35,15 @@ impl Receiver {
     }
 }
 
-/// Gives a packet that has come in what its header asks for, if that is true of the packet and the receiver takes it.
+/// Sets the offload of an incoming packet, if the header is true of the packet and the receiver accepts it.
 ///
-/// A partial checksum that lies elsewhere than in the TCP or UDP header, such as one inside of a tunnel, is finished
-/// at once: so far it is only the sender who has seen the packet, and whoever comes later knows of no other place.
-/// False if the packet must be dropped; it may then have been changed.
+/// A partial checksum elsewhere than in the TCP or UDP header, such as inside a tunnel, is finished at once: no app has
+/// seen the packet yet, and later parts of the code know no other place. Returns false if the packet must be dropped;
+/// it may then have been changed.
 #[inline(never)]
 pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, features: Features) -> bool {
     packet.clear_offload();
-    // What else the field says is not for this direction.
+    // The other flags are not for this direction.
     let claim = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
     if !receiver.takes(features, claim.gso_type & !Offload::GSO_ECN) {
         return false;
@@ -57,24 +57,24 @@ pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, fe
     }
 }
 
-/// The header for a packet that goes out. `None` if the receiver does not take the packet with what is left to do to
-/// it, or if that is no longer true of the packet.
+/// The header of an outgoing packet. `None` if the receiver does not accept the packet's offload, or if the offload is
+/// no longer true of the packet.
 #[inline(never)]
 pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features) -> Option<Offload> {
     let claim = packet.offload().unwrap_or_default();
     if !claim.needs_checksum() && !claim.is_super_frame() {
-        // That a checksum has been found right is not passed on: an app may have changed the packet since.
+        // The flag of a verified checksum is not passed on: an app may have changed the packet since.
         return Some(Offload::default());
     }
-    // Nobody has negotiated that congestion marks survive segmentation, so a type with such a mark is not taken.
+    // Nobody has negotiated ECN in segmentation, so a type with the ECN mark is not accepted.
     if receiver.takes(features, claim.gso_type) { verified(packet.bytes(), claim) } else { None }
 }
 
-/// What is left to do to a frame, with the frame's own lengths and nothing else, if the claim is true of the frame.
+/// The offload of a frame, with lengths from the frame itself, if the claim is true of the frame.
 ///
-/// A checksum lies in the TCP or UDP header, and covers all from there to the frame's end. A frame that is to be cut
-/// is one that [`GsoPacket`] cuts. Padding behind an IP packet makes both untrue, because who does the work takes
-/// all that it gets for payload.
+/// The checksum must be in the TCP or UDP header, and cover everything from there to the end of the frame. A frame to
+/// segment must be one that [`GsoPacket`] can cut. Padding after an IP packet makes both untrue, because the receiver
+/// treats all bytes as payload.
 fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
     let (start, offset) = (usize::from(claim.checksum_start), usize::from(claim.checksum_offset));
     if !claim.needs_checksum() {
@@ -91,16 +91,16 @@ fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
         _ => return (!claim.is_super_frame()).then_some(offload),
     };
     let whole = GsoPacket::new(frame, kind, claim.segment_size).ok()?;
-    // Headers that are cut are short.
+    // The headers of a packet that can be cut are short.
     Some(Offload { header_length: whole.header_len() as u16, segment_size: claim.segment_size, ..offload })
 }
 
-/// Finishes a checksum wherever the claim says that it lies. False if that is not in the packet.
+/// Finishes a checksum at the place that the claim gives. False if that is not in the packet.
 #[cold]
 fn finish(frame: &mut [u8], claim: Offload) -> bool {
     let (start, offset) = (usize::from(claim.checksum_start), usize::from(claim.checksum_offset));
     match Transport::find(frame) {
-        // It is the right one, but something follows that it does not cover.
+        // It is the right place, but the checksum does not cover the bytes that follow.
         Ok(found) if (found.start(), found.checksum_offset()) == (start, offset) => found.finish(frame).is_ok(),
         _ => finish_checksum(frame, start, offset).is_ok(),
     }

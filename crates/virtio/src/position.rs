@@ -1,31 +1,31 @@
-//! How far a ring has come, and how that is said when a device takes over from another.
+//! The position of a ring, and its encoding when one device takes over from another.
 
 use crate::Features;
 
-/// Where a ring goes on.
+/// The position at which a ring continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// A split ring: indices that count on for ever.
+    /// A split ring: free-running indices.
     Split {
-        /// The next chain to be taken.
+        /// The next chain to take.
         avail: u16,
-        /// The next used entry to be written.
+        /// The next used entry to write.
         used: u16,
     },
     /// A packed ring: descriptors, with the wrap counters (specification, 2.8.1).
     Packed {
-        /// The next descriptor to be taken.
+        /// The next descriptor to take.
         avail: u16,
         /// The driver's wrap counter there.
         avail_wrap: bool,
-        /// The next descriptor to be written as used.
+        /// The next descriptor to write as used.
         used: u16,
         /// The device's wrap counter there.
         used_wrap: bool,
     },
 }
 
-/// The lower half of the base of a packed ring's start, and nothing in the upper one.
+/// The lower half of the base at a packed ring's start; the upper half is 0.
 const START: u32 = 0x8000;
 
 impl Position {
@@ -38,8 +38,9 @@ impl Position {
         }
     }
 
-    /// From what vhost-user's `SET_VRING_BASE` brings. DPDK's front end says of a packed ring only where the next descriptor is
-    /// taken, and always that it is the first one of the first round: then nothing is in flight. So does every split ring's.
+    /// Decodes the base of vhost-user's `SET_VRING_BASE`. DPDK's front end only gives the next descriptor to take in a
+    /// packed ring, and always as the first one of the first round: then nothing is in flight. The same is true of
+    /// every split ring.
     pub fn from_base(features: Features, base: u32) -> Position {
         let (low, high) = (base as u16, (base >> 16) as u16);
         if !features.has(Features::RING_PACKED) {
@@ -51,7 +52,7 @@ impl Position {
         Position::Packed { avail, avail_wrap, used, used_wrap }
     }
 
-    /// What vhost-user's `GET_VRING_BASE` answers.
+    /// Encodes the answer to vhost-user's `GET_VRING_BASE`.
     pub fn base(self) -> u32 {
         let half = |index: u16, wrap: bool| u32::from(index & 0x7fff) | u32::from(wrap) << 15;
         match self {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_is_taken_as_it_is_said() {
+    fn a_base_is_decoded() {
         for position in [
             packed(0, true, 0, true),
             packed(5, true, 5, true),
@@ -86,7 +87,7 @@ mod tests {
         ] {
             assert_eq!(Position::from_base(PACKED, position.base()), position);
         }
-        // What DPDK says of a ring that starts.
+        // The base that DPDK gives for a ring that starts.
         assert_eq!(Position::from_base(PACKED, 0x8000), packed(0, true, 0, true));
         assert_eq!(Position::from_base(Features::VERSION_1, 0x1_8005), Position::Split { avail: 0x8005, used: 0x8005 });
     }

@@ -1,5 +1,5 @@
-//! What one call may do is bounded by its burst, whatever the driver has put into the ring: descriptors and pieces that are looked
-//! at, bytes that are copied.
+//! The burst bounds the steps of a call, whatever the driver has put into the ring: the descriptors and pieces that are
+//! visited, and the bytes that are copied.
 
 #![cfg(debug_assertions)]
 
@@ -16,23 +16,23 @@ use model::random::Random;
 use model::raw::RawRing;
 
 const SIZE: u16 = 512;
-/// Tables lie here, over the border between two regions.
+/// Address of the tables, across the border between two regions.
 const TABLES: u64 = BORDER - 40_000;
-/// As many, of 1,024 entries each.
+/// Number of tables, of 1,024 entries each.
 const COUNT: u64 = 4;
 const BUFFERS: u64 = BORDER - 120_000;
 const TABLE_LENGTH: u64 = 16 * 1_024;
 
-/// What a driver does to keep a device busy.
+/// The driver's ways to keep a device busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
-    /// Each packet in a table of so many buffers of one length.
+    /// Each packet in a table of this many buffers of one length.
     Table(u16, u32),
-    /// Each packet in a chain of so many buffers in the ring.
+    /// Each packet in a chain of this many buffers in the ring.
     Chain(u16, u32),
     /// Receive buffers of one length, of which a packet takes many.
     Small(u32),
-    /// Anything.
+    /// Random descriptors.
     Mixed,
 }
 
@@ -71,7 +71,7 @@ impl Attacker {
     }
 
     fn entry(&mut self, table: u64, index: u16, length: u32, last: bool) {
-        // Now and then a buffer that lies in two regions.
+        // Now and then a buffer across two regions.
         let address = if self.random.one_in(8) { BORDER - 1 } else { BUFFERS + self.random.next() % 20_000 };
         let flags = self.access() | if last { 0 } else { NEXT };
         self.ring.write_entry(TABLES + table * TABLE_LENGTH, index, address, length, flags, index + 1);
@@ -166,7 +166,7 @@ fn no_ring_makes_a_call_look_at_more_than_its_burst_allows() {
 }
 
 #[test]
-fn nor_does_one_that_receives() {
+fn a_receive_call_is_bounded_too() {
     let mut worst = 0;
     for (seed, features) in (1..).zip(feature_sets()) {
         for attack in ATTACKS {

@@ -1,6 +1,5 @@
-//! What headers say of packets: a driver claims anything of any packet, apps change packets on their way, and a
-//! driver that has negotiated anything gets them. No header says what is not true, and nobody changes a byte but a
-//! checksum.
+//! Claims of headers: a driver claims anything of any packet, apps change packets on their way, and a driver that has
+//! negotiated any features receives them. No header is untrue, and only checksums are changed.
 
 mod model;
 
@@ -26,15 +25,15 @@ use model::{driver, flag};
 
 const SIZE: u16 = 64;
 
-/// Options of the ring, and offloads of both directions, as they come.
+/// Random options of the ring, and offloads of both directions.
 fn some_features(random: &mut Random) -> Features {
     let ring = RING_OPTIONS.into_iter().filter(|_| random.one_in(2)).fold(Features::NONE, |set, option| set | option);
-    // Offloads are mostly there.
+    // Most cases have offloads.
     let set = OFFLOADS.into_iter().filter(|_| !random.one_in(5)).fold(ring, |set, option| set | option);
     set.coherent()
 }
 
-/// A packet and what its sender says of it: mostly the truth, or nearly.
+/// A packet and its sender's claim: mostly true, or nearly.
 fn some_claim(random: &mut Random) -> (Vec<u8>, Offload) {
     let is_tcp = !random.one_in(3);
     let length = match random.between(0, 9) {
@@ -94,8 +93,8 @@ fn decode(header: &[u8]) -> Offload {
     }
 }
 
-/// Whether somebody with these features takes such a packet: `by` names the features for checksums, and TCP over IPv4
-/// and IPv6.
+/// Whether a receiver with these features accepts such a packet: `by` gives the features for checksums, and for TCP
+/// over IPv4 and IPv6.
 fn takes(features: Features, gso_type: u8, by: [Features; 3]) -> bool {
     match gso_type {
         0 => features.has(by[0]),
@@ -108,8 +107,7 @@ fn takes(features: Features, gso_type: u8, by: [Features; 3]) -> bool {
 const DEVICE: [Features; 3] = [Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6];
 const DRIVER: [Features; 3] = [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6];
 
-/// What the model makes of a packet that comes from a driver, or a device: its bytes and its offload, or nothing if
-/// it is dropped.
+/// The model's result for a packet from a driver or a device: its bytes and its offload, or nothing if it is dropped.
 fn admitted(bytes: &[u8], claim: Offload, features: Features, by: [Features; 3]) -> Option<(Vec<u8>, Option<Offload>)> {
     let claim = Offload { flags: claim.flags & 1, ..claim };
     let asks = claim.flags == 1 || claim.gso_type != 0;
@@ -126,8 +124,8 @@ fn admitted(bytes: &[u8], claim: Offload, features: Features, by: [Features; 3])
     }
 }
 
-/// A ring of a guest's with these features, and the device's side of it. The driver has made chains available that
-/// hold these bytes, or have room for so many.
+/// A ring of a guest with these features, and the device's side of it. The driver has made chains available that
+/// contain these bytes, or have this much room.
 struct Side<'a> {
     guest: &'a mut Guest,
     setup: Setup,
@@ -168,7 +166,7 @@ fn side<'a>(
     Side { guest, setup, chains, order, driver }
 }
 
-/// A driver sends packets with claims. Returns what is then in the first link, after it was compared with the model.
+/// A driver sends packets with claims. Returns the packets that enter the first link, compared with the model.
 fn enter(guest: &mut Guest, random: &mut Random) -> Vector {
     let features = some_features(random);
     let length = header_length(features);
@@ -190,7 +188,7 @@ fn enter(guest: &mut Guest, random: &mut Random) -> Vector {
     packets
 }
 
-/// Does to a packet what apps do.
+/// Changes a packet as apps do.
 fn change(packet: &mut Packet, random: &mut Random) {
     match random.between(0, 9) {
         0 => packet.truncate(random.between(1, packet.len())),
@@ -203,13 +201,13 @@ fn change(packet: &mut Packet, random: &mut Random) {
             packet.bytes_mut()[at] = random.next() as u8;
         }
         3 if packet.headroom() >= 4 && packet.len() >= 12 => {
-            // A VLAN tag is put in.
+            // Adds a VLAN tag.
             let bytes = packet.prepend(4);
             bytes.copy_within(4..16, 0);
             bytes[12..16].copy_from_slice(&[0x81, 0, 0, 7]);
         }
         4 if packet.len() > 18 => {
-            // The four bytes behind the addresses are taken out, be they a tag or not.
+            // Removes the four bytes after the addresses, whether they are a tag or not.
             packet.bytes_mut().copy_within(0..12, 4);
             packet.trim_front(4);
         }
@@ -222,8 +220,8 @@ fn change(packet: &mut Packet, random: &mut Random) {
     }
 }
 
-/// Gives packets to a driver, one by one, and looks at what it gets: a header that is true, in front of the same
-/// bytes. A packet that is not taken is one that the driver must not get so.
+/// Sends packets to a driver, one by one, and checks what it gets: a true header in front of the same bytes. A packet
+/// that is not taken must be one that the driver must not get like this.
 fn leave(guest: &mut Guest, random: &mut Random, packets: &[Packet]) -> [usize; 3] {
     let features = some_features(random);
     let length = header_length(features);
@@ -272,7 +270,7 @@ fn leave(guest: &mut Guest, random: &mut Random, packets: &[Packet]) -> [usize; 
 }
 
 #[test]
-fn headers_are_true_of_packets_whatever_was_claimed_and_changed() {
+fn headers_are_true_of_packets_after_any_claim_and_change() {
     pool::ensure().unwrap();
     let mut random = Random::new(11);
     let mut guest = Guest::new(&mut random);
@@ -290,10 +288,10 @@ fn headers_are_true_of_packets_whatever_was_claimed_and_changed() {
     assert!(sums.iter().all(|sum| *sum > 1_000), "with a header that says something, without, refused: {sums:?}");
 }
 
-/// A driver that changes a packet and its header while the device takes them gets nothing through but packets of
-/// which the header is true.
+/// A driver that changes a packet and its header while the device takes them only gets packets through whose header is
+/// true.
 #[test]
-fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
+fn packets_that_a_driver_changes_meanwhile_are_checked_as_taken() {
     for (number, features) in [Features::NONE, Features::RING_PACKED, Features::INDIRECT_DESC].into_iter().enumerate() {
         let features = features | Features::VERSION_1 | Features::CSUM | Features::HOST_TSO4;
         let mut random = Random::new(5);
@@ -305,20 +303,20 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
         let memory: Arc<Memory> = Arc::clone(&raw.guest.memory);
         let mut came = [0; 2];
         let mut changes = Random::new(6);
-        // Every byte by itself, so that each mixture comes.
+        // Every byte separately, so that every mixture occurs.
         let change = || {
             let place = memory.translate(buffer, 12 + 1_200).unwrap().as_ptr();
             let bytes = if changes.one_in(2) { &it.bytes } else { &other };
             let contents = [header(changes.of(&claims), 12), bytes[..60].to_vec()].concat();
             for (at, byte) in contents.into_iter().enumerate() {
-                // SAFETY: inside of what was translated; the device reads it through volatile accesses and copies.
+                // SAFETY: inside the translated range; the device reads it through volatile accesses and copies.
                 unsafe { place.add(at).write_volatile(byte) };
             }
         };
         meanwhile(change, || {
             let start = Instant::now();
             let mut rounds = 0;
-            // How often the other thread runs is the system's choice.
+            // The system decides how often the other thread runs.
             while rounds < 20_000 || came.iter().any(|count| *count < 100) && start.elapsed() < Duration::from_secs(60)
             {
                 rounds += 1;
@@ -350,7 +348,7 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
     }
 }
 
-/// A device is a stranger, too: what it claims of packets is checked, and so is what a driver says to it.
+/// A device is untrusted, too: its claims about packets are checked, and so are the driver's claims to it.
 #[test]
 fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
     pool::ensure().unwrap();
@@ -382,7 +380,7 @@ fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
         let mut up = TransmitRing::new(Setup { features, ..setups.next().unwrap() }).unwrap();
         let queues = &mut driver.pairs[0];
 
-        // The claims are written over the headers of what the device has put into the driver's buffers.
+        // The claims overwrite the headers that the device has written into the driver's buffers.
         let claims: Vec<_> = (0..8)
             .map(|_| some_claim(&mut random))
             .filter(|(bytes, _)| bytes.len() >= 20)
@@ -391,11 +389,11 @@ fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
         let packets: Vec<Packet> = claims.iter().map(|(bytes, _)| Packet::from_bytes(bytes).unwrap()).collect();
         let taken = down.receive(&packets).unwrap().count;
         let all = memory.translate(guest, length).unwrap();
-        // SAFETY: all of it is mapped, and nobody else works on it now.
+        // SAFETY: all of it is mapped, and nobody else accesses it now.
         let all = unsafe { std::slice::from_raw_parts_mut(all.as_ptr(), length as usize) };
         let mut kept = Vec::new();
         for (bytes, claim) in &claims[..taken] {
-            // The beginning of a packet is in one place only, with its header before it.
+            // The start of a packet is in one place only, with its header before it.
             let start = &bytes[..bytes.len().min(40)];
             let at = all.windows(start.len()).position(|window| window == start).unwrap();
             all[at - header_length..at - header_length + 10].copy_from_slice(&header(*claim, 10));
@@ -412,7 +410,7 @@ fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
         admitted_packets += kept.len();
         dropped += taken - kept.len();
 
-        // And on, changed or not, to the device, which finds nothing to object to.
+        // Then the packets go to the device, changed or not, and it has nothing to reject.
         for packet in received.as_mut_slice() {
             change(packet, &mut random);
             let claim = packet.offload().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Every combination of options that can be negotiated, in both directions, against the model of the driver.
 //!
-//! For each combination a driver makes random chains available in random batches, the ring serves them in random batches, and
-//! after every step each byte of the guest's memory, each index and each notification is compared with what the
-//! specification demands.
+//! For each combination a driver makes random chains available in random batches, and the ring serves them in random
+//! batches. After every step each byte of the guest's memory, each index and each notification is compared with the
+//! specification.
 
 mod model;
 
@@ -23,13 +23,13 @@ use model::features::{OFFLOADS, RING_OPTIONS, subsets};
 use model::frames;
 use model::guest::Guest;
 use model::random::Random;
-use model::{Driver, Wish, driver};
+use model::{Driver, NotifyMode, driver};
 
 const SPLIT_SIZES: [u16; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 const PACKED_SIZES: [u16; 12] = [2, 3, 5, 8, 12, 32, 63, 100, 256, 511, 1000, 1024];
 
-/// The most buffers over which the device spreads one packet, not counting those of the last chain.
+/// Maximum number of buffers for one packet, without those of the last chain.
 const MAX_PIECES: usize = 256;
 
 /// All sets of some options that a driver may negotiate.
@@ -52,10 +52,10 @@ macro_rules! either {
     };
 }
 
-/// What a chain holds that is with the device.
+/// The contents of a chain that the device has.
 struct Waiting {
     chain: Chain,
-    /// To be transmitted: the data and what is left to do to it.
+    /// To be transmitted: the data and the offload.
     packet: Vec<u8>,
     offload: Option<Offload>,
 }
@@ -70,15 +70,16 @@ struct Bench<'a> {
     driver: Box<dyn Driver>,
     device: Device,
     rules: Rules,
-    /// Becomes readable when the device tells the driver something.
+    /// Becomes readable when the device notifies the driver.
     call: File,
-    /// Ids of the chains that are with the device, the oldest first, and the first of them that is not available yet.
+    /// Ids of the chains that the device has, the oldest first, and the first of them that is not available yet.
     queue: VecDeque<u16>,
     hidden: usize,
     waiting: HashMap<u16, Waiting>,
-    /// Whether the device logs what it writes.
+    /// Whether the device logs its writes.
     logging: bool,
-    /// Whether the device's first call is still to come: a device that starts in the middle may tell once too often.
+    /// Whether the device's first call is still to come: a device that starts in the middle may send one extra
+    /// notification.
     first: bool,
 }
 
@@ -113,7 +114,7 @@ impl Bench<'_> {
         bench
     }
 
-    /// Lets the device log what it writes into buffers and ring.
+    /// Makes the device log its writes into buffers and ring.
     fn log(&mut self) {
         if self.logging {
             let Areas { descriptors, device, .. } = self.driver.areas();
@@ -123,13 +124,13 @@ impl Bench<'_> {
         }
     }
 
-    /// Chains go through the ring until its indices have gone around.
+    /// Chains go through the ring until its indices have wrapped around.
     fn run(&mut self) {
         let enough = usize::from(self.size) * 3 / 2 + 20;
         let mut done = 0;
         let mut steps = 0;
         while done < enough {
-            self.express_a_wish();
+            self.change_notify_mode();
             self.make_available();
             done += match self.device {
                 Device::Transmit(_) => self.transmit(),
@@ -143,14 +144,14 @@ impl Bench<'_> {
         }
     }
 
-    fn express_a_wish(&mut self) {
+    fn change_notify_mode(&mut self) {
         let count = self.random.between(0, 2 * usize::from(self.size).min(8)) as u16;
-        let simple = [Wish::Always, Wish::Never];
-        let wish = match self.features.has(Features::EVENT_IDX) && self.random.one_in(2) {
-            true => self.random.of(&[Wish::After(count), Wish::Passed(count)]),
+        let simple = [NotifyMode::Always, NotifyMode::Never];
+        let mode = match self.features.has(Features::EVENT_IDX) && self.random.one_in(2) {
+            true => self.random.of(&[NotifyMode::After(count), NotifyMode::Passed(count)]),
             false => self.random.of(&simple),
         };
-        self.driver.wish(self.guest, wish);
+        self.driver.set_notify_mode(self.guest, mode);
     }
 
     /// The driver adds chains, and makes them available all at once.
@@ -205,7 +206,7 @@ impl Bench<'_> {
         true
     }
 
-    /// Room for a packet: what drivers provide, and less than the specification recommends.
+    /// Room for a packet: usual sizes of drivers, and less than the specification recommends.
     fn capacity(&mut self) -> usize {
         let random = &mut self.random;
         let data = match random.between(0, 15) {
@@ -218,7 +219,7 @@ impl Bench<'_> {
         self.header + data
     }
 
-    /// A random packet with its header, and what the device must make of the header.
+    /// A random packet with its header, and the device's expected reading of the header.
     fn packet_to_transmit(&mut self) -> (Vec<u8>, Option<Offload>) {
         let offload = self.some_offload([Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6]);
         let (packet, claim) = some_packet(&mut self.random, offload);
@@ -264,7 +265,7 @@ impl Bench<'_> {
         let count = self.random.of(&[0, 1, 2, 16, 128]);
         let mut packets: Vec<Packet> = (0..count).map(|_| self.packet_to_receive()).collect();
         if self.random.one_in(4) {
-            // Otherwise a small buffer might be in the way for long.
+            // Otherwise a small buffer might block the ring for long.
             let room = self.queue.front().map_or(0, |id| self.waiting[id].chain.capacity() - self.header);
             let small = packets.first_mut().filter(|packet| !packet.has_offload() && packet.len() > room);
             small.into_iter().for_each(|packet| packet.truncate(room.max(1)));
@@ -289,7 +290,7 @@ impl Bench<'_> {
     fn packet_to_receive(&mut self) -> Packet {
         let all = [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6];
         let offload = match self.random.one_in(60) {
-            // Something that the driver may not have negotiated.
+            // An offload that the driver may not have negotiated.
             true => {
                 let gso_type = self.random.of(&[Offload::GSO_NONE, Offload::GSO_TCP4, Offload::GSO_TCP6]);
                 Some(Offload { flags: Offload::NEEDS_CHECKSUM, gso_type, ..Offload::default() })
@@ -304,7 +305,7 @@ impl Bench<'_> {
         packet
     }
 
-    /// Writes into the shadow what a packet must look like at the driver, in the chains that are next. Returns what is
+    /// Writes a packet's expected form at the driver into the shadow, in the next chains. Returns the number of bytes
     /// written into each of them.
     fn expect(&mut self, packet: &Packet, chains: &mut VecDeque<u16>) -> Vec<usize> {
         let offload = packet.offload().map(|claim| frames::truth(packet.bytes(), claim).expect("a true claim"));
@@ -333,7 +334,7 @@ impl Bench<'_> {
         buffers.into_iter().map(|(_, length)| length).collect()
     }
 
-    /// Why the device does not take a packet.
+    /// The reason why the device does not take a packet.
     fn stop(&self, packet: &Packet, chains: &VecDeque<u16>) -> Stop {
         if let Some(offload) = packet.offload() {
             let needed = match offload.gso_type {
@@ -365,7 +366,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The driver looks at what came back: the oldest chains, with these lengths.
+    /// The driver checks what came back: the oldest chains, with these lengths.
     fn take_back(&mut self, lengths: &[usize]) {
         let reaped = self.driver.reap(self.guest);
         assert_eq!(reaped.used.len(), lengths.len(), "chains that came back");
@@ -373,7 +374,7 @@ impl Bench<'_> {
             let id = self.queue.pop_front().expect("as many as came back");
             assert_eq!(used.id, id, "the order of chains");
             let Waiting { chain, .. } = self.waiting.remove(&id).expect("in the queue");
-            // A chain for which another stands has been written whole, or was there to be read.
+            // A chain for which another one stands has been written completely, or only read.
             let expected =
                 used.length.map_or(if chain.writable { chain.capacity() } else { 0 }, |length| length as usize);
             assert_eq!(expected, length, "the length that the device reports");
@@ -384,7 +385,7 @@ impl Bench<'_> {
             self.guest.check_log();
         }
         let called = self.call.read(&mut [0; 8]).is_ok();
-        // A device that starts in the middle does not know of what the driver was told last.
+        // A device that starts in the middle does not know the last notification of the driver.
         if !self.first {
             assert_eq!(called, reaped.call_due, "whether the driver is told");
         }
@@ -394,7 +395,7 @@ impl Bench<'_> {
         assert_eq!(either!(&self.device, ring => ring.error()), None);
     }
 
-    /// The ring goes to another device, which goes on where the first one was.
+    /// The ring goes to another device, which continues at the position of the first.
     fn move_on(&mut self) {
         let position = either!(&self.device, ring => ring.position());
         assert_eq!(position, self.driver.position());
@@ -408,14 +409,14 @@ impl Bench<'_> {
     }
 }
 
-/// What raises an event.
+/// A notifier that raises an event.
 fn notifier(call: &File) -> Notifier {
     let notifier = Notifiers::new(1, 0).unwrap().get(0);
     notifier.set(Some(call.try_clone().unwrap().into())).unwrap();
     notifier
 }
 
-/// The ring of a device, which must be the one made for these features.
+/// The ring of a device, which must be the instance for these features.
 fn device(
     guest: &Guest,
     features: Features,
@@ -442,7 +443,7 @@ fn device(
     device
 }
 
-/// The name of the machine code that is made for some features.
+/// The name of the instance for some features.
 fn instance(features: Features, transmit: bool) -> String {
     let offloads = match transmit {
         true => Features::CSUM | Features::HOST_TSO4 | Features::HOST_TSO6,
@@ -459,12 +460,12 @@ fn instance(features: Features, transmit: bool) -> String {
     words.join(" ")
 }
 
-/// Whether a doorbell says that there is something to do.
+/// Whether a doorbell shows that there is work.
 fn rings(doorbell: &Doorbell) -> bool {
     doorbell.word().load(Relaxed) & doorbell.mask() != doorbell.quiet()
 }
 
-/// Mostly short packets, some long ones, and GSO packets where they are allowed.
+/// Mostly short packets, some long ones, and GSO packets if they are allowed.
 fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
     match random.between(0, 99) {
         0..=59 => random.between(60, 200),
@@ -477,8 +478,8 @@ fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
     }
 }
 
-/// A packet of any bytes, or a frame of which such an offload can be true with the claim that is made of it. In the
-/// claim, fields that are hints have any values.
+/// A packet of any bytes, or a frame for which such an offload can be true, with the claim about it. In the claim,
+/// fields that are hints have any values.
 fn some_packet(random: &mut Random, offload: Option<Offload>) -> (Vec<u8>, Option<Offload>) {
     let length = packet_length(random, offload);
     let Some(Offload { gso_type, .. }) = offload else { return (random.bytes(length), None) };
@@ -499,7 +500,7 @@ fn header(offload: Offload) -> Vec<u8> {
     bytes
 }
 
-/// Says which combination it was, should it fail.
+/// Prints the combination if it fails.
 struct Context(String);
 
 impl Drop for Context {
@@ -510,7 +511,7 @@ impl Drop for Context {
     }
 }
 
-/// Each set of ring options with each set of offloads, so that each of the former meets every size of rings.
+/// Each set of ring options with each set of offloads, so that each set of ring options meets every ring size.
 fn every_combination(transmit: bool, packed: bool) {
     pool::ensure().unwrap();
     let mut guest = Guest::new(&mut Random::new(1));

@@ -1,5 +1,5 @@
-//! The driver's side against the device's: packets of all sizes go through both, with every set of features that makes a difference, and
-//! a device that writes anything anywhere.
+//! The driver's side against the device's: packets of all sizes go through both, with every relevant set of features,
+//! and against a device that writes anything anywhere.
 
 mod model;
 
@@ -61,7 +61,7 @@ fn connect(features: Features, ring_size: u16, chains: Chains) -> Pair {
     Pair { driver, transmit, receive, shared: mapping, length }
 }
 
-/// What raises an event.
+/// A notifier that raises an event.
 fn notifier(call: File) -> Notifier {
     let notifier = Notifiers::new(1, 0).unwrap().get(0);
     notifier.set(Some(call.into())).unwrap();
@@ -103,7 +103,7 @@ fn packet(random: &mut Random, features: Features) -> Packet {
     packet
 }
 
-/// Gives packets to one end, or as many of them as it takes, and notes what must come out at the other.
+/// Sends packets to one end, as many as it takes, and records what must come out at the other.
 fn send<S>(
     packets: Vec<Packet>,
     on_the_way: &mut Vec<Packet>,
@@ -127,7 +127,7 @@ fn rings(bell: &UsedBell) -> bool {
     bell.word().load(Relaxed) & bell.mask() != bell.quiet()
 }
 
-/// Packets go both ways, in batches of all sizes, until the indices have gone around.
+/// Packets go both ways, in batches of all sizes, until the indices have wrapped around.
 fn exchange(features: Features, ring_size: u16, chains: Chains, seed: u64) {
     let mut random = Random::new(seed);
     let mut pair = connect(features, ring_size, chains);
@@ -136,7 +136,7 @@ fn exchange(features: Features, ring_size: u16, chains: Chains, seed: u64) {
     let bell = queues.receive.bell();
     for step in 0..60 {
         if step == 30 {
-            // A driver may change its mind: Linux lays out each packet as it comes.
+            // A driver may change its layout: Linux chooses one for each packet.
             let other = random.of(&CHAINS);
             queues.transmit.set_chains(other);
             queues.receive.set_chains(other);
@@ -177,7 +177,7 @@ fn exchange(features: Features, ring_size: u16, chains: Chains, seed: u64) {
 }
 
 #[test]
-fn packets_go_both_ways_whatever_is_negotiated() {
+fn packets_go_both_ways_with_any_features() {
     for (number, features) in feature_sets().into_iter().enumerate() {
         for (layout, chains) in CHAINS.into_iter().enumerate() {
             let packed = features.has(Features::RING_PACKED);
@@ -190,7 +190,7 @@ fn packets_go_both_ways_whatever_is_negotiated() {
 }
 
 #[test]
-fn what_the_device_has_not_negotiated_is_left_to_the_caller() {
+fn packets_with_offloads_not_negotiated_are_left_to_the_caller() {
     let mut pair = connect(Features::VERSION_1, 64, Chains::Single);
     let mut packet = Packet::from_bytes(&[0; 100]).unwrap();
     packet.set_offload(Offload { flags: Offload::NEEDS_CHECKSUM, checksum_start: 34, ..Offload::default() });
@@ -199,8 +199,8 @@ fn what_the_device_has_not_negotiated_is_left_to_the_caller() {
     assert_eq!((taken.count, taken.stop), (1, Some(Rejection::Offload)));
 }
 
-/// The device's process writes into all of the shared memory at random, while the driver sends and receives: no step may fail otherwise
-/// than with an error that names what is wrong.
+/// The device's process writes randomly into all of the shared memory, while the driver sends and receives: a step may
+/// only fail with an error that names the violation.
 #[test]
 fn a_device_that_writes_anything_anywhere_stops_a_queue_at_most() {
     let mut errors = std::collections::BTreeSet::new();
@@ -213,11 +213,11 @@ fn a_device_that_writes_anything_anywhere_stops_a_queue_at_most() {
             let packets: Vec<Packet> = (0..10).map(|_| packet(&mut random, features)).collect();
             let sent = queues.transmit.transmit(&packets);
             errors.extend(sent.err().map(|error| error.name()));
-            // A device that works mostly, so that what follows is reached.
+            // A device that mostly works, so that later code is reached.
             let _ = pair.transmit.transmit(&mut Vector::new(), 5);
             let _ = pair.receive.receive(&packets);
             for _ in 0..random.of(&[0, 1, 40]) {
-                // Rings lie at the beginning, where most is to be broken.
+                // Rings are at the start, where most damage is possible.
                 let most = if random.one_in(2) { 6_000 } else { pair.length };
                 let at = random.between(0, most / 2 - 1) * 2;
                 let value = random.of(&[0, 1, 2, 64, 0x8080, 0xffff]);

@@ -1,5 +1,5 @@
-//! Drivers that break the rules, by mistake or to break the device: each stops its ring with an error that names what it did,
-//! and does no other harm.
+//! Drivers that violate the specification, by mistake or to attack the device: each stops its ring with an error that
+//! names the violation, and does no other harm.
 
 mod model;
 
@@ -21,13 +21,13 @@ use model::random::Random;
 use model::raw::RawRing;
 
 const SIZE: u16 = 8;
-/// A buffer that lies in one region, and one that ends with the memory.
+/// A buffer inside one region, and one that ends with the memory.
 const BUFFER: u64 = BORDER - 20_000;
 const LAST: u64 = BORDER + (128 << 10) - 100;
-/// A place for tables.
+/// Address for tables.
 const TABLE: u64 = BUFFER + 10_000;
 
-/// A driver that writes into its ring whatever it likes.
+/// A driver that writes anything into its ring.
 struct Rogue {
     ring: RawRing,
 }
@@ -46,7 +46,7 @@ impl Rogue {
         self.ring.write_entry(TABLE, index, address, length, flags, next);
     }
 
-    /// Makes a head available, and says that there are so many. In a packed ring descriptors make themselves available.
+    /// Makes a head available, and sets the number of heads. In a packed ring descriptors make themselves available.
     fn offer(&mut self, head: u16, count: u16) {
         self.ring.write_head(0, head);
         self.ring.write_index(count);
@@ -77,7 +77,7 @@ impl Rogue {
         result
     }
 
-    /// What the device says about notifications is its own business; nothing else may have changed.
+    /// The device may change its notification area; nothing else may have changed.
     fn check_untouched(&mut self) {
         self.ring.guest.accept(self.ring.areas.device, if self.ring.packed() { 4 } else { 2 });
         if !self.ring.packed() && self.ring.features.has(Features::EVENT_IDX) {
@@ -87,10 +87,10 @@ impl Rogue {
     }
 }
 
-/// Something that no driver may do, what it does it with, and what the device says.
+/// A violation: its name, its code, and the device's error.
 type Crime = (&'static str, fn(&mut Rogue, u16), RingError);
 
-/// Those that are the same for both kinds of rings; the second argument is the access flag that the direction needs.
+/// Violations that are the same for both ring formats; the second argument is the access flag that the direction needs.
 const ANYWHERE: &[Crime] = &[
     ("a buffer outside the memory", |it, ok| it.write(0, NOWHERE, 100, ok, 0), RingError::OutsideMemory),
     ("a buffer that ends outside", |it, ok| it.write(0, LAST, 101, ok, 0), RingError::OutsideMemory),
@@ -234,7 +234,7 @@ const SPLIT_TABLES: &[Crime] = &[
     ),
 ];
 
-/// Every set of features in which the ring's machine code differs. Packed rings need version 1.
+/// Every set of features with a different instance of the loop. Packed rings need version 1.
 fn feature_sets() -> Vec<Features> {
     let bits = [
         Features::MRG_RXBUF,
@@ -270,7 +270,7 @@ fn every_crime_stops_the_ring_and_is_named() {
             for receive in [false, true] {
                 let mut rogue = Rogue::new(features);
                 let access = if receive { WRITE } else { 0 };
-                // Behind it there are good buffers.
+                // There are good buffers after it.
                 (1..SIZE).for_each(|index| rogue.write(index, BUFFER, 6_000, access, 0));
                 rogue.ring.guest.write_u16(rogue.ring.areas.driver + 6, SIZE - 1);
                 rogue.offer(0, 2);
@@ -284,7 +284,7 @@ fn every_crime_stops_the_ring_and_is_named() {
                 named.insert(expected.name());
             }
         }
-        // The device may not read what it is to write, nor write what it is to read.
+        // The device may not read what it must write, nor write what it must read.
         for (flags, receive, expected) in
             [(WRITE, false, RingError::WriteOnlyBuffer), (0, true, RingError::ReadOnlyBuffer)]
         {
@@ -302,7 +302,7 @@ fn every_crime_stops_the_ring_and_is_named() {
     assert_eq!(named, all, "the memory that goes has a test of its own");
 }
 
-/// DPDK's driver sets up its tables so, and never changes the flags of the header.
+/// DPDK's driver sets up its tables this way, and never changes the flags of the header.
 #[test]
 fn a_packed_table_may_say_that_the_header_can_be_written() {
     let mut rogue = Rogue::new(Features::VERSION_1 | Features::RING_PACKED | Features::INDIRECT_DESC);
@@ -316,7 +316,7 @@ fn a_packed_table_may_say_that_the_header_can_be_written() {
 }
 
 #[test]
-fn what_came_before_the_crime_is_delivered() {
+fn packets_before_the_violation_are_delivered() {
     let mut rogue = Rogue::new(Features::VERSION_1);
     rogue.write(0, BUFFER, 112, 0, 0);
     rogue.write(1, NOWHERE, 100, 0, 0);
@@ -331,19 +331,19 @@ fn what_came_before_the_crime_is_delivered() {
 }
 
 #[test]
-fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
+fn invalid_packets_are_dropped_and_counted_and_the_ring_continues() {
     for features in feature_sets() {
         let header = model::chains::header_length(features) as u32;
         let cases: [fn(&mut Rogue, u32); 3] = [
-            // Nothing behind the header.
+            // No data after the header.
             |it, header| it.write(0, BUFFER, header, 0, 0),
-            // More than the longest packet: the whole region, over and over.
+            // More than the maximum packet: the whole region, several times.
             |it, _| {
                 let last = SIZE - 1;
                 (0..last).for_each(|index| it.write(index, BUFFER - 100_000, 100_000, NEXT, index + 1));
                 it.write(last, BUFFER - 100_000, 100_000, 0, 0);
             },
-            // A checksum that is to lie behind the packet's end.
+            // A checksum after the packet's end.
             |it, header| {
                 let mut bytes = vec![Offload::NEEDS_CHECKSUM, 0, 0, 0, 0, 0, 200, 0, 0, 0];
                 bytes.resize(header as usize, 0);
@@ -359,7 +359,7 @@ fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
             assert_eq!(result, Ok(1), "case {number}, {features}");
             let counted = [counters.empty, counters.too_long, counters.bad_header];
             if number == 2 && !features.has(Features::CSUM) {
-                // A header that may not ask for anything is not listened to.
+                // A header without negotiated offloads is ignored.
                 assert_eq!((packets.len(), counted), (1, [0; 3]), "{features}");
                 assert_eq!(packets.as_slice()[0].offload(), None);
             } else {
@@ -411,8 +411,8 @@ fn rings_that_cannot_be_are_refused() {
     assert!(matches!(error, Some(SetupError::Conflict(_))));
 }
 
-/// A thread writes anything anywhere while the device works. It is left to chance what is hit; the same memory is filled with what is mostly
-/// a ring, so that much is reached.
+/// A thread writes anything anywhere while the device works. What it hits is random; the memory mostly contains a valid
+/// ring, so that much code is reached.
 #[test]
 fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
     for (number, features) in feature_sets().into_iter().enumerate().filter(|(number, _)| number % 3 == 0) {
@@ -434,7 +434,7 @@ fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
                         rogue.write(index, address, random.of(&[16, 64, 112, 2000]), flags, random.word() % SIZE);
                     }
                     rogue.offer(round % SIZE, SIZE);
-                    // The other thread may make available more and more: no call may need it to stop.
+                    // The other thread may make more and more available: no call may depend on it to stop.
                     if receive {
                         let mut ring = ReceiveRing::new(rogue.ring.setup()).unwrap();
                         let mut receive = || ring.receive(&packets).is_ok_and(|taken| taken.count > 0);
@@ -450,7 +450,7 @@ fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
     }
 }
 
-/// Writes a random word into the ring, and now and then anywhere.
+/// Writes a random word into the ring, and sometimes anywhere.
 fn scribble(memory: &Memory, areas: Areas, random: &mut Random) {
     let address = match random.between(0, 3) {
         0 => areas.descriptors + random.between(0, 16 * usize::from(SIZE) - 2) as u64,
@@ -464,7 +464,7 @@ fn scribble(memory: &Memory, areas: Areas, random: &mut Random) {
     unsafe { host.cast::<[u8; 2]>().write_volatile(value.to_le_bytes()) };
 }
 
-/// The driver's process cuts the file short while the device works: the device's process lives on, and the ring stops.
+/// The driver's process truncates the file while the device works: the device's process survives, and the ring stops.
 #[test]
 fn memory_that_is_taken_away_stops_the_ring() {
     for features in [Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED] {
@@ -472,7 +472,7 @@ fn memory_that_is_taken_away_stops_the_ring() {
             pool::ensure().unwrap();
             let file = memfd::create(1 << 20).unwrap();
             let (mut ring, packet) = ring_in(&file, features, receive);
-            // The rings lie on the first pages, which stay; the buffer does not.
+            // The rings are on the first pages, which stay; the buffer is not.
             file.set_len(64 << 10).unwrap();
             let first = ring(&packet);
             assert!(matches!(first, None | Some(RingError::MemoryGone)), "{first:?}");
@@ -483,7 +483,7 @@ fn memory_that_is_taken_away_stops_the_ring() {
 
 type Turn = Box<dyn FnMut(&Packet) -> Option<RingError>>;
 
-/// A ring with one buffer at the end of a file of a MiB, and what lets the device work on it.
+/// A ring with one buffer at the end of a file of 1 MiB, and a function that lets the device work on it.
 fn ring_in(file: &File, features: Features, receive: bool) -> (Turn, Packet) {
     use std::os::unix::fs::FileExt;
     const START: u64 = 0x1000_0000;

@@ -1,5 +1,5 @@
-//! A device that is killed between any two stores of a batch has a successor that goes on: every chain comes back once, with the
-//! right id and length.
+//! A device that is killed between any two stores of a batch has a successor that continues: every chain comes back
+//! once, with the right id and length.
 
 #![cfg(debug_assertions)]
 
@@ -17,7 +17,7 @@ use bellows_virtio::{Features, Memory, RegionSpec};
 
 const SIZE: u16 = 8;
 const LENGTH: u64 = 1 << 16;
-/// Where things lie: descriptors, the two suppression areas, and a buffer of 256 bytes for each descriptor.
+/// Offsets: descriptors, the two suppression areas, and a buffer of 256 bytes for each descriptor.
 const DRIVER: u64 = 256;
 const DEVICE: u64 = 512;
 const BUFFERS: u64 = 4096;
@@ -31,7 +31,7 @@ fn buffer(descriptor: u16) -> u64 {
     BUFFERS + 256 * u64::from(descriptor)
 }
 
-/// Descriptors of the ring, counted without end.
+/// Descriptors of the ring, counted without wrapping.
 fn place(count: u64) -> (u16, bool) {
     ((count % u64::from(SIZE)) as u16, (count / u64::from(SIZE)).is_multiple_of(2))
 }
@@ -43,7 +43,7 @@ struct Driver {
     in_order: bool,
     made: u64,
     reaped: u64,
-    /// Chains with the device: id, descriptors.
+    /// Chains that the device has: id, descriptors.
     chains: VecDeque<(u16, u64)>,
     next_id: u16,
 }
@@ -77,18 +77,18 @@ impl Driver {
             self.write(at, &buffer(index).to_le_bytes());
             self.write(at + 8, &length.to_le_bytes());
             self.write(at + 12, &id.to_le_bytes());
-            // A header that asks for nothing.
+            // A header without an offload.
             self.write(buffer(index), &[0; 12]);
             words.push((at + 14, flags));
         }
-        // The first one shows the others.
+        // The first one makes the others visible.
         words.into_iter().rev().for_each(|(at, flags)| self.write(at, &flags.to_le_bytes()));
         self.chains.push_back((id, descriptors));
         self.made += descriptors;
         true
     }
 
-    /// Takes back what is used. Returns how many chains.
+    /// Takes back the used chains. Returns their number.
     fn reap(&mut self) -> usize {
         let mut count = 0;
         loop {
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// Checks the length that was reported against what lies in the buffer: packets are as long as their first byte says.
+    /// Checks the reported length against the contents of the buffer: a packet's first byte gives its length.
     fn check(&self, first: u16, descriptors: u64, length: u32) {
         if !self.receives {
             return;
@@ -146,7 +146,7 @@ enum Device {
 }
 
 impl Device {
-    /// A device that takes over what another has left.
+    /// A device that takes over from another.
     fn start(driver: &Driver, region: &Arc<InflightRegion>, features: Features) -> Device {
         let inflight = Inflight::new(region, 0, features, SIZE).unwrap();
         let position = inflight.resume(SIZE, Position::start(features), driver);
@@ -171,7 +171,7 @@ impl Device {
         }
     }
 
-    /// One batch. Packets are as long as `length`, and of such bytes.
+    /// One batch. Packets have `length` bytes of this value.
     fn work(&mut self, length: u8) {
         match self {
             Device::Receive(ring) => {
@@ -185,15 +185,15 @@ impl Device {
     }
 }
 
-/// Kills a device before its store number `stores` of those that matter. False if it makes no so many.
-fn kill_and_go_on(features: Features, receives: bool, stores: usize, rounds: u64, looks_between: bool) -> bool {
+/// Kills a device before store number `stores` of those that matter. False if it makes fewer.
+fn kill_and_continue(features: Features, receives: bool, stores: usize, rounds: u64, looks_between: bool) -> bool {
     let file = memfd::create(LENGTH).unwrap();
     let in_order = features.has(Features::IN_ORDER);
     let mut driver = Driver { file, receives, in_order, made: 0, reaped: 0, chains: VecDeque::new(), next_id: 7 };
     let region_file = InflightRegion::create(1, SIZE).unwrap();
     let map = || Arc::new(InflightRegion::map(&region_file, 0, InflightRegion::length(1, SIZE), 1, SIZE).unwrap());
     let mut device = Device::start(&driver, &map(), features);
-    // Elsewhere in the ring each time, so that batches go around its end.
+    // At a different position in the ring each time, so that batches wrap around its end.
     for round in 0..rounds {
         driver.make_available(1 + round % 2);
         device.work(50);
@@ -221,7 +221,7 @@ fn kill_and_go_on(features: Features, receives: bool, stores: usize, rounds: u64
 }
 
 #[test]
-fn a_successor_goes_on_whichever_store_was_the_last() {
+fn a_successor_continues_after_any_last_store() {
     pool::ensure().unwrap();
     std::panic::set_hook(Box::new(|_| ()));
     let result = catch_unwind(|| {
@@ -231,7 +231,7 @@ fn a_successor_goes_on_whichever_store_was_the_last() {
                 for rounds in 0..12 {
                     for looks_between in [false, true] {
                         let mut stores = 0;
-                        while kill_and_go_on(features, receives, stores, rounds, looks_between) {
+                        while kill_and_continue(features, receives, stores, rounds, looks_between) {
                             stores += 1;
                             assert!(stores < 1_000, "the device never gets to its last store");
                         }

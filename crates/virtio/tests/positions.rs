@@ -1,5 +1,5 @@
-//! A packed ring that another device left with buffers which it had taken and not used: what is used now lies behind what is
-//! available.
+//! A packed ring that another device left with buffers that it had taken and not used: the used position is behind the
+//! available one.
 
 mod model;
 
@@ -15,8 +15,8 @@ use model::raw::RawRing;
 const SIZE: u16 = 8;
 const PACKETS: u16 = 3;
 
-/// A ring whose driver is in a new round with descriptors 1 to 3, while the first of those to be used is the sixth of the
-/// round before.
+/// A ring whose driver is in a new round with descriptors 1 to 3, while the next descriptor to be used is the sixth of
+/// the round before.
 fn left(flags: u16) -> (RawRing, Position) {
     let features = Features::VERSION_1 | Features::RING_PACKED;
     let mut raw = RawRing::new(features, SIZE, &mut Random::new(7));
@@ -26,7 +26,7 @@ fn left(flags: u16) -> (RawRing, Position) {
     (raw, Position::Packed { avail: 1, avail_wrap: true, used: 6, used_wrap: false })
 }
 
-/// The buffers' ids come back in the places 6, 7 and 0, of which the last is in the new round.
+/// The buffers' ids come back at the positions 6, 7 and 0, the last of which is in the new round.
 fn check(raw: &mut RawRing, after: Position, flags: u16) {
     for (id, (place, round)) in (1..).zip([(6, 0), (7, 0), (0, AVAIL | USED)]) {
         let at = raw.areas.descriptors + 16 * place;
@@ -36,7 +36,7 @@ fn check(raw: &mut RawRing, after: Position, flags: u16) {
 }
 
 #[test]
-fn what_is_transmitted_is_used_where_the_other_device_stopped() {
+fn transmitted_packets_are_used_at_the_other_devices_position() {
     let (mut raw, position) = left(0);
     let mut setup = raw.setup();
     setup.position = position;
@@ -49,7 +49,7 @@ fn what_is_transmitted_is_used_where_the_other_device_stopped() {
 }
 
 #[test]
-fn what_is_received_is_used_where_the_other_device_stopped() {
+fn received_packets_are_used_at_the_other_devices_position() {
     let (mut raw, position) = left(WRITE);
     let mut setup = raw.setup();
     setup.position = position;

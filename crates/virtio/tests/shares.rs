@@ -1,4 +1,4 @@
-//! Ports that do not give large buffers back leave the others theirs.
+//! Ports that do not give large buffers back leave the other ports their share.
 
 mod model;
 
@@ -53,7 +53,7 @@ impl Port {
 }
 
 #[test]
-fn large_packets_of_one_port_that_nobody_takes_cost_no_other_port_its_own() {
+fn large_packets_parked_at_one_port_leave_the_others_their_quota() {
     pool::init(pool::Config { large_packets: LARGE, ..pool::Config::default() }).unwrap();
     for features in [Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED] {
         let [greedy, other] = [(); 2].map(|()| Arc::new(LargeShare::new()));
@@ -62,13 +62,13 @@ fn large_packets_of_one_port_that_nobody_takes_cost_no_other_port_its_own() {
         lengths.push(60);
         port.offer(&lengths);
         let held = port.take();
-        // A third of the half is set aside for the other port, and one for all who have no share.
+        // A third of the half is set aside for the other port, and a third for everybody without a share.
         let most = LARGE - 2 * (LARGE / 6);
         assert_eq!(held.iter().filter(|packet| packet.len() == 5_000).count(), most);
         assert_eq!(held.last().map(Packet::len), Some(60), "what comes behind is not held up");
         assert_eq!(port.ring.counters().no_large_buffer, 100 - most as u64);
         assert_eq!((port.ring.counters().packets, greedy.in_use()), (most as u64 + 1, most));
-        // A copy is on the account of its original, which has nothing left.
+        // A copy is charged to the quota of its original, which has nothing left.
         assert!(held[0].copy().is_none() && held.last().unwrap().copy().is_some());
 
         let mut second = Port::new(features, Some(&other));

@@ -1,4 +1,4 @@
-//! `pcap-reader`: packets from a capture file.
+//! `pcap-reader`: reads packets from a capture file.
 
 mod pace;
 mod pipe;
@@ -28,51 +28,52 @@ use crate::claims;
 
 pub use self::pipe::reserve_stdin;
 
-/// Brings the packets of a capture file into the network: pcap in both byte orders with microseconds or nanoseconds,
-/// and pcapng with any number of interfaces, plain or compressed with gzip or zstd. The format is told by the file's
-/// first bytes, never by its name.
+/// Reads packets from a capture file, or from a pipe.
 ///
-/// Each packet carries the time at which it was recorded, its length on the wire, the number of its interface in the
-/// file and its link type, for apps such as `pcap-writer`.
+/// The format is pcap in both byte orders with microseconds or nanoseconds, or pcapng with any number of interfaces,
+/// plain or compressed with gzip or zstd. The file's first bytes tell the format, never its name.
 ///
-/// No packet is lost for want of room or of buffers: what cannot be sent yet stays in the file. Only a packet that is
-/// longer than the largest buffer (73,600 bytes) is dropped, as `too_long`. When a file is damaged, all whole packets
-/// before the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file
-/// and the offset.
+/// Each packet carries its recorded time, its length on the wire, its interface number in the file and its link type,
+/// for apps such as `pcap-writer`.
 ///
-/// A file may hold anything beside packets, as much as it likes, also compressed: a breath reads and decompresses 4 KiB
-/// for each packet of a burst at most, and two pieces of 256 KiB; the next breath goes on there.
+/// A lack of room or buffers loses no packet: packets that cannot be sent yet stay in the file. Only a packet longer
+/// than the largest buffer (73,600 bytes) is dropped, as `too_long`. When a file is damaged, all whole packets before
+/// the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file and the
+/// offset.
 ///
-/// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as they
-/// come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends inside a
-/// packet is a damaged one.
+/// A file may contain any amount of other data between packets, also compressed: a breath reads and decompresses at
+/// most 4 KiB for each packet of a burst, and two pieces of 256 KiB; the next breath continues there.
 ///
-/// A reload that leaves `path` as it is goes on where the file was; new settings hold from there.
+/// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as
+/// they come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends
+/// inside a packet is damaged.
+///
+/// A reload that does not change `path` continues in the file; new settings apply from there.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file or pipe, relative to the network file, or `-` for standard input.
     pub path: PathBuf,
 
-    /// When the packets leave: `max` for as soon as there is room, `recorded` with the pauses that they had when
-    /// they were recorded. Packets that come late for their time follow at once; those without a time, too.
+    /// When packets leave: `max` for as soon as there is room, `recorded` to keep the recorded pauses. Packets that are
+    /// late, or that have no time, follow at once.
     #[serde(default)]
     pub speed: Speed,
 
-    /// With `speed = "recorded"`: how many times faster than it was recorded; above 0.
+    /// With `speed = "recorded"`: the factor by which time runs faster, above 0.
     #[serde(default = "one")]
     #[schemars(extend("x-unit" = "times"))]
     pub factor: f64,
 
-    /// Send at this rate, evenly: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
-    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), or a share of a line rate (`"30% of 10Gb/s"`), which
-    /// counts as on the wire. Of packets that were cut when they were recorded, what is there counts. What falls behind
-    /// is caught up with, up to a tenth of a second of it. Not together with `speed = "recorded"`.
+    /// Send at this steady rate: packets per second (`"1.5Mpps"`, or a number), bits of packet data per second
+    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), or a share of a line rate on the wire (`"30% of
+    /// 10Gb/s"`). The length of a packet that was cut in the recording is what remains of it. An app that could not
+    /// send catches up with up to a tenth of a second. Excludes `speed = "recorded"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<TrafficRate>,
 
-    /// How many times to send the whole file, 1 or more, or `"forever"`. The packets carry their recorded times each
-    /// time; in recorded time each pass begins when the one before has ended. What comes through a pipe can be sent once.
+    /// Number of times to send the whole file, 1 or more, or `"forever"`. The packets carry their recorded times in
+    /// each pass; in recorded time each pass begins when the one before has ended. A pipe can be sent only once.
     #[serde(default)]
     #[schemars(extend("x-unit" = "passes"))]
     pub repeat: Repeat,
@@ -90,14 +91,14 @@ pub enum Speed {
     /// As soon as there is room.
     #[default]
     Max,
-    /// With the pauses that they had when they were recorded.
+    /// With the recorded pauses.
     Recorded,
 }
 
-/// How many times a file is sent.
+/// Number of times a file is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// So many times.
+    /// This number of times.
     Times(u64),
     /// Again and again.
     Forever,
@@ -110,7 +111,7 @@ impl Default for Repeat {
 }
 
 impl Repeat {
-    /// Whether there is another pass when so many have ended.
+    /// Whether there is another pass after `passes` have ended.
     fn goes_on_after(self, passes: u64) -> bool {
         match self {
             Repeat::Times(times) => passes < times,
@@ -141,7 +142,7 @@ impl<'de> Deserialize<'de> for Repeat {
 
             fn visit_u64<E: serde::de::Error>(self, times: u64) -> Result<Repeat, E> {
                 match times {
-                    0 => Err(E::custom("0 times is never; give 1 or more, or \"forever\"")),
+                    0 => Err(E::custom("0 times sends nothing; give 1 or more, or \"forever\"")),
                     _ => Ok(Repeat::Times(times)),
                 }
             }
@@ -184,9 +185,9 @@ pub struct PcapReader {
     path: PathBuf,
     pace: Pace,
     repeat: Repeat,
-    /// `None` before the start, and when another app took the place of this one.
+    /// `None` before the start, and after another app has taken over the file.
     reading: Option<Reading>,
-    /// Where packets come from, if not from a file, and from the start on what has come.
+    /// The pipe, if packets do not come from a file; its thread runs from `begin` on.
     place: Option<Place>,
     pipe: Option<Pipe>,
 }
@@ -199,23 +200,23 @@ struct FileError {
     help: &'static str,
 }
 
-/// A file and where in it the app is.
+/// A file and the position in it.
 struct Reading {
     reader: Reader,
     _claim: claims::Reading,
-    /// A record that has left the file and not yet the app.
+    /// A record that has been read from the file but not sent.
     waiting: Option<Waiting>,
-    /// How many times the file has been sent to its end.
+    /// Number of times the file has been sent to its end.
     passes: u64,
-    /// Whether the reader stands at the end of a pass.
+    /// Whether the reader is at the end of a pass.
     at_end: bool,
-    /// The last pass brought no record, so that another would not, either.
+    /// The last pass had no record, so another pass would have none either.
     barren: bool,
     error: Option<bellows_capture::Error>,
 }
 
 enum Waiting {
-    /// Its time has not come.
+    /// It is not due yet.
     Packet(Packet),
     /// There was no buffer that is large enough.
     Bytes(Box<[u8]>, Meta),
@@ -223,9 +224,9 @@ enum Waiting {
 
 counters! { PcapReader;
     drop TOO_LONG = "too_long", "packets longer than the largest buffer";
-    gauge SENT = PROGRESS, "bytes of the file that were read, over all passes", in "bytes";
+    gauge SENT = PROGRESS, "bytes read from the file, over all passes", in "bytes";
     gauge TOTAL = PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end", in "bytes";
-    gauge DAMAGED = "damaged", "1 once the file was found to be damaged", in "1 or 0";
+    gauge DAMAGED = "damaged", "1 if the file is damaged", in "1 or 0";
 }
 
 impl App for PcapReader {
@@ -340,8 +341,8 @@ impl Reading {
         let file = open_file(path)?;
         let claim = file.try_clone().and_then(claims::Reading::claim).map_err(|error| cannot_open(path, &error))?;
         let Some(claim) = claim else {
-            let message = format!("{}: an app of this network is about to overwrite it", path.display());
-            return Err(FileError { message, help: "give another path to one of the two" });
+            let message = format!("{}: another app of this network is about to overwrite it", path.display());
+            return Err(FileError { message, help: "give one of the two another path" });
         };
         let reader = reader(path, file)?;
         Ok(Reading { reader, _claim: claim, waiting: None, passes: 0, at_end: false, barren: false, error: None })
@@ -352,8 +353,8 @@ impl Reading {
         self.waiting.is_none() && (self.error.is_some() || last_pass_is_over)
     }
 
-    /// Sends a burst, as far as there is room, there are buffers, and `goes` says so when it is shown the pass, a
-    /// packet's time and its length; the first that it refuses waits. Hot.
+    /// Sends a burst, as far as there are room and buffers, and as long as `goes` allows it for a packet's pass, time
+    /// and length; the first packet that it rejects waits. Hot.
     #[inline(always)]
     fn send(
         &mut self,
@@ -379,10 +380,10 @@ impl Reading {
         if self.error.is_some() || (self.at_end && !self.begin_pass(io, repeat)) {
             return;
         }
-        // There is a packet before a record is read: where the pool is empty the record stays in the file.
-        // The end of a pass uses one up, too.
+        // A buffer is allocated before a record is read: if the pool is empty the record stays in the file. The end of
+        // a pass uses up one, too.
         let mut burst = Packet::allocate_burst(2 * left);
-        // A file may hold gigabytes between two records.
+        // A file may contain gigabytes between two records.
         let mut budget = Budget::for_records(io.burst());
         while left > 0
             && let Some(mut packet) = burst.next()
@@ -435,7 +436,7 @@ impl Reading {
         self.reader.interfaces().get(interface as usize).map_or(LinkType::ETHERNET.0, |interface| interface.link_type.0)
     }
 
-    /// Makes a record that waits a packet, if there is a buffer now.
+    /// Makes a packet of a waiting record, if there is a buffer now.
     #[cold]
     fn make(&mut self, waiting: Waiting) -> Option<Packet> {
         match waiting {
@@ -460,7 +461,7 @@ impl Reading {
         self.barren = self.reader.records() == 0;
     }
 
-    /// Goes back to the first record, if there is another pass.
+    /// Rewinds to the first record, if there is another pass.
     #[cold]
     fn begin_pass(&mut self, io: &Io<PcapReader>, repeat: Repeat) -> bool {
         if self.is_over(repeat) {
@@ -479,7 +480,7 @@ impl Reading {
         self.error = Some(error);
     }
 
-    /// Bytes read so far, and bytes to read in all passes (0 if they have no end).
+    /// Bytes read so far, and bytes to read in all passes (0 if there is no end).
     fn progress(&self, repeat: Repeat) -> (u64, u64) {
         let Progress { consumed, total } = self.reader.progress();
         let size = total.unwrap_or(0);
@@ -492,7 +493,7 @@ impl Reading {
     }
 }
 
-/// Whether no buffer of the pool can ever hold so many bytes.
+/// Whether no buffer of the pool can ever hold `length` bytes.
 #[cold]
 fn exceeds_buffers(length: usize) -> bool {
     length > LARGE_DATA_ROOM || pool::usage().large_packets == 0
@@ -516,24 +517,24 @@ impl Configure for PcapReader {
 
     fn configure(config: Config, context: &Context) -> Result<PcapReader, SettingError> {
         if !(config.factor > 0.0 && config.factor.is_finite()) {
-            let message = format!("{} is no factor for time", config.factor);
+            let message = format!("a factor of {} is out of range", config.factor);
             return Err(SettingError::at("factor", message, "give a number above 0, such as 10 for ten times as fast"));
         }
         if config.factor != 1.0 && config.speed != Speed::Recorded {
             let help = "add `speed = \"recorded\"`, or leave `factor` out";
-            return Err(SettingError::at("factor", "`factor` works in recorded time only", help));
+            return Err(SettingError::at("factor", "`factor` needs `speed = \"recorded\"`", help));
         }
         let pace = match (config.speed, config.rate) {
             (Speed::Max, None) => Pace::Max,
             (Speed::Recorded, None) => Pace::recorded(config.factor),
             (Speed::Max, Some(rate)) if rate.is_zero() => {
                 let help = "give a rate above 0, or leave it out to send as fast as possible";
-                return Err(SettingError::at("rate", "at a rate of 0 nothing is ever sent", help));
+                return Err(SettingError::at("rate", "a rate of 0 sends nothing", help));
             }
             (Speed::Max, Some(rate)) => Pace::rate(rate),
             (Speed::Recorded, Some(_)) => {
-                let help = "leave one of `rate` and `speed` out";
-                return Err(SettingError::at("rate", "packets leave in recorded time or at a rate, not both", help));
+                let help = "leave out `rate` or `speed`";
+                return Err(SettingError::at("rate", "`rate` and `speed = \"recorded\"` exclude each other", help));
             }
         };
         let path = context.path(&config.path);
@@ -544,7 +545,7 @@ impl Configure for PcapReader {
         }
         if place.is_some() && config.repeat != Repeat::default() {
             let help = "leave `repeat` out, or save the capture to a file first";
-            return Err(SettingError::at("repeat", "what comes through a pipe cannot be sent again", help));
+            return Err(SettingError::at("repeat", "a pipe can be sent only once", help));
         }
         if place.is_none() {
             let looked = open_file(&path).and_then(|file| reader(&path, file));
@@ -554,7 +555,7 @@ impl Configure for PcapReader {
     }
 }
 
-/// A pipe, if that is what is there. It is not touched.
+/// A pipe, if the path is one. The pipe is not touched.
 fn fifo(path: &Path) -> Option<Place> {
     let is_fifo = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
     is_fifo.then(|| Place::Fifo(path.to_owned()))
@@ -562,8 +563,8 @@ fn fifo(path: &Path) -> Option<Place> {
 
 /// Opens a regular file.
 fn open_file(path: &Path) -> Result<File, FileError> {
-    // A look before opening, to which a device may respond, and another after it: what is there may have changed. A pipe
-    // would be waited for.
+    // The path is checked before opening, because opening a device may have effects, and again afterwards, because the
+    // file may have changed. Reading a pipe here would wait.
     let is_file = |found: io::Result<Metadata>| match found {
         Ok(found) if found.is_file() => Ok(()),
         Ok(_) => {

@@ -8,18 +8,18 @@ use crate::pace;
 pub(super) enum Pace {
     /// As soon as there is room.
     Max,
-    /// With the pauses that they had when they were recorded.
+    /// With the recorded pauses.
     Recorded {
-        /// How many times faster than that.
+        /// The factor by which time runs faster.
         factor: f64,
-        /// A pass, when its first packet went, and the time that that carried.
+        /// A pass, when its first packet left, and the recorded time of that packet.
         anchor: Option<(u64, u64, u64)>,
     },
     /// At a steady rate.
     Rate(pace::Pace),
 }
 
-/// Whether a packet may go.
+/// Whether a packet may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Go,
@@ -35,8 +35,8 @@ impl Pace {
         Pace::Rate(pace::Pace::new(rate))
     }
 
-    /// Whether a packet of this length that was recorded at `timestamp` may go `now`, in this pass over the file; if so,
-    /// it is taken to go. Times are in nanoseconds.
+    /// Whether a packet of this length that was recorded at `timestamp` may leave `now`, in this pass over the file; if
+    /// so, it counts as sent. Times are in nanoseconds.
     pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64, length: usize) -> Verdict {
         let due = match self {
             Pace::Max => now,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The moments at which packets of these times go, when each is asked for as soon as the one before has gone.
+    /// The times at which packets with these timestamps leave, if each is tried as soon as the one before has left.
     fn departures(mut pace: Pace, start: u64, times: &[u64]) -> Vec<u64> {
         let mut now = start;
         let departure = |&timestamp: &u64| {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_pauses_are_kept_and_those_that_make_no_sense_are_not() {
+    fn recorded_pauses_are_kept_and_invalid_ones_skipped() {
         let recorded = |factor, times: &[u64]| departures(Pace::recorded(factor), 1_000, times);
         assert_eq!(recorded(1.0, &[500, 600, 650]), [1_000, 1_100, 1_150]);
         assert_eq!(recorded(0.5, &[500, 600, 650]), [1_000, 1_200, 1_300]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any rate is kept to the nanosecond, however many packets have gone.
+        /// Any rate is exact to the nanosecond, for any number of packets.
         #[test]
         fn rates_do_not_drift(start in 0u64..1 << 60, rate in 1u32..1_000_000_000, count in 1usize..2_000) {
             let pace = Pace::rate(format!("{rate}pps").parse().unwrap());

@@ -1,4 +1,4 @@
-//! Captures that come through a pipe: a thread reads them, so that the engine never waits.
+//! Captures from a pipe: a thread reads them, so that the engine never waits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use rustix::fs::{Access, OFlags, access};
 
 use super::{PcapReader, exceeds_buffers};
 
-/// Bytes that packets take which wait for the engine; the thread reads no more meanwhile.
+/// Maximum bytes of packets that wait for the engine; the thread stops reading when it is reached.
 const MAX_WAITING: usize = 1 << 20;
 
 /// Where the bytes come from.
@@ -34,11 +34,11 @@ pub(super) fn is_stdin(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
-/// What an app reads from standard input, or a network is read from there.
+/// Whether an app reads standard input, and whether the network is read from there.
 static STDIN_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 static STDIN_IS_NETWORK: AtomicBool = AtomicBool::new(false);
 
-/// From now on no app may read standard input: the network is read from there.
+/// Reserves standard input for the network: no app may read it from now on.
 pub fn reserve_stdin() {
     STDIN_IS_NETWORK.store(true, SeqCst);
 }
@@ -55,7 +55,7 @@ impl Place {
         }
     }
 
-    /// Finds out what can be known without touching the pipe.
+    /// Checks what can be checked without touching the pipe.
     fn look(&self) -> Result<(), AppError> {
         match self {
             Place::Stdin if io::IsTerminal::is_terminal(&io::stdin()) => Err(
@@ -63,7 +63,7 @@ impl Place {
                     .into(),
             ),
             Place::Stdin if STDIN_IS_TAKEN.swap(true, SeqCst) => {
-                Err("standard input is read by another app already, or was; give one of them the path of a file".into())
+                Err("another app reads standard input, or has read it; give one of them the path of a file".into())
             }
             Place::Stdin => Ok(()),
             Place::Fifo(path) => access(path, Access::READ_OK).map_err(|error| {
@@ -77,13 +77,13 @@ impl Place {
     fn open(&self) -> io::Result<File> {
         match self {
             Place::Stdin => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
-            // Opening does not wait for somebody who writes.
+            // The open does not wait for a writer.
             Place::Fifo(path) => File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path),
         }
     }
 }
 
-/// A packet that waits: its bytes lie one after the other in the batch.
+/// A waiting packet: its bytes follow those of the packet before in the batch.
 struct Head {
     length: usize,
     meta: Meta,
@@ -93,24 +93,24 @@ struct Head {
 struct Batch {
     bytes: Vec<u8>,
     heads: Vec<Head>,
-    /// Bytes that were read of the pipe.
+    /// Bytes read from the pipe.
     consumed: u64,
     end: Option<Result<(), bellows_capture::Error>>,
 }
 
 impl Batch {
-    /// How much memory its packets take, in bytes.
+    /// Memory taken by its packets, in bytes.
     fn size(&self) -> usize {
         self.bytes.len() + self.heads.len() * size_of::<Head>()
     }
 }
 
-/// What the thread and the engine share.
+/// The state that the thread and the engine share.
 struct Feed {
     batch: Mutex<Batch>,
-    /// The engine has taken a batch, or the thread is to end.
+    /// Signalled when the engine has taken a batch, or the thread is to end.
     taken: Condvar,
-    /// Counts the packets that were put in, and the end.
+    /// Counts the packets added, and the end.
     added: AtomicU32,
     is_asleep: AtomicBool,
     event: Event,
@@ -131,10 +131,10 @@ impl Feed {
         }
     }
 
-    /// Puts a packet in, as soon as there is room. False if nobody wants it any more.
+    /// Adds a packet as soon as there is room. Returns false if the app has ended.
     fn add(&self, record: &Record<'_>, link_type: u32, consumed: u64) -> bool {
         let mut batch = self.lock();
-        // Packets may be empty, but their heads are not.
+        // Packets may be empty, but their heads take memory.
         while batch.size() + record.data.len() > MAX_WAITING && !batch.heads.is_empty() {
             if self.is_over.load(SeqCst) {
                 return false;
@@ -177,7 +177,7 @@ impl Watched for Feed {
     }
 }
 
-/// The pipe, as the thread reads it: until the app ends.
+/// The pipe as the thread reads it, until the app ends.
 struct Stream {
     file: File,
     feed: Arc<Feed>,
@@ -198,7 +198,7 @@ impl Read for Stream {
     }
 }
 
-/// The thread.
+/// The body of the thread.
 fn read(file: File, name: &str, feed: &Arc<Feed>) -> Result<(), bellows_capture::Error> {
     let stream = Stream { file, feed: Arc::clone(feed) };
     let mut reader = Reader::new(stream, name)?;
@@ -210,7 +210,7 @@ fn read(file: File, name: &str, feed: &Arc<Feed>) -> Result<(), bellows_capture:
         let link_type = match link_types.get(record.interface as usize) {
             Some(link_type) => *link_type,
             None => {
-                // Interfaces that were described since: asked for when the record is done with.
+                // Interfaces described since the last packet: they can be read once the record is copied.
                 let data = record.data.to_vec();
                 let record = Record { data: &data, ..record };
                 let more = reader.interfaces().get(known..).unwrap_or_default();
@@ -228,16 +228,16 @@ fn read(file: File, name: &str, feed: &Arc<Feed>) -> Result<(), bellows_capture:
     }
 }
 
-/// A pipe and what has come through it.
+/// A pipe and the packets that have come through it.
 pub(super) struct Pipe {
     place: Place,
     feed: Arc<Feed>,
     has_begun: bool,
     batch: Batch,
-    /// Of the batch, the packets and the bytes that have gone.
+    /// Packets and bytes of the batch that have been sent.
     next: usize,
     at: usize,
-    /// What the feed's word says when all has been taken.
+    /// The value of the feed's word when everything has been taken.
     seen: u32,
     is_watching: bool,
     is_over: bool,
@@ -245,7 +245,7 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Finds out whether the pipe can be read, and does not touch it.
+    /// Checks whether the pipe can be read, without touching it.
     pub(super) fn new(place: Place) -> Result<Pipe, AppError> {
         place.look()?;
         let feed = Feed {
@@ -271,7 +271,7 @@ impl Pipe {
         })
     }
 
-    /// The run begins: opens the pipe and starts the thread.
+    /// Opens the pipe and starts the thread, when the run begins.
     pub(super) fn begin(&mut self) {
         if mem::replace(&mut self.has_begun, true) {
             return;
@@ -293,18 +293,18 @@ impl Pipe {
         }
     }
 
-    /// Whether all has been sent that will ever come.
+    /// Whether the last packet has been sent.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The engine is to look at the pipe again.
+    /// Lets the engine watch the pipe again.
     pub(super) fn watch(&mut self, io: &Io<PcapReader>) {
         self.is_watching = true;
         io.slot(0).watch(Arc::clone(&self.feed), u32::MAX, self.seen);
     }
 
-    /// Sends a burst of what is there, as far as `goes` says so when it is shown a packet's time. Hot.
+    /// Sends a burst of the packets that are there, as long as `goes` allows it for a packet's time. Hot.
     pub(super) fn send(
         &mut self,
         io: &Io<PcapReader>,
@@ -356,7 +356,7 @@ impl Pipe {
         io.set(PcapReader::SENT, self.batch.consumed);
     }
 
-    /// Takes what the thread has put in. False if that is nothing, or the thread is just putting something in.
+    /// Takes the packets that the thread has added. False if there are none, or the thread is adding one just now.
     fn take(&mut self) -> bool {
         let Ok(mut shared) = self.feed.batch.try_lock() else { return false };
         self.batch.bytes.clear();

@@ -36,7 +36,8 @@ fn reader_of(path: &Path, keys: &str) -> Result<PcapReader, SettingError> {
 
 const START: u64 = 1_700_000_000_000_000_000;
 
-/// A pcapng file with packets of these times after START, and lengths, in turn from an Ethernet and a raw IP interface.
+/// A pcapng file with packets of these times after START and these lengths, in turn from an Ethernet and a raw IP
+/// interface.
 fn capture(packets: &[(u64, usize)]) -> Vec<u8> {
     let interfaces = [Interface::new(LinkType::ETHERNET), Interface::new(LinkType::RAW)];
     let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
@@ -50,13 +51,13 @@ fn capture(packets: &[(u64, usize)]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// The numbers of the packets that were sent since the last call.
+/// The numbers of the packets sent since the last call.
 fn numbers(rig: &mut Rig) -> Vec<u8> {
     rig.received("output").iter().map(|bytes| bytes[0]).collect()
 }
 
 #[test]
-fn packets_carry_what_the_file_says_of_them() {
+fn packets_carry_the_metadata_of_the_file() {
     let file = Scratch::new(&capture(&[(5, 60), (9, 100)]));
     let mut rig = file.rig("");
     rig.settle();
@@ -103,7 +104,7 @@ fn recorded_time_is_kept_in_each_pass() {
 }
 
 #[test]
-fn a_rate_is_kept_whatever_the_recorded_times() {
+fn a_rate_is_kept_for_any_recorded_times() {
     let file = Scratch::new(&capture(&[(1 << 40, 60), (0, 60), (5, 60)]));
     let mut rig = file.rig(r#", "rate": 1000"#);
     for (milliseconds, expected) in [(0, vec![0]), (1, vec![1]), (2, vec![2])] {
@@ -156,7 +157,7 @@ fn a_packet_that_no_buffer_holds_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_successor_goes_on_where_the_file_was() {
+fn a_successor_continues_in_the_file() {
     let file = Scratch::new(&capture(&[(0, 60); 3]));
     let mut old = file.reader("").unwrap();
     old.start(None).unwrap();
@@ -194,7 +195,7 @@ fn the_file_is_held_from_the_start_to_the_end() {
     old.start(None).unwrap();
     assert!(!is_free(&file.path));
 
-    // A reload that fails, and one that does not.
+    // One reload that fails, and one that succeeds.
     let mut new = file.reader("").unwrap();
     new.start(Some(&mut old)).unwrap();
     new.give_back(&mut old);
@@ -210,7 +211,7 @@ fn the_file_is_held_from_the_start_to_the_end() {
 }
 
 #[test]
-fn what_has_changed_since_the_check_is_told_by_the_start() {
+fn changes_since_the_check_are_errors_of_the_start() {
     let file = Scratch::new(&capture(&[(0, 60)]));
     let path = &*file.path;
     let refused = |change: &dyn Fn()| {
@@ -227,7 +228,7 @@ fn what_has_changed_since_the_check_is_told_by_the_start() {
     assert!(absent.contains("cannot be opened") && absent.contains("check the path"), "{absent}");
     let text = refused(&|| std::fs::write(path, "Not a capture.").unwrap());
     assert!(text.contains("not a capture") && text.contains("give a pcap or pcapng file"), "{text}");
-    // Nobody writes the pipe: whoever opened it would wait.
+    // The pipe has no writer: opening it in blocking mode would wait.
     let pipe = refused(&|| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap());
     let folder = refused(&|| std::fs::create_dir(path).unwrap());
     for error in [pipe, folder] {
@@ -236,7 +237,7 @@ fn what_has_changed_since_the_check_is_told_by_the_start() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_key() {
+fn invalid_configs_name_their_key() {
     let file = Scratch::new(&capture(&[(0, 60)]));
     for (keys, key) in [
         (r#", "rate": 0"#, "rate"),
@@ -262,7 +263,7 @@ fn mistakes_are_told_with_their_key() {
 }
 
 proptest! {
-    /// Whatever the burst and the number of passes, each pass brings all packets in order.
+    /// For any burst size and number of passes, each pass sends all packets in order.
     #[test]
     fn every_packet_comes_in_every_pass(
         lengths in proptest::collection::vec(1usize..3_000, 1..200),
@@ -286,7 +287,7 @@ fn a_file_without_packets_does_not_hold_a_breath() {
     const BLOCK: usize = 64 << 10;
     const BLOCKS: usize = 512;
     let (one, two) = (capture(&[(0, 60)]), capture(&[(0, 60), (1, 60)]));
-    // Statistics, of which a reader wants nothing.
+    // A statistics block, which a reader skips.
     let length = (BLOCK as u32).to_le_bytes();
     let block = [&5u32.to_le_bytes()[..], &length, &[0; BLOCK - 12], &length].concat();
     let file = Scratch::new(&[&one, &block.repeat(BLOCKS)[..], &two[one.len()..]].concat());

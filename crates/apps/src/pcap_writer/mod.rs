@@ -1,4 +1,4 @@
-//! `pcap-writer`: packets into a capture file.
+//! `pcap-writer`: writes packets to a capture file.
 
 mod output;
 mod place;
@@ -20,81 +20,80 @@ use serde::{Deserialize, Serialize};
 
 use self::output::{NotWritten, OpenError, Output, Rotation, Written};
 
-/// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
+/// Writes packets to a capture file that tcpdump and Wireshark can read.
 ///
-/// The file is made beside the old one, and takes its place when every app has started, with its permissions: a network
-/// that cannot start, or a reload that is refused, leaves the old file as it was. (A file with several names, or one
-/// whose folder cannot be written, is emptied at that moment instead. A symbolic link stays, and what it leads to is
-/// replaced. A file `out.pcap.bellows-new-PID-N` is what a process left that was killed while it started; the next run
-/// removes it.) It is written through a buffer that is flushed every second, so that it can be read while it grows. A run
-/// without packets leaves a valid file without packets. A file that a `pcap-reader` or another `pcap-writer` has open is
-/// refused and not touched.
+/// Packets end here. The file is created beside the old one, with its permissions, and replaces it when every app has
+/// started: a network that cannot start, or a reload that fails, leaves the old file unchanged. (A file with several
+/// names, or one whose folder is not writable, is emptied at that moment instead. A symbolic link stays, and its target
+/// is replaced. A file `out.pcap.bellows-new-PID-N` was left by a process that was killed while it started; the next
+/// run removes it.) The file is written through a buffer that is flushed every second, so it can be read while it
+/// grows. A run without packets leaves a valid file without packets. A file that a `pcap-reader` or another
+/// `pcap-writer` has open is an error, and is not touched.
 ///
-/// With `path = "-"` the capture goes to standard output: `bellows run NETWORK | tcpdump -n -r -`. The report goes to
-/// standard error then, and packets wait in the link while the reader does not keep up. When the reader ends (`| head`),
-/// packets are dropped as `write_failed`. The run then ends with an error, unless packets also end in another app, such as a
-/// `sink`, a `vhost-user` or a `pcap-writer` of a file.
+/// With `path = "-"` the capture goes to standard output: `bellows run NETWORK | tcpdump -n -r -`. The report then goes
+/// to standard error, and packets wait in the link while the reader does not keep up. When the reader ends (`| head`),
+/// packets are dropped as `write_failed`. The run then ends with an error, unless packets also end in another app, such
+/// as a `sink`, a `vhost-user` or a `pcap-writer` of a file.
 ///
 /// A packet that was read from a capture keeps its time, its length on the wire, and its link type; all others are
-/// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet:
-/// packets of another are dropped as `link_type`. A pcapng file has an interface for each port and link type that
-/// packets came from; packets beyond 1,024 of them are dropped as `link_type`, too. Packets of a time that pcap cannot
-/// express, after 2106-02-07, are dropped as `timestamp`.
+/// written as Ethernet frames of their own length, with the current time. A pcap file has one link type, that of its
+/// first packet: packets of another one are dropped as `link_type`. A pcapng file has an interface for each port and
+/// link type that packets came from, up to 1,024; packets from further ones are dropped as `link_type`, too. Packets
+/// whose time pcap cannot express, after 2106-02-07, are dropped as `timestamp`.
 ///
-/// When writing fails (a full disk), the file is cut back to its last whole packet, which the log says, and it is tried
-/// again every second: what is in the buffer is written as soon as there is room, and packets for which there is no more
-/// room in the buffer are dropped as `write_failed`. What is counted as `written` is in the file. A run that has lost
-/// packets so ends with an error that names the file.
+/// When writing fails (a full disk), the file is truncated to its last whole packet, the log says so, and the app tries
+/// again every second: the buffer is written as soon as there is room, and packets that do not fit into the buffer are
+/// dropped as `write_failed`. Packets counted as `written` are in the file. A run that has lost packets this way ends
+/// with an error that names the file.
 ///
-/// With `rotate`, a file that is full gets a number in its name, and a new one takes its place: of `out.pcap`,
-/// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier
-/// run left under these names are replaced.
+/// With `rotate`, a full file is renamed to a name with a number, and a new file takes its place: of `out.pcap`, the
+/// oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the current one. Files of an earlier run with these
+/// names are replaced.
 ///
-/// A reload that leaves `path`, `format`, `resolution`, `snaplen`, `mode` and `group` as they are goes on in the same
-/// file.
+/// A reload that does not change `path`, `format`, `resolution`, `snaplen`, `mode` or `group` continues the same file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file, relative to the network file, or `-` for standard output. Its folder must exist.
     pub path: PathBuf,
 
-    /// The format: `pcap`, which every tool reads, or `pcapng`, which can hold several interfaces and link types.
-    /// By default the one that the file's name says: `pcapng` for names in `.pcapng`, else `pcap`.
+    /// The format: `pcap`, which every tool reads, or `pcapng`, which can contain several interfaces and link types. By
+    /// default the file name decides: `pcapng` for names that end in `.pcapng`, else `pcap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
 
-    /// The most bytes to keep of a packet, 1 or more; by default all, up to the 262,144 that tools accept.
+    /// Maximum number of bytes to keep of a packet, 1 or more; by default all, up to the 262,144 that tools accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "bytes"), range(min = 1))]
     pub snaplen: Option<u32>,
 
-    /// The unit of the times in a pcap file: `ns`, or `us` for old tools. Files of pcapng always have nanoseconds.
+    /// The unit of times in a pcap file: `ns`, or `us` for old tools. pcapng files always have nanoseconds.
     #[serde(default)]
     pub resolution: Resolution,
 
-    /// Which time packets are written with: `original` for the one that they carry, 0 (an unknown time) included, and
-    /// now for those that carry none; or `now` for all.
+    /// The time to write for each packet: `original` for the packet's own (also 0, an unknown time), or the current
+    /// time if it has none; `now` for the current time always.
     #[serde(default)]
     pub timestamps: Timestamps,
 
-    /// Begin a new file before one gets larger than this. By default there is one file of any size.
+    /// Start a new file before the current one gets larger than this. By default there is one file of any size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "bytes"))]
     pub rotate: Option<Bytes>,
 
-    /// How many files to keep, 1 or more, the one being written included; older ones are removed. By default all.
+    /// Number of files to keep, 1 or more, including the current one; older files are removed. By default all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "files"), range(min = 1))]
     pub keep: Option<u64>,
 
-    /// The permissions of the file, in octal, whatever the umask: `"0640"` lets the group read it, and nobody else. The
-    /// file has them before the first packet is in it, and so has each file of a rotation. By default those of the file
-    /// that is replaced, or all that the umask leaves. The owner has to be able to read and write it.
+    /// The permissions of the file, in octal, regardless of the umask: `"0640"` lets the group read it, and nobody
+    /// else. The file, and each file of a rotation, has them before its first packet is written. By default those of
+    /// the file that is replaced, or those that the umask allows. The owner must be able to read and write the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<FileMode>,
 
-    /// The group of the file, by its name or number: one of the user's, or any for root. By default that of the file
-    /// that is replaced, or the one that the system gives.
+    /// The group of the file, by name or number: one of the user's groups, or any for root. By default that of the file
+    /// that is replaced, or the one that the system assigns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<FileGroup>,
 }
@@ -110,7 +109,7 @@ pub enum Format {
     Pcapng,
 }
 
-/// The unit of the times in a pcap file.
+/// The unit of times in a pcap file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Resolution {
@@ -123,19 +122,19 @@ pub enum Resolution {
     Nanoseconds,
 }
 
-/// Which time packets are written with.
+/// The time to write for each packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Timestamps {
-    /// The one that they carry.
+    /// The packet's own.
     #[default]
     Original,
-    /// That of their writing.
+    /// The time of writing.
     Now,
 }
 
-/// How long what was written may stay in the buffer, in nanoseconds.
+/// Maximum time that packets stay in the buffer, in nanoseconds.
 const FLUSH_EVERY: u64 = 1_000_000_000;
 
 /// Writes packets to a file.
@@ -145,22 +144,22 @@ pub struct PcapWriter {
     access: FileAccess,
     rotation: Rotation,
     timestamps: Timestamps,
-    /// `None` before the start, and when another app took the place of this one.
+    /// `None` before the start, and after another app has taken over the file.
     output: Option<Output>,
-    /// Whether a tick will come to flush.
+    /// Whether a tick to flush is requested.
     will_flush: bool,
 }
 
-/// The path that stands for standard output.
+/// The path that means standard output.
 const STDOUT: &str = "-";
 
-/// How long packets may stay in the buffer on their way to standard output, in nanoseconds.
+/// Maximum time that packets stay in the buffer on their way to standard output, in nanoseconds.
 const FLUSH_STDOUT_EVERY: u64 = 50_000_000;
 
-/// When a pipe that is full is looked at again, in nanoseconds.
-const LOOK_AGAIN: u64 = 1_000_000;
+/// Time until a full pipe is tried again, in nanoseconds.
+const RETRY_AFTER: u64 = 1_000_000;
 
-/// An app writes to standard output.
+/// Whether an app writes to standard output.
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether a capture goes to standard output in this process, so that nothing else may be written there.
@@ -169,12 +168,12 @@ pub fn has_stdout() -> bool {
 }
 
 counters! { PcapWriter;
-    drop LINK_TYPE = "link_type", "packets of a link type or port that the file has no room for";
-    drop TIMESTAMP = "timestamp", "packets of a time that the file cannot express";
-    drop WRITE_FAILED = "write_failed", "packets that were lost because the file could not be written";
-    gauge FILES = "full_files", "files that were full and gave way to another", in "files";
+    drop LINK_TYPE = "link_type", "packets of a link type or port that the file cannot contain";
+    drop TIMESTAMP = "timestamp", "packets whose time the file cannot express";
+    drop WRITE_FAILED = "write_failed", "packets lost because the file could not be written";
+    gauge FILES = "full_files", "full files that were replaced by a new one", in "files";
     count CUT = "cut", "packets of which only the first bytes were written";
-    gauge WRITTEN = "written", "packets that are in the files; up to a second behind while the network runs";
+    gauge WRITTEN = "written", "packets in the files; up to a second behind while the network runs";
 }
 
 impl App for PcapWriter {
@@ -190,7 +189,7 @@ impl App for PcapWriter {
         let mut cut = 0;
         let mut input = io.input(0);
         if !output.accepts() {
-            io.wake_at(io.now().saturating_add(LOOK_AGAIN));
+            io.wake_at(io.now().saturating_add(RETRY_AFTER));
             return;
         }
         for packet in &mut input {
@@ -224,7 +223,7 @@ impl App for PcapWriter {
         self.will_flush = false;
         if let Some(output) = &mut self.output {
             if !output.flush() {
-                // It is tried again, whether packets come or not.
+                // Tries again, whether packets come or not.
                 self.will_flush = true;
                 io.wake_at(io.now().saturating_add(FLUSH_EVERY));
             }
@@ -285,12 +284,12 @@ impl PcapWriter {
     }
 }
 
-/// Counts what was lost from the buffer, and tells if nobody will ever read more.
+/// Counts the packets lost from the buffer, and calls `close` if the reader is gone.
 fn account(io: &Io<PcapWriter>, output: &mut Output) {
-    if output.is_unread() {
+    if output.reader_is_gone() {
         io.close();
     }
-    let lost = output.take_untold();
+    let lost = output.take_uncounted();
     if lost > 0 {
         io.lost(lost, PcapWriter::WRITE_FAILED);
     }
@@ -322,48 +321,44 @@ impl Configure for PcapWriter {
         let is_stdout = config.path == Path::new(STDOUT);
         let path = if is_stdout { config.path.clone() } else { context.path(&config.path) };
         if !is_stdout {
-            look_at(&path)?;
+            check_path(&path)?;
         } else if config.rotate.is_some() {
-            let message = "standard output cannot give way to another file";
+            let message = "standard output cannot be rotated";
             return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         let access = file_access(config.mode, config.group);
-        look_at_access(&path, is_stdout, access)?;
+        check_access(&path, is_stdout, access)?;
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {
             return Err(SettingError::at(
                 "snaplen",
-                "0 bytes of a packet are none",
+                "a `snaplen` of 0 keeps nothing of a packet",
                 "leave `snaplen` out to keep all of it",
             ));
         }
         if config.rotate == Some(Bytes::new(0)) {
             return Err(SettingError::at(
                 "rotate",
-                "a file of 0 bytes is none",
+                "a file of 0 bytes has no room for packets",
                 "leave `rotate` out to write one file",
             ));
         }
         if config.rotate.is_some() && std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-            let message = format!("{} is a device, which cannot give way to another file", path.display());
+            let message = format!("{} is a device, which cannot be rotated", path.display());
             return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         if config.keep == Some(0) {
-            return Err(SettingError::at(
-                "keep",
-                "with 0 files nothing is kept",
-                "give 1 or more, or leave `keep` out",
-            ));
+            return Err(SettingError::at("keep", "`keep` of 0 keeps no file", "give 1 or more, or leave `keep` out"));
         }
         if config.keep.is_some() && config.rotate.is_none() {
-            let help = "add `rotate = \"100MB\"`, say, or leave `keep` out";
-            return Err(SettingError::at("keep", "without `rotate` there is one file only", help));
+            let help = "add `rotate = \"100MB\"`, for example, or leave `keep` out";
+            return Err(SettingError::at("keep", "without `rotate` there is only one file", help));
         }
         let format = match (config.format.unwrap_or(by_name), config.resolution) {
             (Format::Pcapng, Resolution::Microseconds) => {
                 let help = "leave `resolution` out, or set `format = \"pcap\"`";
-                return Err(SettingError::at("resolution", "pcapng files are written with nanoseconds", help));
+                return Err(SettingError::at("resolution", "pcapng files always have nanoseconds", help));
             }
             (Format::Pcapng, Resolution::Nanoseconds) => OutputFormat::Pcapng,
             (Format::Pcap, Resolution::Microseconds) => OutputFormat::PcapMicroseconds,
@@ -376,31 +371,31 @@ impl Configure for PcapWriter {
     }
 }
 
-/// Finds out whether permissions and a group make sense for what is to be written.
-fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), SettingError> {
+/// Checks whether permissions and a group are possible for the file.
+fn check_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), SettingError> {
     const OWNER: u32 = 0o600;
     if let Some(mode) = access.mode.filter(|mode| mode & OWNER != OWNER) {
-        let message = format!("with the mode {mode:04o} the owner of the file may not read and write it");
+        let message = format!("with the mode {mode:04o} the owner cannot read and write the file");
         return Err(SettingError::at(
             "mode",
             message,
-            format!("give {:04o}, or another mode from 0600 on", mode | OWNER),
+            format!("give {:04o}, or another mode that includes 0600", mode | OWNER),
         ));
     }
     let key = if access.mode.is_some() { "mode" } else { "group" };
     let is_device = || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     let what = match () {
         () if access.is_default() => return Ok(()),
-        () if is_stdout => "standard output is",
-        () if is_device() => "a device is",
+        () if is_stdout => "standard output",
+        () if is_device() => "a device",
         () => return Ok(()),
     };
     let help = format!("leave `{key}` out, or give the path of a file");
-    Err(SettingError::at(key, format!("{what} as it is, and gets no permissions or group"), help))
+    Err(SettingError::at(key, format!("{what} keeps its permissions and group"), help))
 }
 
-/// Finds out, without touching anything, whether a file can be created.
-fn look_at(path: &Path) -> Result<(), SettingError> {
+/// Checks, without touching anything, whether a file can be created.
+fn check_path(path: &Path) -> Result<(), SettingError> {
     use std::os::unix::fs::FileTypeExt;
     let wrong =
         |message: &str, help: &str| Err(SettingError::at("path", format!("{}: {message}", path.display()), help));
@@ -410,10 +405,9 @@ fn look_at(path: &Path) -> Result<(), SettingError> {
     }
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => wrong("is a folder", "give the name of a file in it"),
-        Ok(found) if !found.is_file() && !found.file_type().is_char_device() => wrong(
-            "is not a regular file",
-            "give a regular file; others would hold up the whole network when they are full",
-        ),
+        Ok(found) if !found.is_file() && !found.file_type().is_char_device() => {
+            wrong("is not a regular file", "give a regular file; a full pipe would stop the whole network")
+        }
         Ok(_) => Ok(()),
         Err(_) => match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             Some(folder) if !folder.is_dir() => {

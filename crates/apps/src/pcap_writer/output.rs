@@ -1,4 +1,4 @@
-//! The file that is written, or the files, one after the other.
+//! The output file, or the files of a rotation.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -16,15 +16,15 @@ use tracing::{error, info, warn};
 
 use super::place::{Sink, Staged, stage};
 
-/// Interfaces of a pcapng file. Without a limit, packets of ever new ports would fill the memory.
+/// Maximum number of interfaces of a pcapng file, so that packets from ever new ports cannot fill the memory.
 const MAX_INTERFACES: usize = 1_024;
 
-/// When a file gives way to the next one.
+/// When a file is rotated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rotation {
-    /// The most bytes of a file; `None` for no limit.
+    /// Maximum bytes of a file; `None` for no limit.
     pub(super) limit: Option<u64>,
-    /// How many files to keep, the one being written included.
+    /// Number of files to keep, including the current one.
     pub(super) keep: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum OpenError {
         .path.display()
     )]
     InPlace { path: PathBuf, why: &'static str, mode: u32, group: u32 },
-    #[error("{}: is being read or written by an app of this or another network; give another path", .path.display())]
+    #[error("{}: another app of this or another network reads or writes it; give another path", .path.display())]
     InUse { path: PathBuf },
     #[error(
         "{}: is being written, and its format, resolution, snaplen, mode and group cannot change until it is finished; \
@@ -69,7 +69,7 @@ pub(super) enum OpenError {
     )]
     OtherFormat { path: PathBuf },
     #[error(
-        "{}: cannot give way to the next file: {source}; {}",
+        "{}: cannot be rotated: {source}; {}",
         .path.display(),
         way_out(.source, "check the folder's permissions")
     )]
@@ -81,52 +81,52 @@ pub(super) enum OpenError {
          path of a file"
     )]
     Terminal,
-    #[error("standard output is written by another `pcap-writer`; give one of them the path of a file")]
+    #[error("another `pcap-writer` writes to standard output; give one of them the path of a file")]
     StdoutTaken,
 }
 
-/// Where a packet came from: its port, if it carries one, and its link type.
+/// Where a packet came from: its port, if it has one, and its link type.
 type Origin = (Option<u32>, LinkType);
 
 /// A file that is being written.
 pub(super) struct Output {
-    /// As the network names it.
+    /// Its name in the network file.
     name: String,
-    /// The file that symbolic links lead to.
+    /// The file, after symbolic links.
     path: PathBuf,
     options: WriterOptions,
-    /// Who may use the files.
+    /// The permissions and group of the files.
     access: FileAccess,
-    /// What is to happen when the run begins.
+    /// What to do when the run begins.
     staged: Option<Staged>,
-    /// The file while it is empty: what comes first in it depends on the first packet.
+    /// The file while it is empty: its header depends on the first packet.
     blank: Option<Sink>,
     writer: Option<Writer<Sink>>,
-    /// The next file of a rotation could not be made, which is tried again.
+    /// Whether the next file of a rotation could not be created, and is tried again.
     is_between: bool,
-    /// Nothing can be written at the moment: since then so many packets were lost.
+    /// Packets lost since writing began to fail; `None` while it works.
     trouble: Option<u64>,
-    /// What went wrong first.
+    /// The first error.
     failure: Option<String>,
-    /// Nothing can be written any more.
-    is_dead: bool,
-    /// Because nobody reads the pipe any more.
-    is_unread: bool,
-    /// Packets that were not written because writing failed, and how many of them the app's counters have not been told of.
+    /// Whether writing has failed for good.
+    has_failed: bool,
+    /// Whether that is because the reader of the pipe is gone.
+    reader_is_gone: bool,
+    /// Packets lost because writing failed, and how many of them the app's counters do not contain yet.
     lost: u64,
-    untold: u64,
-    /// Packets in files that have given way.
+    uncounted: u64,
+    /// Packets in earlier files of the rotation.
     before: u64,
-    /// Those of the file, in order, and which of them the packets of an origin belong to.
+    /// The interfaces of the file, in order, and the interface of each origin.
     interfaces: Vec<Interface>,
     numbers: HashMap<Origin, u32>,
-    /// The origin of the last packet and its interface: most packets come from where the one before did.
+    /// The origin of the last packet and its interface: most packets have the same origin as the one before.
     last: Option<(Origin, u32)>,
     full_files: u64,
 }
 
 impl Output {
-    /// Makes ready to write a file. One that is there is not touched before [`begin`](Output::begin).
+    /// Prepares to write a file. An existing file is not touched before [`begin`](Output::begin).
     pub(super) fn open(path: &Path, options: WriterOptions, access: FileAccess) -> Result<Output, OpenError> {
         let (sink, staged) = stage(path, access)?;
         let target = staged.target.clone();
@@ -134,7 +134,7 @@ impl Output {
         Ok(Output { access, ..output })
     }
 
-    /// Makes ready to write to standard output.
+    /// Prepares to write to standard output.
     pub(super) fn stdout(options: WriterOptions) -> Result<Output, OpenError> {
         let sink = Sink::stdout().map_err(OpenError::Stdout)?;
         Ok(Output::new("standard output".to_owned(), PathBuf::new(), options, None, sink))
@@ -152,10 +152,10 @@ impl Output {
             is_between: false,
             trouble: None,
             failure: None,
-            is_dead: false,
-            is_unread: false,
+            has_failed: false,
+            reader_is_gone: false,
             lost: 0,
-            untold: 0,
+            uncounted: 0,
             before: 0,
             interfaces: Vec::new(),
             numbers: HashMap::new(),
@@ -164,7 +164,7 @@ impl Output {
         }
     }
 
-    /// The run begins: the new file takes the place of the old one.
+    /// Puts the new file in place of the old one, when the run begins.
     pub(super) fn begin(&mut self) {
         let (Some(mut staged), Some(sink)) = (self.staged.take(), &mut self.blank) else { return };
         if let Err((is_at, source)) = staged.begin(sink) {
@@ -180,37 +180,37 @@ impl Output {
         self.staged.is_none()
     }
 
-    /// Whether it was a pipe that nobody reads any more.
-    pub(super) fn is_unread(&self) -> bool {
-        self.is_unread
+    /// Whether the reader of the pipe is gone.
+    pub(super) fn reader_is_gone(&self) -> bool {
+        self.reader_is_gone
     }
 
-    /// Packets that are in the files.
+    /// Number of packets in the files.
     pub(super) fn written(&self) -> u64 {
         self.before + self.writer.as_ref().map_or(0, Writer::records_taken)
     }
 
-    /// Packets that were lost from the buffer since the last call.
-    pub(super) fn take_untold(&mut self) -> u64 {
-        mem::take(&mut self.untold)
+    /// Packets lost from the buffer since the last call.
+    pub(super) fn take_uncounted(&mut self) -> u64 {
+        mem::take(&mut self.uncounted)
     }
 
-    /// Whether packets may be written: a pipe that is full is waited for.
+    /// Whether packets may be written now: a full pipe is not.
     pub(super) fn accepts(&mut self) -> bool {
         let Some(writer) = &mut self.writer else { return true };
-        if !writer.sink_mut().is_pipe() || self.is_dead || writer.has_room(LARGE_DATA_ROOM) {
+        if !writer.sink_mut().is_pipe() || self.has_failed || writer.has_room(LARGE_DATA_ROOM) {
             return true;
         }
         self.flush();
         self.writer.as_ref().is_none_or(|writer| writer.has_room(LARGE_DATA_ROOM))
     }
 
-    /// How many files have given way to another.
+    /// Number of full files that were replaced by a new one.
     pub(super) fn full_files(&self) -> u64 {
         self.full_files
     }
 
-    /// Writes a packet. Makes a system call once in 256 KiB only. Hot.
+    /// Writes a packet. Makes a system call only once in 256 KiB. Hot.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -220,7 +220,7 @@ impl Output {
         rotation: Rotation,
     ) -> Result<Written, NotWritten> {
         let (origin, original_length) = match meta {
-            // A pcap file does not tell ports apart.
+            // A pcap file does not distinguish ports.
             Some(meta) => {
                 let port = self.is_pcapng().then_some(meta.ingress_port);
                 ((port, LinkType(meta.link_type)), meta.original_length.max(data.len() as u32))
@@ -249,7 +249,7 @@ impl Output {
         self.options.format == OutputFormat::Pcapng
     }
 
-    /// The most bytes that are kept of a packet.
+    /// Maximum number of bytes to keep of a packet.
     fn kept(&self, link_type: LinkType) -> usize {
         match self.options.snap_length {
             0 => link_type.max_length() as usize,
@@ -262,7 +262,7 @@ impl Output {
         match error.kind() {
             ErrorKind::TimestampOutOfRange { .. } => NotWritten::Timestamp,
             _ => {
-                self.stumble(&error);
+                self.handle_write_error(&error);
                 self.lose_one()
             }
         }
@@ -275,15 +275,16 @@ impl Output {
         NotWritten::Failed
     }
 
-    /// Writing has failed: the file is cut back to whole packets, and the rest stays in the buffer for the next attempt.
+    /// Handles a failed write: truncates the file to whole packets, and keeps the rest in the buffer for the next
+    /// attempt.
     #[cold]
-    fn stumble(&mut self, error: &Error) {
+    fn handle_write_error(&mut self, error: &Error) {
         let kind = match error.kind() {
             ErrorKind::Write { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         };
         let mut is_over = kind == io::ErrorKind::BrokenPipe;
-        self.is_unread |= is_over;
+        self.reader_is_gone |= is_over;
         if let Some(writer) = &mut self.writer {
             if writer.sink_mut().is_pipe() && kind == io::ErrorKind::WouldBlock {
                 return;
@@ -295,19 +296,20 @@ impl Output {
         }
         let help = match error.kind() {
             ErrorKind::Write { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
-                "the file has reached the limit of this process or of the file system; raise it with `ulimit -f`, or write \
+                "the file has reached the size limit of this process or of the file system; raise it with `ulimit -f`, or write \
                  several files with `rotate`"
             }
-            ErrorKind::Write { source, .. } => way_out(source, "see that the file can be written"),
-            _ => "see that the file can be written",
+            ErrorKind::Write { source, .. } => way_out(source, "check whether the file is writable"),
+            _ => "check whether the file is writable",
         };
-        self.trip(format!("{error}"), help, is_over);
+        self.report_failure(format!("{error}"), help, is_over);
     }
 
-    /// Notes what has gone wrong, and says so once.
-    fn trip(&mut self, what: String, help: &str, is_over: bool) {
+    /// Records an error, and logs it once.
+    fn report_failure(&mut self, what: String, help: &str, is_over: bool) {
         if self.trouble.is_none() {
-            let outlook = if is_over { "packets are dropped from now on" } else { "it is tried again every second" };
+            let outlook =
+                if is_over { "packets are dropped from now on" } else { "writing is tried again every second" };
             error!("{what}; {help}; {outlook}");
             self.trouble = Some(0);
         }
@@ -317,24 +319,24 @@ impl Output {
         }
     }
 
-    /// Nothing can be written any more: what is in the buffer is lost.
+    /// Gives up writing: the packets in the buffer are lost.
     fn give_up(&mut self) {
-        self.is_dead = true;
+        self.has_failed = true;
         self.last = None;
         if let Some(writer) = self.writer.take() {
             let taken = writer.records_taken();
             let lost = writer.records() - taken;
             self.before += taken;
             self.lost += lost;
-            self.untold += lost;
+            self.uncounted += lost;
             drop(writer.abandon());
         }
     }
 
-    /// Finds the interface of packets from somewhere, or adds it to the file.
+    /// Finds the interface of an origin, or adds it to the file.
     #[cold]
     fn interface_of(&mut self, origin: Origin) -> Result<u32, NotWritten> {
-        if self.is_dead {
+        if self.has_failed {
             return Err(self.lose_one());
         }
         let number = match self.numbers.get(&origin) {
@@ -370,7 +372,7 @@ impl Output {
         Ok(())
     }
 
-    /// Begins the next file if the one being written is full.
+    /// Starts the next file if the current one is full.
     fn make_room(&mut self, length: usize, limit: u64, keep: Option<u64>) {
         let record = if self.is_pcapng() { 32 + length.next_multiple_of(4) } else { 16 + length };
         let full = |writer: &Writer<Sink>| writer.records() > 0 && writer.bytes_written() + record as u64 > limit;
@@ -387,26 +389,26 @@ impl Output {
         self.close();
         self.full_files += 1;
         let failed = |source| OpenError::Rotate { path: self.path.clone(), source };
-        let mut given_way = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
-        // Those that are numbered, and the one that follows.
+        let mut renamed = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
+        // The numbered files, and the current one.
         if let Some(too_old) =
             keep.and_then(|keep| (self.full_files + 1).checked_sub(keep)).filter(|&number| number > 0)
         {
             match fs::remove_file(numbered(&self.path, too_old)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => given_way = given_way.and(Err(failed(error))),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => renamed = renamed.and(Err(failed(error))),
                 _ => {}
             }
         }
-        match given_way {
+        match renamed {
             Ok(()) => {
                 self.is_between = true;
                 self.next_file();
             }
-            Err(error) => self.trip(error.to_string(), "packets cannot be written any more", true),
+            Err(error) => self.report_failure(error.to_string(), "no more packets can be written", true),
         }
     }
 
-    /// Begins the next file of a rotation. Whether it could be made.
+    /// Starts the next file of a rotation. Returns whether it could be created.
     fn next_file(&mut self) -> bool {
         let made = create(&self.path, self.access)
             .and_then(|file| Sink::of(file).map_err(|source| OpenError::Create { path: self.path.clone(), source }));
@@ -416,13 +418,13 @@ impl Output {
                 self.begin_file(sink).is_ok()
             }
             Err(error) => {
-                self.trip(error.to_string(), "the next file is missing", false);
+                self.report_failure(error.to_string(), "the next file could not be created", false);
                 false
             }
         }
     }
 
-    /// Lets others have the file, in which all is written.
+    /// Releases a file that is completely written.
     fn close(&mut self) {
         if let Some(writer) = self.writer.take() {
             self.before += writer.records_taken();
@@ -430,32 +432,32 @@ impl Output {
         }
     }
 
-    /// Hands what was written to the system. Whether all of it could be.
+    /// Flushes the buffer to the system. Returns whether all of it was written.
     pub(super) fn flush(&mut self) -> bool {
         if self.is_between && !self.next_file() {
             return false;
         }
         match self.writer.as_mut().map(Writer::flush) {
             Some(Err(error)) => {
-                self.stumble(&error);
+                self.handle_write_error(&error);
                 return false;
             }
             Some(Ok(())) => {}
-            None => return !self.is_dead,
+            None => return !self.has_failed,
         }
         if let Some(lost) = self.trouble.take() {
-            info!("{}: can be written again; {lost} packets were dropped meanwhile", self.name);
+            info!("{}: writing works again; {lost} packets were dropped", self.name);
         }
         true
     }
 
-    /// The run ends: writes what is in the buffer, and counts as lost what cannot be written.
+    /// Ends the run: writes the buffer, and counts the packets that cannot be written as lost.
     pub(super) fn end(&mut self) {
         if let Some(mut sink) = self.blank.take() {
             self.interfaces.push(Interface::new(LinkType::ETHERNET));
             sink.patient = true;
             if let Err(error) = self.begin_file(sink) {
-                self.stumble(&error);
+                self.handle_write_error(&error);
             }
         }
         if let Some(writer) = &mut self.writer {
@@ -468,30 +470,30 @@ impl Output {
         }
     }
 
-    /// Ends, and says what went wrong since the start.
+    /// Ends, and reports what went wrong since the start.
     pub(super) fn finish(mut self) -> Result<(), AppError> {
         if !self.has_begun() {
             return Ok(());
         }
         self.end();
         let Some(failure) = self.failure.take() else { return Ok(()) };
-        if self.lost == 0 && !self.is_dead {
-            warn!("{failure}; all packets could be written in the end");
+        if self.lost == 0 && !self.has_failed {
+            warn!("{failure}; all packets were written in the end");
             return Ok(());
         }
         let packets = |count: u64| if count == 1 { "1 packet".to_owned() } else { format!("{count} packets") };
         let before = packets(self.written());
-        Err(format!("{failure}; {} could not be written, the capture holds {before}", packets(self.lost)).into())
+        Err(format!("{failure}; {} could not be written; the capture contains {before}", packets(self.lost)).into())
     }
 }
 
 /// Creates a file or empties it, unless an app has it open.
 fn create(path: &Path, access: FileAccess) -> Result<File, OpenError> {
     let failed = |source| OpenError::Create { path: path.to_owned(), source };
-    // Not emptied before it is known that nobody uses it.
+    // Not truncated before it is known that no app uses it.
     let file = options_for(access).create(true).truncate(false).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_file() {
-        // A file system without locks does without this protection.
+        // A file system without locks has no such protection.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(OpenError::InUse { path: path.to_owned() });
         }
@@ -501,7 +503,7 @@ fn create(path: &Path, access: FileAccess) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// How to make a file that is to have these permissions: until it has them it is its owner's alone.
+/// The options to create a file that is to have these permissions: until it has them, only its owner can open it.
 pub(super) fn options_for(access: FileAccess) -> OpenOptions {
     let mut options = File::options();
     options.write(true);
@@ -511,7 +513,7 @@ pub(super) fn options_for(access: FileAccess) -> OpenOptions {
     options
 }
 
-/// The name of a file that was full: `out.pcap` becomes `out.7.pcap`.
+/// The name of a rotated file: `out.pcap` becomes `out.7.pcap`.
 fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push(format!(".{number}"));

@@ -1,5 +1,5 @@
-//! Where a capture goes: a file that is made beside the old one and takes its place when the run begins, a device, or
-//! standard output.
+//! The destination of a capture: a file that is created beside the old one and replaces it when the run begins, a
+//! device, or standard output.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, TryLockError};
@@ -15,29 +15,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::output::{OpenError, options_for};
 use crate::claims::Overwriting;
 
-/// What stands between the name of a file and the number of a process in the name of the file that is to replace it.
+/// The part between the file name and the process number in the name of a replacement file.
 const MARK: &str = ".bellows-new-";
 
-/// The most bytes of a file's name.
+/// Maximum bytes of a file name.
 const MAX_NAME: usize = 255;
 
-/// Symbolic links that are followed, one after the other.
+/// Maximum number of symbolic links that are followed.
 const MAX_SYMLINKS: usize = 40;
 
-/// Attempts to get hold of a file that another process replaces at the same time.
+/// Maximum number of attempts to lock a file that another process replaces at the same time.
 const ATTEMPTS: usize = 10;
 
-/// How many bytes a pipe takes that is ready to be written.
+/// Bytes that a pipe accepts when it is ready to be written.
 const PIPE: usize = 4096;
 
-/// What is written to.
+/// The destination of writes.
 pub(super) struct Sink {
     pub(super) file: File,
-    /// It is a regular file, which can be cut back to whole packets.
+    /// Whether it is a regular file, which can be truncated to whole packets.
     pub(super) is_regular: bool,
-    /// It is standard output, which is not waited for.
+    /// Whether it is standard output, where writes do not block.
     is_pipe: bool,
-    /// Unless the run ends.
+    /// Whether writes block all the same, as at the end of the run.
     pub(super) patient: bool,
 }
 
@@ -49,7 +49,7 @@ impl Sink {
         Ok(Sink { file, is_regular, is_pipe: true, patient: false })
     }
 
-    /// A file that is open.
+    /// An open file.
     pub(super) fn of(file: File) -> io::Result<Sink> {
         let is_regular = file.metadata()?.is_file();
         Ok(Sink { file, is_regular, is_pipe: false, patient: false })
@@ -59,7 +59,7 @@ impl Sink {
         self.is_pipe
     }
 
-    /// Forgets all behind this offset.
+    /// Truncates the file to `offset`.
     pub(super) fn cut(&mut self, offset: u64) -> io::Result<()> {
         self.file.set_len(offset)?;
         self.file.seek(SeekFrom::Start(offset)).map(drop)
@@ -86,40 +86,40 @@ impl Write for Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
+        // Closing is not enough: a child process that is being spawned may still have the descriptor, and so the lock.
         if self.is_regular {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// What is to happen when the run begins.
+/// What to do when the run begins.
 pub(super) struct Staged {
-    /// The file to be written, which symbolic links lead to.
+    /// The file to write, after symbolic links.
     pub(super) target: PathBuf,
     how: How,
-    /// The file that is there, locked so that nobody else touches it meanwhile.
+    /// The existing file, locked so that nobody else touches it meanwhile.
     old: Option<File>,
-    /// Keeps apps of this process from reading what is about to go.
+    /// Keeps apps of this process from reading the file that is about to be overwritten.
     announced: Option<Overwriting>,
 }
 
 enum How {
-    /// It is a device: nothing.
+    /// Nothing: it is a device.
     Device,
-    /// The file that is there is emptied: it has several names, or its folder or its owner does not allow another one.
+    /// Empty the existing file: it has several names, or its folder or owner does not allow another one.
     InPlace,
-    /// This file takes the place of the old one.
+    /// Put this file in place of the old one.
     Replace(PathBuf),
-    /// All is done.
+    /// Nothing more: it is done.
     Done,
 }
 
 impl Staged {
-    /// Replaces the old file. Until now nothing has been touched.
+    /// Replaces the old file. Nothing is touched before this call.
     ///
     /// # Errors
-    /// Why the old one is still there, and the name under which the new one is.
+    /// The reason why the old file is still there, and the name of the new one.
     pub(super) fn begin(&mut self, sink: &mut Sink) -> Result<(), (PathBuf, io::Error)> {
         let result = match &self.how {
             How::Device | How::Done => Ok(()),
@@ -140,7 +140,7 @@ impl Staged {
 }
 
 impl Drop for Staged {
-    /// The run has not begun: all is as it was.
+    /// The run has not begun: everything stays as it was.
     fn drop(&mut self) {
         if let How::Replace(new) = &self.how {
             let _ = fs::remove_file(new);
@@ -149,7 +149,7 @@ impl Drop for Staged {
     }
 }
 
-/// Makes ready to write a file, and touches nothing that exists.
+/// Prepares to write a file, without touching any existing file.
 pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), OpenError> {
     let failed = |source| OpenError::Create { path: path.to_owned(), source };
     let target = follow(path).map_err(failed)?;
@@ -189,8 +189,11 @@ pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), O
             (None, Some(_)) if !keeps(before.as_ref(), access) => {
                 let (nlink, mode, group) =
                     before.map_or((0, 0, 0), |old| (old.nlink(), old.mode() & 0o7777, old.gid()));
-                let why =
-                    if nlink > 1 { "it has several names" } else { "its folder or its owner allow no other file" };
+                let why = if nlink > 1 {
+                    "it has several names"
+                } else {
+                    "its folder or its owner does not allow another file"
+                };
                 Err(OpenError::InPlace { path: path.to_owned(), why, mode, group })
             }
             (None, Some(old)) => {
@@ -203,7 +206,7 @@ pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), O
     Err(OpenError::InUse { path: path.to_owned() })
 }
 
-/// Whether a file that stays has these permissions and this group already.
+/// Whether a file that is not replaced has these permissions and this group already.
 fn keeps(old: Option<&Metadata>, access: FileAccess) -> bool {
     let FileAccess { mode, group } = access;
     old.is_some_and(|old| {
@@ -216,7 +219,7 @@ struct Held(Option<File>);
 
 impl Held {
     fn lock(file: File, path: &Path) -> Result<Held, OpenError> {
-        // A file system without locks does without this protection.
+        // A file system without locks has no such protection.
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
             _ => Ok(Held(Some(file))),
@@ -248,7 +251,7 @@ fn identity(metadata: Option<&Metadata>) -> Option<(u64, u64)> {
     metadata.map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// The file that symbolic links lead to, whether it is there or not.
+/// The file after symbolic links, whether it exists or not.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_SYMLINKS {
@@ -260,16 +263,16 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// The start of the names of files that are to replace this one.
+/// The start of the names of replacement files.
 fn prefix(target: &Path) -> OsString {
     let mut name = target.file_name().unwrap_or_default().as_bytes().to_vec();
-    // Room for the numbers.
+    // Leaves room for the numbers.
     name.truncate(MAX_NAME - MARK.len() - 24);
     name.extend(MARK.as_bytes());
     OsString::from_vec(name)
 }
 
-/// Makes a file in the same folder that can replace the old one; none if that cannot be, but the old one can be written.
+/// Creates a replacement in the same folder; `None` if that is impossible but the old file is writable.
 fn beside(
     target: &Path,
     path: &Path,
@@ -287,7 +290,7 @@ fn beside(
         match options_for(access).create_new(true).open(&name) {
             Ok(file) => {
                 let _ = file.try_lock();
-                // Another process may have taken it for one that was left behind.
+                // Another process may have removed it as a leftover.
                 if file.metadata()?.nlink() > 0 {
                     break (file, name);
                 }
@@ -300,7 +303,7 @@ fn beside(
         }
         number += 1;
         if number > 10_000 {
-            return Err(io::Error::other(format!("{} has too many files beside it", path.display())));
+            return Err(io::Error::other(format!("there are too many replacement files beside {}", path.display())));
         }
     };
     if let Some(old) = old {
@@ -308,7 +311,7 @@ fn beside(
         let is_mine = (mine.uid(), mine.gid()) == (old.uid(), old.gid());
         let like_old = if is_mine { Ok(()) } else { fchown(&file, Some(old.uid()), Some(old.gid())) };
         let like_old = like_old.and_then(|()| match access.mode {
-            // It has others, and would be open to more until it has its own.
+            // It has its own permissions; those of the old file might let others open it.
             Some(_) => Ok(()),
             None => file.set_permissions(old.permissions()),
         });
@@ -320,7 +323,7 @@ fn beside(
     Ok(Some((file, name)))
 }
 
-/// Whether somebody else is about to replace this file. What processes left that have died is removed.
+/// Whether another process is about to replace this file. Removes the leftovers of processes that have died.
 fn is_claimed(target: &Path, mine: Option<&Path>) -> bool {
     let prefix = prefix(target);
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -344,7 +347,7 @@ fn is_claimed(target: &Path, mine: Option<&Path>) -> bool {
     })
 }
 
-/// Whether a name is that of a file that is to replace another: the prefix, a process, a number.
+/// Whether a name is that of a replacement file: the prefix, a process, a number.
 fn is_other(name: &OsStr, prefix: &OsStr) -> bool {
     let Some(rest) = name.as_bytes().strip_prefix(prefix.as_bytes()) else { return false };
     rest.split(|byte| *byte == b'-').count() == 2 && rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')

@@ -27,7 +27,7 @@ impl Scratch {
         Rig::new(self.writer(name, keys).unwrap(), &["input"], &[])
     }
 
-    /// What is in a file: bytes, time, length on the wire, link type.
+    /// The packets of a file: bytes, time, length on the wire, link type.
     fn read(&self, name: &str) -> Vec<(Vec<u8>, u64, u32, LinkType)> {
         let mut reader = Reader::open(self.0.path().join(name)).unwrap();
         let mut records = Vec::new();
@@ -60,7 +60,7 @@ fn of_link_type(link_type: u32) -> Packet {
 }
 
 #[test]
-fn packets_are_written_with_what_they_carry() {
+fn packets_are_written_with_their_metadata() {
     let scratch = Scratch::new();
     for (name, keys, time) in [
         ("a.pcap", "", TIME),
@@ -108,7 +108,7 @@ fn a_pcap_file_has_the_link_type_of_its_first_packet_and_a_pcapng_file_any() {
 }
 
 #[test]
-fn a_time_beyond_what_pcap_can_say_is_a_counted_drop() {
+fn a_time_beyond_the_range_of_pcap_is_a_counted_drop() {
     let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", "");
     let late = Meta { timestamp: u64::MAX, original_length: 4, ingress_port: 0, link_type: 1 };
@@ -204,11 +204,11 @@ fn a_full_disk_is_counted_drops_and_an_error() {
     assert!(error.ends_with("4 packets could not be written, the capture holds 0 packets"), "{error}");
 }
 
-/// A small file system of the test's own.
+/// A small file system for one test.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None`, and the test is skipped, if this process may not mount one.
+    /// `None`, and the test is skipped, if this process may not mount a file system.
     fn new(test: &str, scratch: &Scratch, bytes: u64) -> Option<Disk> {
         let path = scratch.0.path().join("disk");
         fs::create_dir(&path).unwrap();
@@ -229,7 +229,7 @@ impl Drop for Disk {
     }
 }
 
-/// Sends so many packets of 1,000 bytes.
+/// Sends `count` packets of 1,000 bytes.
 fn send_many(rig: &mut Rig, count: usize) {
     for _ in 0..count / 100 {
         rig.send("input", (0..100).map(|_| [7; 1_000]));
@@ -238,8 +238,8 @@ fn send_many(rig: &mut Rig, count: usize) {
 }
 
 #[test]
-fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
-    const TEST: &str = "what_is_counted_as_written_is_in_the_file_when_the_disk_is_full";
+fn packets_counted_as_written_are_in_the_file_when_the_disk_is_full() {
+    const TEST: &str = "packets_counted_as_written_are_in_the_file_when_the_disk_is_full";
     for format in ["pcap", "pcapng"] {
         let scratch = Scratch::new();
         let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
@@ -260,8 +260,8 @@ fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
 }
 
 #[test]
-fn writing_goes_on_when_a_full_disk_has_room_again() {
-    const TEST: &str = "writing_goes_on_when_a_full_disk_has_room_again";
+fn writing_continues_when_a_full_disk_has_room_again() {
+    const TEST: &str = "writing_continues_when_a_full_disk_has_room_again";
     let scratch = Scratch::new();
     let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
     let ballast = scratch.0.path().join("disk/ballast");
@@ -297,7 +297,7 @@ fn a_file_is_replaced_when_the_run_begins_and_never_if_it_does_not() {
         writer.start(None).unwrap();
         assert_eq!(scratch.files().len(), before.len() + 1);
         let mut second = scratch.writer(name, "").unwrap();
-        assert!(second.start(None).unwrap_err().to_string().contains("is being read or written"));
+        assert!(second.start(None).unwrap_err().to_string().contains("reads or writes it"));
         writer.stop().unwrap();
         assert_eq!(scratch.files(), before);
         scratch.writer(name, "").unwrap().start(None).unwrap();
@@ -331,15 +331,15 @@ fn access(path: &std::path::Path) -> (u32, u32) {
 }
 
 #[test]
-fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotation() {
+fn files_of_a_rotation_have_the_given_mode_and_group() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
     let path = |name: &str| scratch.0.path().join(name);
     let own = access(scratch.0.path()).1;
-    // Root may give files to any group, others to their own.
+    // Root may give files to any group, others only to their own.
     let group = if rustix::process::geteuid().is_root() { 12_345 } else { own };
     let keys = format!(r#", "mode": "0664", "group": {group}, "rotate": "1kB""#);
-    // An old file is open to everybody, and belongs to another group.
+    // The old file is open to everybody, and belongs to another group.
     fs::write(path("out.pcap"), "old").unwrap();
     fs::set_permissions(path("out.pcap"), fs::Permissions::from_mode(0o666)).unwrap();
     let mut writer = scratch.writer("out.pcap", &keys).unwrap();
@@ -355,7 +355,7 @@ fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotat
     for name in ["out.pcap", "out.1.pcap", "out.2.pcap"] {
         assert_eq!(access(&path(name)), (0o664, group), "{name}");
     }
-    // One of the two keys leaves the other as it was.
+    // Each of the two keys leaves the other property unchanged.
     scratch.rig("out.pcap", r#", "mode": "600""#).finish();
     assert_eq!(access(&path("out.pcap")), (0o600, group));
     scratch.rig("out.pcap", &format!(r#", "group": {own}"#)).finish();
@@ -380,7 +380,7 @@ fn a_file_that_can_only_be_written_in_place_keeps_its_mode_or_is_refused() {
 }
 
 #[test]
-fn a_mode_or_group_that_cannot_be_is_told_before_the_start() {
+fn an_impossible_mode_or_group_is_an_error_before_the_start() {
     let scratch = Scratch::new();
     let mistake = |name: &str, keys: &str| scratch.writer(name, keys).err().unwrap();
     for mode in ["0040", "0400", "0222", "0000"] {
@@ -419,7 +419,7 @@ fn a_running_capture_keeps_its_mode_in_a_reload() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_and_nothing_else() {
+fn only_leftovers_of_killed_processes_are_removed() {
     let scratch = Scratch::new();
     for name in ["out.pcap.bellows-new-1-0", "out.pcap.bellows-new-mine", "other.pcap.bellows-new-1-0"] {
         fs::write(scratch.0.path().join(name), "left").unwrap();
@@ -448,18 +448,18 @@ fn a_file_that_an_app_has_open_is_not_touched() {
     first.send("input", ["one"]);
     first.settle();
     let refused = |path: &str| scratch.writer(path, "").unwrap().start(None).unwrap_err().to_string();
-    assert!(refused("out.pcap").contains("is being read or written"));
+    assert!(refused("out.pcap").contains("reads or writes it"));
     first.finish();
     assert_eq!(scratch.read("out.pcap").len(), 1);
 
     let reader = fs::File::open(scratch.0.path().join("out.pcap")).unwrap();
     reader.lock_shared().unwrap();
-    assert!(refused("out.pcap").contains("is being read or written"));
+    assert!(refused("out.pcap").contains("reads or writes it"));
     assert_eq!(scratch.read("out.pcap").len(), 1);
 }
 
 #[test]
-fn a_successor_goes_on_in_the_same_file() {
+fn a_successor_continues_the_same_file() {
     let scratch = Scratch::new();
     let write = |writer: &mut PcapWriter, data: &[u8]| {
         let output = writer.output.as_mut().unwrap();
@@ -486,7 +486,7 @@ fn a_successor_goes_on_in_the_same_file() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_key_and_touch_no_file() {
+fn invalid_configs_name_their_key_and_touch_no_file() {
     let scratch = Scratch::new();
     for (name, keys, key) in [
         ("out.pcap", r#", "snaplen": 0"#, "snaplen"),

@@ -1,4 +1,4 @@
-//! What packets hold: their headers and their payload.
+//! The contents of packets: headers and payload.
 
 use std::iter;
 use std::net::IpAddr;
@@ -21,20 +21,20 @@ pub(super) const SRC_PORT: u16 = 49152;
 pub(super) const DST_PORT: u16 = 9;
 pub(super) const TTL: u8 = 64;
 
-/// Sizes that a list may have; each is laid out in memory.
+/// Maximum length of a list of sizes; each size is laid out in memory.
 const MAX_SIZES: usize = 256;
 
 /// EtherType for local experiments (IEEE 802, "Local Experimental Ethertype 1").
 const EXPERIMENTAL: EtherType = EtherType(0x88b5);
 
-/// Frames of the simple IMIX, and how many of each follow one another.
+/// Frame sizes of the simple IMIX, and the weight of each.
 const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
 
-/// The packets to make, and which is next.
+/// The packets to generate, and the state of the sequence.
 pub(super) struct Frames {
     shapes: Vec<Shape>,
     order: Order,
-    /// The shape whose run this is, and how many packets are left of it.
+    /// The current shape, and how many packets of its run are left.
     turn: usize,
     left: usize,
     mean_length: usize,
@@ -45,20 +45,20 @@ pub(super) struct Frames {
 /// Packets of one size.
 struct Shape {
     bytes: Vec<u8>,
-    /// Writes the number and the checksum that goes with it; `None` if there is no checksum.
+    /// Writes the number and updates the checksum; `None` if there is no checksum.
     stamp: Option<Stamp>,
     /// For packets that fit into an ordinary buffer.
     template: Option<Template>,
 }
 
-/// [`Payload`], with the generator.
+/// [`Payload`], with the generator of random payload.
 enum Filling {
     Fixed,
     Sequence,
     Random(Rng),
 }
 
-/// What comes before the payload.
+/// The headers before the payload.
 enum Layout {
     None,
     Ethernet(Vec<u8>),
@@ -79,7 +79,7 @@ impl Frames {
             let size = size as usize;
             if !range.contains(&size) {
                 let (least, most) = range.clone().into_inner();
-                let message = format!("a packet with these headers and this payload cannot have {size} bytes");
+                let message = format!("{size} bytes is out of range for these headers and this payload");
                 return Err(SettingError::at(key, message, format!("give a size from {least} to {most}")));
             }
             Shape::new(&layout, size, matches!(payload, Filling::Sequence))
@@ -89,7 +89,7 @@ impl Frames {
         let weights: Vec<u32> = runs.iter().map(|&(_, weight)| weight).collect();
         let mut order = if shuffled {
             Order::shuffled(&weights, config.seed).map_err(|most| {
-                let message = format!("the weights add up to more than {most}, so that they cannot be shuffled");
+                let message = format!("the weights add up to more than {most}, the maximum for shuffling");
                 SettingError::at("weights", message, "give smaller weights, or set `shuffle = false`")
             })?
         } else {
@@ -101,19 +101,19 @@ impl Frames {
         Ok(Frames { shapes, order, turn, left, mean_length: (bytes / all.max(1)) as usize, payload, layout })
     }
 
-    /// How long a packet is on average.
+    /// Mean packet length.
     pub(super) fn mean_length(&self) -> usize {
         self.mean_length
     }
 
-    /// Makes the templates. Not before the app starts: they depend on the pool.
+    /// Makes the templates. Only when the app starts, because they depend on the pool.
     pub(super) fn prepare(&mut self) {
         for shape in &mut self.shapes {
             shape.template = Template::new(&shape.bytes);
         }
     }
 
-    /// Sends `count` packets, the first of them with this number, or those of them that are due. Returns how many were
+    /// Sends at most `count` packets, and only those that are due; the first has this number. Returns how many were
     /// sent, and for how many there was no buffer. Hot.
     pub(super) fn make(
         &mut self,
@@ -148,7 +148,7 @@ impl Frames {
         (made, 0)
     }
 
-    /// Sends packets of the size whose turn it is. Hot.
+    /// Sends packets of the current size. Hot.
     fn make_alike(&mut self, count: usize, number: u64, output: &mut Output<'_>) -> usize {
         let shape = &self.shapes[self.turn];
         match (&self.payload, &shape.template) {
@@ -178,11 +178,11 @@ impl Frames {
     }
 }
 
-/// The sizes in turn.
+/// The sizes in their order.
 struct Sizes {
-    /// The key that they come from.
+    /// The key they come from.
     key: &'static str,
-    /// Each size, and its weight.
+    /// Each size and its weight.
     runs: Vec<(u32, u32)>,
     /// Whether they come in random order.
     shuffled: bool,
@@ -197,25 +197,25 @@ impl Sizes {
             return Err(SettingError::at("weights", message, "give as many `weights` as `sizes`, or none"));
         }
         if sizes.len() > MAX_SIZES {
-            let help = format!("give up to {MAX_SIZES}, with `weights` if some are to come more often");
+            let help = format!("give up to {MAX_SIZES}, with `weights` for sizes that come more often");
             return Err(SettingError::at("sizes", format!("there are {} sizes", sizes.len()), help));
         }
         if weights.contains(&0) {
-            return Err(SettingError::at("weights", "a weight is 0", "leave out sizes that are not to come"));
+            return Err(SettingError::at("weights", "a weight is 0", "leave out sizes that you do not want"));
         }
-        let one_of = "give one of `size`, `sizes` and `mix`";
+        let one_of = "give only one of `size`, `sizes` and `mix`";
         if mix.is_some() && (size.is_some() || !sizes.is_empty()) {
             return Err(SettingError::at("mix", "a mix has its own sizes", one_of));
         }
         if size.is_some() && !sizes.is_empty() {
-            return Err(SettingError::at("sizes", "there are both `size` and `sizes`", one_of));
+            return Err(SettingError::at("sizes", "`size` and `sizes` exclude each other", one_of));
         }
         let (key, runs) = match mix {
             Some(Mix::Imix) => ("mix", IMIX.map(|(size, run)| (size.max(least as u32), run)).to_vec()),
             None if sizes.is_empty() && *shuffle == Some(true) => {
                 return Err(SettingError::at(
                     "shuffle",
-                    "there is one size only",
+                    "there is only one size",
                     "add `sizes` or `mix`, or leave it out",
                 ));
             }
@@ -272,9 +272,7 @@ impl Layout {
             ("ttl", config.ttl.is_some()),
         ];
         let refuse = |keys: &[(&'static str, bool)], help: &str| match keys.iter().find(|(_, given)| *given) {
-            Some((key, _)) => {
-                Err(SettingError::at(key, format!("`{key}` is for headers that the packets do not have"), help))
-            }
+            Some((key, _)) => Err(SettingError::at(key, format!("the packets have no header for `{key}`"), help)),
             None => Ok(()),
         };
         match config.headers {
@@ -316,7 +314,7 @@ impl Layout {
             Some(address) if address.is_ipv4() != default.is_ipv4() => {
                 let (family, other) = if default.is_ipv4() { ("IPv4", "ipv6") } else { ("IPv6", "ipv4") };
                 let help = format!("give an {family} address, or set `headers` to \"{other}\"");
-                Err(SettingError::at(key, format!("{address} is no {family} address"), help))
+                Err(SettingError::at(key, format!("{address} is not an {family} address"), help))
             }
             given => Ok(given.unwrap_or(default)),
         };
@@ -332,7 +330,7 @@ impl Layout {
         }))
     }
 
-    /// Bytes before the payload.
+    /// Number of bytes before the payload.
     fn len(&self) -> usize {
         match self {
             Layout::None => 0,
@@ -341,7 +339,7 @@ impl Layout {
         }
     }
 
-    /// The sizes that packets can have.
+    /// The possible packet sizes.
     fn sizes(&self, payload: Payload) -> RangeInclusive<usize> {
         let number = if payload == Payload::Sequence { Stamp::LEN } else { 0 };
         let most = match self {
@@ -357,26 +355,26 @@ impl Layout {
         }
     }
 
-    /// Makes the payload random, and the checksums right again.
+    /// Fills the payload with random bytes and corrects the checksums.
     fn randomize(&self, frame: &mut [u8], random: &mut Rng) {
         random.fill(&mut frame[self.len()..]);
         if let Layout::Udp(headers) = self {
             let written = headers.emit(frame);
-            debug_assert!(written.is_ok(), "the same headers built a frame of this length before");
+            debug_assert!(written.is_ok(), "these headers have built a frame of this length before");
         }
     }
 }
 
-/// Sender, receiver, VLAN.
+/// Source address, destination address and VLAN.
 fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), SettingError> {
     let address = |key: &'static str, given: &Option<String>, default: &str| {
         given.as_deref().unwrap_or(default).parse().map_err(|error: bellows_wire::MacAddrError| {
-            let message = format!("`{}` is no Ethernet address", error.text);
+            let message = format!("`{}` is not an Ethernet address", error.text);
             SettingError::at(key, message, format!("write it like \"{default}\""))
         })
     };
     if let Some(id) = config.vlan.filter(|id| *id > 4094) {
-        return Err(SettingError::at("vlan", format!("there is no VLAN {id}"), "give an identifier from 0 to 4094"));
+        return Err(SettingError::at("vlan", format!("VLAN {id} does not exist"), "give an identifier from 0 to 4094"));
     }
     Ok((address("src_mac", &config.src_mac, SRC_MAC)?, address("dst_mac", &config.dst_mac, DST_MAC)?, config.vlan))
 }

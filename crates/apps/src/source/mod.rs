@@ -1,7 +1,7 @@
-//! `source`: packets made here.
+//! `source`: generates packets.
 //!
-//! `frames` lays out what the packets hold, `order` in which order their sizes come. Packets that are alike are made
-//! from a template, many at a time and without a look at any of them.
+//! `frames` lays out the contents of packets, `order` the order of their sizes. Packets that differ in nothing are made
+//! from a template, many at a time, without touching each of them.
 
 mod frames;
 mod order;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::pace::Pace;
 use frames::Frames;
 
-/// Makes packets: of one size or a mix of sizes, at a rate or as fast as they are taken, a given number or for ever.
+/// Generates packets of one size or a mix of sizes, at a rate or as fast as possible, a given number or without end.
 ///
-/// Without `headers` a packet is bare payload. With them it is an Ethernet frame, and if asked an IPv4 or IPv6 packet
-/// with a UDP datagram in it, whose lengths and checksums are right. Sizes count the whole frame without the frame
-/// check sequence. A size too small for its headers is refused, as is one above 73,600 bytes (65,549 with IPv4, 65,589
-/// with IPv6, and 4 more with a VLAN tag).
+/// Without `headers` a packet is bare payload. With `headers` it is an Ethernet frame, optionally with an IPv4 or IPv6
+/// packet and a UDP datagram in it, with correct lengths and checksums. Sizes count the whole frame without the frame
+/// check sequence. A size that is too small for the headers is an error, and so is a size above 73,600 bytes (65,549
+/// with IPv4, 65,589 with IPv6, and 4 more with a VLAN tag).
 ///
-/// A full output makes the source wait. When the pool has no buffer, the packets are made later; each attempt that
-/// failed is counted as `no_buffer`. After a reload the source goes on to number and to count where it was.
+/// When the output is full, the source waits. When the pool has no buffer, the source tries again later; each failed
+/// attempt is counted as `no_buffer`. After a reload the packet numbers and the packet count continue.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -36,58 +36,57 @@ pub struct Config {
     #[schemars(extend("x-unit" = "bytes", "default" = ()), inner(range(min = 1, max = 73_600)))]
     pub sizes: Vec<u32>,
 
-    /// For each of `sizes`, how many packets of it follow one another before the next has its turn; in shuffled order,
-    /// how many there are among the sum of all weights. One each by default.
+    /// For each of `sizes`, the number of consecutive packets before the next size has its turn; with `shuffle`, its
+    /// share of the sum of all weights. By default 1 each.
     #[schemars(extend("x-unit" = "packets", "default" = ()), inner(range(min = 1)))]
     pub weights: Vec<u32>,
 
     /// A well-known mix, in place of `size`. Its sizes come in shuffled order.
     pub mix: Option<Mix>,
 
-    /// Whether the sizes come in a random order that depends on `seed`: among as many packets as the weights add up
-    /// to, each size still comes as often as its weight says. A regular order falls into step with the engine's burst,
-    /// so that what a full link or a queue drops is always of the same sizes. By default `true` with `mix` and `false`
-    /// with `sizes`.
+    /// Whether the sizes come in a random order that depends on `seed`. In each round of packets, as many as the sum of
+    /// the weights, each size comes as often as its weight says. A regular order falls into step with the engine's
+    /// burst, so a full link or queue drops packets of the same sizes all the time. By default `true` with `mix` and
+    /// `false` with `sizes`.
     pub shuffle: Option<bool>,
 
-    /// How fast packets are made: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
-    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), which are 24 bytes a packet more, or a share of a line
-    /// rate (`"30% of 10Gb/s"`), which counts as on the wire. Each packet leaves when the one before it is over. A
-    /// source that was kept from sending catches up with a tenth of a second; what was due before is counted as
-    /// `skipped`. As fast as they are taken by default.
+    /// The rate: packets per second (`"1.5Mpps"`, or a number), bits of packet data per second (`"10Gb/s"`), bits on an
+    /// Ethernet wire (`"10Gb/s L1"`, 24 bytes more for each packet), or a share of a line rate on the wire (`"30% of
+    /// 10Gb/s"`). Each packet leaves when the time of the one before it is over. A source that could not send catches
+    /// up with a tenth of a second; older packets are counted as `skipped`. By default as fast as possible.
     pub rate: Option<TrafficRate>,
 
-    /// How many packets to make; then the source is dry, and the run may end. No end by default.
+    /// Number of packets to generate; then the source is finished, and the run may end. By default there is no end.
     #[schemars(extend("x-unit" = "packets"))]
     pub count: Option<u64>,
 
-    /// What the packets hold behind their headers.
+    /// The contents of the packets after the headers.
     pub payload: Payload,
 
-    /// Where random payload and order start: the same seed gives the same packets.
+    /// Seed of random payload and shuffled order: the same seed gives the same packets.
     pub seed: u64,
 
-    /// The headers that each packet has.
+    /// The headers of each packet.
     pub headers: Headers,
 
-    /// Ethernet address of the sender; with headers only.
+    /// Ethernet address of the sender; only with headers.
     #[schemars(extend("default" = frames::SRC_MAC, "x-type" = "Ethernet address"))]
     pub src_mac: Option<String>,
 
-    /// Ethernet address of the receiver; with headers only.
+    /// Ethernet address of the receiver; only with headers.
     #[schemars(extend("default" = frames::DST_MAC, "x-type" = "Ethernet address"))]
     pub dst_mac: Option<String>,
 
-    /// VLAN identifier of an IEEE 802.1Q tag; with headers only. No tag by default.
+    /// VLAN identifier of an IEEE 802.1Q tag; only with headers. By default there is no tag.
     #[schemars(range(max = 4094))]
     pub vlan: Option<u16>,
 
-    /// IP address of the sender. By default 198.18.0.1 or 2001:2::1, of the networks for benchmarks (RFC 2544,
-    /// RFC 5180).
+    /// IP address of the sender. By default 198.18.0.1 or 2001:2::1, from the networks for benchmarks (RFC 2544, RFC
+    /// 5180).
     #[schemars(extend("x-type" = "IPv4 or IPv6 address"))]
     pub src: Option<IpAddr>,
 
-    /// IP address of the receiver. By default 198.19.0.1 or 2001:2:0:1::1, of the same networks.
+    /// IP address of the receiver. By default 198.19.0.1 or 2001:2:0:1::1, from the same networks.
     #[schemars(extend("x-type" = "IPv4 or IPv6 address"))]
     pub dst: Option<IpAddr>,
 
@@ -95,7 +94,7 @@ pub struct Config {
     #[schemars(extend("default" = frames::SRC_PORT))]
     pub src_port: Option<u16>,
 
-    /// UDP port of the receiver. The default discards what it receives (RFC 863).
+    /// UDP port of the receiver. The default is the discard port (RFC 863).
     #[schemars(extend("default" = frames::DST_PORT))]
     pub dst_port: Option<u16>,
 
@@ -108,12 +107,12 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mix {
-    /// The "simple IMIX": of 12 packets 7 of 40 bytes of IP, 4 of 576 and 1 of 1,500; as Ethernet frames 60, 590 and
-    /// 1,514 bytes. Where headers need more than 60 bytes, the small ones are as short as can be.
+    /// The "simple IMIX": of 12 packets, 7 have 40 bytes of IP, 4 have 576 and 1 has 1,500; as Ethernet frames 60, 590
+    /// and 1,514 bytes. If the headers need more than 60 bytes, the small packets are as short as possible.
     Imix,
 }
 
-/// What packets hold behind their headers.
+/// The contents of packets after the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
@@ -126,11 +125,11 @@ pub enum Payload {
     Random,
 }
 
-/// Headers of the packets.
+/// The headers of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Headers {
-    /// None: all is payload.
+    /// None: the packet is all payload.
     #[default]
     None,
     /// Ethernet, with the EtherType for local experiments, 0x88b5.
@@ -141,17 +140,17 @@ pub enum Headers {
     Ipv6,
 }
 
-/// Makes packets.
+/// Generates packets.
 pub struct Source {
     frames: Frames,
     pace: Option<Pace>,
-    /// How many to make in all.
+    /// Number of packets to generate in all.
     count: u64,
     made: u64,
 }
 
 counters! { Source;
-    count SKIPPED = "skipped", "packets of the rate that were due more than a tenth of a second ago, and never made";
+    count SKIPPED = "skipped", "packets never sent because they were due more than a tenth of a second ago";
 }
 
 impl App for Source {
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn imix_is_seven_small_four_middling_and_one_large() {
+    fn imix_is_seven_small_four_medium_and_one_large() {
         let lengths = |shuffle, seed| -> Vec<usize> {
             let config = Config { mix: Some(Mix::Imix), count: Some(1_200), shuffle, seed, ..Config::default() };
             let mut rig = rig(config);
@@ -309,7 +308,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is seen of each burst, be it only its first packets, has the mix's average length.
+        /// The mix's average length holds in each burst, and also if only the first packets of each burst are counted.
         #[test]
         fn a_mix_keeps_out_of_step_with_any_burst(burst in 1usize..1024, seen in 1usize..1024, seed in 0u64..4) {
             let settings = Settings { burst, ..Settings::default() };
@@ -323,7 +322,7 @@ mod tests {
                 }
             }
             let average = bytes as f64 / packets as f64;
-            // The deviation of 30,000 that are drawn at random is 2.3 bytes.
+            // The standard deviation of the mean of 30,000 random packets is 2.3 bytes.
             prop_assert!((average - 357.833).abs() < 12.0, "{average} bytes on average");
         }
     }
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_goes_on_with_the_numbers() {
+    fn a_reload_continues_the_numbers() {
         let config = Config { payload: Payload::Sequence, count: Some(10), ..Config::default() };
         let mut old = Source::configure(config.clone(), &Context::default()).unwrap();
         old.made = 7;
@@ -362,7 +361,7 @@ mod tests {
         new.start(Some(&mut old)).unwrap();
         let mut output = Rig::new(new, &[], &["output"]);
         output.settle();
-        // The rig starts the app again, without an old one, and so leaves the number alone.
+        // The rig starts the app again, without an old one, and so keeps the number.
         let numbers: Vec<u8> = output.received("output").iter().map(|packet| packet[7]).collect();
         assert_eq!(numbers, [7, 8, 9]);
     }
@@ -416,9 +415,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for: the sizes, the number of packets, the numbers in them and their checksums are right.
+        /// For any config: the sizes, the number of packets, the numbers in them and their checksums are right.
         #[test]
-        fn frames_are_what_was_asked_for(
+        fn frames_match_the_config(
             headers in any_headers(),
             payload in any_payload(),
             vlan in prop::option::of(0u16..4095),

@@ -1,33 +1,33 @@
-//! The order in which packets of several kinds come.
+//! The order of packet sizes.
 
 use fastrand::Rng;
 
-/// Packets of a shuffled order that are laid out in advance, at most.
+/// Maximum number of packets of a shuffled order that are laid out in advance.
 const MAX_LAID_OUT: usize = 1 << 16;
 
-/// Shuffled rounds that are laid out in advance, at most.
+/// Maximum number of shuffled rounds that are laid out in advance.
 const MAX_ROUNDS: usize = 256;
 
-/// What keeps the order's random numbers apart from the payload's.
+/// Separates the random numbers of the order from those of the payload.
 const SALT: u64 = 0x6f72_6465_7273;
 
-/// Which kind of packet is next, and how many of it follow one another.
+/// Which size is next, and how many packets of it follow one another.
 pub(super) enum Order {
-    /// Each kind in its turn: how many packets of it follow one another.
+    /// Each size in its turn: the number of consecutive packets of it.
     InTurn { runs: Vec<usize>, turn: usize },
-    /// Rounds in random order: in each, every kind comes as often as its weight says.
+    /// Rounds in random order: in each, every size comes as often as its weight says.
     Shuffled(Shuffled),
 }
 
-/// Rounds are shuffled once, when the order is made. Each that is sent is one of these, drawn at random and begun at
-/// a random place: so a packet of any kind comes with the same probability at every place, and what falls into step
-/// with the rounds sees all kinds in their proportions.
+/// Rounds are shuffled once, when the order is made. Each round to send is one of these, chosen at random and started
+/// at a random place. So a packet of any size has the same probability at every place, and a consumer in step with the
+/// rounds sees all sizes in proportion.
 pub(super) struct Shuffled {
-    /// Rounds, each written twice in a row, so that it can be begun anywhere and read to its end.
+    /// The rounds, each written twice in a row, so that it can start anywhere.
     laid_out: Vec<Place>,
-    /// How many packets a round has.
+    /// Number of packets of a round.
     length: usize,
-    /// What is left of the round that is being sent.
+    /// The rest of the round that is being sent.
     at: usize,
     end: usize,
     random: Rng,
@@ -37,7 +37,7 @@ pub(super) struct Shuffled {
 #[derive(Clone, Copy)]
 struct Place {
     kind: u8,
-    /// How many packets of this kind follow one another from here, at most.
+    /// Maximum number of consecutive packets of this size from here.
     run: u16,
 }
 
@@ -55,15 +55,15 @@ fn lay_out(round: &[u8], laid_out: &mut Vec<Place>) {
 }
 
 impl Order {
-    /// So many packets of each kind in its turn.
+    /// Each size in turn, as many packets as its weight.
     pub(super) fn in_turn(weights: &[u32]) -> Order {
         Order::InTurn { runs: weights.iter().map(|&weight| weight as usize).collect(), turn: weights.len() }
     }
 
-    /// So many packets of each of at most 256 kinds in a round.
+    /// Rounds in which each of at most 256 sizes has as many packets as its weight.
     ///
     /// # Errors
-    /// The most packets that a round can have, if it would have more.
+    /// The maximum number of packets of a round, if the weights add up to more.
     pub(super) fn shuffled(weights: &[u32], seed: u64) -> Result<Order, usize> {
         let divisor = weights.iter().copied().reduce(greatest_common_divisor).unwrap_or(1).max(1);
         let length: usize = weights.iter().map(|&weight| (weight / divisor) as usize).sum();
@@ -83,7 +83,7 @@ impl Order {
         Ok(Order::Shuffled(Shuffled { laid_out, length, at: 0, end: 0, random }))
     }
 
-    /// The kind of the next packets, and how many of it follow one another. Hot.
+    /// The next size, and how many packets of it follow one another. Hot.
     #[inline]
     pub(super) fn next_run(&mut self) -> (usize, usize) {
         match self {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every round has each kind as often as its weight says, and no place in it prefers a kind.
+        /// Every round has each size as often as its weight says, and no place in it prefers a size.
         #[test]
         fn shuffled_rounds_keep_the_weights(weights in prop::collection::vec(1u32..40, 1..20), seed: u64) {
             let mut order = Order::shuffled(&weights, seed).unwrap();

@@ -1,4 +1,4 @@
-//! `vhost-user`: a virtio-net device for a virtual machine, or for a program such as DPDK's.
+//! `vhost-user`: a virtio-net device for a virtual machine or a DPDK program.
 
 mod status;
 #[cfg(test)]
@@ -26,65 +26,66 @@ use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
 ///
-/// `input` takes packets to the driver on the other side, `output` brings those that come from it. Every option that
-/// driver and device agree on is in effect, each ring has a loop of its own for its options, and
-/// `bellows show vhost NAME` tells which. Either side may vanish and come back at any time, with other options too. While
-/// nobody is there, what comes in is dropped as `no_driver`; when the driver has no buffers free, packets wait in the link.
+/// `input` takes packets to the driver on the other side, `output` delivers packets from it. Every option that driver
+/// and device agree on is in effect, each ring has its own loop for its options, and `bellows show vhost NAME` tells
+/// which. Either side may vanish and come back at any time, also with other options. While there is no driver, packets
+/// that come in are dropped as `no_driver`; when the driver has no free buffers, packets wait in the link.
 ///
-/// TCP GSO packets and partial checksums are passed on as they are to a driver that takes them, and finished for
-/// one that does not, as many segments in a breath as the engine's burst. What comes from a driver may be such a
-/// packet, if the driver uses `tso4`, `tso6` or `checksum`. What a driver says of a packet and is not true of it is
-/// counted as `guest_bad_header`, and the packet dropped; a packet that an app has changed so that it is not true any
-/// more, and that cannot be finished here, is dropped as `bad_offload`.
+/// TCP GSO packets and partial checksums are passed on unchanged to a driver that accepts them, and finished for one
+/// that does not, at most as many segments in a breath as the engine's burst. Packets from the driver may have them,
+/// too, if the driver uses `tso4`, `tso6` or `checksum`. If a header from the driver is not true of its packet, the
+/// packet is dropped and counted as `guest_bad_header`. If an app has changed a packet so that its offload is no longer
+/// true and cannot be finished here, the packet is dropped as `bad_offload`.
 ///
-/// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the driver
-/// uses.
+/// With several pairs of queues, all packets of a flow go to one pair; the pair depends on the number of pairs that the
+/// driver uses.
 ///
-/// A driver that breaks the rules of virtio stops its ring, and the rule is counted by its name.
+/// A driver that violates the virtio specification stops its ring, and each kind of violation has its own counter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The socket's path, relative to the network file; 107 bytes at most.
+    /// The socket's path, relative to the network file; at most 107 bytes.
     pub socket: PathBuf,
 
-    /// Who opens the socket: `server` waits there for the driver's side, `client` connects to it, again and again until it is there.
+    /// Who opens the socket: `server` waits there for the driver's side, `client` connects to it and retries until it
+    /// is there.
     #[serde(default = "server")]
     pub mode: Side,
 
-    /// How many pairs of queues the driver may use, from 1 to 32.
+    /// Maximum number of pairs of queues that the driver may use, from 1 to 32.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 32), extend("x-unit" = "pairs"))]
     pub queues: u16,
 
-    /// The Ethernet address that the driver is told. Without one the driver's side chooses.
+    /// The Ethernet address that the driver is told. By default the driver's side chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-type" = "Ethernet address"))]
     pub mac: Option<String>,
 
-    /// Options that the driver is not offered. What needs one of them is not offered either.
+    /// Options that are not offered to the driver. Options that need one of them are not offered either.
     #[serde(default)]
     pub disable: Vec<VirtioOption>,
 
     /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before
-    /// it has them. Without this key they are what the umask leaves.
+    /// they are set. By default those that the umask allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<FileMode>,
 
-    /// The group that the socket's file belongs to, in `server` mode: its name or number.
+    /// The group of the socket's file, in `server` mode: its name or number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_group: Option<FileGroup>,
 
-    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused
-    /// and counted as `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
+    /// The users who may be on the other side, by name or number; list root too if it may. Others are refused and
+    /// counted as `peer_refused`. By default everybody whom the socket's permissions let connect.
     #[serde(default)]
     pub peer_users: Vec<User>,
 
-    /// Whether the driver may share a file that does not live in memory. The engine waits with every page of it that
-    /// it touches until a disk, another process or another machine has brought it: only for drivers that you trust.
+    /// Whether the driver may share a file that is not in memory. The engine then waits for each page that it touches
+    /// until a disk, another process or another machine has delivered it: only for drivers that you trust.
     #[serde(default)]
     pub allow_file_memory: bool,
 
-    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need
+    /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
     #[serde(default = "virtio::yes")]
     pub confine: bool,
@@ -99,16 +100,16 @@ fn one() -> u16 {
 }
 
 counters! { VhostUser;
-    drop NO_DRIVER = "no_driver", "packets for which there was no driver, or none that receives";
-    drop TOO_LONG = "too_long", "packets that fit into no buffer of the driver";
-    drop BAD_OFFLOAD = "bad_offload", "packets whose offload is not true of them, so that it cannot be done either";
+    drop NO_DRIVER = "no_driver", "packets that came while there was no driver, or none that receives";
+    drop TOO_LONG = "too_long", "packets too long for the driver's buffers";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose offload does not match them and cannot be finished";
     drop QUEUE_FULL = "queue_full", "packets whose queue was full while others were not";
-    drop DISABLED = "disabled", "packets from a queue that the driver has disabled";
-    drop POOL_LOW = "pool_low", "packets for a driver that took none while they held much of what the pool had left";
-    count EMPTY = "guest_empty", "buffers from the driver with a header and no packet", in "buffers";
+    drop DISABLED = "disabled", "packets in a queue that the driver has disabled";
+    drop POOL_LOW = "pool_low", "packets for a driver that took none while they held too much of the pool";
+    count EMPTY = "guest_empty", "buffers from the driver with a header but no packet", in "buffers";
     count OVERSIZE = "guest_oversize", "packets from the driver longer than 73,600 bytes";
     count BAD_HEADER = "guest_bad_header",
-        "packets from the driver whose header asks for what cannot be, or is not true of them";
+        "packets from the driver whose header is invalid or does not match them";
     count NO_LARGE_BUFFER = "guest_no_large_buffer",
         "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers \
           (`large_packets` in [engine])";
@@ -400,7 +401,7 @@ impl Configure for VhostUser {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another side, and `bellows bench vring` has one")
+        Bench::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {

@@ -71,7 +71,7 @@ fn a_device_that_does_not_change_is_handed_on_as_it_is() {
     drop(old);
     assert_eq!(connections(&new), 1);
     let other = app(&socket, Vec::new()).start(None).unwrap_err().to_string();
-    assert!(other.contains("somebody listens at") && other.contains("vm.sock"), "{other}");
+    assert!(other.contains("already listens at") && other.contains("vm.sock"), "{other}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! By what a queue tells that there is something to do, as the engine watches it.
+//! The bells of queues: how the engine sees that a queue has work.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use bellows_virtio::ring::Doorbell;
 pub(crate) trait QueueBell: Send + Sync + 'static {
     /// The word.
     fn word(&self) -> &AtomicU32;
-    /// The part of it that counts.
+    /// The bits of the word that count.
     fn mask(&self) -> u32;
-    /// What that part says as long as there is nothing new.
+    /// The value of these bits while there is nothing new.
     fn quiet(&self) -> u32;
-    /// What becomes readable while the engine sleeps.
+    /// A descriptor that becomes readable while the engine sleeps.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// The engine is about to sleep.
+    /// Called when the engine is about to sleep.
     fn arm(&self);
-    /// It is awake.
+    /// Called when it is awake.
     fn disarm(&self);
 }
 
@@ -79,7 +79,7 @@ impl<B: QueueBell> Watched for Watch<B> {
     }
 }
 
-/// Lets a slot watch a queue, or nothing.
+/// Lets a slot watch a queue; with `None`, nothing.
 pub(crate) fn watch<A: App, B: QueueBell>(io: &Io<A>, slot: usize, bell: Option<&Arc<B>>) {
     match bell {
         Some(bell) => io.slot(slot).watch(Arc::new(Watch(Arc::clone(bell))), bell.mask(), bell.quiet()),

@@ -1,18 +1,18 @@
-//! Work that a packet's sender has left to others, done here for a receiver that does not take the packet as it is:
-//! because it has not agreed to, or because what the sender said is not true of the packet any more.
+//! Work that a packet's sender has left to others, done here for a receiver that does not accept the packet as it is:
+//! because the option is not negotiated, or because the offload is no longer true of the packet.
 
 use bellows_engine::{App, DropReason, Io};
 use bellows_packet::{Offload, Packet, Vector};
 use bellows_virtio::Features;
 use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport};
 
-/// Where the checksum lies in a TCP header.
+/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
-/// Bytes that a queue may have finished in a call, for each packet of its burst.
+/// Bytes that a queue may finish in a call, for each packet of its burst.
 const BYTES_PER_PACKET: usize = 2_048;
 
-/// What a receiver does itself.
+/// The offloads that a receiver accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiverOffloads {
     /// It finishes checksums.
@@ -20,23 +20,23 @@ pub(crate) struct ReceiverOffloads {
 }
 
 impl ReceiverOffloads {
-    /// What a driver has agreed to.
+    /// The offloads that a driver has negotiated.
     pub(crate) fn driver(features: Features) -> ReceiverOffloads {
         ReceiverOffloads { checksums: features.has(Features::GUEST_CSUM) }
     }
 
-    /// What a device has agreed to.
+    /// The offloads that a device has negotiated.
     pub(crate) fn device(features: Features) -> ReceiverOffloads {
         ReceiverOffloads { checksums: features.has(Features::CSUM) }
     }
 }
 
-/// How much of this work an app may still do for one queue in this breath.
+/// The work that an app may still do for one queue in this breath.
 ///
-/// All queues of an app together finish as many packets as the engine's burst, or one each, and 2,048 bytes for each
-/// of them; only the last packet of a queue may have more bytes than are left. So one sender's large packets take no
-/// more of a breath than a burst of small ones, and what waits for its turn waits in the queue of the receiver, which
-/// holds up nobody else.
+/// All queues of an app together finish as many packets as the engine's burst, but at least one each, and 2,048 bytes
+/// for each of these packets; only a queue's last packet may exceed the bytes. So a sender's large packets take no more
+/// of a breath than a burst of small ones. The remaining packets wait in the receiver's queue, where they delay no
+/// other receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     packets: usize,
@@ -44,7 +44,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The share of one of so many queues.
+    /// The share of one of `queues` queues.
     pub(crate) fn share(burst: usize, queues: usize) -> Budget {
         let packets = (burst / queues.max(1)).max(1);
         Budget { packets, bytes: packets * BYTES_PER_PACKET }
@@ -64,14 +64,14 @@ impl Budget {
 /// A packet that is being cut into segments.
 struct Cut {
     whole: Packet,
-    /// The next segment.
+    /// Index of the next segment.
     next: usize,
 }
 
-/// Why a packet is not cut any further.
+/// The reason to stop cutting a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// All of it has been cut.
+    /// The packet is completely cut.
     Finished,
     /// The pool has no buffer for a segment.
     NoBuffer,
@@ -79,58 +79,57 @@ enum End {
     Spent,
 }
 
-/// The packets of one queue that are being finished. They come before those that wait for the queue.
+/// The packets of one queue that are being finished. They are sent before those that wait for the queue.
 pub(crate) struct Finisher {
-    /// Those that are ready to be sent. They come before the rest of what is being cut. Without memory until the
-    /// first one comes.
+    /// Packets ready to be sent, before the rest of the packet that is being cut. Has no memory until the first packet.
     ready: Vector,
     cut: Option<Cut>,
     budget: Budget,
 }
 
 impl Finisher {
-    /// One that holds nothing.
+    /// Creates an empty finisher.
     pub(crate) fn new() -> Finisher {
         Finisher { ready: Vector::none(), cut: None, budget: Budget { packets: 0, bytes: 0 } }
     }
 
-    /// A new breath has begun: there is this much to spend.
+    /// Sets the budget for a new breath.
     #[inline]
     pub(crate) fn refill(&mut self, budget: Budget) {
         self.budget = budget;
     }
 
-    /// Whether the rest has to wait for the next breath.
+    /// Whether the rest must wait for the next breath.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.budget.is_spent()
     }
 
-    /// How many packets it holds.
+    /// Number of packets it holds.
     #[inline]
     pub(crate) fn held(&self) -> usize {
         self.ready.len() + usize::from(self.cut.is_some())
     }
 
-    /// The packets that are to be sent next.
+    /// The packets to send next.
     #[inline]
     pub(crate) fn packets(&self) -> &[Packet] {
         self.ready.as_slice()
     }
 
-    /// Takes out the first of them.
+    /// Takes out the first `count` of them.
     pub(crate) fn take(&mut self, count: usize) -> impl Iterator<Item = Packet> {
         self.ready.drain(count)
     }
 
-    /// Takes out all packets: those that were to be sent, and the one that was being cut.
+    /// Takes out all packets: those that are ready, and the one that was being cut.
     pub(crate) fn empty(&mut self) -> (Vector, Option<Packet>) {
         (std::mem::replace(&mut self.ready, Vector::none()), self.cut.take().map(|cut| cut.whole))
     }
 
-    /// Begins with a packet that the receiver does not take as it is. It comes before all that waits here.
+    /// Takes a packet that the receiver does not accept as it is. It comes before all packets that wait here.
     ///
-    /// What asks for nothing that can be done is dropped, as `bad_offload`.
+    /// A packet whose offload cannot be done is dropped as `bad_offload`.
     #[cold]
     pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, bad_offload: DropReason<A>) {
         if let Err(packet) = self.accept(packet) {
@@ -138,8 +137,7 @@ impl Finisher {
         }
     }
 
-    /// Goes on with what is being cut, if nothing else waits to be sent. False if there is more to do than the budget
-    /// allows.
+    /// Continues to cut, if no packet is ready to be sent. False if there is more to do than the budget allows.
     #[inline]
     pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
         self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able)
@@ -149,14 +147,13 @@ impl Finisher {
     fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
         let end = self.make_segments(able);
         if end == End::NoBuffer {
-            // Without the rest the receiver's stream has a hole, as it has without any packet for which there was no
-            // buffer.
+            // Without the remaining segments the receiver's stream has a hole, as after any packet without a buffer.
             io.count_no_buffer(1);
         }
         end != End::Spent || !self.ready.is_empty()
     }
 
-    /// Finishes a packet, or puts it where it will be cut. Gives back what cannot be finished.
+    /// Finishes a packet, or stores it to be cut. Gives back a packet that cannot be finished.
     fn accept(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let claim = packet.offload().unwrap_or_default();
         if claim.is_super_frame() {
@@ -181,7 +178,7 @@ impl Finisher {
             self.make_room();
             return self.ready.push(packet);
         }
-        // One that had been finished for a driver that was another one then.
+        // These were finished for an earlier driver.
         let mut packets = Vector::new();
         packets.push(packet)?;
         packets.append(&mut self.ready, usize::MAX);
@@ -196,12 +193,12 @@ impl Finisher {
         self.ready.compact();
     }
 
-    /// Makes segments of what is being cut, as many as the budget allows.
+    /// Cuts segments, as many as the budget allows.
     fn make_segments(&mut self, able: ReceiverOffloads) -> End {
         self.make_room();
         let Some(cut) = &mut self.cut else { return End::Finished };
         let claim = cut.whole.offload().unwrap_or_default();
-        // It was one when it was put here, and has not changed.
+        // It was a GSO packet when it was stored, and has not changed.
         let Some(whole) = gso_packet(&cut.whole, claim) else { return End::Finished };
         let checksums = if able.checksums { Checksums::Partial } else { Checksums::Whole };
         let mut end = End::Finished;
@@ -222,7 +219,7 @@ impl Finisher {
             if able.checksums {
                 made.set_offload(Offload {
                     flags: Offload::NEEDS_CHECKSUM,
-                    // Headers that are cut are short.
+                    // The headers of a packet that can be cut are short.
                     checksum_start: whole.tcp_start() as u16,
                     checksum_offset: TCP_CHECKSUM,
                     ..Offload::default()
@@ -230,7 +227,7 @@ impl Finisher {
             }
             self.budget.spend(segment.len());
             cut.next += 1;
-            // There is room, as was asked above.
+            // There is room: it was checked above.
             let _ = self.ready.push(made);
         }
         if end != End::Spent {
@@ -240,7 +237,7 @@ impl Finisher {
     }
 }
 
-/// What is to be cut, if the packet can be.
+/// The packet as a GSO packet, if it can be cut.
 fn gso_packet(packet: &Packet, claim: Offload) -> Option<GsoPacket<'_>> {
     let kind = match claim.gso_type & !Offload::GSO_ECN {
         Offload::GSO_TCP4 => Kind::Tcp4,
@@ -250,8 +247,8 @@ fn gso_packet(packet: &Packet, claim: Offload) -> Option<GsoPacket<'_>> {
     GsoPacket::new(packet.bytes(), kind, claim.segment_size).ok()
 }
 
-/// Finishes the checksum of a frame's TCP or UDP header, if that is the one that the claim means. Nothing else in a
-/// packet is written to here: apps have seen it.
+/// Finishes the checksum of a frame's TCP or UDP header, if the claim points to it. Writes nothing else in the packet,
+/// because apps have seen it.
 fn finish_checksum(frame: &mut [u8], claim: Offload) -> bool {
     let meant = (claim.checksum_start.into(), claim.checksum_offset.into());
     let found = Transport::find(frame).ok().filter(|found| (found.start(), found.checksum_offset()) == meant);
@@ -269,8 +266,8 @@ mod tests {
     /// Enough for everything.
     const ENDLESS: Budget = Budget { packets: usize::MAX, bytes: usize::MAX };
 
-    /// What becomes of a packet with this budget for each breath, and how many breaths make segments; the packet, if
-    /// it cannot be finished.
+    /// The resulting packets with this budget for each breath, and the number of breaths that made segments; or the
+    /// packet, if it cannot be finished.
     fn finish(packet: Packet, able: ReceiverOffloads, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
         let (mut finisher, mut packets, mut breaths) = (Finisher::new(), Vec::new(), 0);
         finisher.refill(budget);
@@ -289,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_super_frame_becomes_segments_with_right_checksums_for_who_finishes_nothing() {
+    fn a_gso_packet_becomes_segments_with_checksums_for_a_receiver_without_offloads() {
         let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads::default(), ENDLESS).unwrap();
         let lengths: Vec<usize> = done.iter().map(Packet::len).collect();
         assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finishes_checksums_gets_segments_with_partial_ones() {
+    fn a_receiver_with_checksum_offload_gets_segments_with_partial_checksums() {
         let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads { checksums: true }, ENDLESS).unwrap();
         assert_eq!(done.len(), 3);
         for packet in done {
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breath_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
+    fn a_breath_keeps_its_budget_and_the_next_one_continues() {
         let all = finish(gso_packet(49_000, 48), ReceiverOffloads::default(), ENDLESS).unwrap().0;
         assert_eq!(all.len(), 1_021);
         for (burst, queues, breaths) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
@@ -321,20 +318,20 @@ mod tests {
             assert_eq!(made, breaths, "a burst of {burst}, {queues} queues");
             assert!(some.iter().zip(&all).all(|(one, other)| one.bytes() == other.bytes()) && some.len() == all.len());
         }
-        // Long segments count by their bytes: 2,048 for each packet of the burst, and the one that reaches that.
+        // Long segments count by their bytes: 2,048 for each packet of the burst, plus the segment that exceeds this.
         let (some, breaths) =
             finish(gso_packet(60_000, 9_000), ReceiverOffloads::default(), Budget::share(8, 1)).unwrap();
         assert_eq!((some.len(), breaths), (7, 4));
     }
 
     #[test]
-    fn what_is_finished_comes_before_the_rest_of_what_is_cut() {
+    fn finished_packets_come_before_the_rest_of_a_cut_one() {
         let mut finisher = Finisher::new();
         finisher.refill(Budget::share(2, 1));
         assert!(finisher.accept(gso_packet(3000, 1448)).is_ok());
         assert_eq!(finisher.make_segments(ReceiverOffloads { checksums: true }), End::Spent);
         assert_eq!((finisher.held(), finisher.packets().len(), finisher.is_spent()), (3, 2, true));
-        // The driver has changed meanwhile, and takes no partial checksums any more.
+        // The driver has changed meanwhile, and no longer accepts partial checksums.
         let first = finisher.take(1).next().unwrap();
         assert!(finisher.accept(first).is_ok());
         let checked: Vec<bool> = finisher.packets().iter().map(|one| verify_checksums(one.bytes()).is_ok()).collect();
@@ -344,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_comes_back_whole() {
+    fn packets_that_cannot_be_finished_are_returned_unchanged() {
         let change = |change: fn(&mut Offload)| {
             let mut packet = gso_packet(3000, 1448);
             let mut offload = packet.offload().unwrap();
@@ -395,11 +392,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an app has made of a packet and of what is left to do to it: it comes out as it was but for the
-        /// checksum of a TCP or UDP header, or as the segments that its headers describe, or not at all; and what
-        /// comes out is what the receiver takes.
+        /// For any packet and any offload: it comes out with only its TCP or UDP checksum changed, or as the segments
+        /// that its headers describe, or not at all; and the receiver accepts all that comes out.
         #[test]
-        fn nothing_changes_but_a_checksum_and_what_comes_out_is_taken(
+        fn only_checksums_change_and_the_receiver_accepts_the_result(
             payload in 0usize..4_000,
             claim in claim(),
             checksums: bool,

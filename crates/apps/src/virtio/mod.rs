@@ -1,5 +1,5 @@
-//! What `vhost-user` and `virtio-user` have in common: the options by name, and packets that the other side does not take as
-//! they are.
+//! The common part of `vhost-user` and `virtio-user`: options by name, and packets that the other side does not accept
+//! as they are.
 
 pub(crate) mod bell;
 pub(crate) mod finish;
@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// A counter for each kind of error, by the names and sentences of the errors.
+/// A counter for each kind of error, with the error's name and text.
 macro_rules! error_counters {
     ($error:ty) => {{
         let mut counters = [bellows_engine::Counter::new("", ""); <$error>::ALL.len()];
@@ -51,12 +51,12 @@ pub(crate) use error_counters;
 pub enum Side {
     /// This app opens the socket and waits there.
     Server,
-    /// The other side opens it; this app connects, again and again until it is there.
+    /// The other side opens it; this app connects and retries until it is there.
     Client,
 }
 
 impl Side {
-    /// The socket, as the app uses it.
+    /// The socket as a resource of the app.
     pub(crate) fn resource(self, socket: std::path::PathBuf) -> Resource {
         match self {
             Side::Server => Resource::listens("socket", socket),
@@ -87,9 +87,9 @@ pub enum VirtioOption {
     InOrder,
     /// Notifications at an index.
     EventIdx,
-    /// Descriptors that lead to tables of descriptors.
+    /// Indirect tables of descriptors.
     Indirect,
-    /// Header and data in whatever descriptors.
+    /// Header and data in any descriptors.
     AnyLayout,
     /// Virtio 1.0 and later.
     #[serde(rename = "version-1")]
@@ -131,13 +131,13 @@ impl VirtioOption {
     }
 }
 
-/// What is left of all features when these options are turned off, and those that need them with them.
+/// All features except the disabled options and those that need them.
 pub(crate) fn features(disabled: &[VirtioOption], pairs: u16) -> Features {
     let all = if pairs > 1 { Features::DEVICE } else { Features::DEVICE.without(Features::MQ) };
     disabled.iter().fold(all, |left, option| left.without(option.feature())).coherent()
 }
 
-/// The most pairs of queues that an app has.
+/// Maximum number of pairs of queues of an app.
 pub(crate) const MAX_PAIRS: u16 = 32;
 
 /// Checks a number of pairs of queues.
@@ -145,11 +145,11 @@ pub(crate) fn check_pairs(queues: u16) -> Result<u16, SettingError> {
     if (1..=MAX_PAIRS).contains(&queues) {
         return Ok(queues);
     }
-    let message = format!("{queues} pairs of queues");
+    let message = format!("{queues} pairs of queues is out of range");
     Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_PAIRS}")))
 }
 
-/// What the control thread says, as the engine watches it.
+/// The control thread's bell, as the engine watches it.
 pub(crate) struct Control(pub(crate) Arc<Bell>);
 
 impl Watched for Control {
@@ -162,18 +162,19 @@ impl Watched for Control {
     }
 }
 
-/// How long what queues have counted may take to appear in the status, in nanoseconds.
+/// Maximum time until the queues' counters appear in the status, in nanoseconds.
 pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
 
-/// The pairs of queues in the order in which they are pulled: another one first each time, so that none takes all the room for
-/// ever.
+/// The pairs of queues in the order in which they are pulled: a different one first each time, so that none takes all
+/// the room.
 pub(crate) fn turns(first: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<> {
     *first = if *first + 1 < count { *first + 1 } else { 0 };
     let first = *first;
     (first..count).chain(0..first)
 }
 
-/// Sends what came from the other side. Without a link it is dropped as `unlinked`, so that the other side does not wait for ever.
+/// Sends packets from the other side. If there is no link they are dropped as `unlinked`, so that the other side does
+/// not wait forever.
 #[inline]
 pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: bool) {
     if is_linked {
@@ -183,8 +184,9 @@ pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: 
     }
 }
 
-/// Shares packets out to several queues, those of one flow to one queue. Packets stay in the link when all queues are full; in
-/// a lossless network when the next one's is. Otherwise what finds its queue full is dropped for the given reason.
+/// Distributes packets over several queues, all packets of a flow to one queue. Packets stay in the link when all
+/// queues are full, and in a lossless network when the queue of the next packet is full. Otherwise packets whose queue
+/// is full are dropped for the given reason.
 pub(crate) fn share_out<A: App>(
     io: &Io<A>,
     input: &mut Input<'_, A>,
@@ -205,48 +207,52 @@ pub(crate) fn share_out<A: App>(
     }
 }
 
-/// Reads an Ethernet address that a device can have.
+/// Reads an Ethernet address for a device.
 pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, SettingError> {
     let Some(text) = text else { return Ok(None) };
     let MacAddr(bytes) = text.parse().map_err(|error: bellows_wire::MacAddrError| {
-        SettingError::at("mac", format!("`{}` is no Ethernet address", error.text), "write it like 02:00:00:00:00:01")
+        SettingError::at(
+            "mac",
+            format!("`{}` is not an Ethernet address", error.text),
+            "write it like 02:00:00:00:00:01",
+        )
     })?;
     if bytes[0] & 1 != 0 {
-        let help = "a device needs the address of one station: an even first byte, such as 02";
-        return Err(SettingError::at("mac", format!("{text} is an address of many stations"), help));
+        let help = "give a unicast address, with an even first byte such as 02";
+        return Err(SettingError::at("mac", format!("{text} is a multicast address"), help));
     }
     Ok(Some(bytes))
 }
 
-/// Checks the path of a socket: the system takes paths of up to 107 bytes.
+/// Checks the path of a socket: the system accepts at most 107 bytes.
 pub(crate) fn check_socket(path: &Path) -> Result<(), SettingError> {
-    const MOST: usize = 107;
+    const MAX_SOCKET_PATH: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
         return Err(SettingError::at(
             "socket",
-            "the path names no file",
+            "the path has no file name",
             "give the path of a socket, such as /run/vm0.sock",
         ));
     }
-    if length > MOST {
-        let message = format!("the path has {length} bytes, and that of a socket cannot have more than {MOST}");
+    if length > MAX_SOCKET_PATH {
+        let message = format!("the path has {length} bytes, but the maximum for a socket is {MAX_SOCKET_PATH}");
         return Err(SettingError::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
 }
 
-/// Why an app could not start at a socket. An error of the system is given the socket's name and the way out; others
-/// have them.
+/// The reason why an app could not start at a socket. Adds the socket's name and a way out to an error of the system;
+/// other errors have them.
 pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
     if error.raw_os_error().is_none() {
         return error.into();
     }
-    let usual = "no thread can be started: end other programs, or raise the limits with `ulimit -u` and `ulimit -v`";
-    format!("the socket {} cannot be served: {error}; {}", socket.display(), way_out(&error, usual)).into()
+    let usual = "cannot start a thread: end other programs, or raise the limits with `ulimit -u` and `ulimit -v`";
+    format!("the socket {} cannot be used: {error}; {}", socket.display(), way_out(&error, usual)).into()
 }
 
-/// What the keys for the socket's file say: only who opens it can give it permissions.
+/// The permissions of the socket's file: only the side that opens it can set them.
 pub(crate) fn socket_access(
     side: Side,
     mode: Option<FileMode>,
@@ -255,7 +261,7 @@ pub(crate) fn socket_access(
     let key = mode.map(|_| "socket_mode").or(group.map(|_| "socket_group"));
     match key {
         Some(key) if side == Side::Client => {
-            let message = "the other side opens the socket, so its permissions are not this app's to give";
+            let message = "the other side opens the socket, so this app cannot set its permissions";
             Err(SettingError::at(key, message, "leave the key out, or set `mode = \"server\"`"))
         }
         _ => Ok(file_access(mode, group)),
@@ -267,7 +273,7 @@ pub(crate) fn yes() -> bool {
     true
 }
 
-/// The status of an app, as far as it is the same for both sides.
+/// The part of an app's status that is the same for both sides.
 pub(crate) fn common_status<S>(
     kind: &str,
     socket: &Path,
@@ -282,7 +288,7 @@ pub(crate) fn common_status<S>(
     };
     let errors: Map<String, Value> = errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let (confined, why) = match confinement {
-        Confinement::Starting => (false, Some("the control thread has not begun yet")),
+        Confinement::Starting => (false, Some("the control thread has not started yet")),
         Confinement::Confined(_) => (true, None),
         Confinement::Not(why) => (false, Some(&**why)),
     };
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_turned_off_takes_along_what_needs_it() {
+    fn a_disabled_option_also_disables_its_dependents() {
         let left = features(&[VirtioOption::Version1, VirtioOption::GuestChecksum], 1);
         assert!(!left.has_any(Features::RING_PACKED | Features::IN_ORDER | Features::GUEST_TSO4 | Features::MQ));
         assert!(left.has(Features::HOST_TSO4 | Features::MRG_RXBUF));

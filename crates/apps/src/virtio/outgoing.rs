@@ -10,25 +10,25 @@ use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
 use super::bell::{QueueBell, watch};
 use super::finish::{Finisher, ReceiverOffloads};
 
-/// An app that sends packets to the other side: why it drops some.
+/// The drop reasons of an app that sends packets to the other side.
 pub(crate) trait Sender: App {
-    /// They fit into nothing that the other side has.
+    /// No buffer of the other side is large enough.
     const TOO_LONG: DropReason<Self>;
     /// Their offload is not true of them.
     const BAD_OFFLOAD: DropReason<Self>;
-    /// The other side took none while they held much of what the pool had left.
+    /// The other side took none while they held too much of the pool.
     const POOL_LOW: DropReason<Self>;
 }
 
 /// A queue that takes packets to the other side.
 pub(crate) trait SendQueue {
-    /// What stops it.
+    /// An error that stops the queue.
     type Error;
 
-    /// Gives it packets, the first ones first. What it has not taken and does not reject is to be given again.
+    /// Sends packets, in order. Those that it has neither taken nor rejected are to be sent again.
     fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, Self::Error>;
 
-    /// How much of a burst the last call has spent, in packets.
+    /// The part of a burst that the last call has spent, in packets.
     fn spent(&self) -> usize;
 }
 
@@ -61,52 +61,52 @@ impl SendQueue for TransmitQueue {
         self.transmit(packets)
     }
 
-    /// Nothing: how its buffers lie is its own choice, so the device cannot make a packet cost more.
+    /// Always 0: the driver chooses the layout of its buffers, so the device cannot make a packet cost more.
     #[inline]
     fn spent(&self) -> usize {
         0
     }
 }
 
-/// What the packets of a queue wait for that it has not sent.
+/// What a queue's unsent packets wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
-    /// There are none.
+    /// There are no packets.
     Nothing,
-    /// The other side has no buffer free.
+    /// The other side has no free buffer.
     Buffers,
-    /// The next breath: in this one as much has been finished, or looked at, as may be.
+    /// The next breath: this one's budget is spent.
     Turn,
 }
 
-/// Packets that may wait for the other side whatever the pool has left.
+/// Packets that may wait for the other side even if the pool is low.
 const MAY_WAIT: usize = 64;
 
-/// What is to be sent through one queue.
+/// The packets to send through one queue.
 pub struct Outgoing {
-    /// Packets for this queue, before those in the link: what was shared out to it.
+    /// Packets for this queue that were taken from the link, before those still in the link.
     pub(crate) waiting: Vector,
-    /// Packets that the other side does not take as they are, before those that wait.
+    /// Packets that the other side does not accept as they are, before the waiting ones.
     pub(crate) finisher: Finisher,
-    /// What the queue's slot tells.
+    /// The state of the queue's slot.
     pub(crate) awaits: Awaits,
 }
 
-/// Drops what comes while nobody is on the other side. What waited there before goes little by little: freeing a thousand
-/// packets that no cache holds any more takes longer than a breath may.
+/// Drops packets that come while nobody is on the other side. Packets that waited before are dropped little by little:
+/// freeing a thousand packets that are no longer in any cache would take too long for one breath.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Void {
-    /// Packets in the link that waited there before this breath.
+    /// Packets that were in the link before this breath.
     before: usize,
 }
 
 impl Void {
-    /// Packets that are left to wait, because somebody may be there soon.
+    /// Lets packets wait, because the other side may be there soon.
     pub(crate) fn spare<A: App>(&mut self, input: &Input<'_, A>) {
         self.before = input.len();
     }
 
-    /// Drops packets of these queues and of the link: a burst, and as many as have come.
+    /// Drops packets of these queues and of the link: a burst, plus as many as have come.
     pub(crate) fn swallow<'q, A: App>(
         &mut self,
         io: &Io<A>,
@@ -124,18 +124,18 @@ impl Void {
 }
 
 impl Outgoing {
-    /// One that holds nothing.
+    /// Creates an empty one.
     pub(crate) fn new() -> Outgoing {
         Outgoing { waiting: Vector::new(), finisher: Finisher::new(), awaits: Awaits::Nothing }
     }
 
-    /// How many packets it holds.
+    /// Number of packets it holds.
     #[inline]
     pub(crate) fn held(&self) -> usize {
         self.waiting.len() + self.finisher.held()
     }
 
-    /// Drops packets that it holds, so many at most; returns how many.
+    /// Drops at most `most` of its packets; returns how many.
     fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
         let (mut ready, rest) = self.finisher.empty();
         let mut dropped = 0;
@@ -146,7 +146,7 @@ impl Outgoing {
         dropped
     }
 
-    /// Gives a queue what waits for it, and what is in the link if it is the only one. Hot.
+    /// Sends a queue's waiting packets, and those in the link if it is the only queue. Hot.
     #[inline]
     pub(crate) fn push<A: Sender, Q: SendQueue>(
         &mut self,
@@ -157,14 +157,14 @@ impl Outgoing {
         only: bool,
     ) -> Result<Awaits, Q::Error> {
         let mut awaits = Awaits::Nothing;
-        // What is there is enough for a call, and so is a burst.
+        // The packets that are there may all be sent in one call, and a burst in any case.
         let mut left = io.burst().max(self.held() + input.packets().len());
         loop {
             if !self.finisher.go_on(io, able) {
                 awaits = Awaits::Turn;
                 break;
             }
-            // What is being finished came before what waits inside, and that before what waits in the link.
+            // The packets being finished came before the waiting ones, and these before those in the link.
             let finished = !self.finisher.packets().is_empty();
             let inside = !self.waiting.is_empty();
             let packets = if finished {
@@ -214,12 +214,12 @@ impl Outgoing {
             }
         }
         if awaits == Awaits::Buffers {
-            self.relieve(io, only.then_some(input));
+            self.drop_excess(io, only.then_some(input));
         }
         Ok(awaits)
     }
 
-    /// Tells the queue's slot what its packets wait for now.
+    /// Sets the queue's slot to what its packets wait for now.
     #[inline]
     pub(crate) fn tell<A: App, B: QueueBell>(
         &mut self,
@@ -238,11 +238,10 @@ impl Outgoing {
         }
     }
 
-    /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has
-    /// left for everyone else: no port can starve the others. (Queues that share a buffer are kept apart by such a
-    /// bound in switches, too: A. K. Choudhury and E. L. Hahne, "Dynamic queue length thresholds for shared-memory
-    /// packet switches", 1998.)
-    fn relieve<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
+    /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than is
+    /// left: no port can starve the others. (Switches limit queues in a shared buffer the same way: A. K. Choudhury and
+    /// E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+    fn drop_excess<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
         let parked = self.waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
         if parked <= MAY_WAIT || io.is_lossless() {
             return;

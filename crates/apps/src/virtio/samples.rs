@@ -3,7 +3,7 @@
 use bellows_packet::{Offload, Packet};
 use bellows_wire::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader};
 
-/// A GSO packet of TCP over IPv4 with so many bytes of a stream, its checksum unfinished, as a guest hands it over.
+/// A GSO packet of TCP over IPv4 with `payload` bytes of a stream and a partial checksum, as a guest sends it.
 pub(crate) fn gso_packet(payload: usize, segment_size: u16) -> Packet {
     let mut frame = vec![0; 54 + payload];
     frame[54..].iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 7) as u8);

@@ -24,65 +24,71 @@ use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
 use crate::virtio::port::{CONTROL, Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
-/// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
-/// DPDK's vhost library.
+/// The driver of a virtio-net device that another process offers at a vhost-user socket.
 ///
-/// `input` takes packets to the device, `output` brings those that come from it. The two sides share memory that this app makes, so
-/// packets pass without system calls. Either side may vanish and come back at any time. While no device is there, what comes in is dropped
-/// as `no_device`; while the device does not keep up, packets wait in the link.
+/// The device is `vhost-user` of another network, or DPDK's vhost library.
 ///
-/// TCP GSO packets and partial checksums are passed on as they are to a device that takes them, and finished for
-/// one that does not, as many segments in a breath as the engine's burst. What comes from the device may be such a
-/// packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without GSO packets the
-/// device can send packets of up to 2,048 bytes.
+/// `input` takes packets to the device, `output` delivers packets from it. The two sides share memory that this app
+/// creates, so packets pass without system calls. Either side may vanish and come back at any time. While there is no
+/// device, packets that come in are dropped as `no_device`; while the device does not keep up, packets wait in the
+/// link.
 ///
-/// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the device has.
+/// TCP GSO packets and partial checksums are passed on unchanged to a device that accepts them, and finished for one
+/// that does not, at most as many segments in a breath as the engine's burst. Packets from the device may have them,
+/// too, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without GSO packets the device can
+/// send packets of up to 2,048 bytes.
 ///
-/// A device that breaks the rules of virtio is left and connected to anew, and the rule is counted by its name.
+/// With several pairs of queues, all packets of a flow go to one pair; the pair depends on the number of pairs that the
+/// device has.
+///
+/// If a device violates the virtio specification, the app disconnects and connects anew; each kind of violation has its
+/// own counter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The socket's path, relative to the network file; 107 bytes at most.
+    /// The socket's path, relative to the network file; at most 107 bytes.
     pub socket: PathBuf,
 
-    /// Who opens the socket: `client` connects to it, again and again until it is there, `server` waits there for the device's side.
+    /// Who opens the socket: `client` connects to it and retries until it is there, `server` waits there for the
+    /// device's side.
     #[serde(default = "client")]
     pub mode: Side,
 
-    /// How many pairs of queues are wanted, from 1 to 32; the device may have fewer.
+    /// Number of pairs of queues to use, from 1 to 32; the device may have fewer.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 32), extend("x-unit" = "pairs"))]
     pub queues: u16,
 
-    /// How many descriptors each ring has: a power of two from 2 to 32768. Packets longer than 2,048 bytes take several.
+    /// Number of descriptors of each ring: a power of two from 2 to 32768. Packets longer than 2,048 bytes take
+    /// several.
     #[serde(default = "usual_size")]
     #[schemars(range(min = 2, max = 32768), extend("x-unit" = "descriptors"))]
     pub queue_size: u16,
 
-    /// The Ethernet address to be shown as this side's. Without one it is the device's, if that tells one.
+    /// The Ethernet address to show as this side's. By default the one that the device reports, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-type" = "Ethernet address"))]
     pub mac: Option<String>,
 
-    /// Options that are not used although the device offers them. What needs one of them is not used either.
+    /// Options not to use even if the device offers them. Options that need one of them are not used either.
     #[serde(default)]
     pub disable: Vec<VirtioOption>,
 
     /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before
-    /// it has them. Without this key they are what the umask leaves.
+    /// they are set. By default those that the umask allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<FileMode>,
 
-    /// The group that the socket's file belongs to, in `server` mode: its name or number.
+    /// The group of the socket's file, in `server` mode: its name or number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_group: Option<FileGroup>,
 
-    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused
-    /// and counted as `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
+    /// The users who may be on the other side, by name or number; list root too if it may. Others are refused and
+    /// counted as `peer_refused`. By default everybody whom the socket's permissions let connect.
     #[serde(default)]
     pub peer_users: Vec<User>,
 
-    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need
+    /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
     #[serde(default = "virtio::yes")]
     pub confine: bool,
@@ -101,15 +107,15 @@ fn usual_size() -> u16 {
 }
 
 counters! { VirtioUser;
-    drop NO_DEVICE = "no_device", "packets for which there was no device";
-    drop TOO_LONG = "too_long", "packets that do not fit into the ring";
-    drop BAD_OFFLOAD = "bad_offload", "packets whose offload is not true of them, so that it cannot be done either";
+    drop NO_DEVICE = "no_device", "packets that came while there was no device";
+    drop TOO_LONG = "too_long", "packets too long for the ring";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose offload does not match them and cannot be finished";
     drop QUEUE_FULL = "queue_full", "packets whose queue was full while others were not";
-    drop POOL_LOW = "pool_low", "packets for a device that took none while they held much of what the pool had left";
-    count EMPTY = "device_empty", "buffers from the device with a header and no packet", in "buffers";
+    drop POOL_LOW = "pool_low", "packets for a device that took none while they held too much of the pool";
+    count EMPTY = "device_empty", "buffers from the device with a header but no packet", in "buffers";
     count OVERSIZE = "device_oversize", "packets from the device longer than 73,600 bytes";
     count BAD_HEADER = "device_bad_header",
-        "packets from the device whose header asks for what cannot be, or is not true of them";
+        "packets from the device whose header is invalid or does not match them";
     table ERRORS = DEVICE_ERRORS;
 }
 
@@ -360,7 +366,7 @@ impl Configure for VirtioUser {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another side, and `bellows bench vring` has one")
+        Bench::Unmeasured("it needs another process on its socket; use `bellows bench vring`")
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
@@ -374,7 +380,7 @@ impl Configure for VirtioUser {
         let mac = virtio::read_mac(config.mac.as_deref())?;
         let ring_size = config.queue_size;
         if !(2..=32_768).contains(&ring_size) || !ring_size.is_power_of_two() {
-            let message = format!("rings of {ring_size} descriptors");
+            let message = format!("a ring cannot have {ring_size} descriptors");
             return Err(SettingError::at("queue_size", message, "give a power of two from 2 to 32768"));
         }
         // The log of written pages is for machines that are moved.

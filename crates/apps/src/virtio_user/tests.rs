@@ -449,11 +449,11 @@ fn options_that_change_make_the_two_sides_agree_anew() {
 #[test]
 fn a_mistake_in_the_config_is_explained() {
     for (keys, wanted) in [
-        (json!({ "queue_size": 300 }), "rings of 300 descriptors"),
-        (json!({ "queue_size": 1 }), "rings of 1 descriptors"),
-        (json!({ "queues": 0 }), "0 pairs of queues"),
-        (json!({ "mac": "03:00:00:00:00:00" }), "many stations"),
-        (json!({ "socket": "/" }), "names no file"),
+        (json!({ "queue_size": 300 }), "cannot have 300 descriptors"),
+        (json!({ "queue_size": 1 }), "cannot have 1 descriptors"),
+        (json!({ "queues": 0 }), "0 pairs of queues is out of range"),
+        (json!({ "mac": "03:00:00:00:00:00" }), "multicast"),
+        (json!({ "socket": "/" }), "has no file name"),
     ] {
         let mut config = json!({ "socket": "/tmp/s" });
         config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
@@ -488,7 +488,7 @@ fn starts_without_room_for_a_thread() {
     let errors =
         [driver.start(None).map_err(|error| error.to_string()), device.start(None).map_err(|error| error.to_string())];
     setrlimit(Resource::As, before).unwrap();
-    let wanted = format!("the socket {} cannot be served: ", socket.path().display());
+    let wanted = format!("the socket {} cannot be used: ", socket.path().display());
     for error in errors {
         let error = error.unwrap_err();
         assert!(error.starts_with(&wanted) && error.contains("`ulimit -u`"), "{error}");

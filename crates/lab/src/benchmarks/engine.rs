@@ -711,7 +711,7 @@ impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
-        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is not a multiple of 64"),
         (&["--cpu", "99999"], "processor 99999"),
         (&["--schedule", "warp"], "there is no schedule `warp`"),
     ];

@@ -1,10 +1,10 @@
-//! What happens when a file is cut short under its mapping: the kernel sends SIGBUS to the thread that touches what is gone.
+//! Handles truncation of a mapped file: the kernel sends SIGBUS to the thread that accesses the missing part.
 //!
-//! A table holds the ranges of all guarded mappings. The handler looks the faulting address up in it, puts zeros where the hole
-//! is and behind it, marks the range as broken and lets the thread go on. Any other SIGBUS goes to whoever handled the signal
-//! before, and kills the process if nobody did.
+//! A table contains the ranges of all guarded mappings. The handler looks up the faulting address, maps zeros over the
+//! hole and everything after it, marks the range as broken and lets the thread continue. Any other SIGBUS goes to the
+//! previous handler, and kills the process if there is none.
 //!
-//! The handler takes no lock, allocates nothing, and makes one system call, so it may interrupt anything.
+//! The handler takes no lock, allocates nothing, and makes only one system call, so it may interrupt anything.
 
 use std::io;
 use std::sync::atomic::{
@@ -16,25 +16,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::signal::Chain;
 
-/// How many mappings can be guarded at the same time.
+/// Maximum number of mappings that can be guarded at the same time.
 const CAPACITY: usize = 4096;
 
 static TABLE: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
 
-/// How many entries have ever been in use: the handler looks no further.
+/// Number of entries that have ever been used: the handler searches no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many holes have been filled.
+/// Number of holes that have been filled.
 static HOLES: AtomicU32 = AtomicU32::new(0);
 
-/// Those who change the table.
+/// Serialises changes of the table.
 static WRITERS: Mutex<()> = Mutex::new(());
 
 // SAFETY: the handler reads and writes atomics of the table, makes raw system calls, and passes the signal on.
 static HANDLER: Chain = unsafe { Chain::new(libc::SIGBUS, on_sigbus) };
 
-/// One range. It changes only while `version` is odd; a reader that sees an odd version, or another one afterwards than
-/// before, looks at a range that comes or goes, which cannot be the one that its own thread is touching.
+/// One range. It changes only while `version` is odd. A reader that sees an odd version, or a different one afterwards,
+/// has read a range that is being added or removed, which cannot be the one that its own thread accesses.
 struct Entry {
     version: AtomicU32,
     broken: AtomicBool,
@@ -70,7 +70,7 @@ impl Entry {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// The size of the pages and the end of the range, if the address lies in it.
+    /// The page size and the end of the range, if the address is in it.
     fn find(&self, address: usize) -> Option<(usize, usize)> {
         let before = self.version.load(Acquire);
         let (page, end) = (self.page.load(Relaxed), self.end.load(Relaxed));
@@ -81,7 +81,7 @@ impl Entry {
     }
 }
 
-/// A place in the table, held as long as the mapping exists.
+/// An entry of the table, kept as long as the mapping exists.
 #[derive(Debug)]
 pub(super) struct Guard(&'static Entry);
 
@@ -98,24 +98,25 @@ pub(super) fn holes() -> u32 {
 }
 
 impl Guard {
-    /// Guards a mapping that lies on pages of this size.
+    /// Guards a mapping with this page size.
     pub(super) fn new(start: usize, length: usize, page: usize) -> io::Result<Guard> {
         let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
         HANDLER.install()?;
         let index = TABLE.iter().position(Entry::is_free);
-        let index = index.ok_or_else(|| io::Error::other(format!("{CAPACITY} mappings exist, which is the most")))?;
+        let index =
+            index.ok_or_else(|| io::Error::other(format!("there are {CAPACITY} mappings, which is the maximum")))?;
         TABLE[index].set(start, start + length, page);
         USED.fetch_max(index + 1, Release);
         Ok(Guard(&TABLE[index]))
     }
 
-    /// Takes the mapping out of the table, before it is unmapped. Called once, at the end.
+    /// Removes the mapping from the table, before it is unmapped. Called once, at the end.
     pub(super) fn release(&self) {
         let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.set(0, 0, 0);
     }
 
-    /// Whether a part of the mapping was gone when it was touched.
+    /// Whether a part of the mapping was missing when it was accessed.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.0.broken.load(Relaxed)
@@ -128,7 +129,7 @@ pub(super) fn prepare() -> io::Result<()> {
 }
 
 extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo; for BUS_ADRERR it holds an address.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo; for BUS_ADRERR it contains an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == libc::BUS_ADRERR && fill(address) {
         return;
@@ -137,11 +138,13 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
     unsafe { HANDLER.pass_on(code > 0, info, context) };
 }
 
-/// Puts zeros where a guarded mapping has a hole. False if the address is nobody's, or there is no memory for them.
+/// Maps zeros over the hole of a guarded mapping. False if the address belongs to none, or there is no memory for the
+/// zeros.
 ///
-/// All from there to the mapping's end is replaced at once, since who cuts a file short takes its end away: a mapping never
-/// falls into more than two parts, however many pages of it are touched in whatever order, and a process can have only so many
-/// (`vm.max_map_count`). Where the system does not promise that much memory, it is one page.
+/// Everything from there to the mapping's end is replaced at once, because truncation removes the end of a file. So a
+/// mapping never splits into more than two parts, however many of its pages are accessed in any order; the number of
+/// mappings of a process is limited (`vm.max_map_count`). If the system does not grant that much memory, only one page
+/// is replaced.
 fn fill(address: usize) -> bool {
     let used = USED.load(Acquire);
     for entry in &TABLE[..used] {
@@ -157,8 +160,8 @@ fn fill(address: usize) -> bool {
 fn put_zeros(start: usize, length: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: fill() gives a part of a mapping that its owner keeps, since this thread is just touching it. It becomes another
-    // one that is readable and writable too; other threads find zeros as they would in the hole. A raw system call, which
-    // leaves errno alone.
+    // SAFETY: fill() passes a part of a mapping that its owner keeps, because this thread is accessing it. It is
+    // replaced by another readable and writable one; other threads find zeros as they would in the hole. A raw system
+    // call, which does not change errno.
     unsafe { mmap_anonymous(start as *mut libc::c_void, length, access, flags) }.is_ok()
 }

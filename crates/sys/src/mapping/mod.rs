@@ -1,6 +1,6 @@
-//! Files of other processes, mapped to be shared with them.
+//! Mappings of files that are shared with other processes.
 //!
-//! Whoever shares a file can cut it short at any moment. What a thread then finds in the hole are zeros, and the mapping is
+//! Another process can truncate a shared file at any time. Threads then find zeros in the hole, and the mapping is
 //! [broken](SharedMapping::is_broken).
 
 mod guard;
@@ -19,19 +19,19 @@ use guard::Guard;
 use peer::Charge;
 pub use peer::{CheckedFile, MAX_ALL_SPACE, MAX_PEER_SPACE, PeerMemory};
 
-/// A part of a file, mapped readable and writable and shared with whoever else maps it. Unmapped when dropped.
+/// A part of a file, mapped as readable, writable and shared. Unmapped when dropped.
 ///
-/// Its content may change at any moment, so there are no references into it, only a pointer. A part of the file that is
-/// taken away is replaced by zeros when it is touched.
+/// Its contents may change at any time, so there are no references into it, only a pointer. A part of the file that is
+/// gone is replaced by zeros when it is accessed.
 #[derive(Debug)]
 pub struct SharedMapping {
-    /// The mapping, which starts with the page in which the part lies.
+    /// The mapping, which starts with the page that contains the start of the part.
     start: NonNull<u8>,
     mapped: usize,
-    /// From the mapping's start to the part's.
+    /// Offset of the part in the mapping.
     skip: usize,
     guard: Guard,
-    /// The part of a peer's share of the address space that it takes.
+    /// Its charge on a peer's share of the address space.
     _charge: Option<Charge>,
 }
 
@@ -41,7 +41,7 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps `length` bytes of a file that lives in memory, from `offset`. It is left out of core dumps.
+    /// Maps `length` bytes of a memory file, from `offset`. They are excluded from core dumps.
     ///
     /// # Errors
     /// Those of `mmap(2)` and of [`PeerMemory::check`]; `InvalidInput` for a length of 0 or beyond the address space.
@@ -49,8 +49,7 @@ impl SharedMapping {
         PeerMemory::default().check(file)?.map(offset, length)
     }
 
-    /// Maps a file whose mappings lie on pages of this size. `charge` is told how many bytes of the address space
-    /// that takes.
+    /// Maps a file whose mappings have this page size. `charge` gets the number of bytes of address space.
     fn of(
         file: &File,
         page: usize,
@@ -67,7 +66,7 @@ impl SharedMapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
         let start = unsafe { mmap(null_mut(), mapped, access, MapFlags::SHARED, file, offset - skip)? };
-        // SAFETY: only keeps the mapping just made out of core dumps.
+        // SAFETY: only excludes the new mapping from core dumps.
         let _ = unsafe { madvise(start, mapped, Advice::LinuxDontDump) };
         let unmap = |error| {
             // SAFETY: the mapping was made above and nobody has seen it.
@@ -85,34 +84,34 @@ impl SharedMapping {
         unsafe { self.start.add(self.skip) }
     }
 
-    /// Writes a zero, so that the page of this byte is there afterwards.
+    /// Writes a zero, so that the page of this byte exists afterwards.
     ///
     /// # Panics
-    /// If the mapping has no such byte.
+    /// If the byte is outside the mapping.
     #[inline]
     pub fn touch(&self, offset: usize) {
         assert!(offset < self.mapped - self.skip, "the mapping has {} bytes", self.mapped - self.skip);
-        // SAFETY: the byte lies in the mapping, which is writable and lives as long as the value. The store is atomic,
-        // and nobody has a reference to what is mapped.
+        // SAFETY: the byte is in the mapping, which is writable and lives as long as the value. The store is atomic,
+        // and nobody has a reference into the mapping.
         unsafe { AtomicU8::from_ptr(self.start().as_ptr().add(offset)) }.store(0, Relaxed);
     }
 
-    /// Has those pages at hand that are in memory already, so that no thread takes a page fault for them later; other
-    /// pages stay as they are. `present`: of how many bytes there are pages, as far as is known. Ends when those have been
-    /// found, or after `limit`. For threads that may take their time.
+    /// Maps the pages that are already in memory, so that no thread takes a page fault for them later; other pages stay
+    /// unmapped. `present`: the known number of bytes that have pages. Ends when those have been found, or after
+    /// `limit`. For threads that may take their time.
     ///
-    /// A kernel that cannot do it (before Linux 5.14) leaves all as it is: the pages come when they are touched.
+    /// A kernel that cannot do it (before Linux 5.14) changes nothing: pages are mapped at the first access.
     pub fn bring_in(&self, mut present: u64, limit: Duration) {
         const CHUNK: usize = 16 << 20;
         let page = page_size();
         let end = Instant::now() + limit;
-        // Pages that were reserved and not written to are there as well, but the kernel does not count them.
+        // Pages that were reserved but not written exist as well, but the kernel does not count them.
         let whole = present >= self.mapped as u64;
         let mut found = vec![1_u8; CHUNK.min(self.mapped) / page];
         for at in (0..self.mapped).step_by(CHUNK) {
             let length = CHUNK.min(self.mapped - at);
-            // SAFETY: the chunk lies in the mapping, whose length is a whole number of pages, and there is a byte for each
-            // of its pages.
+            // SAFETY: the chunk is in the mapping, whose length is a whole number of pages, and there is a byte for
+            // each of its pages.
             let mut ask = || unsafe { libc::mincore(self.start.as_ptr().add(at).cast(), length, found.as_mut_ptr()) };
             if present == 0 || Instant::now() > end || !whole && ask() != 0 {
                 return;
@@ -120,8 +119,8 @@ impl SharedMapping {
             let mut first = at;
             for run in found[..length / page].chunk_by(|one, other| one & 1 == other & 1) {
                 let length = run.len() * page;
-                // SAFETY: the run lies in the mapping. Its pages are made writable, as the mapping is, and keep what is in
-                // them; one that has gone meanwhile is an error.
+                // SAFETY: the run is in the mapping. Its pages are made writable, as the mapping is, and keep their
+                // contents; a page that has gone meanwhile is an error.
                 let populate =
                     || unsafe { madvise(self.start.as_ptr().add(first).cast(), length, Advice::LinuxPopulateWrite) };
                 if run[0] & 1 == 1 {
@@ -135,16 +134,16 @@ impl SharedMapping {
         }
     }
 
-    /// Makes all pages now, so that whoever maps them finds them, and touches them without a page fault here.
+    /// Creates all pages now, so that other processes find them, and accesses here cause no page fault.
     ///
-    /// A kernel that cannot do it (before Linux 5.14) leaves that to whoever touches them first.
+    /// A kernel that cannot do it (before Linux 5.14) creates them at the first access.
     pub fn make(&self) {
-        // SAFETY: the mapping is ours, and keeps what is in it.
+        // SAFETY: the mapping is ours, and keeps its contents.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.mapped, Advice::LinuxPopulateWrite) };
     }
 
-    /// Whether the file was cut short under us, so that a part of the mapping is no longer shared. Known once that part
-    /// was touched.
+    /// Whether the file was truncated, so that a part of the mapping is no longer shared. Known once that part was
+    /// accessed.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.guard.is_broken()
@@ -153,22 +152,23 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // First, so that a new mapping at the same place is the only one in the table.
+        // First, so that a new mapping at the same address is the only one in the table.
         self.guard.release();
-        // SAFETY: the mapping was made by new() and nobody has a pointer into it any more, as its owner vouches by dropping it.
+        // SAFETY: new() made the mapping, and nobody has a pointer into it any more, which its owner guarantees by
+        // dropping it.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// How many holes this process has met in all its mappings. As long as this number does not change, no mapping
+/// Number of holes that this process has met in all its mappings. As long as this number does not change, no mapping
 /// [becomes broken](SharedMapping::is_broken).
 #[inline]
 pub fn holes() -> u32 {
     guard::holes()
 }
 
-/// Gets ready what the first mapping of the process needs, for a thread that may not do that any more when it maps:
-/// the handler of SIGBUS.
+/// Prepares what the first mapping of the process needs, for a thread that may not do that later: the handler of
+/// SIGBUS.
 ///
 /// # Errors
 /// Those of `sigaction(2)`.
@@ -229,7 +229,7 @@ mod tests {
 
     /// Page faults are those of this thread.
     #[test]
-    fn what_is_in_memory_is_brought_in_and_nothing_else_is_made() {
+    fn only_pages_in_memory_are_mapped_in() {
         const PAGES: usize = 64;
         let page = page_size();
         let file = plain_file(PAGES as u64);
@@ -245,7 +245,7 @@ mod tests {
         let before = faults();
         (0..PAGES).step_by(2).for_each(|index| write(&ours, index * page + 1, 9));
         let taken = faults() - before;
-        // Others of the process may have taken pages from the page tables in between.
+        // Other threads may have evicted pages from the page tables meanwhile.
         assert!(taken < PAGES as u64 / 8, "{taken} faults for pages that were there");
         assert_eq!((read(&ours, 0), read(&ours, 1)), (7, 9));
         file.set_len(page as u64).unwrap();
@@ -290,13 +290,13 @@ mod tests {
         assert_eq!(read(&mapping, page - 1), 1);
         assert!(!other.is_broken());
         assert_eq!(read(&other, 3 * page), 2);
-        // The place in the table is used again, and starts unbroken.
+        // The table entry is used again, and starts unbroken.
         drop(mapping);
         let again = SharedMapping::new(&other_file, 0, 1).unwrap();
         assert!(!again.is_broken());
     }
 
-    /// A process can have only so many mappings. Holes that are not side by side do not use them up.
+    /// A process can have only a limited number of mappings. Holes that are not adjacent do not exhaust it.
     #[test]
     fn however_many_holes_there_are_the_mapping_has_two_parts() {
         const PAGES: usize = 400;
@@ -321,8 +321,8 @@ mod tests {
         }
     }
 
-    /// On huge pages a hole is a huge page, and lengths are whole ones. Where the system has none in reserve, there is nothing
-    /// to see.
+    /// On huge pages a hole is a huge page, and lengths are multiples of it. If the system has none in reserve, the
+    /// test does nothing.
     #[test]
     fn a_huge_page_that_is_gone_becomes_zeros() {
         use rustix::fs::{MemfdFlags, memfd_create};
@@ -333,7 +333,7 @@ mod tests {
         let huge = rustix::fs::fstatfs(&file).unwrap().f_bsize as usize;
         assert!(huge > page_size());
         file.set_len(2 * huge as u64).unwrap();
-        // The kernel takes the pages from its reserve now, or says that there are none.
+        // The kernel takes the pages from its reserve now, or fails if there are none.
         let Ok(mapping) = SharedMapping::new(&file, 10, huge as u64) else { return };
         write(&mapping, 0, 7);
         write(&mapping, huge - 1, 8);
@@ -364,7 +364,7 @@ mod tests {
         });
     }
 
-    /// Runs one of the tests below in a process of its own.
+    /// Runs one of the tests below in a separate process.
     fn run_alone(test: &str) -> std::process::ExitStatus {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", &format!("mapping::tests::{test}"), "--ignored", "--nocapture"]);

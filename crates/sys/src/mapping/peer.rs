@@ -1,8 +1,7 @@
-//! Which files of another process are mapped, and how much of them.
+//! The limits on mapping files of another process.
 //!
-//! A file can be one that another process plays (FUSE), and then even a question about it waits for that process. So
-//! the first question is one that the kernel answers by itself: only files that live in memory have seals. All others
-//! follow after it.
+//! A file can be implemented by another process (FUSE), and then even a query about it waits for that process. So the
+//! first query is one that the kernel answers itself: only memory files have seals. All others follow after it.
 
 use std::fmt;
 use std::fs::File;
@@ -16,13 +15,13 @@ use rustix::io::Errno;
 use super::SharedMapping;
 use crate::code::page_size;
 
-/// The most address space for one peer, in bytes: more than any machine has memory.
+/// Maximum address space for one peer, in bytes: more than the memory of any machine.
 pub const MAX_PEER_SPACE: u64 = 16 << 40;
 
-/// The most address space for all peers of the process, in bytes: half of what a process has on x86-64.
+/// Maximum address space for all peers of the process, in bytes: half of the address space of a process on x86-64.
 pub const MAX_ALL_SPACE: u64 = 64 << 40;
 
-/// What is mapped for all peers of the process, and how many peers have a share.
+/// Bytes mapped for all peers of the process, and the number of peers with a share.
 static ALL: Total = Total { used: AtomicU64::new(0), peers: AtomicU64::new(0), limit: MAX_ALL_SPACE };
 
 struct Total {
@@ -32,15 +31,15 @@ struct Total {
 }
 
 impl Total {
-    /// The most that one peer may have: no peer can take another's share.
+    /// The maximum for one peer: no peer can take another's share.
     fn share(&self) -> u64 {
         MAX_PEER_SPACE.min(self.limit / self.peers.load(Relaxed).max(1))
     }
 }
 
-/// What is mapped of the files that one peer sends. A clone is the same account.
+/// The limit on mappings of the files that one peer sends. A clone shares the limit.
 ///
-/// The default is for files that this process has made: they lie in memory, and are not limited.
+/// The default is for files that this process has created: they must be in memory, and are not limited.
 #[derive(Clone, Debug, Default)]
 pub struct PeerMemory {
     any_file: bool,
@@ -48,19 +47,19 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// The account of a peer. Its share of the address space is [`MAX_PEER_SPACE`], or the same part of
-    /// [`MAX_ALL_SPACE`] for each peer that has an account, if that is less.
+    /// The limit for a new peer. Its share of the address space is [`MAX_PEER_SPACE`], or an equal part of
+    /// [`MAX_ALL_SPACE`] among all peers with a limit, if that is less.
     ///
-    /// With `any_file` files on disks and on other machines are accepted too: a question about one, and each page of
-    /// it that is touched, may wait for a disk or another process.
+    /// With `any_file`, files on disks and on other machines are accepted too: a query about one, and each access to
+    /// one of its pages, may wait for a disk or another process.
     pub fn limited(any_file: bool) -> PeerMemory {
         PeerMemory { any_file, space: Some(Space::new(&ALL)) }
     }
 
-    /// Looks at a file. Asks nobody but the kernel, unless any file is accepted.
+    /// Checks a file. Only asks the kernel, unless any file is accepted.
     ///
     /// # Errors
-    /// `Unsupported` for what is no file in memory; with `any_file`, `InvalidInput` for what is no file at all; those
+    /// `Unsupported` if it is not a file in memory; with `any_file`, `InvalidInput` if it is not a regular file; those
     /// of `fstat(2)` and `fstatfs(2)`.
     pub fn check<'a>(&self, file: &'a File) -> io::Result<CheckedFile<'a>> {
         let in_memory = lives_in_memory(file)?;
@@ -84,24 +83,24 @@ impl PeerMemory {
         })
     }
 
-    /// How many bytes are mapped for this peer.
+    /// Number of bytes mapped for this peer.
     pub fn used(&self) -> u64 {
         self.space.as_ref().map_or(0, |space| space.used.load(Relaxed))
     }
 }
 
-/// Whether a file lives in memory alone: on tmpfs, of which a memfd is one, or on hugetlbfs. Only those have seals,
-/// and the kernel looks no further than at the open file.
+/// Whether a file is in memory: on tmpfs, which includes memfds, or on hugetlbfs. Only those have seals, and the kernel
+/// only inspects the open file.
 fn lives_in_memory(file: &File) -> io::Result<bool> {
     match fcntl_get_seals(file) {
         Ok(_) => Ok(true),
         Err(Errno::INVAL) => Ok(false),
-        // A descriptor with which nothing can be done (`O_PATH`).
+        // A descriptor that cannot be used (`O_PATH`).
         Err(error) => Err(error.into()),
     }
 }
 
-/// The size of the pages on which mappings of a file lie.
+/// The page size of mappings of a file.
 fn mapping_page(file: &File) -> io::Result<usize> {
     const HUGETLBFS: u64 = 0x9584_58f6;
     let system = fstatfs(file)?;
@@ -110,7 +109,7 @@ fn mapping_page(file: &File) -> io::Result<usize> {
     Ok(page.unwrap_or_else(page_size))
 }
 
-/// A file that has been looked at and may be mapped.
+/// A file that has been checked and may be mapped.
 #[derive(Debug)]
 pub struct CheckedFile<'a> {
     file: &'a File,
@@ -123,18 +122,18 @@ pub struct CheckedFile<'a> {
 }
 
 impl CheckedFile<'_> {
-    /// Whether it lives in memory: closing it waits for nobody.
+    /// Whether it is in memory: closing it never blocks.
     pub fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// How many bytes it has. Its owner may change that at any time.
+    /// Its length in bytes. Its owner may change that at any time.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// How many bytes of it were there when it was looked at, if it lives in memory: pages that somebody has made. Otherwise none.
-    /// If all of it was there, that is said as the greatest number.
+    /// The number of its bytes that had pages when it was checked, if it is in memory; otherwise 0. `u64::MAX` if all
+    /// of it had.
     pub fn present(&self) -> u64 {
         match self.in_memory {
             true if self.present >= self.length => u64::MAX,
@@ -151,7 +150,7 @@ impl CheckedFile<'_> {
     /// Maps `length` bytes from `offset`.
     ///
     /// # Errors
-    /// As for [`SharedMapping::new`]; `OutOfMemory`, with the numbers, when the peer has no address space left.
+    /// As for [`SharedMapping::new`]; `OutOfMemory`, with the numbers, if the peer has no address space left.
     pub fn map(&self, offset: u64, length: u64) -> io::Result<SharedMapping> {
         SharedMapping::of(self.file, self.page, offset, length, |bytes| {
             self.space.as_ref().map(|space| Space::charge(space, bytes)).transpose()
@@ -159,7 +158,7 @@ impl CheckedFile<'_> {
     }
 }
 
-/// One peer's account.
+/// One peer's use of its share.
 #[derive(Debug)]
 struct Space {
     used: AtomicU64,
@@ -189,7 +188,7 @@ impl Space {
         if let Err(used) = take(&space.used, share) {
             let peers = total.peers.load(Relaxed);
             return Err(no_space(format!(
-                "{bytes} bytes more than the {used} mapped for this peer are more than its share of the address space, \
+                "another {bytes} bytes besides the {used} mapped for this peer exceed its share of the address space, \
                  {share} bytes ({MAX_PEER_SPACE} at most, and {} for all {peers} together)",
                 total.limit
             )));
@@ -197,7 +196,7 @@ impl Space {
         if let Err(used) = take(&total.used, total.limit) {
             space.used.fetch_sub(bytes, Relaxed);
             return Err(no_space(format!(
-                "{bytes} bytes more than the {used} mapped for all peers are more than the {} that they may have together; \
+                "another {bytes} bytes besides the {used} mapped for all peers exceed the {} that they may have together; \
                  end peers that were connected before others were added",
                 total.limit
             )));
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
     use crate::memfd;
 
-    /// A file on a disk, gone at the end. The folder of the build is on one.
+    /// A file on a disk, removed at the end. The build folder is on one.
     fn file_on_disk(name: &str) -> (File, std::path::PathBuf) {
         let path = std::env::current_exe().unwrap().with_file_name(format!("peer-{name}-{}", std::process::id()));
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_memory_are_accepted_and_those_on_disks_only_when_allowed() {
+    fn files_in_memory_are_accepted_and_files_on_disks_only_if_allowed() {
         let peer = PeerMemory::default();
         let memfd = memfd::create(8192).unwrap();
         let checked = peer.check(&memfd).unwrap();
@@ -262,7 +261,7 @@ mod tests {
         let (disk, path) = file_on_disk("kinds");
         std::fs::remove_file(path).unwrap();
         if fcntl_get_seals(&disk).is_ok() {
-            let test = "files_in_memory_are_accepted_and_those_on_disks_only_when_allowed";
+            let test = "files_in_memory_are_accepted_and_files_on_disks_only_if_allowed";
             return skip(test, "the build's folder is on tmpfs, so there is no file on a disk");
         }
         let error = peer.check(&disk).unwrap_err();
@@ -273,12 +272,12 @@ mod tests {
         let checked = any.check(&disk).unwrap();
         assert!(!checked.is_in_memory() && checked.length() == 8192);
         let mapping = checked.map(4096, 4096).unwrap();
-        // SAFETY: the byte lies in the mapping.
+        // SAFETY: the byte is in the mapping.
         assert_eq!(unsafe { mapping.start().as_ptr().read_volatile() }, 7);
     }
 
     #[test]
-    fn what_is_no_file_is_refused_whatever_is_allowed() {
+    fn descriptors_that_are_not_files_are_always_refused() {
         let (reader, _writer) = std::io::pipe().unwrap();
         for file in
             [File::open("/").unwrap(), File::open("/dev/zero").unwrap(), File::from(std::os::fd::OwnedFd::from(reader))]
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The question that decides is one that the kernel answers: a thread that may ask no other refuses as before.
+    /// The kernel answers the deciding query: a thread that may make no other query rejects the file, too.
     #[test]
     fn a_file_is_refused_without_a_question_to_anybody() {
         let (disk, path) = file_on_disk("asked");
@@ -307,7 +306,7 @@ mod tests {
                 if fcntl_get_seals(&disk).is_err() {
                     assert_eq!(refused, Err(io::ErrorKind::Unsupported));
                 }
-                // The questions that follow for a file in memory are seen by the same filter.
+                // The same filter sees the further queries for a file in memory.
                 assert!(PeerMemory::default().check(&own).is_err());
                 assert!(denials.total() > 0);
             });
@@ -352,7 +351,7 @@ mod tests {
         assert!(Space::charge(&second, 50).is_ok());
     }
 
-    /// 16 TiB each of several peers are refused before the system has none left, and given back with the mapping.
+    /// 16 TiB each of several peers are refused before the system runs out, and given back with the mapping.
     #[test]
     fn mappings_are_charged_and_given_back() {
         let file = memfd::create(1 << 44).unwrap();

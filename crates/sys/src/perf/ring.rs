@@ -1,4 +1,4 @@
-//! Samples of what a thread executes, taken by the kernel and passed on through a ring in shared memory.
+//! Samples of a thread's execution, taken by the kernel and passed on through a ring in shared memory.
 
 use std::io;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Attributes, Counter, EventSpec, FORMAT, Sample, config, kind, modes};
 
-/// What each sample holds, in this order: the instruction, registers of user mode, a copy of the stack of user mode.
+/// The contents of each sample, in this order: the instruction, user-mode registers, a copy of the user-mode stack.
 const SAMPLE_INSTRUCTION: u64 = 1 << 0;
 const SAMPLE_USER_REGISTERS: u64 = 1 << 12;
 const SAMPLE_USER_STACK: u64 = 1 << 13;
 
-/// The stack pointer and the instruction pointer, as `asm/perf_regs.h` numbers them.
+/// The stack pointer and the instruction pointer, as numbered in `asm/perf_regs.h`.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: u64 = 1 << 7 | 1 << 8;
 #[cfg(target_arch = "aarch64")]
@@ -24,21 +24,21 @@ const REGISTERS: u64 = 1 << 31 | 1 << 32;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const REGISTERS: u64 = 0;
 
-/// Where the positions lie in the first page, in 64-bit words: `data_head` and `data_tail` of `struct perf_event_mmap_page`.
+/// The positions in the first page, in 64-bit words: `data_head` and `data_tail` of `struct perf_event_mmap_page`.
 const HEAD: usize = 1024 / 8;
 const TAIL: usize = 1032 / 8;
 
 /// A ring that the kernel fills with samples of one thread, until it is dropped.
 ///
-/// Samples are taken by a timer that runs while the thread does. What does not fit, the kernel leaves out, and says so in a
-/// record of its own.
+/// A timer that runs while the thread does takes the samples. The kernel leaves out samples that do not fit, and says
+/// so in a separate record.
 #[derive(Debug)]
 pub struct SampleRing {
     /// The kernel fills the ring as long as this is open.
     counter: Counter,
     mapping: NonNull<AtomicU64>,
     page: usize,
-    /// How many bytes of records there is room for: a power of two.
+    /// Room for records in bytes: a power of two.
     size: usize,
 }
 
@@ -46,12 +46,12 @@ pub struct SampleRing {
 unsafe impl Send for SampleRing {}
 
 impl SampleRing {
-    /// Samples a thread of any process each time that it was on a processor for `period`, with the uppermost `stack` bytes of
+    /// Samples a thread of any process each time that it was on a processor for `period`, with the top `stack` bytes of
     /// its stack (a multiple of 8 below 64 KiB). The ring gets `bytes` or less: as much as the user may lock in memory.
     ///
     /// # Errors
-    /// `EACCES` and `EPERM` when it is not permitted to this user, or not for kernel mode; `ESRCH` when there is no such thread;
-    /// others of `perf_event_open(2)` and `mmap(2)`.
+    /// `EACCES` and `EPERM` if this is not permitted to this user, or not for kernel mode; `ESRCH` if there is no such
+    /// thread; others of `perf_event_open(2)` and `mmap(2)`.
     pub fn open(thread: i32, period: Duration, stack: u32, user_only: bool, bytes: usize) -> io::Result<SampleRing> {
         let what = EventSpec { kind: kind::SOFTWARE, config: config::CPU_CLOCK, user_only };
         let attributes = Attributes {
@@ -81,13 +81,13 @@ impl SampleRing {
         Ok(SampleRing { counter, mapping, page, size })
     }
 
-    /// Moves what the kernel has written since the last time to the end of `records`: whole records one after another, each
-    /// of which begins with a `struct perf_event_header`.
+    /// Appends the records that the kernel has written since the last call to `records`: whole records, each of which
+    /// begins with a `struct perf_event_header`.
     pub fn take(&mut self, records: &mut Vec<u8>) {
         let (head, tail) = (self.position(HEAD).load(Acquire), self.position(TAIL).load(Relaxed));
         for range in filled(tail, head, self.size) {
-            // SAFETY: the range lies within the ring, which begins a page behind the mapping's start. The kernel published
-            // its content with the head that was acquired above, and does not write there again before the tail moves.
+            // SAFETY: the range is in the ring, which begins a page after the mapping's start. The kernel published its
+            // contents with the head that was acquired above, and does not write there again before the tail moves.
             let bytes = unsafe {
                 let data = self.mapping.as_ptr().cast::<u8>().add(self.page);
                 std::slice::from_raw_parts(data.add(range.start), range.len())
@@ -97,7 +97,7 @@ impl SampleRing {
         self.position(TAIL).store(head, Release);
     }
 
-    /// For how long the thread was on a processor since this was opened.
+    /// Time for which the thread was on a processor since this was opened.
     ///
     /// # Errors
     /// Those of `read(2)`.
@@ -108,8 +108,8 @@ impl SampleRing {
     }
 
     fn position(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the mapping's first page holds these words, aligned, and lives as long as self; the kernel accesses them
-        // as whole words.
+        // SAFETY: the mapping's first page contains these words, aligned, and lives as long as self; the kernel
+        // accesses them as whole words.
         unsafe { self.mapping.add(word).as_ref() }
     }
 }
@@ -121,8 +121,8 @@ impl Drop for SampleRing {
     }
 }
 
-/// Where in a ring of `size` bytes, a power of two, the bytes from one position to a later one lie: behind `tail`, and from the
-/// ring's start on. Positions that cannot be are taken for those of an empty ring.
+/// The ranges of the bytes between two positions in a ring of `size` bytes, a power of two: after `tail`, and from the
+/// ring's start. Impossible positions count as those of an empty ring.
 fn filled(tail: u64, head: u64, size: usize) -> [Range<usize>; 2] {
     let length = head.wrapping_sub(tail);
     if length > size as u64 {
@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A byte of every position lies where a ring puts it, and nothing else is read.
+        /// A byte of every position is where the ring puts it, and nothing else is read.
         #[test]
         fn positions_follow_one_another_around_the_ring(tail: u64, length in 0usize..40, exponent in 0u32..5) {
             let size = 1usize << exponent;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sampled_is_an_error() {
+    fn an_impossible_sample_is_an_error() {
         let period = Duration::from_millis(1);
         assert!(SampleRing::open(i32::MAX, period, 1024, true, 1 << 16).is_err(), "there is no such thread");
         assert!(SampleRing::open(0, period, 7, true, 1 << 16).is_err(), "a stack has whole words");

@@ -1,4 +1,4 @@
-//! By what an engine sees that the device has used a buffer.
+//! The bells of a driver's queues: how an engine sees that the device has used a buffer.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use bellows_sys::wake::PeerEvent;
 use super::ring::{AT_INDEX, DESCRIPTOR, DISABLE, ENABLE, Places, USED};
 use super::space::Space;
 
-/// A word of memory that changes when a device has used one of the driver's buffers, and a descriptor that becomes readable then if it
-/// was asked for.
+/// A word of memory that changes when the device has used a buffer, and a descriptor that becomes readable then on
+/// request.
 pub struct UsedBell {
     space: Arc<Space>,
     packed: bool,
@@ -19,7 +19,7 @@ pub struct UsedBell {
     size: u16,
     places: Places,
     call: Option<PeerEvent>,
-    /// Where the next used buffer will be: index in the lower half, wrap counter in bit 16.
+    /// Position of the next used buffer: index in the lower half, wrap counter in bit 16.
     next: AtomicU32,
 }
 
@@ -48,7 +48,7 @@ impl UsedBell {
         (next as u16, next >> 16 != 0)
     }
 
-    /// The word: `word & mask != quiet` when there is something. It moves along a packed ring.
+    /// The word: `word & mask != quiet` when a buffer was used. It moves along a packed ring.
     pub fn word(&self) -> &AtomicU32 {
         if self.packed {
             self.space.word(self.places.descriptors + usize::from(self.next().0) * DESCRIPTOR + 12)
@@ -57,12 +57,12 @@ impl UsedBell {
         }
     }
 
-    /// The bits of the word that tell.
+    /// The bits of the word that count.
     pub fn mask(&self) -> u32 {
         if self.packed { u32::from(USED) << 16 } else { 0xffff_0000 }
     }
 
-    /// What the word says while nothing has been used.
+    /// The value of these bits while nothing has been used.
     pub fn quiet(&self) -> u32 {
         let (index, wrap) = self.next();
         match self.packed {
@@ -72,12 +72,12 @@ impl UsedBell {
         }
     }
 
-    /// What becomes readable.
+    /// The descriptor that becomes readable.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.call.as_ref().map(PeerEvent::as_fd)
     }
 
-    /// Asks the device to tell us, before an engine sleeps. Look at the word after that.
+    /// Asks the device for notifications, before an engine sleeps. Check the word again after this call.
     pub fn arm(&self) {
         let (index, wrap) = self.next();
         if self.packed {
@@ -92,12 +92,12 @@ impl UsedBell {
         fence(SeqCst);
     }
 
-    /// Tells the device that we look by ourselves, and lets the descriptor fall silent.
+    /// Tells the device not to notify, and clears the descriptor.
     pub fn disarm(&self) {
         if self.packed {
             self.say_packed(0, DISABLE);
         } else if self.event_idx {
-            // An index that has been passed comes again after 65,536 buffers only.
+            // An index that has been passed only comes again after 65,536 buffers.
             self.used_event(self.next().0.wrapping_sub(1));
         } else {
             self.space.half(self.places.driver).store(1_u16.to_le(), Relaxed);

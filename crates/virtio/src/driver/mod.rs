@@ -1,18 +1,18 @@
-//! The driver's side of a virtio-net device: rings and buffers in memory of its own, which it shares with the device.
+//! The driver's side of a virtio-net device: rings and buffers in its own memory, which it shares with the device.
 //!
-//! A [`Driver`] has a [`ReceiveQueue`] and a [`TransmitQueue`] for each pair of queues. Packets are copied into and out of its
-//! buffers, whole batches at a time, with a [`Blitter`](bellows_blit::Blitter).
+//! A [`Driver`] has a [`ReceiveQueue`] and a [`TransmitQueue`] for each pair of queues. A
+//! [`Blitter`](bellows_blit::Blitter) copies packets into and out of its buffers, in whole batches.
 //!
-//! The device is trusted as little as a driver is by a device: all that the driver must remember it keeps in memory of its own, and what
-//! the device tells (which buffers are used, how much is in them, headers) is read once and checked. A device
-//! that breaks the rules stops the queue with a [`DeviceError`].
+//! The device is as untrusted as a driver is to a device. The driver keeps its own state in private memory. Values from
+//! the device (used buffers, their lengths, headers) are read once and checked. A device that violates the
+//! specification stops the queue with a [`DeviceError`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `space.rs` | the shared memory |
-//! | `ring.rs` | rings of both kinds: chains are added, published, and come back |
+//! | `ring.rs` | rings of both formats: chains are added, published, and taken back |
 //! | `transmit.rs`, `receive.rs` | packets to and from the buffers |
-//! | `bell.rs` | by what an engine sees that something was used |
+//! | `bell.rs` | the words that show an engine used buffers |
 
 mod bell;
 mod receive;
@@ -40,34 +40,34 @@ pub use bell::UsedBell;
 pub use receive::ReceiveQueue;
 pub use transmit::{Rejection, TransmitQueue};
 
-/// The address that the first byte of the driver's memory has in rings and messages. Any would do; this one is seldom mistaken for
+/// The address of the driver's memory in rings and messages. Any address would do; this one is rarely mistaken for
 /// something else.
 const ADDRESS: u64 = 0x10_0000;
 
-/// Where the data begins in a slot; the header ends there.
+/// Offset of the data in a slot; the header ends there.
 const DATA: usize = LINE;
 
-/// Data of the largest packet that a device may send to a driver that takes GSO packets and does not merge buffers
-/// (specification, 5.1.6.3.1: buffers of 65,562 bytes with the header), up to a whole line.
-const LARGE_DATA_ROOM_DRIVER_TMP: usize = 65_600;
+/// Data of the largest packet that a device may send to a driver that accepts GSO packets and does not merge buffers
+/// (specification, 5.1.6.3.1: buffers of 65,562 bytes with the header), rounded up to a whole line.
+const GSO_DATA_ROOM: usize = 65_600;
 
-/// Descriptors in an indirect table: a header, and the largest packet in ordinary slots.
+/// Descriptors of an indirect table: a header, and the largest packet in ordinary slots.
 const TABLE: usize = 2 + bellows_packet::LARGE_DATA_ROOM.div_ceil(DATA_ROOM);
 
-/// How the driver lays a packet out over descriptors.
+/// The layout of a packet in descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chains {
     /// Header and data together in one descriptor.
     #[default]
     Single,
-    /// The header in a descriptor of its own.
+    /// The header in a separate descriptor.
     Chained,
-    /// The same in a table, to which one descriptor of the ring leads.
+    /// The same in an indirect table.
     Indirect,
 }
 
 impl Chains {
-    /// This layout, or the closest one that may be used after some features have been negotiated.
+    /// This layout, or the closest one that the negotiated features allow.
     fn allowed(self, features: Features) -> Chains {
         let together = features.has_any(Features::ANY_LAYOUT | Features::VERSION_1);
         match self {
@@ -79,58 +79,58 @@ impl Chains {
 }
 
 named_errors! {
-    /// What stops a queue: its device broke the rules of the specification.
+    /// A violation of the specification by the device, which stops the queue.
     DeviceError;
 
-    /// The device has used more buffers than it was given.
-    IndexJump = "index_jump": "the device's index is further ahead than buffers are with it",
+    /// The device has used more buffers than it has.
+    IndexJump = "index_jump": "the device's index is ahead of the buffers that it has",
     /// The device has used a buffer that it does not have.
-    UnknownBuffer = "unknown_buffer": "the device has used a buffer that is not with it",
-    /// The device says that it has written more than there was room for.
-    TooMuch = "too_much_written": "the device has written more into a buffer than the buffer is long",
-    /// A received buffer has less in it than the header.
+    UnknownBuffer = "unknown_buffer": "the device has used a buffer that it does not have",
+    /// The device claims to have written more than the buffer's length.
+    TooMuch = "too_much_written": "the device has written more than the length of a buffer",
+    /// A received buffer is shorter than the header.
     NoHeader = "no_header": "the device has used a buffer that is too short for the virtio-net header",
-    /// A packet that is said to lie in no buffer, or in more than there are.
-    BufferCount = "buffer_count": "the device says that a packet lies in an impossible number of buffers",
+    /// The header of a received packet gives no buffers, or more than there are.
+    BufferCount = "buffer_count": "the device has given an impossible number of buffers for a packet",
 }
 
-/// What a queue has counted.
+/// The counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Packets that went through.
+    /// Packets moved.
     pub packets: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
-    /// Times the device was told.
+    /// Notifications of the device.
     pub kicks: u64,
     /// Received packets without data; dropped.
     pub empty: u64,
-    /// Received packets longer than the longest; dropped.
+    /// Received packets longer than the maximum; dropped.
     pub too_long: u64,
-    /// Received packets whose header asks for what cannot be; dropped.
+    /// Received packets with an invalid header; dropped.
     pub bad_header: u64,
     /// Received GSO packets for which the pool had no large buffer; dropped.
     pub no_buffer: u64,
 }
 
-/// What a driver is made for.
+/// The configuration of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverConfig {
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Features,
     /// Pairs of queues.
     pub pairs: u16,
     /// Descriptors of each ring: a power of two, unless rings are packed.
     pub ring_size: u16,
-    /// How packets are laid out.
+    /// The layout of packets.
     pub chains: Chains,
 }
 
 /// One pair of queues.
 pub struct QueuePair {
-    /// What the device sends.
+    /// The queue of packets from the device.
     pub receive: ReceiveQueue,
-    /// What it is sent.
+    /// The queue of packets to the device.
     pub transmit: TransmitQueue,
 }
 
@@ -142,15 +142,15 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Makes a driver and the memory that it shares; all receive buffers are available to the device from the beginning. The
-    /// device is told through the first notifiers, two for each pair.
+    /// Creates a driver and the memory that it shares. All receive buffers are available to the device from the start.
+    /// The driver notifies the device through the first notifiers, two for each pair.
     ///
     /// # Errors
-    /// Those of the system, for want of memory or descriptors.
+    /// System errors: out of memory or descriptors.
     ///
     /// # Panics
-    /// If a ring has no descriptors, or more than 32,768, or is split and their number no power of two; or if there are too few
-    /// notifiers.
+    /// If a ring has no descriptors or more than 32,768, or is split and their number is not a power of two; or if
+    /// there are too few notifiers.
     pub fn place(config: DriverConfig, notifiers: &Notifiers) -> io::Result<Placed<Driver>> {
         let DriverConfig { features, pairs, ring_size, .. } = config;
         let packed = features.has(Features::RING_PACKED);
@@ -179,21 +179,21 @@ impl Driver {
         Ok(Placed { driver: Driver { pairs: made, features }, memory: vec![shared], queues })
     }
 
-    /// What was negotiated.
+    /// The negotiated features.
     pub fn features(&self) -> Features {
         self.features
     }
 }
 
-/// Makes drivers for the [front end](crate::vhost::Frontend).
+/// Creates drivers for the [front end](crate::vhost::Frontend).
 pub struct DriverLayout {
-    /// How packets are laid out, if the device allows it.
+    /// The layout of packets, if the device allows it.
     pub chains: Chains,
     notifiers: Notifiers,
 }
 
 impl DriverLayout {
-    /// For at most so many pairs of queues.
+    /// Creates a layout for at most `pairs` pairs of queues.
     ///
     /// # Errors
     /// Those of [`Notifiers::new`].
@@ -211,7 +211,7 @@ impl Layout for DriverLayout {
     }
 }
 
-/// Where things lie in the driver's memory, one behind the other.
+/// The layout of the driver's memory, allocated from start to end.
 #[derive(Default)]
 struct Plan {
     length: usize,
@@ -228,7 +228,7 @@ impl Plan {
         let DriverConfig { features, ring_size, .. } = *config;
         let size = usize::from(ring_size);
         let chains = config.chains.allowed(features);
-        // Event indices are there whether negotiated or not.
+        // There is space for event indices whether they are negotiated or not.
         let places = Places {
             descriptors: self.put(DESCRIPTOR * size),
             driver: self.put(6 + 2 * size),
@@ -236,11 +236,11 @@ impl Plan {
         };
         let gso_packets = features.has_any(Features::GUEST_TSO4 | Features::GUEST_TSO6);
         let whole = direction == Direction::Receive && gso_packets && !features.has(Features::MRG_RXBUF);
-        let room = if whole { LARGE_DATA_ROOM_DRIVER_TMP } else { DATA_ROOM };
+        let room = if whole { GSO_DATA_ROOM } else { DATA_ROOM };
         let stride = (DATA + room).next_multiple_of(LINE);
-        // An odd number of lines, so that slots spread over the sets of caches.
+        // An odd number of lines, so that slots spread over the cache sets.
         let stride = if (stride / LINE).is_multiple_of(2) { stride + LINE } else { stride };
-        // A table for each chain; a received packet has room in one slot.
+        // A table for each chain; a received packet fits into one slot.
         let table = if direction == Direction::Receive { 2 } else { TABLE } * DESCRIPTOR;
         let tables = if features.has(Features::INDIRECT_DESC) { self.put(table * size) } else { 0 };
         let start = self.put(stride * size);
@@ -249,7 +249,7 @@ impl Plan {
     }
 }
 
-/// The buffers of a queue: slots with a header and data each.
+/// The buffers of a queue: slots, each with a header and data.
 #[derive(Clone, Copy, Debug)]
 struct Slots {
     features: Features,
@@ -257,7 +257,7 @@ struct Slots {
     header: usize,
     chains: Chains,
     places: Places,
-    /// Bytes of an indirect table, and where they begin.
+    /// Bytes of an indirect table, and the offset of the first.
     table: usize,
     tables: usize,
     start: usize,
@@ -268,11 +268,11 @@ struct Slots {
 }
 
 impl Slots {
-    /// The queue's ring, and what the device is told about it.
+    /// The queue's ring, and its layout for the device.
     fn ring(self, space: &Arc<Space>, config: &DriverConfig, notifier: Notifier) -> io::Result<(Queue, QueueLayout)> {
         let [kick, call] = [Event::new()?, Event::new()?];
         let copy = |event: &Event| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
-        // The device has both, too, and may do with them what it likes.
+        // The device has both, too, and can do anything with them.
         notifier.set(Some(copy(&kick)?.into()))?;
         let heard = PeerEvent::new(copy(&call)?.into())?;
         let areas: Areas = self.places.areas();
@@ -288,7 +288,7 @@ impl Slots {
         Ok((Queue { ring: Ring::new(setup), slots: self, counters: QueueCounters::default() }, layout))
     }
 
-    /// Where the data of a slot begins.
+    /// Offset of the data of a slot.
     #[inline(always)]
     fn data(&self, slot: u16) -> usize {
         self.start + usize::from(slot) * self.stride + DATA
@@ -299,7 +299,7 @@ impl Slots {
         self.data(slot) - self.header
     }
 
-    /// Descriptors of the ring for a packet in so many slots.
+    /// Ring descriptors of a packet in `slots` slots.
     #[inline(always)]
     fn descriptors(&self, slots: usize) -> usize {
         match self.chains {
@@ -318,12 +318,12 @@ struct Queue {
 }
 
 impl Queue {
-    /// Another layout from the next packet or buffer on, or the closest one that may be used.
+    /// Changes the layout from the next packet or buffer on, to this one or the closest that is allowed.
     fn set_chains(&mut self, chains: Chains) {
         self.slots.chains = chains.allowed(self.slots.features);
     }
 
-    /// Adds a packet in one slot, with so many bytes of data.
+    /// Adds a packet in one slot, with `length` bytes of data.
     #[inline(always)]
     fn add_single(&mut self, slot: u16, length: u32, flags: u16) {
         let slots = &self.slots;
@@ -341,7 +341,7 @@ impl Queue {
         }
     }
 
-    /// Adds a chain that lies in the slot's table.
+    /// Adds a chain of the slot's indirect table.
     #[inline(always)]
     fn add_table(&mut self, slot: u16, segments: &[Segment]) {
         let at = self.slots.tables + usize::from(slot) * self.slots.table;

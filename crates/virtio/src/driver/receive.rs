@@ -7,7 +7,7 @@ use bellows_blit::Blitter;
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
 
 use super::bell::UsedBell;
-use super::ring::{Back, WRITE};
+use super::ring::{UsedChain, WRITE};
 use super::{Chains, DeviceError, Queue, QueueCounters};
 use crate::features::Features;
 use crate::offload::{self, Receiver};
@@ -16,20 +16,20 @@ use crate::offload::{self, Receiver};
 pub struct ReceiveQueue {
     queue: Queue,
     blitter: Blitter,
-    /// Slots that are to be made available, as soon as the ring has descriptors for them.
+    /// Slots to make available, as soon as the ring has descriptors for them.
     back: Vec<u16>,
-    /// The packet of which some buffers have come.
+    /// The packet of which only some buffers have come.
     partial: Option<Partial>,
-    /// On whose account long packets are made.
+    /// The quota of large buffers.
     share: Arc<LargeShare>,
     error: Option<DeviceError>,
 }
 
-/// A packet that lies in several buffers.
+/// A packet in several buffers.
 struct Partial {
-    /// `None` if it is to be dropped.
+    /// `None` if it will be dropped.
     packet: Option<Packet>,
-    /// How many buffers are still to come.
+    /// Number of buffers still to come.
     left: u16,
 }
 
@@ -48,10 +48,10 @@ impl ReceiveQueue {
         receive
     }
 
-    /// Brings at most `most` packets from the device, as many as the vector has room for. Returns how many. Hot.
+    /// Receives at most `most` packets from the device, as many as the vector has room for. Returns how many. Hot.
     ///
     /// # Errors
-    /// What has stopped the queue, in this call or before. Packets before that are delivered first.
+    /// The error that has stopped the queue, in this call or before. Packets before the error are delivered first.
     pub fn receive(&mut self, packets: &mut Vector, most: usize) -> Result<usize, DeviceError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -66,7 +66,7 @@ impl ReceiveQueue {
                 Ok(Next::Packet(packet)) => {
                     self.queue.counters.bytes += packet.len() as u64;
                     count += 1;
-                    // There is room: at most as many as there was are asked for.
+                    // There is room: no more packets are requested than fit.
                     let _ = packets.push(packet);
                 }
                 Ok(Next::Unfinished(packet)) => spare = packet,
@@ -87,7 +87,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Makes available what the ring has room for.
+    /// Makes slots available, as far as the ring has room.
     #[inline(always)]
     fn give_back(&mut self) {
         let descriptors = self.queue.slots.descriptors(1);
@@ -97,7 +97,7 @@ impl ReceiveQueue {
         }
         self.back.drain(..count);
         self.queue.ring.publish();
-        self.queue.ring.settle();
+        self.queue.ring.update_bell();
     }
 
     #[inline(always)]
@@ -105,25 +105,25 @@ impl ReceiveQueue {
         self.queue.add_single(slot, self.queue.slots.room as u32, WRITE);
     }
 
-    /// By what an engine sees that something has come.
+    /// The bell by which an engine sees that packets have come.
     pub fn bell(&self) -> Arc<UsedBell> {
         Arc::clone(&self.queue.ring.bell)
     }
 
-    /// Lays out buffers in another way from now on, as far as what was negotiated allows it.
+    /// Changes the layout of buffers from now on, as far as the negotiated features allow.
     pub fn set_chains(&mut self, chains: Chains) {
         self.queue.set_chains(chains);
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn counters(&self) -> QueueCounters {
         QueueCounters { kicks: self.queue.ring.kicks, ..self.queue.counters }
     }
 
-    /// Takes one buffer from the device. `packet` is empty and in an ordinary buffer.
+    /// Takes one buffer from the device. `packet` is empty and has an ordinary buffer.
     #[inline(always)]
     fn take(&mut self, packet: Packet) -> Result<Next, DeviceError> {
-        let Some(Back { token, length }) = self.queue.ring.back()? else { return Ok(Next::Nothing) };
+        let Some(UsedChain { token, length }) = self.queue.ring.next_used()? else { return Ok(Next::Nothing) };
         self.back.push(token);
         let slots = &self.queue.slots;
         let capacity = slots.header + slots.room;
@@ -173,13 +173,13 @@ impl ReceiveQueue {
         let [flags, gso_type] = kinds.to_le_bytes();
         let offload = Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset };
         let wanted = offload.needs_checksum() || offload.is_super_frame();
-        // Headers of a device that may not use them are no reason to stop; they say nothing.
+        // A header of a device that has not negotiated offloads is no error; it is ignored.
         let offload = if wanted && slots.features.has(Features::GUEST_CSUM) { offload } else { Offload::default() };
         Header { offload, buffers: if slots.features.has(Features::MRG_RXBUF) { buffers } else { 1 } }
     }
 
-    /// Gives a packet what its header asks for, once its bytes are here, where the device cannot change them. False,
-    /// and counted, if it must be dropped.
+    /// Applies the header's offload to a packet, once its bytes are here, where the device cannot change them. Returns
+    /// false and counts the packet if it must be dropped.
     #[inline(never)]
     fn admit(&mut self, packet: &mut Packet, header: Offload) -> bool {
         self.blitter.barrier();
@@ -188,17 +188,17 @@ impl ReceiveQueue {
         sound
     }
 
-    /// Adds bytes of the shared memory to a packet that has room for them.
+    /// Appends bytes of the shared memory to a packet, which has room for them.
     #[inline(always)]
     fn copy(&mut self, packet: &mut Packet, at: usize, length: usize) {
         let source = self.queue.ring.space.bytes(at, length);
         let target = packet.extend(length).as_mut_ptr();
-        // SAFETY: the source lies in the space, which the ring keeps mapped; the target is the packet's buffer, which belongs to the
-        // vector or to self.partial until receive() has run the barrier.
+        // SAFETY: the source is in the space, which the ring keeps mapped; the target is the packet's buffer, which
+        // belongs to the vector or to self.partial until receive() has run the barrier.
         unsafe { self.blitter.copy(target, source, length) };
     }
 
-    /// The first buffer of a packet that needs a large buffer, or lies in several.
+    /// Handles the first buffer of a packet that needs a large buffer, or has several.
     #[inline(never)]
     fn take_long(&mut self, slot: u16, data: usize, header: Header, packet: Packet) -> Result<Next, DeviceError> {
         if header.buffers == 0 || header.buffers > self.queue.slots.size {
@@ -211,7 +211,7 @@ impl ReceiveQueue {
             false => (Packet::with_room_of(&self.share, most), Some(packet)),
         };
         match &mut long {
-            // What its header asks for is a claim until all of it is there.
+            // The header's offload remains a claim until the packet is complete.
             Some(long) if header.offload != Offload::default() => long.set_offload(header.offload),
             Some(_) => {}
             None => self.queue.counters.no_buffer += 1,
@@ -223,7 +223,7 @@ impl ReceiveQueue {
         Ok(self.finish_if_whole(spare))
     }
 
-    /// A further buffer of a packet.
+    /// Handles a further buffer of a packet.
     #[inline(never)]
     fn go_on(&mut self, slot: u16, length: usize, spare: Packet) -> Next {
         let Some(mut partial) = self.partial.take() else { return Next::Unfinished(Some(spare)) };
@@ -260,12 +260,12 @@ impl ReceiveQueue {
     }
 }
 
-/// What became of a buffer.
+/// The result of handling a buffer.
 enum Next {
-    /// It made a packet.
+    /// It completed a packet.
     Packet(Packet),
-    /// It made none, or not yet; this packet was not needed.
+    /// It completed none, or not yet; this spare packet was not needed.
     Unfinished(Option<Packet>),
-    /// There was none.
+    /// There was no buffer.
     Nothing,
 }

@@ -1,7 +1,7 @@
-//! The driver's side of a ring: chains are added, made available, and come back.
+//! The driver's side of a ring: chains are added, made available, and taken back.
 //!
-//! What the driver knows about its chains it keeps to itself: of the shared memory it reads only what the device is to tell, and
-//! that it checks.
+//! The state of chains is private. From the shared memory the driver reads only what the device has to report, and
+//! checks it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -23,7 +23,7 @@ pub(super) const INDIRECT: u16 = 4;
 pub(super) const AVAILABLE: u16 = 1 << 7;
 pub(super) const USED: u16 = 1 << 15;
 
-/// Packed rings: when a side wants to be told (specification, 2.8.14).
+/// Packed rings: when a side wants notifications (specification, 2.8.14).
 pub(super) const ENABLE: u16 = 0;
 pub(super) const DISABLE: u16 = 1;
 pub(super) const AT_INDEX: u16 = 2;
@@ -34,22 +34,22 @@ pub(super) const DESCRIPTOR: usize = 16;
 /// A part of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// Where it lies in the driver's memory.
+    /// Its offset in the driver's memory.
     pub(super) at: usize,
     pub(super) length: u32,
     /// [`WRITE`] or [`INDIRECT`] or none.
     pub(super) flags: u16,
 }
 
-/// A chain that has come back.
+/// A chain that the device has given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Back {
+pub(super) struct UsedChain {
     pub(super) token: u16,
-    /// How much the device has written; `None` if a later chain stands for this one, and all of it was used.
+    /// Bytes that the device has written; `None` if a later chain stands for this one, and all of it was used.
     pub(super) length: Option<u32>,
 }
 
-/// Numbers in the order in which they were put in; as many as the ring is long at most.
+/// A first-in first-out queue of numbers, at most as many as the ring has descriptors.
 pub(super) struct Fifo {
     items: Box<[u16]>,
     first: usize,
@@ -61,7 +61,7 @@ impl Fifo {
         Fifo { items: vec![0; capacity.into()].into(), first: 0, count: 0 }
     }
 
-    /// All numbers below `capacity`.
+    /// A queue of all numbers below `capacity`.
     pub(super) fn full(capacity: u16) -> Fifo {
         Fifo { items: (0..capacity).collect(), first: 0, count: capacity.into() }
     }
@@ -88,15 +88,15 @@ impl Fifo {
     }
 }
 
-/// What is known of a chain that is with the device.
+/// The driver's state of a chain that the device has.
 #[derive(Clone, Copy, Default)]
 struct Flight {
-    /// Descriptors of the ring that it takes; 0 for none.
+    /// Ring descriptors that it takes; 0 for none.
     descriptors: u16,
     token: u16,
 }
 
-/// Where a ring lies, in the driver's memory.
+/// Offsets of the parts of a ring in the driver's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) descriptors: usize,
@@ -111,15 +111,15 @@ impl Places {
     }
 }
 
-/// What a ring is made of.
+/// The parts of a ring.
 pub(super) struct RingSetup {
     pub(super) space: Arc<Space>,
     pub(super) features: Features,
     pub(super) size: u16,
     pub(super) places: Places,
-    /// What the device is told by.
+    /// Notifies the device.
     pub(super) kick: Option<Notifier>,
-    /// What it tells us by.
+    /// Notifications from the device.
     pub(super) call: Option<PeerEvent>,
 }
 
@@ -135,28 +135,28 @@ pub(super) struct Ring {
     pub(super) bell: Arc<UsedBell>,
     /// By head (split) or buffer id (packed).
     flights: Box<[Flight]>,
-    /// Split: descriptors that are free, and which descriptor follows another in a chain.
+    /// Split: free descriptors, and the next descriptor in the chain of each.
     free: Fifo,
     links: Box<[u16]>,
-    /// With in-order: heads or ids of the chains that are with the device.
+    /// With in-order: heads or ids of the chains that the device has.
     order: Fifo,
-    /// The last chain of a batch of which the first ones have been given back, and its length.
+    /// The last chain of a batch whose first chains have been given back, and its length.
     batch: Option<(u16, u32)>,
     /// Split: the next index; packed: the next descriptor.
     next: u16,
     wrap: bool,
-    /// Where the driver was when it last published.
+    /// The position at the last publication.
     published: u16,
-    /// Packed: descriptors that are with the device or added.
+    /// Packed: descriptors that the device has, or that are added.
     taken: u16,
-    /// Packed: the head that is still hidden, and the word that shows it.
+    /// Packed: the head that is not yet visible, and the word that makes it visible.
     hidden: Option<(u16, u64)>,
     /// Split: the next used entry; packed: the next used descriptor.
     used: u16,
     used_wrap: bool,
-    /// Split: the used index as it was last read.
+    /// Split: the used index, as last read.
     seen: u16,
-    /// Chains with the device.
+    /// Chains that the device has.
     in_flight: u16,
 }
 
@@ -193,14 +193,14 @@ impl Ring {
         }
     }
 
-    /// How many more descriptors a chain may take.
+    /// Number of descriptors that further chains may take.
     #[inline(always)]
     pub(super) fn free(&self) -> usize {
         if self.packed { usize::from(self.size - self.taken) } else { self.free.len() }
     }
 
-    /// Adds a chain, not available yet. There are as many descriptors free, and no chain with this token (which is below the
-    /// ring's size) is with the device.
+    /// Adds a chain without making it available. The ring must have enough free descriptors, and the device no chain
+    /// with this token, which is below the ring's size.
     #[inline(always)]
     pub(super) fn add(&mut self, token: u16, segments: &[Segment]) {
         let id = if self.packed { self.add_packed(token, segments) } else { self.add_split(segments) };
@@ -246,7 +246,7 @@ impl Ring {
             let flags = segment.flags | state | more;
             let word = u64::from(segment.length) | u64::from(token) << 32 | u64::from(flags) << 48;
             if self.hidden.is_none() {
-                // All that follows is out of sight as long as the first head is.
+                // The descriptors that follow are not visible until the first head is.
                 let at = self.places.descriptors + usize::from(self.next) * DESCRIPTOR;
                 self.space.double(at).store((ADDRESS + segment.at as u64).to_le(), Relaxed);
                 self.hidden = Some((self.next, word));
@@ -263,7 +263,7 @@ impl Ring {
         token
     }
 
-    /// Makes available what was added, and tells the device if it wants to know.
+    /// Makes the added chains available, and notifies the device if it wants that.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         if self.packed {
@@ -284,7 +284,7 @@ impl Ring {
 
     #[inline(never)]
     fn tell(&mut self, old: u16) {
-        // What was published must be visible before we look: the device asks first and then looks once more.
+        // The published chains must be visible before this check: the device first asks and then checks again.
         fence(SeqCst);
         let wanted = if self.packed { self.wanted_packed(old) } else { self.wanted_split(old) };
         if wanted && let Some(kick) = &self.kick {
@@ -308,7 +308,7 @@ impl Ring {
         if !self.event_idx || flags != AT_INDEX {
             return flags != DISABLE;
         }
-        // Positions from the last publishing on, those of the next round behind those of this one.
+        // Positions relative to the last publication; those of the next round come after those of this one.
         let size = u32::from(self.size);
         let (old, new, event) = (u32::from(old), u32::from(self.next), u32::from(at & 0x7fff));
         let wrapped = new <= old;
@@ -321,9 +321,9 @@ impl Ring {
     /// The next chain that the device has used.
     ///
     /// # Errors
-    /// What the device must not write.
+    /// The device has written something invalid.
     #[inline(always)]
-    pub(super) fn back(&mut self) -> Result<Option<Back>, DeviceError> {
+    pub(super) fn next_used(&mut self) -> Result<Option<UsedChain>, DeviceError> {
         if self.in_flight == 0 {
             return Ok(None);
         }
@@ -334,23 +334,23 @@ impl Ring {
         }) else {
             return Ok(None);
         };
-        if self.in_order { self.oldest(id, length).map(Some) } else { Ok(Some(self.land(id, Some(length)))) }
+        if self.in_order { self.oldest(id, length).map(Some) } else { Ok(Some(self.reclaim(id, Some(length)))) }
     }
 
-    /// The oldest chain, for which the one with this id stands if it is another.
+    /// The oldest chain; the chain with this id stands for it if it is another one.
     #[inline(always)]
-    fn oldest(&mut self, id: u16, length: u32) -> Result<Back, DeviceError> {
-        // The split ring's index counts the chains of a batch too.
+    fn oldest(&mut self, id: u16, length: u32) -> Result<UsedChain, DeviceError> {
+        // The split ring's index also counts the chains of a batch.
         if !self.packed && self.used == self.seen {
             return Err(DeviceError::IndexJump);
         }
         let oldest = self.order.pop().ok_or(DeviceError::UnknownBuffer)?;
         let last = oldest == id;
         self.batch = (!last).then_some((id, length));
-        Ok(self.land(oldest, last.then_some(length)))
+        Ok(self.reclaim(oldest, last.then_some(length)))
     }
 
-    /// What the next used entry says.
+    /// The contents of the next used entry.
     #[inline(always)]
     fn used_split(&mut self) -> Result<Option<(u16, u32)>, DeviceError> {
         if self.used == self.seen {
@@ -364,7 +364,7 @@ impl Ring {
             }
         }
         let slot = usize::from(self.used & (self.size - 1));
-        // An entry is aligned to four bytes only.
+        // An entry is only aligned to four bytes.
         let entry = self.places.device + 4 + 8 * slot;
         let id = u32::from_le(self.space.word(entry).load(Relaxed));
         let length = u32::from_le(self.space.word(entry + 4).load(Relaxed));
@@ -383,7 +383,7 @@ impl Ring {
         self.known(u32::from((word >> 32) as u16)).map(|id| Some((id, length)))
     }
 
-    /// An id, if a chain with it is with the device.
+    /// The id, if the device has a chain with it.
     #[inline(always)]
     fn known(&self, id: u32) -> Result<u16, DeviceError> {
         match self.flights.get(id as usize) {
@@ -392,9 +392,9 @@ impl Ring {
         }
     }
 
-    /// A chain is the driver's again.
+    /// Takes back a chain.
     #[inline(always)]
-    fn land(&mut self, id: u16, length: Option<u32>) -> Back {
+    fn reclaim(&mut self, id: u16, length: Option<u32>) -> UsedChain {
         let Flight { descriptors, token } = std::mem::take(&mut self.flights[usize::from(id)]);
         self.in_flight -= 1;
         if self.packed {
@@ -411,12 +411,12 @@ impl Ring {
             }
             self.used = self.used.wrapping_add(1);
         }
-        Back { token, length }
+        UsedChain { token, length }
     }
 
-    /// The end of a batch: the bell knows where the next used chain will be.
+    /// Ends a batch: sets the bell to the position of the next used chain.
     #[inline(always)]
-    pub(super) fn settle(&self) {
+    pub(super) fn update_bell(&self) {
         self.bell.moved(self.used, self.used_wrap);
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
 
-/// One file in memory, mapped. The device may write anywhere in it at any moment, so there are only atomics in it, and
-/// pointers for a blitter. Every access is checked to lie inside.
+/// One memory file, mapped. The device may write anywhere in it at any time, so it is accessed only through atomics and
+/// a blitter's pointers. Every access is checked to be inside.
 pub(super) struct Space {
     mapping: SharedMapping,
     length: usize,
@@ -18,7 +18,7 @@ impl Space {
     pub(super) fn new(length: usize) -> io::Result<(Space, File)> {
         let file = memfd::sealed(length as u64)?;
         let mapping = SharedMapping::new(&file, 0, length as u64)?;
-        // Neither our engine nor the device's is to take page faults for it.
+        // Neither our engine nor the device's must take page faults for it.
         mapping.make();
         Ok((Space { mapping, length }, file))
     }
@@ -37,7 +37,7 @@ impl Space {
 
     #[inline(always)]
     fn aligned<T>(&self, at: usize) -> *mut T {
-        // The mapping begins with a page.
+        // The mapping is page-aligned.
         assert!(at.is_multiple_of(size_of::<T>()), "not aligned");
         self.bytes(at, size_of::<T>()).cast()
     }

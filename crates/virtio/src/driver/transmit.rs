@@ -12,14 +12,14 @@ use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
 use crate::offload::{self, Receiver};
 use crate::ring::Taken;
 
-/// Why [`TransmitQueue::transmit`] did not take a packet.
+/// The reason why [`TransmitQueue::transmit`] did not take a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The device has not given back enough buffers yet.
     Full,
     /// It does not fit into the ring, even when that is empty.
     TooLong,
-    /// It has something left to do that this device has not agreed to do.
+    /// It has an offload that this device has not negotiated.
     Offload,
 }
 
@@ -27,9 +27,9 @@ pub enum Rejection {
 pub struct TransmitQueue {
     queue: Queue,
     blitter: Blitter,
-    /// Slots that hold nothing.
+    /// Free slots.
     free: Fifo,
-    /// How many slots a packet takes, by its first one, and which slot follows another.
+    /// The number of slots of a packet, by its first one, and the next slot of each.
     counts: Box<[u16]>,
     links: Box<[u16]>,
     segments: Vec<Segment>,
@@ -50,11 +50,11 @@ impl TransmitQueue {
         }
     }
 
-    /// Gives packets to the device, the first ones first; the caller then frees those that were taken. Says why the
-    /// next one was not, if there is one. Hot.
+    /// Sends packets to the device, in order; the caller then frees those that were taken. Returns the reason why the
+    /// next one was not taken, if there is a next one. Hot.
     ///
     /// # Errors
-    /// What has stopped the queue, in this call or before.
+    /// The error that has stopped the queue, in this call or before.
     pub fn transmit(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, DeviceError> {
         self.reclaim()?;
         let mut taken = Taken { count: 0, stop: None };
@@ -74,10 +74,10 @@ impl TransmitQueue {
         Ok(taken)
     }
 
-    /// Takes back the slots of packets that the device has taken. [`TransmitQueue::transmit`] begins with it.
+    /// Takes back the slots of packets that the device has taken. [`TransmitQueue::transmit`] begins with this.
     ///
     /// # Errors
-    /// What has stopped the queue, in this call or before.
+    /// The error that has stopped the queue, in this call or before.
     pub fn reclaim(&mut self) -> Result<(), DeviceError> {
         match self.error {
             None => self.take_back().inspect_err(|error| self.error = Some(*error)),
@@ -86,28 +86,28 @@ impl TransmitQueue {
     }
 
     fn take_back(&mut self) -> Result<(), DeviceError> {
-        while let Some(back) = self.queue.ring.back()? {
+        while let Some(back) = self.queue.ring.next_used()? {
             let mut slot = back.token;
             for _ in 0..self.counts[usize::from(slot)] {
                 self.free.push(slot);
                 slot = self.links[usize::from(slot)];
             }
         }
-        self.queue.ring.settle();
+        self.queue.ring.update_bell();
         Ok(())
     }
 
-    /// Lays out packets in another way from now on, as far as what was negotiated allows it.
+    /// Changes the layout of packets from now on, as far as the negotiated features allow.
     pub fn set_chains(&mut self, chains: Chains) {
         self.queue.set_chains(chains);
     }
 
-    /// By what an engine sees that the device has taken something, so that there is room again.
+    /// The bell by which an engine sees that the device has taken packets, so that there is room again.
     pub fn bell(&self) -> Arc<UsedBell> {
         Arc::clone(&self.queue.ring.bell)
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn counters(&self) -> QueueCounters {
         QueueCounters { kicks: self.queue.ring.kicks, ..self.queue.counters }
     }
@@ -167,12 +167,12 @@ impl TransmitQueue {
     #[inline(always)]
     fn copy(&mut self, slot: u16, bytes: &[u8]) {
         let target = self.queue.ring.space.bytes(self.queue.slots.data(slot), bytes.len());
-        // SAFETY: the target lies in the space, which the ring keeps mapped; the packet is borrowed until transmit() has run the
-        // barrier.
+        // SAFETY: the target is in the space, which the ring keeps mapped; the packet is borrowed until transmit() has
+        // run the barrier.
         unsafe { self.blitter.copy(target, bytes.as_ptr(), bytes.len()) };
     }
 
-    /// A packet that takes several slots, of which there are enough.
+    /// Copies a packet that takes several slots; there are enough.
     #[cold]
     fn put_long(&mut self, first: u16, packet: &Packet) {
         let room = self.queue.slots.room;

@@ -1,4 +1,4 @@
-//! What all loops share: where a ring is, what it has taken, and how it gives back.
+//! The common part of all loops: a ring's position, the chains that a call has taken, and how they are given back.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::inflight::{Inflight, kill};
 use crate::log::Log;
 use crate::memory::Memory;
 
-/// The most entries of an indirect table. Linux and QEMU make no longer ones.
+/// Maximum number of entries of an indirect table. Linux and QEMU make no longer ones.
 const MAX_TABLE: usize = 1_024;
 
-/// The most buffers of one chain, and the most chains for one packet. A GSO packet of 64 KiB in pages of 4 KiB has 18; receive
-/// buffers of 256 bytes hold one in 257.
+/// Maximum number of buffers of one chain, and of chains for one packet. A GSO packet of 64 KiB in pages of 4 KiB has
+/// 18 buffers; receive buffers of 256 bytes hold one in 257.
 pub(super) const MAX_PIECES: usize = 256;
 
-/// Chains, descriptors, tables and pieces of buffers that a call looks at for each packet of its burst, whatever the driver has put
-/// into the ring: chains that take more count as several packets. A header and data in a table that lies in another
-/// region than they do take six.
+/// Maximum steps of a call for each packet of its burst, whatever the driver has put into the ring. A chain,
+/// descriptor, table or piece of a buffer is one step; chains that take more steps count as several packets. A header
+/// and data in a table that is in another region than they are take six.
 pub const STEPS_PER_PACKET: usize = 8;
 
-/// What a call may look at beyond that: as much as the longest packet takes, which may be the call's last. Each piece of up to two
-/// chains of 256 can take a descriptor that lies in two regions, and be a part of a buffer.
+/// Maximum further steps of a call: those of the longest packet, which may be the last of the call. Each piece of up to
+/// two chains of 256 can take a descriptor that is in two regions, and be a part of a buffer.
 pub const STEPS_PER_CALL: usize = 2 * MAX_PIECES * 5;
 
 /// Bytes that count as one packet.
 const BYTES_PER_PACKET: usize = DATA_ROOM;
 
-/// What a call notes of its writes for the log keeps no more room than this once it is done.
+/// Maximum capacity for writes recorded for the log that is kept after a call.
 const KEPT_NOTES: usize = 1_024;
 
-/// How many descriptors further on the loops look while they work on one: as many as lie in a cache line. More of a packed ring would
-/// be lines that the driver is still writing.
+/// How many descriptors the loops look ahead: as many as fit into a cache line. More of a packed ring would reach lines
+/// that the driver is still writing.
 pub(super) const AHEAD: u16 = 4;
 
-/// A place in a ring. Split rings: an index that counts on for ever; packed ones: a descriptor, and the wrap counter.
+/// A position in a ring. Split rings: a free-running index; packed ones: a descriptor, and the wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) index: u16,
@@ -52,7 +52,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Moves on by one chain of a split ring, or by the descriptors of one of a packed ring.
+    /// Advances by one chain of a split ring, or by the descriptors of one of a packed ring.
     #[inline(always)]
     pub(super) fn advance<K: Kind>(&mut self, descriptors: u16, size: u16) {
         if K::PACKED {
@@ -66,25 +66,25 @@ impl Cursor {
         }
     }
 
-    /// The place that is so many chains of a split ring further on.
+    /// The position `chains` chains further on in a split ring.
     #[inline(always)]
     fn after(self, chains: usize) -> Cursor {
         Cursor { index: self.index.wrapping_add(chains as u16), ..self }
     }
 
-    /// Which place of a packed ring it is among those of two rounds, after which the wrap counter is the same again.
+    /// The index of this position of a packed ring in two rounds, after which the wrap counter repeats.
     fn place(self, size: u32) -> u32 {
         u32::from(self.index) + if self.wrap { 0 } else { size }
     }
 
-    /// How many descriptors of a packed ring another place is behind this one, as far as places of two rounds tell.
+    /// The number of descriptors of a packed ring from `other` to this position, modulo two rounds.
     #[cold]
     fn ahead_of(self, other: Cursor, size: u16) -> u32 {
         let size = u32::from(size);
         (self.place(size) + 2 * size - other.place(size)) % (2 * size)
     }
 
-    /// The place of a packed ring that is so many descriptors behind, fewer than two rounds.
+    /// The position `descriptors` descriptors back in a packed ring, fewer than two rounds.
     #[cold]
     #[inline(never)]
     fn before(self, descriptors: u32, size: u16) -> Cursor {
@@ -101,18 +101,18 @@ pub(super) struct Piece {
     pub(super) length: u32,
 }
 
-/// What a walk along a chain found; its buffers are among the pieces.
+/// The result of a walk along a chain; its buffers are among the pieces.
 #[derive(Clone, Copy)]
 pub(super) struct Chain {
-    /// What the driver calls it: its head, or the buffer id of a packed ring.
+    /// The driver's number for it: its head, or the buffer id of a packed ring.
     pub(super) id: u16,
-    /// How many of the ring's descriptors it takes.
+    /// Number of ring descriptors that it takes.
     pub(super) descriptors: u16,
     /// Bytes in all of its buffers.
     pub(super) length: u64,
 }
 
-/// Where header and data of a chain are that lies as chains mostly do.
+/// The header and data of a chain in a common layout.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) header: *mut u8,
@@ -122,26 +122,26 @@ pub(super) struct Spot {
     pub(super) chain: Chain,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
-    /// Where the next chain is found. Of a split ring, where the first one was: each takes one place, so that the count of chains is
-    /// all that a loop needs to keep.
+    /// Position of the next chain. For a split ring, position of the first one: each chain takes one place, so a loop
+    /// only needs to keep the count of chains.
     available: Cursor,
-    /// How far a packed ring's used descriptors are behind, in descriptors: 0 if all that was taken has been used, as it has been
-    /// unless another device left the ring.
+    /// How far the used descriptors of a packed ring are behind, in descriptors: 0 if everything taken has been used,
+    /// which is the case unless another device left the ring.
     behind: u32,
     /// Chains taken.
     pub(super) chains: usize,
     /// The last of them, if one entry will stand for all.
     last: u16,
-    /// What the first used descriptor of a packed ring will say: it is written last, because a driver that has seen it finds the others
-    /// behind it, be they parts of one packet or not.
+    /// The second word of the first used descriptor of a packed ring. It is written last, because a driver that has
+    /// seen it goes on to the others, whether they belong to one packet or not.
     first: u64,
 }
 
 impl Progress {
-    /// Where the next chain is found.
+    /// Position of the next chain.
     #[inline(always)]
     pub(super) fn available<K: Kind>(&self) -> Cursor {
         if K::PACKED { self.available } else { self.available.after(self.chains) }
@@ -157,34 +157,35 @@ pub(super) struct Core {
     pub(super) driver: Area,
     pub(super) device: Area,
     pub(super) size: u16,
-    /// The size less one: what an index of a split ring, whose size is a power of two, is masked with.
+    /// The size minus one: the mask for an index of a split ring, whose size is a power of two.
     mask: u16,
     pub(super) available: Cursor,
     pub(super) used: Cursor,
     pub(super) window: Window,
     pub(super) blitter: Blitter,
     pub(super) pieces: Vec<Piece>,
-    /// The chains into which one packet goes.
+    /// The chains for one packet.
     pub(super) chains: Vec<Chain>,
-    /// Descriptors, entries and pieces that this call has looked at on its walks.
-    pub(super) looked: usize,
-    /// How much of its burst the last call has spent; during a call, what long chains count for beyond one packet each.
+    /// Descriptors, entries and pieces that this call's walks have visited.
+    pub(super) visited: usize,
+    /// Packets of its burst that the last call has spent; during a call, the cost of long chains beyond one packet
+    /// each.
     pub(super) spent: usize,
-    /// Packets of the burst for which nothing waited when the call began: long chains cost these first.
+    /// Packets of the burst for which no chain waited when the call began: they pay for long chains first.
     pub(super) spare: usize,
-    /// All that any call has looked at, for tests of its bounds.
+    /// All that any call has visited, for tests of its bounds.
     #[cfg(debug_assertions)]
     pub(super) steps: u64,
-    /// What the header of the packet at hand says, if the packet has an offload.
+    /// The offload in the current packet's header, if the packet has one.
     pub(super) offload: Offload,
-    /// Used descriptors of a packed ring, by their place, that are written at the end of the call: those of a receive queue, whose
-    /// driver looks at the lines all the time, so that each store at another moment would have to fetch the line anew; and all if
-    /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
+    /// Used descriptors of a packed ring, by index, to write at the end of the call: those of a receive queue, whose
+    /// driver polls the lines, so that each earlier store would have to fetch the line again; and all if the ring is
+    /// inflight-tracked, where none may be visible before it is announced.
     later: Vec<(u16, u64)>,
     pub(super) call: Option<Notifier>,
-    /// On whose account large packets are made; `None` for that of everyone.
+    /// The quota of large buffers; `None` for the shared one.
     pub(super) share: Option<Arc<LargeShare>>,
-    /// The used index at which the driver was last told, or would have been.
+    /// The used index at the last notification of the driver, or when it would have been notified.
     pub(super) signalled: Option<u16>,
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) counters: Counters,
@@ -193,12 +194,13 @@ pub(super) struct Core {
     pub(super) inflight: Option<Inflight>,
 }
 
-/// What is noted of writes while somebody wants to know which pages they hit.
+/// The record of writes, while somebody wants to know the pages that they hit.
 pub(super) struct WriteLog {
     pub(super) log: Arc<Log>,
-    /// Where what is written into the ring itself is logged: the guest's address of the device area, or of a packed ring's descriptors.
+    /// Where writes into the ring itself are logged: the guest address of the device area, or of a packed ring's
+    /// descriptors.
     pub(super) used: Option<u64>,
-    /// What was written into buffers in this call: guest addresses and lengths.
+    /// Writes into buffers in this call: guest addresses and lengths.
     dirty: Vec<(u64, u64)>,
 }
 
@@ -208,8 +210,8 @@ impl WriteLog {
     }
 }
 
-// SAFETY: the pointers lead into the memory that the value keeps mapped; what is there is reached through atomics and
-// volatile accesses only.
+// SAFETY: the pointers lead into the memory that the value keeps mapped; it is accessed only through atomics and
+// volatile accesses.
 unsafe impl Send for Core {}
 
 impl Core {
@@ -238,7 +240,7 @@ impl Core {
             blitter: Blitter::new(),
             pieces: Vec::with_capacity(2 * MAX_PIECES),
             chains: Vec::with_capacity(MAX_PIECES),
-            looked: 0,
+            visited: 0,
             spent: 0,
             spare: 0,
             #[cfg(debug_assertions)]
@@ -257,7 +259,7 @@ impl Core {
         }
     }
 
-    /// A large packet.
+    /// Allocates a large packet.
     pub(super) fn large_packet(&self, length: usize) -> Option<Packet> {
         match &self.share {
             Some(share) => Packet::with_room_of(share, length),
@@ -296,7 +298,7 @@ impl Core {
         Progress { available: self.available, behind, chains: 0, last: 0, first: 0 }
     }
 
-    /// Where the next chain will be shown as used.
+    /// Position at which the next chain will be used.
     #[inline(always)]
     fn used<K: Kind>(&self, progress: &Progress) -> Cursor {
         match (K::PACKED, progress.behind) {
@@ -306,10 +308,10 @@ impl Core {
         }
     }
 
-    /// Counts what a walk looks at.
+    /// Counts the steps of a walk.
     #[inline(always)]
-    fn look(&mut self, count: usize) {
-        self.looked += count;
+    fn visit(&mut self, count: usize) {
+        self.visited += count;
         self.step(count);
     }
 
@@ -322,19 +324,19 @@ impl Core {
         }
     }
 
-    /// How many packets more than one a packet of a burst counts for, for which so many bytes were copied and all that has been
-    /// looked at on walks since the last time. It is spent.
+    /// Returns how many packets more than one a packet of a burst costs, for which this many bytes were copied, plus
+    /// the steps of walks since the last time; and adds them to the spent ones.
     pub(super) fn charge(&mut self, bytes: usize) -> usize {
-        let more = std::mem::take(&mut self.looked).saturating_sub(STEPS_PER_PACKET);
+        let more = std::mem::take(&mut self.visited).saturating_sub(STEPS_PER_PACKET);
         let cost = more.div_ceil(2) + bytes.saturating_sub(1) / BYTES_PER_PACKET;
         self.spent += cost;
         cost
     }
 
-    /// How many chains of a split ring wait.
+    /// The number of chains that wait in a split ring.
     ///
     /// # Errors
-    /// More than there can be.
+    /// There are more than the ring can have.
     #[inline(always)]
     pub(super) fn waiting_split(&self) -> Result<u16, RingError> {
         // SAFETY: the driver area of a split ring starts with flags and index, two bytes each (checked at setup).
@@ -343,8 +345,8 @@ impl Core {
         if count > self.size { Err(RingError::IndexJump) } else { Ok(count) }
     }
 
-    /// The next chain's head, if there is one: its position among the descriptors and the descriptor there. For split rings the caller has
-    /// looked at the index.
+    /// The head of the next chain, if there is one: its index and descriptor. For split rings the caller has checked
+    /// the available index.
     #[inline(always)]
     pub(super) fn head<K: Kind>(&self, at: Cursor) -> Result<Option<(u16, Descriptor)>, RingError> {
         if K::PACKED {
@@ -353,28 +355,30 @@ impl Core {
             return Ok(is_available(descriptor, at.wrap).then_some((at.index, descriptor)));
         }
         let slot = usize::from(at.index & self.mask);
-        // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of two.
+        // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of
+        // two.
         let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed));
         if head > self.mask {
             return Err(RingError::NoSuchDescriptor);
         }
-        // Also where the processor runs ahead of the comparison, the index stays in the table.
+        // The index stays in the table even if the processor speculates past the comparison.
         let head = head & self.mask;
         // SAFETY: the head is below the size.
         Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
 
-    /// Fetches what will be needed soon: the descriptor that is [`AHEAD`] further on and the start of its buffer. For split rings the
-    /// caller has seen that it is available.
+    /// Prefetches the descriptor that is [`AHEAD`] further on and the start of its buffer. For split rings the caller
+    /// has checked that it is available.
     ///
-    /// The driver's processor has just had all of it, so each line comes from there; a loop that asks for one when it needs it
-    /// waits as long for each packet as it works on several. (To fetch a packed ring's descriptors to be written takes them away from
-    /// a driver that is writing beside them, and cost more than it gained.)
+    /// The driver's processor has just written all of it, so each line comes from that cache; a loop that loads a line
+    /// only when it needs it waits as long as the work on several packets takes. (Prefetching a packed ring's
+    /// descriptors for writing takes them away from a driver that is writing beside them, and costs more than it
+    /// gains.)
     #[inline(always)]
     pub(super) fn look_ahead<K: Kind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
         let descriptor = if K::PACKED {
             at.advance::<K>(AHEAD, self.size);
-            // A ring of fewer has no descriptor so far on.
+            // A smaller ring has no descriptor so far ahead.
             if at.index >= self.size {
                 return;
             }
@@ -386,13 +390,14 @@ impl Core {
             descriptor
         } else {
             let slot = usize::from(at.index.wrapping_add(AHEAD) & self.mask);
-            // SAFETY: as in head(); a head beyond the table is met there, and here becomes one below the size, a power of two.
+            // SAFETY: as in head(); a head beyond the table is an error there, and is masked here to one below the
+            // size, a power of two.
             let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed)) & self.mask;
             // SAFETY: the head is below the size.
             unsafe { Descriptor::read(false, self.descriptors, head) }
         };
         let Some(host) = window.find_to_fetch(descriptor.address) else { return };
-        // Nobody reads the header of a packet that can ask for nothing.
+        // The header of a packet is not read if there can be no offload.
         let is_whole = descriptor.flags & (NEXT | INDIRECT) == 0;
         if RECEIVE || K::OFFLOADS || !is_whole {
             prefetch(host);
@@ -403,7 +408,7 @@ impl Core {
         }
     }
 
-    /// Notes that a chain has been used, and how many bytes were written into it; the driver learns of it at the end of the call.
+    /// Records that a chain has been used, with the number of bytes written; the driver sees it at the end of the call.
     #[inline(always)]
     pub(super) fn complete<K: Kind, const RECEIVE: bool>(
         &mut self,
@@ -437,13 +442,15 @@ impl Core {
     fn write_used(&self, index: u16, id: u16, written: u32) {
         let slot = usize::from(index & self.mask);
         let entry = u64::from(id) | u64::from(written) << 32;
-        // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below the size.
+        // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below
+        // the size.
         unsafe { write_u64(self.device.0.as_ptr().add(4 + 8 * slot), entry.to_le()) };
     }
 
     #[inline(always)]
     fn show_used(&self, index: u16, word: u64) {
-        // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at setup).
+        // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at
+        // setup).
         let descriptor = unsafe { Area(self.descriptors).double(usize::from(index) * DESCRIPTOR + 8) };
         if self.inflight.is_some() {
             kill::point();
@@ -451,7 +458,7 @@ impl Core {
         descriptor.store(word.to_le(), Release);
     }
 
-    /// The end of a call: does the copies, publishes what was used, and tells the driver if it wants to know.
+    /// Ends a call: does the copies, publishes the used chains, and notifies the driver if it wants that.
     #[inline(always)]
     pub(super) fn finish<K: Kind, const RECEIVE: bool>(&mut self, progress: Progress) {
         self.blitter.barrier();
@@ -499,7 +506,7 @@ impl Core {
         }
     }
 
-    /// Notes, for the log, what is about to be written into a buffer.
+    /// Records a write into a buffer that is about to happen, for the log.
     #[inline(always)]
     pub(super) fn will_write(&mut self, host: *const u8, length: usize) {
         if self.log.is_some() {
@@ -515,7 +522,7 @@ impl Core {
         }
     }
 
-    /// Marks in the log what this call has written: into buffers, and from a place in the ring on into the ring.
+    /// Marks the writes of this call in the log: those into buffers, and those into the ring from this position on.
     #[cold]
     #[inline(never)]
     fn mark_written(&mut self, from: Cursor, chains: usize) {
@@ -526,7 +533,7 @@ impl Core {
         written.dirty.shrink_to(KEPT_NOTES);
         let Some(start) = written.used else { return };
         if self.options.packed {
-            // Each used descriptor lies between the two positions; around the end it is the whole ring.
+            // The used descriptors are between the two positions; if they wrap around, mark the whole ring.
             let (from, to) = (u64::from(from.index), u64::from(self.used.index));
             let (first, count) = if from < to { (from, to - from) } else { (0, u64::from(self.size)) };
             written.log.mark(start + first * DESCRIPTOR as u64, count * DESCRIPTOR as u64);
@@ -539,8 +546,8 @@ impl Core {
         }
     }
 
-    /// Finds header and data of a chain that is one buffer, or a header and one buffer, in the ring or in a table. `None` for all others,
-    /// and for what is wrong: [`walk`](Core::walk) takes those.
+    /// Finds the header and data of a chain that is one buffer, or a header and one buffer, in the ring or in a table.
+    /// `None` for all others, and for errors: [`walk`](Core::walk) handles those.
     #[inline(always)]
     pub(super) fn locate<K: Kind, const RECEIVE: bool>(
         &self,
@@ -604,7 +611,7 @@ impl Core {
         }
     }
 
-    /// Follows a chain from its head, adding its buffers to the pieces.
+    /// Follows a chain from its head, and adds its buffers to the pieces.
     #[inline(never)]
     pub(super) fn walk<const PACKED: bool, const TABLES: bool, const RECEIVE: bool>(
         &mut self,
@@ -616,7 +623,7 @@ impl Core {
         let (mut position, mut descriptor) = (head, first);
         let most = self.pieces.len() + MAX_PIECES;
         loop {
-            self.look(1);
+            self.visit(1);
             if descriptor.flags & INDIRECT != 0 {
                 if !TABLES {
                     return Err(RingError::IndirectNotNegotiated);
@@ -671,7 +678,7 @@ impl Core {
         };
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
-            self.look(1);
+            self.visit(1);
             let mut descriptor = match whole {
                 // SAFETY: the index is below the count, and all of the table is mapped.
                 Some(table) => unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) },
@@ -681,14 +688,14 @@ impl Core {
                 return Err(RingError::IndirectNested);
             }
             if PACKED && !RECEIVE {
-                // DPDK's driver says of the header in such a table that it may be written (22.11, and others). It is only read.
+                // DPDK's driver (22.11, and others) flags the header in such a table as writable. It is only read.
                 descriptor.flags &= !WRITE;
             }
             self.add_buffer::<RECEIVE>(window, descriptor, most)?;
             length += u64::from(descriptor.length);
             index += 1;
             if PACKED {
-                // All of the table is the chain, whatever the flags say.
+                // The chain is the whole table, whatever the flags say.
                 if index == count {
                     return Ok(length);
                 }
@@ -704,32 +711,32 @@ impl Core {
         Err(RingError::ChainTooLong)
     }
 
-    /// Where a table lies that lies in another region than the last buffer; `None` if it lies in several. Of those only the ends are checked
-    /// here, and the rest when it is read.
+    /// Finds a table that is in another region than the last buffer; `None` if it is in several. Then only its ends are
+    /// checked here, and the rest when it is read.
     #[cold]
     #[inline(never)]
     fn find_table(&mut self, address: u64, bytes: u32) -> Result<Option<*mut u8>, RingError> {
-        self.look(1);
+        self.visit(1);
         let mut window = Window::NONE;
         let outside = |_| RingError::IndirectOutsideMemory;
         window.move_to(&self.memory, address).map_err(outside)?;
         if let Some(table) = window.find(address, bytes) {
             return Ok(Some(table));
         }
-        self.look(1);
+        self.visit(1);
         let last = address.checked_add(u64::from(bytes) - 1).ok_or(RingError::IndirectOutsideMemory)?;
         window.move_to(&self.memory, last).map_err(outside)?;
         Ok(None)
     }
 
-    /// An entry of a table that lies in several regions. Rare.
+    /// Reads an entry of a table that is in several regions. Rare.
     #[cold]
     #[inline(never)]
     fn scattered_entry<const PACKED: bool>(&mut self, address: u64) -> Result<Descriptor, RingError> {
         let mut copy = [0; DESCRIPTOR];
         let (mut window, mut done) = (Window::NONE, 0);
         while done < DESCRIPTOR {
-            self.look(1);
+            self.visit(1);
             let part = window.part(&self.memory, address + done as u64, (DESCRIPTOR - done) as u32);
             let (host, length) = part.map_err(|_| RingError::IndirectOutsideMemory)?;
             for (offset, byte) in copy[done..][..length as usize].iter_mut().enumerate() {
@@ -742,7 +749,7 @@ impl Core {
         Ok(unsafe { Descriptor::read_anywhere(PACKED, copy.as_ptr()) })
     }
 
-    /// Adds a buffer to the pieces, of which there may be no more than `most`.
+    /// Adds a buffer to the pieces, of which there may be at most `most`.
     #[inline(always)]
     fn add_buffer<const RECEIVE: bool>(
         &mut self,
@@ -766,13 +773,13 @@ impl Core {
         Ok(())
     }
 
-    /// Adds a buffer that lies in another region than the last one, or in several.
+    /// Adds a buffer that is in another region than the last one, or in several.
     #[cold]
     #[inline(never)]
     fn add_scattered(&mut self, window: &mut Window, buffer: Descriptor, most: usize) -> Result<(), RingError> {
         let (mut address, mut left) = (buffer.address, buffer.length);
         while left > 0 {
-            self.look(1);
+            self.visit(1);
             if self.pieces.len() >= most {
                 return Err(RingError::TooManyPieces);
             }
@@ -793,7 +800,7 @@ fn one_buffer<K: Kind>(window: &Window, buffer: Descriptor, chain: Chain) -> Opt
     Some(Spot { header, data: header.wrapping_add(K::HEADER), room, chain })
 }
 
-/// The header in a buffer of its own.
+/// The header in a separate buffer.
 #[inline(always)]
 fn two_buffers<K: Kind>(window: &Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
     if header.length as usize != K::HEADER {
@@ -804,7 +811,8 @@ fn two_buffers<K: Kind>(window: &Window, header: Descriptor, data: Descriptor, c
     Some(Spot { header, data: window.find(data.address, room)?, room, chain })
 }
 
-/// Whether the driver has made a descriptor of a packed ring available (specification, 2.8.1), in a round with this wrap counter.
+/// Whether the driver has made a descriptor of a packed ring available (specification, 2.8.1), in a round with this
+/// wrap counter.
 #[inline(always)]
 fn is_available(descriptor: Descriptor, wrap: bool) -> bool {
     let expected = if wrap { AVAILABLE } else { USED };
@@ -819,7 +827,7 @@ fn used_word<const RECEIVE: bool>(wrap: bool, id: u16, written: u32) -> u64 {
     u64::from(written) | u64::from(id) << 32 | u64::from(flags) << 48
 }
 
-/// What is wrong with a buffer that may not be accessed as the direction needs it.
+/// The error for a buffer whose access does not fit the direction.
 #[cold]
 fn wrong_access<const RECEIVE: bool>() -> RingError {
     if RECEIVE { RingError::ReadOnlyBuffer } else { RingError::WriteOnlyBuffer }
@@ -831,7 +839,7 @@ mod tests {
 
     use super::*;
 
-    /// Moves on descriptor by descriptor.
+    /// Advances descriptor by descriptor.
     fn walk(at: Cursor, descriptors: u32, size: u16) -> Cursor {
         (0..descriptors).fold(at, |at, _| match at.index + 1 == size {
             true => Cursor { index: 0, wrap: !at.wrap },

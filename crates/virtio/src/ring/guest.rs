@@ -1,4 +1,4 @@
-//! Memory that the other side may write at any moment: each value is read once, and nothing of it is believed.
+//! Access to memory that the other side may write at any time: each value is read once and is untrusted.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -6,29 +6,29 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use super::error::RingError;
 use crate::memory::Memory;
 
-/// The descriptor goes on in another one.
+/// The chain continues in another descriptor.
 pub(super) const NEXT: u16 = 1;
-/// The device may write the buffer, and not read it.
+/// The device may only write the buffer.
 pub(super) const WRITE: u16 = 2;
 /// The buffer is a table of descriptors.
 pub(super) const INDIRECT: u16 = 4;
-/// Packed rings: the driver has made the descriptor available, if this is its wrap counter.
+/// Packed rings: the driver has made the descriptor available, if this equals its wrap counter.
 pub(super) const AVAILABLE: u16 = 1 << 7;
-/// Packed rings: the device has used it, if this is its wrap counter.
+/// Packed rings: the device has used it, if this equals its wrap counter.
 pub(super) const USED: u16 = 1 << 15;
 
 /// Bytes of a descriptor.
 pub(super) const DESCRIPTOR: usize = 16;
 
-/// A descriptor, as it was when it was read (specification, 2.7.5 and 2.8.8).
+/// A descriptor as it was read (specification, 2.7.5 and 2.8.8).
 #[derive(Clone, Copy)]
 pub(super) struct Descriptor {
-    /// The guest's address of the buffer.
+    /// The guest address of the buffer.
     pub(super) address: u64,
     /// The buffer's length in bytes.
     pub(super) length: u32,
     pub(super) flags: u16,
-    /// Split rings: where the chain goes on. Packed rings: the buffer's id.
+    /// Split rings: the next descriptor of the chain. Packed rings: the buffer's id.
     pub(super) link: u16,
 }
 
@@ -40,12 +40,12 @@ impl Descriptor {
         Descriptor { address: u64::from_le(address), length: word as u32, flags, link }
     }
 
-    /// Reads a descriptor of a ring: the word with the flags first. `packed` is known where this is inlined.
+    /// Reads a descriptor of a ring, the word with the flags first. `packed` is constant where this is inlined.
     ///
-    /// Safety: `table` leads to more than `index` descriptors, aligned to 8 bytes.
+    /// Safety: `table` has more than `index` descriptors, aligned to 8 bytes.
     #[inline(always)]
     pub(super) unsafe fn read(packed: bool, table: NonNull<u8>, index: u16) -> Descriptor {
-        // SAFETY: both words lie in a descriptor for which the caller vouches; atomics may race with the other side.
+        // SAFETY: both words are in a descriptor that the caller vouches for; atomics may race with the other side.
         unsafe {
             let descriptor = table.as_ptr().add(usize::from(index) * DESCRIPTOR).cast::<u64>();
             let word = u64::from_le(AtomicU64::from_ptr(descriptor.add(1)).load(Ordering::Acquire));
@@ -54,7 +54,7 @@ impl Descriptor {
         }
     }
 
-    /// Reads a descriptor of an indirect table, which may lie anywhere.
+    /// Reads a descriptor of an indirect table, at any alignment.
     ///
     /// Safety: 16 bytes can be read at `from`.
     #[inline(always)]
@@ -122,26 +122,29 @@ pub(super) unsafe fn write_u16(to: *mut u8, value: u16) {
     unsafe { to.cast::<Unaligned<u16>>().write_volatile(Unaligned(value)) }
 }
 
-/// An area of a ring: a pointer to what both sides read and write. It stays valid as long as the memory is mapped.
+/// An area of a ring that both sides access. The pointer is valid as long as the memory is mapped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area(pub(super) NonNull<u8>);
 
 impl Area {
-    /// Safety: the area is longer than `offset + 2`, `offset` is even, and the memory stays mapped while the reference is used.
+    /// Safety: the area is longer than `offset + 2`, `offset` is even, and the memory stays mapped while the reference
+    /// is used.
     #[inline(always)]
     pub(super) unsafe fn half<'a>(self, offset: usize) -> &'a AtomicU16 {
         // SAFETY: the caller's promise; areas are aligned to two bytes at least (Setup checks).
         unsafe { AtomicU16::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
-    /// Safety: the area is longer than `offset + 4`, its start and `offset` are multiples of 4, and the memory stays mapped.
+    /// Safety: the area is longer than `offset + 4`, its start and `offset` are multiples of 4, and the memory stays
+    /// mapped.
     #[inline(always)]
     pub(super) unsafe fn word<'a>(self, offset: usize) -> &'a AtomicU32 {
         // SAFETY: the caller's promise.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
-    /// Safety: the area is longer than `offset + 8`, its start and `offset` are multiples of 8, and the memory stays mapped.
+    /// Safety: the area is longer than `offset + 8`, its start and `offset` are multiples of 8, and the memory stays
+    /// mapped.
     #[inline(always)]
     pub(super) unsafe fn double<'a>(self, offset: usize) -> &'a AtomicU64 {
         // SAFETY: the caller's promise.
@@ -149,14 +152,14 @@ impl Area {
     }
 }
 
-/// The offset if it is below the length, else 0. The processor has no branch to predict here: also where it runs ahead of a comparison
-/// that will turn out to be false, a driver's address leads nowhere but into its own memory (Spectre, variant 1).
+/// The offset if it is below the length, else 0. Computed without a branch: even if the processor speculates past a
+/// comparison that turns out false, a driver's address only leads into its own memory (Spectre, variant 1).
 #[inline(always)]
 fn below(offset: u64, length: u64) -> u64 {
     let mask: u64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: computes with registers: the comparison borrows if the offset is below the length, and the mask is 0 less the
-    // borrow.
+    // SAFETY: computes with registers only: the comparison borrows if the offset is below the length, and the mask is 0
+    // minus the borrow.
     unsafe {
         std::arch::asm!(
             "cmp {offset}, {length}",
@@ -169,14 +172,14 @@ fn below(offset: u64, length: u64) -> u64 {
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        // The sign bit is clear in both if the offset is below the length, which is below 2^63 as lengths of mappings are.
+        // The sign bit is clear in both if the offset is below the length, which is below 2^63, as all mappings are.
         let offset = std::hint::black_box(offset);
         mask = (!(offset | (length - 1).wrapping_sub(offset)) as i64 >> 63) as u64;
     }
     offset & mask
 }
 
-/// The region in which the last buffer lay, kept where it is quickly looked at.
+/// The region of the last buffer, cached for fast access.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     guest: u64,
@@ -187,7 +190,7 @@ pub(super) struct Window {
 impl Window {
     pub(super) const NONE: Window = Window { guest: 0, length: 0, host: std::ptr::null_mut() };
 
-    /// Where a buffer lies, if it lies in this region whole.
+    /// The host address of a buffer, if all of it is in this region.
     #[inline(always)]
     pub(super) fn find(&self, address: u64, length: u32) -> Option<*mut u8> {
         let offset = address.wrapping_sub(self.guest);
@@ -198,18 +201,18 @@ impl Window {
         }
     }
 
-    /// Where a byte lies that is only to be fetched into the cache, if it lies in this region. Without the mask: where the processor runs
-    /// ahead with an address from elsewhere it fetches a line, reads nothing, and nothing depends on what is there.
+    /// The host address of a byte to prefetch, if it is in this region. Without the mask: if the processor speculates
+    /// with an address from elsewhere it prefetches a line, reads nothing, and nothing depends on the contents.
     #[inline(always)]
     pub(super) fn find_to_fetch(&self, address: u64) -> Option<*mut u8> {
         let offset = address.wrapping_sub(self.guest);
         (offset < self.length).then(|| self.host.wrapping_add(offset as usize))
     }
 
-    /// Moves to the region in which an address lies.
+    /// Moves to the region of an address.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such region.
     #[cold]
     #[inline(never)]
     pub(super) fn move_to(&mut self, memory: &Memory, address: u64) -> Result<(), RingError> {
@@ -218,7 +221,7 @@ impl Window {
         Ok(())
     }
 
-    /// Where the first bytes of a buffer lie, and how many of them lie together; the window moves there.
+    /// The host address of the first bytes of a buffer, and how many of them are contiguous; the window moves there.
     #[cold]
     #[inline(never)]
     pub(super) fn part(&mut self, memory: &Memory, address: u64, length: u32) -> Result<(*mut u8, u32), RingError> {

@@ -1,20 +1,21 @@
-//! The device's side of one ring: a loop that takes packets out of the driver's buffers, or puts them there.
+//! The device's side of one ring: a loop that takes packets out of the driver's buffers, or writes packets into them.
 //!
-//! There is one loop for each direction, generic over the options that driver and device have negotiated, and compiled once
-//! for every combination of them ([`Options`]). When a ring is [set up](Setup) the instance for its combination is chosen, once;
-//! nothing in it asks what was negotiated. So a ring costs what its own options cost, and what other rings, or this one's
-//! drivers before, have done makes no difference.
+//! There is one loop for each direction, generic over the negotiated options, and compiled for every combination of
+//! them ([`Options`]). When a ring is [set up](Setup) the instance for its combination is chosen, once; no instance
+//! tests negotiated options. So a ring only costs what its own options cost, and other rings and earlier drivers of
+//! this one have no influence.
 //!
-//! Copies go through a [`Blitter`], and all of them are done before anything is published: before the index of a split ring moves, and
-//! before the first used descriptor of a packed one is written, behind which a driver sees no others.
+//! Copies go through a [`Blitter`], and are all done before anything is published: before the index of a split ring
+//! moves, and before the first used descriptor of a packed one is written, without which a driver does not read the
+//! ones after it.
 //!
-//! Everything that is read from the driver's memory is read once, checked, and believed no further. A driver that breaks
-//! the rules stops its ring with a [`RingError`].
+//! The driver's memory is untrusted: each value is read once and checked. A driver that violates the specification
+//! stops its ring with a [`RingError`].
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `options.rs` | the options, and the table of instances |
-//! | `core.rs` | what all loops share: heads, chains, used buffers |
+//! | `core.rs` | the common part of all loops: heads, chains, used buffers |
 //! | `transmit.rs`, `receive.rs` | the two loops |
 //! | `notify.rs` | notifications both ways |
 //! | `guest.rs` | access to the driver's memory |
@@ -48,32 +49,32 @@ pub use options::{Direction, Options};
 
 pub use crate::position::Position;
 
-/// Where a ring's three areas lie, as the guest counts (specification, 2.6).
+/// The guest addresses of a ring's three areas (specification, 2.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
     /// The descriptor table, or the packed ring.
     pub descriptors: u64,
-    /// What the driver writes: the available ring, or the driver event suppression.
+    /// The area that the driver writes: the available ring, or the driver event suppression.
     pub driver: u64,
-    /// What the device writes: the used ring, or the device event suppression.
+    /// The area that the device writes: the used ring, or the device event suppression.
     pub device: u64,
 }
 
-/// All that a ring is made of.
+/// The parts of a ring.
 pub struct Setup {
     /// The driver's memory.
     pub memory: Arc<Memory>,
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Features,
-    /// How many descriptors it has.
+    /// Number of descriptors.
     pub size: u16,
-    /// Where it lies.
+    /// Its areas.
     pub areas: Areas,
-    /// Where it goes on.
+    /// The position at which it continues.
     pub position: Position,
-    /// By which the driver is told of used buffers.
+    /// Notifies the driver of used buffers.
     pub call: Option<Notifier>,
-    /// By which the driver tells of available ones.
+    /// Notifications from the driver of available buffers.
     pub kick: Option<PeerEvent>,
 }
 
@@ -90,11 +91,12 @@ impl Setup {
         match self.position {
             Position::Packed { avail, used, .. } if packed => position(avail).and(position(used))?,
             Position::Split { .. } if !packed => {}
-            // A position of the other kind of ring.
+            // A position of the other ring format.
             _ => return Err(SetupError::Position { index: u16::MAX, size }),
         }
         let count = u64::from(size);
-        // Lengths with the event indices, whether negotiated or not: split rings have room for them by their layout's alignment.
+        // The lengths include the event indices, whether negotiated or not: the alignment of split rings leaves room
+        // for them.
         let (driver, device, driver_alignment) =
             if packed { (4, 4, 4) } else { (4 + 2 * count + 2, 4 + 8 * count + 2, 2) };
         let Areas { descriptors, driver: driver_at, device: device_at } = self.areas;
@@ -107,7 +109,7 @@ impl Setup {
 
     fn area(&self, area: &'static str, address: u64, length: u64, alignment: u64) -> Result<NonNull<u8>, SetupError> {
         let found = self.memory.translate(address, length).ok_or(SetupError::Outside { area, address })?;
-        // A region may itself start anywhere.
+        // A region may start at any address.
         let aligned = |address: u64| address.is_multiple_of(alignment);
         if aligned(address) && aligned(found.as_ptr() as u64) {
             Ok(found)
@@ -117,49 +119,49 @@ impl Setup {
     }
 }
 
-/// What a ring has counted.
+/// The counters of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that went through.
+    /// Packets moved.
     pub packets: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
-    /// Chains that were used.
+    /// Chains used.
     pub chains: u64,
-    /// Times the driver was told.
+    /// Notifications of the driver.
     pub calls: u64,
     /// Chains with a header and no data; used and dropped.
     pub empty: u64,
-    /// Packets longer than the longest; used and dropped.
+    /// Packets longer than the maximum; used and dropped.
     pub too_long: u64,
-    /// Packets whose header asks for what cannot be or was not negotiated; used and dropped.
+    /// Packets whose header is invalid or asks for options that were not negotiated; used and dropped.
     pub bad_header: u64,
-    /// Long packets for which this device's [share](LargeShare) of large buffers has none left; used and dropped.
+    /// Long packets that found this device's [share](LargeShare) of large buffers empty; used and dropped.
     pub no_large_buffer: u64,
 }
 
-/// Why [`ReceiveRing::receive`] took no more packets.
+/// The reason why [`ReceiveRing::receive`] took no more packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// There were no more.
     Done,
-    /// The driver has made no buffer available.
+    /// The driver has no buffer available.
     Full,
-    /// The next packet fits into no buffer of this driver.
+    /// The next packet does not fit into any buffer of this driver.
     TooLong,
-    /// The next packet has something left to do that this driver has not agreed to do.
+    /// The next packet has an offload that this driver has not negotiated.
     Offload,
-    /// The driver's chains are so long that the call has looked at enough of them: the next call goes on.
+    /// The driver's chains are so long that the call's budget is spent: the next call continues.
     Spent,
 }
 
-/// What a call did that gives packets to the other side: [`ReceiveRing::receive`], and the driver's
+/// The result of a call that sends packets to the other side: [`ReceiveRing::receive`], and the driver's
 /// [`TransmitQueue::transmit`](crate::driver::TransmitQueue::transmit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken<S = Stop> {
-    /// How many packets it took.
+    /// Number of packets taken.
     pub count: usize,
-    /// Why no more.
+    /// Why it took no more.
     pub stop: S,
 }
 
@@ -168,77 +170,78 @@ macro_rules! common {
         /// Sets up a ring and chooses the loop for its options.
         ///
         /// # Errors
-        /// What no ring can be.
+        /// The setup is impossible.
         pub fn new(setup: Setup) -> Result<Self, SetupError> {
             let areas = setup.check()?;
             let options = Options::new(setup.features, $direction);
             Ok(Self { run: $choose(options), core: Box::new(Core::new(setup, options, areas)) $(, $field: $value)? })
         }
 
-        /// The options for which the running loop was compiled.
+        /// The options of the instance that runs.
         pub fn options(&self) -> Options {
             self.core.options
         }
 
-        /// The name of the running loop.
+        /// The name of the instance that runs.
         pub fn instance(&self) -> String {
             format!("{} {}", $direction.name(), self.core.options)
         }
 
-        /// What was negotiated.
+        /// The negotiated features.
         pub fn features(&self) -> Features {
             self.core.features
         }
 
-        /// How many descriptors it has.
+        /// Number of descriptors.
         pub fn size(&self) -> u16 {
             self.core.size
         }
 
-        /// Where it goes on.
+        /// The position at which it continues.
         pub fn position(&self) -> Position {
             self.core.position()
         }
 
-        /// What it has counted.
+        /// Its counters.
         pub fn counters(&self) -> Counters {
             self.core.counters
         }
 
-        /// What has stopped it.
+        /// The error that has stopped it.
         pub fn error(&self) -> Option<RingError> {
             self.core.error
         }
 
-        /// How much of its burst the last call has spent, in packets: one for each chain, and more for one that is long.
+        /// Packets of its burst that the last call has spent: one for each chain, and more for a long one.
         pub fn spent(&self) -> usize {
             self.core.spent
         }
 
-        /// How many chains its calls have used, and how many descriptors and pieces they have looked at on walks. For tests of
-        /// [`STEPS_PER_PACKET`] and [`STEPS_PER_CALL`].
+        /// The number of chains that its calls have used, plus the descriptors and pieces that their walks have
+        /// visited. For tests of [`STEPS_PER_PACKET`] and [`STEPS_PER_CALL`].
         #[cfg(debug_assertions)]
         pub fn steps(&self) -> u64 {
             self.core.steps
         }
 
-        /// By what an engine sees that there is something to do.
+        /// The doorbell by which an engine sees that there is something to do.
         pub fn doorbell(&self) -> Arc<Doorbell> {
             Arc::clone(&self.core.doorbell)
         }
 
-        /// Does its copies in another way, for experiments.
+        /// Changes how copies are done, for experiments.
         pub fn set_copies(&mut self, how: How) {
             self.core.blitter = Blitter::how(how);
         }
 
-        /// From now on marks what is written in a log, or no longer. `used` is where what is written into the ring itself is
-        /// logged, if it is (vhost-user, `VHOST_VRING_F_LOG`): the guest's address of the used ring, or of a packed ring.
+        /// Sets the log in which writes are marked from now on, if any. `used` is the address where writes into the
+        /// ring itself are logged, if they are (vhost-user, `VHOST_VRING_F_LOG`): the guest address of the used ring,
+        /// or of a packed ring.
         pub fn set_log(&mut self, log: Option<Arc<Log>>, used: Option<u64>) {
             self.core.log = log.map(|log| WriteLog::new(log, used));
         }
 
-        /// From now on says after each batch where the ring is, or no longer.
+        /// Sets the record of the position, if any: it is updated after each batch from now on.
         pub fn set_inflight(&mut self, inflight: Option<Inflight>) {
             self.core.inflight = inflight;
             if let Some(inflight) = &self.core.inflight {
@@ -246,7 +249,7 @@ macro_rules! common {
             }
         }
 
-        /// What every call looks at first.
+        /// The first check of every call.
         #[inline(always)]
         fn ready(&mut self) -> Result<(), RingError> {
             if self.core.memory.is_broken() {
@@ -270,7 +273,7 @@ pub struct TransmitRing {
 impl TransmitRing {
     common!(Direction::Transmit, options::transmit, discarding: false);
 
-    /// Makes large packets on an account of its own, so that packets which nobody takes cost other devices nothing.
+    /// Sets the quota of large buffers, so that packets which nobody takes do not cost other devices their buffers.
     pub fn set_share(&mut self, share: Arc<LargeShare>) {
         self.core.share = Some(share);
     }
@@ -280,16 +283,17 @@ impl TransmitRing {
         self.discarding = discarding;
     }
 
-    /// Whether packets are to be dropped: the driver has disabled the queue.
+    /// Whether packets must be dropped: the driver has disabled the queue.
     #[inline]
     pub fn is_discarding(&self) -> bool {
         self.discarding
     }
 
-    /// Brings at most `most` packets from the driver, as many as the vector has room for. Returns how many buffers were used. Hot.
+    /// Receives at most `most` packets from the driver, as many as the vector has room for. Returns how many buffers
+    /// were used. Hot.
     ///
     /// # Errors
-    /// What has stopped the ring, in this call or before. Packets before the one that did are delivered first.
+    /// The error that has stopped the ring, in this call or before. Packets before the error are delivered first.
     #[inline]
     pub fn transmit(&mut self, packets: &mut Vector, most: usize) -> Result<usize, RingError> {
         self.ready()?;
@@ -310,10 +314,10 @@ pub struct ReceiveRing {
 impl ReceiveRing {
     common!(Direction::Receive, options::receive);
 
-    /// Gives packets to the driver, the first ones first; the caller then frees those that were taken. Hot.
+    /// Sends packets to the driver, in order; the caller then frees those that were taken. Hot.
     ///
     /// # Errors
-    /// What has stopped the ring, in this call or before. Packets before the one that did are delivered first.
+    /// The error that has stopped the ring, in this call or before. Packets before the error are delivered first.
     #[inline]
     pub fn receive(&mut self, packets: &[Packet]) -> Result<Taken, RingError> {
         self.ready()?;

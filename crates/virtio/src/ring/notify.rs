@@ -1,4 +1,5 @@
-//! Who wants to be told what: the driver of used buffers, the device of available ones (specification, 2.7.7 to 2.7.10, 2.8.10).
+//! Notifications: of the driver about used buffers, of the device about available ones (specification, 2.7.7 to 2.7.10,
+//! 2.8.10).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -13,23 +14,23 @@ use super::guest::{AVAILABLE, Area, DESCRIPTOR};
 use super::options::{Kind, Options};
 use crate::memory::Memory;
 
-/// Split rings: the other side need not be told.
+/// Split rings: the other side does not want notifications.
 const NO_NOTIFICATION: u16 = 1;
 
-/// Packed rings: tell always, never, or at an index.
+/// Packed rings: notify always, never, or at an index.
 const ENABLE: u16 = 0;
 const DISABLE: u16 = 1;
 const AT_INDEX: u16 = 2;
 
-/// Whether an index passed another on its way from `old` to `new` (specification, 2.7.10.1).
+/// Whether `event` was passed on the way from `old` to `new` (specification, 2.7.10.1).
 fn passed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Whether the driver wants to be told of what was published just now.
+/// Whether the driver wants to be notified of the latest publication.
 #[inline(always)]
 pub(super) fn wanted<K: Kind>(driver: Area, size: u16, used: Cursor, signalled: &mut Option<u16>) -> bool {
-    // What was published must be visible before we look: the driver asks first and then looks once more.
+    // The used chains must be visible before this check: the driver first asks and then checks again.
     fence(SeqCst);
     let old = signalled.replace(used.index);
     if K::PACKED {
@@ -61,7 +62,8 @@ fn passed_packed(at: u16, size: u16, used: Cursor, old: u16) -> bool {
     passed(event, new, old)
 }
 
-/// By what an engine sees that a ring has something to do: a word of memory while it is awake, a descriptor while it sleeps.
+/// The doorbell by which an engine sees that a ring has work: a word of memory while it is awake, a descriptor while it
+/// sleeps.
 pub struct Doorbell {
     _memory: Arc<Memory>,
     options: Options,
@@ -70,11 +72,11 @@ pub struct Doorbell {
     driver: Area,
     device: Area,
     kick: Option<PeerEvent>,
-    /// Where the device goes on: index in the lower half, wrap counter in bit 16.
+    /// Position at which the device continues: index in the lower half, wrap counter in bit 16.
     next: AtomicU32,
 }
 
-// SAFETY: the pointers lead into memory that the value keeps mapped, and to what is reached through atomics only.
+// SAFETY: the pointers lead into memory that the value keeps mapped, and only to data that is accessed through atomics.
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbell {}
@@ -104,7 +106,7 @@ impl Doorbell {
         doorbell
     }
 
-    /// The device goes on elsewhere.
+    /// Sets the position at which the device continues.
     #[inline(always)]
     pub(super) fn moved(&self, next: Cursor) {
         self.next.store(u32::from(next.index) | u32::from(next.wrap) << 16, Relaxed);
@@ -115,24 +117,25 @@ impl Doorbell {
         Cursor { index: next as u16, wrap: next >> 16 != 0 }
     }
 
-    /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed ring.
+    /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed
+    /// ring.
     pub fn word(&self) -> &AtomicU32 {
         let (area, offset) = if self.options.packed {
             (Area(self.descriptors), usize::from(self.next().index) * DESCRIPTOR + 12)
         } else {
             (self.driver, if self.index_is_low() { 2 } else { 0 })
         };
-        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area starts with flags, index and
-        // at least one head, two bytes each, and is aligned to four bytes or to two and not four.
+        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area starts with
+        // flags, index and at least one head, two bytes each, and is aligned to four bytes or to two and not four.
         unsafe { area.word(offset) }
     }
 
-    /// Whether the index of a split ring is the first half of the word that holds it, as the area's address has it.
+    /// Whether the index of a split ring is the lower half of its aligned word, which depends on the area's address.
     fn index_is_low(&self) -> bool {
         !self.driver.0.cast::<u32>().is_aligned()
     }
 
-    /// The bits of the word that tell.
+    /// The bits of the word that count.
     pub fn mask(&self) -> u32 {
         match self.options.packed {
             true => u32::from(AVAILABLE) << 16,
@@ -141,7 +144,7 @@ impl Doorbell {
         }
     }
 
-    /// What the word says while nothing is available.
+    /// The value of these bits while nothing is available.
     pub fn quiet(&self) -> u32 {
         let next = self.next();
         match self.options.packed {
@@ -152,12 +155,13 @@ impl Doorbell {
         }
     }
 
-    /// What becomes readable when the driver tells us; `None` if it never does.
+    /// The descriptor that becomes readable when the driver notifies us; `None` if it never does.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.kick.as_ref().map(PeerEvent::as_fd)
     }
 
-    /// Asks the driver to tell us when it makes a buffer available, before an engine sleeps. Look at the word after that.
+    /// Asks the driver for a notification when it makes a buffer available, before an engine sleeps. Check the word
+    /// again after this call.
     pub fn arm(&self) {
         let next = self.next();
         if self.options.packed {
@@ -174,13 +178,13 @@ impl Doorbell {
         fence(SeqCst);
     }
 
-    /// Tells the driver that we look by ourselves, and lets the descriptor fall silent.
+    /// Tells the driver not to notify, and clears the descriptor.
     pub fn disarm(&self) {
         if self.options.packed {
             // SAFETY: as in arm().
             unsafe { self.device.word(0) }.store((u32::from(DISABLE) << 16).to_le(), Relaxed);
         } else if self.options.event_idx {
-            // An index that has been passed: it comes again after 65,536 buffers, which is seldom enough.
+            // An index that has been passed: it comes again after 65,536 buffers, which is rare enough.
             self.event().store(self.next().index.wrapping_sub(1).to_le(), Relaxed);
         } else {
             // SAFETY: as in arm().

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::features::Features;
 
-/// Which way packets go, as the driver sees it.
+/// The direction of packets, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// To the driver.
@@ -14,7 +14,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// That of a queue of a network device: even ones receive.
+    /// The direction of a queue of a network device: even ones receive.
     pub fn of_queue(index: usize) -> Direction {
         if index.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit }
     }
@@ -28,27 +28,27 @@ impl Direction {
     }
 }
 
-/// What of the negotiated features makes a difference to a ring's loop.
+/// The negotiated features that make a difference to a ring's loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Packed, else split.
+    /// Packed; otherwise split.
     pub packed: bool,
     /// A received packet may be spread over several buffers. Always false for transmit.
     pub mergeable: bool,
     /// Buffers are used in the order in which they are made available.
     pub in_order: bool,
-    /// Notifications are wanted at an index.
+    /// Notifications are at an index.
     pub event_idx: bool,
-    /// Descriptors may lead to tables.
+    /// Descriptors may point to indirect tables.
     pub indirect: bool,
-    /// The header has 12 bytes, else 10.
+    /// The header has 12 bytes; otherwise 10.
     pub long_header: bool,
-    /// Headers may ask for checksums and segmentation; else they say nothing.
+    /// Headers may ask for checksums and segmentation; otherwise they are ignored.
     pub offloads: bool,
 }
 
 impl Options {
-    /// Those of a ring.
+    /// The options of a ring.
     pub fn new(features: Features, direction: Direction) -> Options {
         let mergeable = features.has(Features::MRG_RXBUF);
         let offloads = match direction {
@@ -134,7 +134,7 @@ const fn header(packed: bool, mergeable: bool, long: bool) -> usize {
     if packed || mergeable || long { 12 } else { 10 }
 }
 
-/// Turns a value into a constant: compiles what follows for both.
+/// Turns a value into a constant: compiles the code after it for both.
 macro_rules! fixed {
     ($name:ident = $value:expr => $body:expr) => {
         if $value {

@@ -1,4 +1,4 @@
-//! To the driver: the loop that puts packets into a ring.
+//! The receive loop, which writes packets into a ring for the driver.
 
 use bellows_packet::{Offload, Packet};
 
@@ -9,12 +9,13 @@ use super::options::Kind;
 use super::{Stop, Taken};
 use crate::offload::{self, Receiver};
 
-/// One instance of the loop: the packets, the first ones first.
+/// One instance of the loop; sends the packets in order.
 pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
 
 /// The loop.
 pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
-    // What long chains count for beyond one packet each is kept there, since here it would take a register from the loop.
+    // The cost of long chains beyond one packet each is kept there, because here it would take a register from the
+    // loop.
     core.spent = 0;
     let waiting = if K::PACKED { Ok(0) } else { core.waiting_split() };
     let mut waiting = match waiting {
@@ -34,7 +35,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             stop = Stop::Offload;
             break;
         }
-        // A driver that offers a buffer anew which it has not been given back gets no more in this call than the ring holds.
+        // A driver that offers a buffer again before it was given back gets no more in this call than the ring has.
         let is_full = if K::PACKED { progress.chains >= core.size.into() } else { waiting == 0 };
         let head = if is_full { Ok(None) } else { core.head::<K>(progress.available::<K>()) };
         let (head, descriptor) = match head {
@@ -56,7 +57,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
         let spot = core.locate::<K, true>(&window, head, descriptor);
         if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
             core.step(1);
-            // SAFETY: locate() found header and data to be mapped, with room for the packet.
+            // SAFETY: locate() has checked that header and data are mapped, with room for the packet.
             unsafe { put_spot::<K>(core, packet, spot) };
             core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
             waiting = waiting.wrapping_sub(1);
@@ -94,7 +95,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     Taken { count, stop }
 }
 
-/// Whether the driver takes a packet with what is left to do to it; notes what its header will say.
+/// Whether the driver accepts the packet's offload; stores the offload for its header.
 #[inline(never)]
 fn passes(core: &mut Core, packet: &Packet) -> bool {
     let header = offload::header_for(packet, Receiver::Driver, core.features);
@@ -108,8 +109,8 @@ unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     let data = packet.bytes();
     core.will_write(spot.header, K::HEADER);
     core.will_write(spot.data, data.len());
-    // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
-    // finish() has done the copies.
+    // SAFETY: the caller promises a valid target, as long as the core keeps the memory mapped; the packet is borrowed
+    // until finish() has done the copies.
     unsafe {
         if K::OFFLOADS && packet.has_offload() {
             put_offload::<K>(core, spot.header);
@@ -145,8 +146,8 @@ fn encode_offload(offload: Offload) -> (u64, u16) {
     (low, checksum_offset)
 }
 
-/// Writes a header, unless it is there already: a driver's buffers come back with the header of the packet before, which is the
-/// same most of the time, and a line that is only read need not be taken away from the driver's processor.
+/// Writes a header, unless it is there already: a driver's buffers come back with the header of the packet before,
+/// which is usually the same, and a line that is only read is not taken away from the driver's processor.
 ///
 /// Safety: the header is mapped at `target`.
 #[inline(always)]
@@ -167,18 +168,18 @@ unsafe fn write_header<K: Kind>(target: *mut u8, (low, high): (u64, u16), buffer
     }
 }
 
-/// What became of a packet that does not go into one descriptor.
+/// The result for a packet that does not go into one descriptor.
 enum Put {
-    /// It is noted; so far has the call come with it.
+    /// It is queued; this is the progress of the call.
     Done(Progress),
     Stopped(Stop),
 }
 
-/// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains; the window moves to
-/// where they lie.
+/// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains; the window
+/// moves with them.
 ///
-/// The progress is taken and given by value: behind a reference it would live in memory throughout the loop, and there it would be
-/// read as a whole right after parts of it were written.
+/// The progress is passed and returned by value: behind a reference it would live in memory throughout the loop, and
+/// would be read as a whole right after parts of it were written.
 #[inline(never)]
 fn put_scattered<K: Kind>(
     core: &mut Core,
@@ -244,7 +245,7 @@ fn put_chains<K: Kind>(
     Ok(Put::Done(progress))
 }
 
-/// Queues the copies of header and data into the pieces. They have room for both.
+/// Queues the copies of header and data into the pieces, which have room for both.
 #[inline(always)]
 fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
     let encoded = if K::OFFLOADS { encode(core, packet) } else { (0, 0) };
@@ -271,8 +272,8 @@ fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
         let (first, rest) = data.split_at(data.len().min(length));
         if !first.is_empty() {
             core.will_write(target, first.len());
-            // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the packet is borrowed
-            // until finish() has done the copies.
+            // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the
+            // packet is borrowed until finish() has done the copies.
             unsafe { core.blitter.copy(target, first.as_ptr(), first.len()) };
         }
         data = rest;

@@ -1,4 +1,4 @@
-//! From the driver: the loop that takes packets out of a ring.
+//! The transmit loop, which takes the driver's packets out of a ring.
 
 use std::ptr;
 
@@ -10,10 +10,10 @@ use super::guest::{Window, read_u16, read_u64};
 use super::options::Kind;
 use crate::offload::{self, Receiver};
 
-/// One instance of the loop: at most so many packets, into the vector. Returns how many chains were taken.
+/// One instance of the loop: takes at most this many packets into the vector. Returns how many chains were taken.
 pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
 
-/// The bytes of a header that say what is left to do to a packet.
+/// The bytes of a header that describe the packet's offload.
 const OFFLOAD: usize = size_of::<Offload>();
 
 /// The loop.
@@ -35,8 +35,8 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     // Chains that may be taken.
     let mut most = available;
     loop {
-        // Chains that lie as packets mostly do, in a loop that nothing else takes registers from. Each step takes one, or is the
-        // last: the packets that are taken from the pool, these chains and the ring's index go in step.
+        // Chains in a common layout, in a loop from which nothing else takes registers. Each step takes one chain, or
+        // is the last: the packets from the pool, the chains and the ring's index advance together.
         let window = core.window;
         let mut met_another = false;
         while progress.chains < most {
@@ -57,12 +57,12 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 met_another = true;
                 break;
             };
-            // Without a buffer the chain stays where it is: there will be one later.
+            // Without a buffer the chain stays in the ring: there will be a buffer later.
             let Some(packet) = fresh.next_of(spot.room as usize) else { break };
             core.step(1);
-            // SAFETY: locate() found header and data to be mapped; the packet is as long as the data.
+            // SAFETY: locate() has checked that header and data are mapped; the packet is as long as the data.
             if let Some(packet) = unsafe { take_spot::<K>(core, packet, spot) } {
-                // There is room: at most as many as there was are asked for.
+                // There is room: no more packets are requested than fit.
                 let _ = packets.push(packet);
             }
             core.complete::<K, false>(&mut progress, spot.chain, 0);
@@ -83,8 +83,8 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     progress.chains
 }
 
-/// Takes one chain of any kind, and moves the window to where it lies: how far the call has come, and how many chains fewer may be
-/// taken for it. Nothing if the call is at its end.
+/// Takes one chain of any kind, and moves the window with it. Returns the progress of the call, and by how many chains
+/// fewer it may take; `None` if the call is at its end.
 #[inline(never)]
 fn take_other<K: Kind>(
     core: &mut Core,
@@ -102,7 +102,7 @@ fn take_other<K: Kind>(
         Ok(Taken::Nothing) | Err(_) => 0,
     };
     let cost = core.charge(length);
-    // What it counts for beyond one packet is taken from what nothing waits for, as far as that goes.
+    // Its cost beyond one packet is first taken from the spare packets of the burst.
     let spared = cost.min(core.spare);
     core.spare -= spared;
     let chain = match taken {
@@ -121,16 +121,16 @@ fn take_other<K: Kind>(
     Some((progress, cost - spared))
 }
 
-/// What became of a chain.
+/// The result of taking a chain.
 enum Taken {
     Packet(Chain, Packet),
-    /// It holds nothing that can be passed on; counted.
+    /// It has nothing to pass on; counted.
     Dropped(Chain),
-    /// It stays where it is: the driver has taken it back.
+    /// It stays in the ring: the driver has taken it back.
     Nothing,
 }
 
-/// How many chains wait, at most `most`; for a packed ring `most` if there is one at all.
+/// The number of chains that wait, at most `most`; for a packed ring `most` if there is one at all.
 #[inline(always)]
 fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
     if K::PACKED {
@@ -141,9 +141,9 @@ fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
     }
 }
 
-/// Takes what lies as packets mostly do into a packet. `None`, and counted, if its header makes no sense.
+/// Takes a chain in a common layout into a packet. `None`, and counted, if its header is invalid.
 ///
-/// The packet is taken and given by value, so that it can live in registers.
+/// The packet is passed and returned by value, so that it can live in registers.
 ///
 /// Safety: header and data of the spot are mapped, and the packet has as many bytes as the data.
 #[inline(always)]
@@ -153,7 +153,7 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
     if K::OFFLOADS {
         // SAFETY: the header is mapped.
         let low = unsafe { read_u64(spot.header) };
-        if asks(low) {
+        if has_offload(low) {
             // SAFETY: all ten bytes of the header are; the data by the caller's promise.
             return unsafe {
                 let header = decode(low, read_u16(spot.header.add(8)));
@@ -161,17 +161,18 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
             };
         }
     }
-    // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
-    // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
+    // SAFETY: the caller promises a valid source, as long as the core keeps the memory mapped; the target is the
+    // packet's buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed
+    // until then).
     unsafe { core.blitter.copy(target, spot.data, data) };
     Some(packet)
 }
 
-/// Takes what lies in several buffers, from a chain that is available.
+/// Takes the packet of an available chain with several buffers.
 #[inline(always)]
 fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<Taken, RingError> {
     core.pieces.clear();
-    // What was read of it before is forgotten.
+    // Values read from it before are discarded.
     let Some((head, first)) = core.head::<K>(at)? else { return Ok(Taken::Nothing) };
     let chain = match (K::PACKED, K::INDIRECT) {
         (false, false) => core.walk::<false, false, false>(window, head, first),
@@ -204,16 +205,16 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
         let skipped = skip.min(length);
         skip -= skipped;
         if length > skipped {
-            // SAFETY: the piece is mapped; the packet has room for all pieces together less the header, as computed above, and
-            // is not freed before the copies are done.
+            // SAFETY: the piece is mapped; the packet has room for all pieces together minus the header, as computed
+            // above, and is not freed before the copies are done.
             unsafe {
                 core.blitter.copy(target, piece.host.add(skipped), length - skipped);
                 target = target.add(length - skipped);
             }
         }
     }
-    if asks(header.0) {
-        // What is checked must be there, and a packet that is dropped must not be written to any more.
+    if has_offload(header.0) {
+        // The bytes to check must be there, and a packet that is dropped must not be written to later.
         core.blitter.barrier();
         let admitted = admit(core, packet, decode(header.0, header.1));
         return Ok(admitted.map_or(Taken::Dropped(chain), |packet| Taken::Packet(chain, packet)));
@@ -221,7 +222,7 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
     Ok(Taken::Packet(chain, packet))
 }
 
-/// The header at the start of the pieces, which hold one.
+/// The header at the start of the pieces, which contain one.
 fn gather_header(pieces: &[Piece]) -> (u64, u16) {
     let mut header = [0; OFFLOAD];
     let bytes = pieces.iter().flat_map(|piece| {
@@ -247,14 +248,15 @@ fn decode(low: u64, high: u16) -> Offload {
     }
 }
 
-/// Whether a header leaves anything to do, by its first eight bytes as they lie in memory: a flag, or a kind of segmentation.
+/// Whether a header asks for an offload, by its first eight bytes as they lie in memory: a flag, or a kind of
+/// segmentation.
 #[inline(always)]
-fn asks(low: u64) -> bool {
+fn has_offload(low: u64) -> bool {
     u64::from_le(low) & (u64::from(Offload::NEEDS_CHECKSUM) | 0xff << 8) != 0
 }
 
-/// Copies what a header asks something of into its packet, and then checks header and copy: the driver can change its
-/// own bytes at any moment, but not these. `None`, and counted, if the packet must be dropped.
+/// Copies a packet whose header has an offload, and then checks header and copy: the driver can change its own bytes at
+/// any time, but not the copy. `None`, and counted, if the packet must be dropped.
 ///
 /// Safety: the source is mapped and as long as the packet.
 #[inline(never)]
@@ -265,7 +267,7 @@ unsafe fn take_with_offload(core: &mut Core, mut packet: Packet, source: *const 
     admit(core, packet, header)
 }
 
-/// Gives a packet that has been copied what its header asks for. `None`, and counted, if the packet must be dropped.
+/// Applies the header's offload to a packet that has been copied. `None`, and counted, if the packet must be dropped.
 fn admit(core: &mut Core, mut packet: Packet, header: Offload) -> Option<Packet> {
     if offload::admit(&mut packet, header, Receiver::Device, core.features) {
         return Some(packet);

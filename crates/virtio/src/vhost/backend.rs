@@ -1,4 +1,4 @@
-//! The back end's thread: waits for a driver's process, listens to it, and starts again when it has gone.
+//! The back end's thread: waits for a driver's process, serves it, and starts again when it has gone.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -13,37 +13,37 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
-use super::control::{ControlThread, Pace, left_to_itself, panic_message};
+use super::control::{ControlThread, Pace, abandoned, panic_message};
 use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
-use super::handover::{Ender, exchange};
+use super::handover::{Stopper, exchange};
 use super::port::{LentRing, Port};
 use super::signal::Signal;
 use super::status::LogEntry;
 use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
-/// The most pairs of queues.
+/// Maximum number of pairs of queues.
 pub const MAX_PAIRS: u16 = 64;
 
-/// What a back end is.
+/// The configuration of a back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// Who opens it.
+    /// Who opens the socket.
     pub mode: Mode,
     /// Pairs of queues, 1 to [`MAX_PAIRS`].
     pub queues: u16,
-    /// What is offered. What misses an option that it needs is left out, and so is what other settings rule out.
+    /// The features to offer. Options that need a missing one, or that other settings exclude, are left out.
     pub features: Features,
-    /// The network address that the driver is to use.
+    /// The network address for the driver.
     pub mac: Option<[u8; 6]>,
-    /// What the driver's process may do.
+    /// What the driver's process is allowed to do.
     pub policy: PeerPolicy,
 }
 
 impl BackendConfig {
-    /// What is offered in the end.
+    /// The features that are offered.
     fn offered(&self) -> Features {
         let mut features = self.features & Features::DEVICE;
         if self.queues == 1 {
@@ -56,12 +56,12 @@ impl BackendConfig {
     }
 }
 
-/// The back end's control thread: listens, or connects again and again, and speaks the protocol.
+/// The back end's control thread: listens, or connects and retries, and speaks the protocol.
 ///
 /// Dropping it ends the thread, and removes the socket if the thread opened one. It may be dropped before or after the
 /// [`Port`].
 pub struct Backend {
-    ender: Ender<LentRing>,
+    ender: Stopper<LentRing>,
     thread: Option<ControlThread>,
     status: Arc<BackendStatus>,
     hold: EndpointHold,
@@ -71,19 +71,19 @@ impl Backend {
     /// Starts the thread; the socket is open when this returns.
     ///
     /// # Errors
-    /// In server mode those of the socket: somebody listens there already, the folder is missing or may not be written.
-    /// `InvalidInput` for a number of queues that cannot be. Those of the system for want of descriptors or threads.
+    /// In server mode those of the socket: another process listens there, or the folder is missing or not writable.
+    /// `InvalidInput` for an impossible number of queues. System errors: out of descriptors or threads.
     pub fn start(config: BackendConfig) -> io::Result<(Backend, Port)> {
         let closer = Closer::start()?;
         let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
         Backend::start_at(endpoint, config, closer)
     }
 
-    /// Starts the thread in place of one that runs: if both are servers at one socket, that stays open, new connections come
-    /// to the new one, and the one that there is ends when the old one is dropped.
+    /// Starts the thread in place of one that runs. If both are servers at one socket, it stays open, new connections
+    /// go to the new thread, and the existing connection ends when the old back end is dropped.
     ///
     /// # Errors
-    /// As for [`start`](Backend::start); the old one goes on as before.
+    /// Those of [`start`](Backend::start); the old one continues unchanged.
     pub fn succeed(&self, config: BackendConfig) -> io::Result<(Backend, Port)> {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
@@ -91,20 +91,20 @@ impl Backend {
         self.hold.succeed(&socket, mode, open, |endpoint| Backend::start_at(endpoint, config, closer.clone()))
     }
 
-    /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
-    /// exists is touched, and nobody can connect where such a socket lies.
+    /// Replaces an abandoned socket at the path by ours, when the run begins. Before this no existing file is touched,
+    /// and nobody can connect if there is an abandoned socket.
     pub fn begin(&self) {
         self.hold.begin();
     }
 
-    /// Accepts connections again after another was to [succeed](Backend::succeed) it.
+    /// Accepts connections again after a failed attempt to [succeed](Backend::succeed) it.
     pub fn resume(&self) {
         self.hold.resume();
     }
 
     fn start_at(mut endpoint: Endpoint, config: BackendConfig, closer: Closer) -> io::Result<(Backend, Port)> {
         if config.queues == 0 || config.queues > MAX_PAIRS {
-            let message = format!("{} pairs of queues; there can be 1 to {MAX_PAIRS}", config.queues);
+            let message = format!("{} pairs of queues is out of range; give 1 to {MAX_PAIRS}", config.queues);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let pairs = usize::from(config.queues);
@@ -124,7 +124,7 @@ impl Backend {
         Ok((Backend { ender, thread: Some(thread), status, hold }, port))
     }
 
-    /// What can be said about it.
+    /// Its status.
     pub fn status(&self) -> Arc<BackendStatus> {
         Arc::clone(&self.status)
     }
@@ -134,15 +134,15 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.ender.end();
         if self.thread.take().is_some_and(|thread| !thread.end()) {
-            left_to_itself(self.status.socket());
+            abandoned(self.status.socket());
         }
     }
 }
 
-/// How often to look whether there is room for more descriptors.
+/// How often to check whether there is room for more descriptors.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the thread owns.
+/// The state of the thread.
 struct Control {
     endpoint: Endpoint,
     device: Device,
@@ -150,7 +150,7 @@ struct Control {
     closer: Closer,
     policy: PeerPolicy,
     status: Arc<BackendStatus>,
-    /// Denied calls that the log knows of.
+    /// Denied calls that have been logged.
     denied: u64,
 }
 
@@ -161,13 +161,13 @@ impl Control {
         let mut pace = Pace::new(self.policy.longest_pause);
         while let Some(socket) = self.next() {
             let started = Instant::now();
-            self.meet(socket);
-            self.tell_denials();
+            self.handle_connection(socket);
+            self.log_denials();
             pause(pace.after(started.elapsed()), &self.signal);
         }
     }
 
-    /// The next connection; `None` when the thread is to end.
+    /// The next connection; `None` when the thread must end.
     fn next(&mut self) -> Option<UnixStream> {
         let status = Arc::clone(&self.status);
         let waits = |why: Option<String>| status.common.update(|snapshot| snapshot.waits = why);
@@ -181,8 +181,8 @@ impl Control {
         self.endpoint.next(&self.signal, || self.device.free_memory(), waits)
     }
 
-    /// Serves one driver's process, whatever it does. A panic ends its connection, and what it has said is forgotten.
-    fn meet(&mut self, socket: UnixStream) {
+    /// Serves one driver's process, whatever it does. A panic ends its connection and discards its state.
+    fn handle_connection(&mut self, socket: UnixStream) {
         let channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
         match catch_unwind(AssertUnwindSafe(|| self.session(channel))) {
             Ok(Ok(())) => self.device.disconnect(),
@@ -215,7 +215,7 @@ impl Control {
         self.serve(&mut channel)
     }
 
-    /// Speaks with one driver's process until one of the two ends.
+    /// Serves one driver's process until it or this thread ends.
     fn serve(&mut self, channel: &mut Channel) -> Result<(), ProtocolError> {
         loop {
             match channel.receive(self.device.pulse())? {
@@ -225,19 +225,19 @@ impl Control {
                     self.device.answer(message, channel)?;
                 }
                 Incoming::Closed => return Ok(()),
-                Incoming::Disturbed => {}
+                Incoming::Interrupted => {}
             }
             self.signal.clear();
             if self.signal.has_ended() {
                 return Ok(());
             }
-            self.device.look_around();
-            self.tell_denials();
+            self.device.poll_state();
+            self.log_denials();
         }
     }
 
-    /// Says in the log what was denied since the last time.
-    fn tell_denials(&mut self) {
-        self.denied = self.status.common.tell_denials(self.denied);
+    /// Logs the calls denied since the last time.
+    fn log_denials(&mut self) {
+        self.denied = self.status.common.log_denials(self.denied);
     }
 }

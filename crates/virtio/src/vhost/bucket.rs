@@ -1,48 +1,48 @@
-//! How often one peer may be named in the log: it can cause a line as often as it likes.
+//! Limits the log lines about one peer, because a peer can cause any number of them.
 
 use std::time::{Duration, Instant};
 
-/// Lines at once.
+/// Lines that may be logged at once.
 const BURST: u32 = 10;
 
-/// How long it takes until there may be one more.
+/// Time until one more line may be logged.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// A token bucket. What finds it empty is left out, and counted.
+/// A token bucket. Lines that find it empty are suppressed and counted.
 #[derive(Debug)]
 pub(super) struct Bucket {
     tokens: u32,
-    /// When the last token was due.
+    /// When the last token was added.
     filled: Instant,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl Bucket {
     pub(super) fn new(now: Instant) -> Bucket {
-        Bucket { tokens: BURST, filled: now, left_out: 0 }
+        Bucket { tokens: BURST, filled: now, suppressed: 0 }
     }
 
-    /// Whether a line may be logged now: how many were left out since the last one, if so.
+    /// Whether a line may be logged now; if so, the number of lines suppressed since the last one.
     pub(super) fn take(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.filled).as_nanos() / REFILL.as_nanos();
         let new = u32::try_from(passed).unwrap_or(u32::MAX);
         self.tokens = self.tokens.saturating_add(new).min(BURST);
         self.filled = if self.tokens == BURST { now } else { self.filled + REFILL * new };
         if self.tokens == 0 {
-            self.left_out += 1;
+            self.suppressed += 1;
             return None;
         }
         self.tokens -= 1;
-        Some(std::mem::take(&mut self.left_out))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 
-/// A line of the log, with how many before it were left out.
-pub(super) fn with_left_out(line: &str, left_out: u64) -> String {
-    match left_out {
+/// A log line with the number of suppressed lines before it.
+pub(super) fn with_suppressed(line: &str, suppressed: u64) -> String {
+    match suppressed {
         0 => line.to_owned(),
-        1 => format!("{line} (1 line about this peer was left out before)"),
-        lines => format!("{line} ({lines} lines about this peer were left out before)"),
+        1 => format!("{line} (1 line about this peer was suppressed before)"),
+        lines => format!("{line} ({lines} lines about this peer were suppressed before)"),
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_lines_at_once_then_one_a_second_and_what_is_left_out_is_told() {
+    fn a_burst_of_lines_then_one_a_second_and_suppressed_ones_are_counted() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
@@ -60,17 +60,17 @@ mod tests {
         assert_eq!(bucket.take(at(1.0)), Some(5));
         assert_eq!(bucket.take(at(1.5)), None);
         assert_eq!((bucket.take(at(2.2)), bucket.take(at(2.3)), bucket.take(at(3.1))), (Some(1), None, Some(1)));
-        // A quiet time fills it, and no further.
+        // A quiet period fills it, but not beyond its limit.
         assert_eq!((0..20).filter(|_| bucket.take(at(1000.0)).is_some()).count(), 10);
-        // However long a peer goes on, it gets a line a second.
+        // A peer gets one line a second, however long it goes on.
         let lines = (0..100_000).filter(|tick| bucket.take(at(2000.0 + f64::from(*tick) / 1000.0)).is_some()).count();
         assert!((109..=110).contains(&lines), "{lines}");
     }
 
     #[test]
-    fn a_line_says_what_was_left_out() {
-        assert_eq!(with_left_out("x", 0), "x");
-        assert_eq!(with_left_out("x", 1), "x (1 line about this peer was left out before)");
-        assert_eq!(with_left_out("x", 7), "x (7 lines about this peer were left out before)");
+    fn a_line_gives_the_number_of_suppressed_lines() {
+        assert_eq!(with_suppressed("x", 0), "x");
+        assert_eq!(with_suppressed("x", 1), "x (1 line about this peer was suppressed before)");
+        assert_eq!(with_suppressed("x", 7), "x (7 lines about this peer were suppressed before)");
     }
 }

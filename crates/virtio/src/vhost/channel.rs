@@ -1,4 +1,4 @@
-//! Messages over a socket: whole ones, in whatever pieces they come, and never a wait without an end.
+//! Sends and receives whole messages over a socket, in any pieces, and never waits without a limit.
 
 use std::io;
 use std::net::Shutdown;
@@ -12,20 +12,20 @@ use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 
 use super::ProtocolError;
 use super::closer::{Closer, UntrustedFd};
-use super::message::{HEADER, LONGEST, MAX_FILES, Message, flags, header};
+use super::message::{HEADER, MAX_BODY, MAX_FILES, Message, flags, header};
 use super::signal::Signal;
 
-/// How long the other side may take to finish a message that it has begun, or to read a reply.
+/// Time for the other side to finish a message that it has begun, or to read a reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came.
+/// The result of waiting for a message.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Message(Message),
-    /// The other side has closed, between two messages.
+    /// The other side has closed the socket, between two messages.
     Closed,
-    /// The event was raised, or the time has passed.
-    Disturbed,
+    /// The event was raised, or the timeout has passed.
+    Interrupted,
 }
 
 /// One end of a connection.
@@ -33,9 +33,9 @@ pub(super) struct Channel {
     socket: UntrustedFd<UnixStream>,
     closer: Closer,
     /// Ends the waits for messages.
-    disturb: Arc<Signal>,
+    interrupt: Arc<Signal>,
     patience: Duration,
-    /// The message that is coming: its header, then its body.
+    /// The incoming message: its header, then its body.
     bytes: Vec<u8>,
     files: Vec<UntrustedFd>,
     /// When its first byte came.
@@ -43,11 +43,11 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A channel over a connected socket, which never waits. When `disturb` is raised, waits end. What comes is
-    /// closed by `closer`.
-    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>, closer: Closer) -> Channel {
+    /// A channel over a connected socket, in non-blocking mode. When `interrupt` is raised, waits end. `closer` closes
+    /// the descriptors that come.
+    pub(super) fn new(socket: UnixStream, interrupt: Arc<Signal>, closer: Closer) -> Channel {
         let socket = UntrustedFd::new(socket, &closer);
-        Channel { socket, closer, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
+        Channel { socket, closer, interrupt, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
     }
 
     #[cfg(test)]
@@ -55,8 +55,8 @@ impl Channel {
         self.patience = patience;
     }
 
-    /// The next message. Waits until it is there whole, `disturb` is raised, or, if no message has begun, `timeout` has
-    /// passed.
+    /// Receives the next message. Waits until it is complete, `interrupt` is raised, or, if no message has begun,
+    /// `timeout` has passed.
     pub(super) fn receive(&mut self, timeout: Option<Duration>) -> Result<Incoming, ProtocolError> {
         loop {
             if let Some(message) = self.read()? {
@@ -66,15 +66,15 @@ impl Channel {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(ProtocolError::Stalled(self.patience.as_secs()));
             }
-            let ready = sleep_until_readable(&[self.socket.as_fd(), self.disturb.as_fd()], left.or(timeout))?;
-            // The socket first: what is there already is handled before anything else.
+            let ready = sleep_until_readable(&[self.socket.as_fd(), self.interrupt.as_fd()], left.or(timeout))?;
+            // The socket first: messages that are there are handled before anything else.
             if !ready[0] && (ready[1] || left.is_none()) {
-                return Ok(Incoming::Disturbed);
+                return Ok(Incoming::Interrupted);
             }
         }
     }
 
-    /// Reads what is there; a message if it is complete.
+    /// Reads the bytes that are there; returns a message if it is complete.
     fn read(&mut self) -> Result<Option<Incoming>, ProtocolError> {
         loop {
             if self.closer.is_full() {
@@ -106,7 +106,7 @@ impl Channel {
         }
     }
 
-    /// How many bytes are missing: of the header, and when that is there, of the body.
+    /// Number of missing bytes: of the header, and when that is complete, of the body.
     fn wanted(&self) -> Result<usize, ProtocolError> {
         if self.bytes.len() < HEADER {
             return Ok(HEADER - self.bytes.len());
@@ -115,8 +115,8 @@ impl Channel {
         if flags & flags::VERSION_MASK != flags::VERSION {
             return Err(ProtocolError::Version(flags));
         }
-        if size as usize > LONGEST {
-            return Err(ProtocolError::TooLong { request, size, most: LONGEST });
+        if size as usize > MAX_BODY {
+            return Err(ProtocolError::TooLong { request, size, most: MAX_BODY });
         }
         Ok(HEADER + size as usize - self.bytes.len())
     }
@@ -138,7 +138,7 @@ impl Channel {
         if self.bytes.is_empty() { Ok(Incoming::Closed) } else { Err(ProtocolError::CutOff) }
     }
 
-    /// Sends a message whole. Waits while the other side does not read, for some seconds at most.
+    /// Sends a whole message. Waits while the other side does not read, for at most some seconds.
     pub(super) fn send(
         &mut self,
         request: u32,
@@ -156,10 +156,10 @@ impl Channel {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = self.patience.saturating_sub(started.elapsed());
-                    if left.is_zero() || self.disturb.has_ended() {
+                    if left.is_zero() || self.interrupt.has_ended() {
                         return Err(ProtocolError::Unread(self.patience.as_secs()));
                     }
-                    // Now and then it looks whether it is to end.
+                    // Checks now and then whether the thread must end.
                     sleep_until_writable(self.socket.as_fd(), &[], left.min(Duration::from_millis(100)))?;
                 }
                 Err(error) => return Err(error.into()),
@@ -172,20 +172,20 @@ impl Channel {
         &self.socket
     }
 
-    /// Whether the thread is to end.
+    /// Whether the thread must end.
     pub(super) fn is_to_end(&self) -> bool {
-        self.disturb.has_ended()
+        self.interrupt.has_ended()
     }
 
-    /// Lowers what has disturbed a wait, for one who has nothing to look at.
-    pub(super) fn calm(&self) {
-        self.disturb.clear();
+    /// Clears the signal that has ended a wait, for callers with nothing else to check.
+    pub(super) fn clear_signal(&self) {
+        self.interrupt.clear();
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // The other side is to know at once; the socket may be closed later.
+        // The other side must know at once; the socket may be closed later.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

@@ -1,8 +1,9 @@
-//! Where a stranger's descriptors are closed.
+//! Closes untrusted descriptors.
 //!
-//! Closing a file waits where its file system likes to: FUSE tells the process behind it and waits for the answer; a
-//! TCP socket may wait until its data have gone. So that is done by a thread of its own, which nobody waits for. When
-//! it hangs, what waits behind it is bounded: the device takes no connection until there is room again.
+//! Closing a file may block for as long as its file system likes: FUSE asks the process behind it and waits for the
+//! answer; a TCP socket may wait until its data are sent. So a separate thread closes descriptors, and nobody waits for
+//! it. If it hangs, the number of waiting descriptors is bounded: the device accepts no connection until there is room
+//! again.
 
 use std::fs::File;
 use std::io;
@@ -14,23 +15,24 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// Descriptors that may wait to be closed before no more are accepted. Those of one message, and its connection, may
-/// come on top.
+/// Maximum number of descriptors that wait to be closed before no more are accepted. Those of one message, and its
+/// connection, may come in addition.
 pub(super) const MAX_UNCLOSED: usize = 64;
 
-/// The way to the thread that closes. The thread ends after the last clone of this, when it has closed all.
+/// A handle of the closing thread. The thread ends after the last clone of the handle is dropped, when it has closed
+/// everything.
 #[derive(Clone)]
 pub(super) struct Closer {
     sender: Sender<OwnedFd>,
-    /// How many descriptors wait, the one that is being closed included.
+    /// Number of descriptors that wait, including the one that is being closed.
     unclosed: Arc<AtomicUsize>,
 }
 
 impl Closer {
-    /// Starts the thread. To be called by a thread that is not confined.
+    /// Starts the thread. Must be called by a thread that is not confined.
     ///
     /// # Errors
-    /// Those of the system for want of threads.
+    /// System errors: out of threads.
     pub(super) fn start() -> io::Result<Closer> {
         let (sender, descriptors) = channel();
         let unclosed = Arc::new(AtomicUsize::new(0));
@@ -39,27 +41,27 @@ impl Closer {
         Ok(Closer { sender, unclosed })
     }
 
-    /// Has a descriptor closed. Never waits.
+    /// Closes a descriptor on the thread. Never waits.
     pub(super) fn close(&self, descriptor: impl Into<OwnedFd>) {
         self.unclosed.fetch_add(1, Relaxed);
-        // The thread ends when there is no sender left.
+        // The thread ends only when there is no sender left.
         let _ = self.sender.send(descriptor.into());
     }
 
-    /// How many descriptors wait to be closed.
+    /// Number of descriptors that wait to be closed.
     pub(super) fn unclosed(&self) -> usize {
         self.unclosed.load(Relaxed)
     }
 
-    /// In words, why no more may come.
+    /// A text that says why no more are accepted.
     pub(super) fn explain(&self) -> String {
         let unclosed = self.unclosed();
         format!(
-            "{unclosed} descriptors that a peer has sent are not closed yet, because one of them waits; no peer is taken"
+            "{unclosed} descriptors that a peer has sent are not closed yet, because closing one of them blocks; no connection is accepted"
         )
     }
 
-    /// Whether no more may come.
+    /// Whether no more descriptors are accepted.
     pub(super) fn is_full(&self) -> bool {
         self.unclosed() >= MAX_UNCLOSED
     }
@@ -72,11 +74,11 @@ fn close_all(descriptors: &Receiver<OwnedFd>, left: &AtomicUsize) {
     }
 }
 
-/// A descriptor that came from the other side. Nobody knows what it is: it is closed by the [`Closer`].
+/// A descriptor from the other side. It can be anything, so the [`Closer`] closes it.
 ///
-/// That goes for the socket of a connection too: descriptors that wait in it are closed with it.
+/// The same is done with the socket of a connection: closing it also closes the descriptors that wait in it.
 pub(super) struct UntrustedFd<T: Into<OwnedFd> = File> {
-    /// There as long as `closer` is.
+    /// Present as long as `closer` is.
     descriptor: ManuallyDrop<T>,
     closer: Option<Closer>,
 }
@@ -86,7 +88,7 @@ impl<T: Into<OwnedFd>> UntrustedFd<T> {
         UntrustedFd { descriptor: ManuallyDrop::new(descriptor), closer: Some(closer.clone()) }
     }
 
-    /// The descriptor itself: closing it waits for nobody, as is known by now.
+    /// The descriptor itself, once it is known that closing it does not block.
     pub(super) fn into_known(mut self) -> T {
         self.closer = None;
         // SAFETY: it has not been taken, since there was a closer until now; without one nobody takes it again.
@@ -134,7 +136,7 @@ mod tests {
         drop(UntrustedFd::new(File::from(OwnedFd::from(reader)), &closer));
         assert!(start.elapsed() < Duration::from_secs(1), "the one who gives it away waits");
         assert_eq!(closer.unclosed(), 2);
-        // The pipe's end is closed when its turn comes.
+        // The pipe's end is closed in its turn.
         let still_open = || io::Write::write(&mut writer, b"x").is_ok();
         crate::vhost::tests::until("the pipe's end is closed", {
             let mut still_open = still_open;
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_sent_there() {
+    fn known_descriptors_are_not_sent_to_the_thread() {
         let closer = Closer::start().unwrap();
         let file = bellows_sys::memfd::create(8).unwrap();
         let foreign = UntrustedFd::new(file, &closer);

@@ -1,5 +1,4 @@
-//! What the control threads of both sides have in common: how they are confined, how they end, and how fast they take
-//! connections.
+//! The common part of the control threads of both sides: confinement, shutdown, and the rate of connections.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,29 +15,29 @@ use tracing::error;
 
 use super::endpoint::FIRST_PAUSE;
 
-/// How long a thread that is to end may take. One that takes longer is left to itself.
+/// Time for a thread to end. A thread that takes longer is abandoned.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long, if another one has just taken too long: many that hang do not add up.
+/// The same, if another thread was abandoned just before: the waits for many threads that hang do not add up.
 const END_WITHIN_NEXT: Duration = Duration::from_millis(100);
 
-/// When a thread was last left to itself.
-static LEFT: Mutex<Option<Instant>> = Mutex::new(None);
+/// When a thread was last abandoned.
+static LAST_ABANDONED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Whether a control thread may make only those system calls that the protocol needs.
+/// Whether a control thread is limited to the system calls that the protocol needs.
 #[derive(Clone, Debug, Default)]
 pub enum Confinement {
-    /// It has not begun yet.
+    /// It has not started yet.
     #[default]
     Starting,
-    /// It is confined. What it was denied is counted there.
+    /// It is confined; the denied calls are counted here.
     Confined(Arc<Denials>),
     /// It is not, for this reason.
     Not(String),
 }
 
 impl Confinement {
-    /// Confines this thread, if that is wanted.
+    /// Confines this thread, if `wanted`.
     pub(super) fn begin(wanted: bool) -> Confinement {
         if !wanted {
             return Confinement::Not("the key `confine` is false".to_owned());
@@ -46,12 +45,12 @@ impl Confinement {
         control_thread().map_or_else(Confinement::Not, Confinement::Confined)
     }
 
-    /// How often each call was denied, by its name.
+    /// The number of denials of each call, by name.
     pub fn denied(&self) -> BTreeMap<String, u64> {
         if let Confinement::Confined(denials) = self { denials.by_name() } else { BTreeMap::new() }
     }
 
-    /// What is to be said in the log, if more was denied than `told`; and how much was denied.
+    /// The log line, if more was denied than `told`; and the number of denials.
     pub(super) fn news(&self, told: u64) -> Option<(String, u64)> {
         let Confinement::Confined(denials) = self else { return None };
         let total = denials.total();
@@ -59,22 +58,25 @@ impl Confinement {
             return None;
         }
         let calls: Vec<String> = denials.by_name().iter().map(|(call, times)| format!("{call} {times}")).collect();
-        Some((format!("denied to the control thread, which has no need of them: {}", calls.join(", ")), total))
+        Some((
+            format!("system calls denied to the control thread, which does not need them: {}", calls.join(", ")),
+            total,
+        ))
     }
 }
 
-/// A control thread, as its owner has it.
+/// The owner's handle of a control thread.
 pub(super) struct ControlThread {
     thread: JoinHandle<()>,
-    /// Is closed when the thread has done its work.
+    /// Closed when the thread has finished.
     done: Receiver<()>,
 }
 
 impl ControlThread {
-    /// Starts a thread. What it will need and may not get any more when it is confined is made ready here.
+    /// Starts a thread. Prepares what the thread needs and cannot get once it is confined.
     ///
     /// # Errors
-    /// Those of the system for want of threads.
+    /// System errors: out of threads.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<ControlThread> {
         mapping::prepare()?;
         // Without /proc, the first descriptor of an event is refused with the reason.
@@ -88,16 +90,15 @@ impl ControlThread {
         Ok(ControlThread { thread, done })
     }
 
-    /// Waits for the end of a thread that was told to end; true if it came. One that hangs, in what a peer has done
-    /// to it, is left after some seconds: it keeps what it has.
+    /// Waits for a thread that was told to end; true if it has ended. A thread that hangs because of its peer is
+    /// abandoned after some seconds: it keeps its resources.
     pub(super) fn end(self) -> bool {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = LAST_ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
         let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
         let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
         match self.done.recv_timeout(limit) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // Nothing is left but to give the stack back. A thread that has panicked has nothing left to end
-                // either.
+                // Only the stack remains to be freed. A thread that has panicked has nothing left to end either.
                 let _ = self.thread.join();
                 true
             }
@@ -109,29 +110,29 @@ impl ControlThread {
     }
 }
 
-/// Says that a thread was left.
-pub(super) fn left_to_itself(socket: &Path) {
+/// Logs that a thread was abandoned.
+pub(super) fn abandoned(socket: &Path) {
     error!(
-        "{}: the control thread hangs in a call of the system and is left to itself: what the peer has sent, a \
-         descriptor or memory, does not let it go on; it ends with the process",
+        "{}: the control thread hangs in a system call and is abandoned: something that the peer has sent, a \
+         descriptor or memory, blocks it; it ends with the process",
         socket.display()
     );
 }
 
-/// The words of a panic.
+/// The message of a panic.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Connections that end at once come again at once: how long to wait before the next one is taken.
+/// The delay before the next connection: connections that end at once come again at once.
 #[derive(Debug)]
 pub(super) struct Pace {
     pause: Duration,
     longest: Duration,
 }
 
-/// A connection that has lasted so long is no attempt, but a session.
+/// A connection that has lasted this long was a session, not an attempt.
 const SESSION: Duration = Duration::from_secs(1);
 
 impl Pace {
@@ -139,7 +140,7 @@ impl Pace {
         Pace { pause: Duration::ZERO, longest }
     }
 
-    /// How long to wait after a connection that has lasted so long.
+    /// The delay after a connection that has lasted for `lasted`.
     pub(super) fn after(&mut self, lasted: Duration) -> Duration {
         self.pause = match lasted < SESSION {
             true => (2 * self.pause).max(FIRST_PAUSE).min(self.longest),

@@ -1,4 +1,4 @@
-//! Where connections come from: a socket that we open, or one to which we connect again and again.
+//! The source of connections: a socket that we open, or one to which we connect and retry.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use super::Mode;
 use super::closer::{Closer, UntrustedFd};
 use super::signal::Signal;
 
-/// How long to wait before the next attempt to connect: at first, and at last.
+/// Delay before the next attempt to connect: first and maximum.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ pub(super) enum Endpoint {
 
 impl Endpoint {
     /// # Errors
-    /// For a server: somebody listens there already, something else than a socket is there, or those of `bind(2)`.
+    /// For a server: another process listens there, the path is not a socket, or those of `bind(2)`.
     pub(super) fn open(path: &Path, mode: Mode, access: FileAccess, closer: &Closer) -> io::Result<Endpoint> {
         Ok(match mode {
             Mode::Server => Endpoint::Server(Server::new(Listening::open(path, access, closer)?)),
@@ -38,8 +38,9 @@ impl Endpoint {
         })
     }
 
-    /// The next connection, as soon as there is one; `None` when the thread is to end. Meanwhile `look` is called now and
-    /// then, and says how soon it wants to be called again, and `waits` is told why there is none, or that there is.
+    /// Waits for the next connection; `None` when the thread must end. Meanwhile `look` is called now and then, and
+    /// returns how soon to call it again; `waits` gets the reason why there is no connection, or `None` when there is
+    /// one.
     pub(super) fn next(
         &mut self,
         signal: &Signal,
@@ -54,7 +55,7 @@ impl Endpoint {
             let pulse = look();
             let found = match self {
                 Endpoint::Server(server) => server.accept(signal, pulse),
-                // It does not sleep for long anyway.
+                // Its sleeps are short anyway.
                 Endpoint::Client(client) => client.connect(signal, &mut waits),
             };
             if found.is_some() {
@@ -64,17 +65,17 @@ impl Endpoint {
     }
 }
 
-/// After a connection that turned out to be good for nothing the next attempt is not made at once.
+/// Delays the next attempt after a useless connection.
 pub(super) fn pause(time: Duration, signal: &Signal) {
     let _ = sleep_until_readable(&[signal.as_fd()], Some(time));
 }
 
-/// A socket that we opened, and who of those that share it accepts connections.
+/// A socket that we opened, and which of the servers that share it accepts connections.
 pub(super) struct Listening {
-    /// Connections that nobody has accepted hold descriptors of strangers.
+    /// Connections that nobody has accepted contain untrusted descriptors.
     listener: UntrustedFd<UnixListener>,
     path: PathBuf,
-    /// The number of the server whose turn it is.
+    /// The number of the server that accepts connections.
     turn: AtomicU64,
     servers: AtomicU64,
 }
@@ -93,13 +94,13 @@ impl Listening {
     }
 }
 
-/// The file of a socket that we opened. With it the socket ends: the file is removed and connections are refused,
-/// also if a thread that hangs still has the socket open.
+/// The file of a socket that we opened. Dropping it ends the socket: the file is removed and connections are refused,
+/// even if a thread that hangs still has the socket open.
 pub(super) struct SocketFile {
     listening: Arc<Listening>,
-    /// Device and inode of the file: another one at the same path is not ours.
+    /// Device and inode of the file: another file at the same path is not ours.
     file: Option<(u64, u64)>,
-    /// While an unused socket lies at the path: the name under which ours waits to replace it.
+    /// While there is an abandoned socket at the path: the name under which ours waits to replace it.
     waiting: Mutex<Option<PathBuf>>,
 }
 
@@ -108,12 +109,12 @@ impl SocketFile {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Takes the place of the unused socket, if there is one.
+    /// Replaces the abandoned socket, if there is one.
     fn begin(&self) {
         let Some(name) = self.take_waiting() else { return };
         if let Err(error) = fs::rename(&name, &self.listening.path) {
             let path = self.listening.path.display();
-            tracing::error!("{path}: the unused socket cannot be replaced: {error}; ours is at {}", name.display());
+            tracing::error!("{path}: the abandoned socket cannot be replaced: {error}; ours is at {}", name.display());
             *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
         }
     }
@@ -130,17 +131,17 @@ impl Drop for SocketFile {
     }
 }
 
-/// One of those that share a socket: a device, or the one that takes its place.
+/// One of the servers that share a socket: a device, or its successor.
 #[derive(Clone)]
 pub(super) struct Server {
     listening: Arc<Listening>,
-    /// The control thread has no part in this: it may not remove files.
+    /// The control thread has no handle of it, because it may not remove files.
     file: Option<Arc<SocketFile>>,
     number: u64,
 }
 
 impl Server {
-    /// One more at a socket. It accepts connections from now on, and nobody else does.
+    /// Adds a server to a socket. From now on it alone accepts connections.
     fn new(file: Arc<SocketFile>) -> Server {
         let listening = Arc::clone(&file.listening);
         let number = listening.servers.fetch_add(1, SeqCst);
@@ -149,27 +150,27 @@ impl Server {
         server
     }
 
-    /// One that takes this one's place, if this one is the owner's.
+    /// Its successor, if this one is the owner's.
     fn successor(&self) -> Option<Server> {
         self.file.clone().map(Server::new)
     }
 
-    /// Whether it took another one's place.
+    /// Whether it has replaced another server.
     fn is_successor(&self) -> bool {
         self.number > 0
     }
 
-    /// Accepts connections from now on. Who did before is to be [raised](Signal::raise).
+    /// Accepts connections from now on. The caller must [raise](Signal::raise) the signal of the previous server.
     fn take_turn(&self) {
         self.listening.turn.store(self.number, SeqCst);
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     fn path(&self) -> &Path {
         &self.listening.path
     }
 
-    /// A connection, if there is one within this time.
+    /// Accepts a connection, if there is one within this time.
     fn accept(&self, signal: &Signal, time: Option<Duration>) -> Option<UnixStream> {
         if self.listening.turn.load(SeqCst) != self.number {
             let _ = sleep_until_readable(&[signal.as_fd()], time);
@@ -180,7 +181,7 @@ impl Server {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let _ = sleep_until_readable(&[self.listening.listener.as_fd(), signal.as_fd()], time);
             }
-            // No descriptor left, or a client that has gone already: not a reason to ask without a pause.
+            // No free descriptor, or a client that has gone already: no reason to retry without a pause.
             Err(_) => {
                 pause(FIRST_PAUSE, signal);
             }
@@ -189,18 +190,18 @@ impl Server {
     }
 }
 
-/// What the owner of a control thread keeps of its endpoint, so that another thread can take its place there.
+/// The part of an endpoint that the owner of a control thread keeps, so that another thread can replace it.
 pub(super) struct EndpointHold {
     /// The socket, if it is ours.
     server: Option<Server>,
-    /// What the socket's file is to have.
+    /// The permissions and group of the socket's file.
     access: FileAccess,
     signal: Arc<Signal>,
 }
 
 impl EndpointHold {
-    /// For a thread that listens to this signal and to which the endpoint is given: what only its owner may do, the
-    /// endpoint loses.
+    /// Creates one for a thread with this signal, which gets the endpoint: the parts that only its owner may use are
+    /// moved out of the endpoint.
     pub(super) fn new(endpoint: &mut Endpoint, access: FileAccess, signal: &Arc<Signal>) -> EndpointHold {
         let server = match endpoint {
             Endpoint::Server(server) => {
@@ -213,11 +214,11 @@ impl EndpointHold {
         EndpointHold { server, access, signal: Arc::clone(signal) }
     }
 
-    /// Starts another thread: if both are servers at one socket, that stays open, and new connections come to the new one. The one
-    /// that there is ends with the old thread.
+    /// Starts another thread. If both are servers at one socket, it stays open, and new connections go to the new
+    /// thread. The existing connection ends with the old thread.
     ///
     /// # Errors
-    /// Those of the start, and of opening another endpoint; the old one goes on as before.
+    /// Those of the start, and of opening another endpoint; the old one continues unchanged.
     pub(super) fn succeed<T>(
         &self,
         path: &Path,
@@ -237,7 +238,7 @@ impl EndpointHold {
         started
     }
 
-    /// The run begins: our socket takes the place of an unused one, and one that was another's gets our permissions.
+    /// Begins the run: our socket replaces an abandoned one, and a socket of another server gets our permissions.
     pub(super) fn begin(&self) {
         let Some((server, file)) = self.server.as_ref().and_then(|server| Some((server, server.file.as_ref()?))) else {
             return;
@@ -246,11 +247,11 @@ impl EndpointHold {
         if server.is_successor()
             && let Err(error) = socket::give_access(server.path(), self.access)
         {
-            tracing::error!("{}: the socket keeps the permissions that it had: {error}", server.path().display());
+            tracing::error!("{}: the socket keeps its old permissions: {error}", server.path().display());
         }
     }
 
-    /// Accepts connections again after another was to [succeed](EndpointHold::succeed).
+    /// Accepts connections again after a failed attempt to [succeed](EndpointHold::succeed) it.
     pub(super) fn resume(&self) {
         if let Some(server) = &self.server {
             server.take_turn();
@@ -259,11 +260,11 @@ impl EndpointHold {
     }
 }
 
-/// What stands between the name of a socket and the numbers in the name of the one that is to replace it.
+/// The part between the name of a socket and the numbers in the name of its replacement.
 const MARK: &str = ".new-";
 
-/// A name for a socket that is to replace an unused one, which stays as it is until then. What others left that have ended
-/// is removed.
+/// A name for a socket that is to replace an abandoned one, which stays unchanged until then. Removes the leftovers of
+/// processes that have ended.
 ///
 /// # Errors
 /// If another one waits to replace the socket, or the name would be too long for a socket.
@@ -272,7 +273,7 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let prefix = format!("{name}{MARK}");
-    let entries = fs::read_dir(folder).map_err(|error| explain(path, &error, "cannot look for others at"))?;
+    let entries = fs::read_dir(folder).map_err(|error| explain(path, &error, "cannot check for other sockets at"))?;
     for entry in entries.filter_map(Result::ok) {
         let is_other = entry
             .file_name()
@@ -288,30 +289,30 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     if name.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(name);
     }
-    let message = format!("{} is too long a path to replace the unused socket there; remove it", path.display());
+    let message =
+        format!("{} is too long a path to replace the abandoned socket there; remove the socket", path.display());
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// The longest path of a socket.
+/// Maximum length of a socket path.
 const MAX_SOCKET_PATH: usize = 107;
 
 fn in_use(path: &Path) -> io::Error {
     let path = path.display();
-    let message =
-        format!("somebody listens at {path} already: another process, or another app; end it, or give another path");
+    let message = format!("another process or app already listens at {path}; end it, or give another path");
     io::Error::new(io::ErrorKind::AddrInUse, message)
 }
 
-/// Whether there is a socket at which nobody listens any more, which may be replaced. False if there is nothing.
+/// Whether there is an abandoned socket, which may be replaced. False if there is nothing.
 ///
 /// # Errors
-/// If somebody listens there, or something else than a socket is there.
+/// If a process listens there, or the path is not a socket.
 fn is_stale(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(explain(path, &error, "cannot look at")),
+        Err(error) => return Err(explain(path, &error, "cannot check")),
         Ok(status) if !status.file_type().is_socket() => {
-            let message = format!("{} is there already and is not a socket; give another path", path.display());
+            let message = format!("{} already exists and is not a socket; give another path", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         Ok(_) => {}
@@ -319,8 +320,10 @@ fn is_stale(path: &Path) -> io::Result<bool> {
     match socket::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(explain(path, &error, "cannot ask who is at")),
-        // Somebody accepts connections, or has a queue that is full of them.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+            Err(explain(path, &error, "cannot check who listens at"))
+        }
+        // A process accepts connections, or has a full queue of them.
         _ => Err(in_use(path)),
     }
 }
@@ -329,17 +332,14 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
     let path = path.display();
     io::Error::new(
         error.kind(),
-        format!(
-            "{what} {path}: {error}; {}",
-            way_out(error, "give a path in a folder that is there and may be written")
-        ),
+        format!("{what} {path}: {error}; {}", way_out(error, "give a path in a folder that exists and is writable")),
     )
 }
 
 /// A socket that the other side opens.
 pub(super) struct Client {
     path: PathBuf,
-    /// Before the next attempt, also after one that led to a connection: the other side may close each at once.
+    /// Delay before the next attempt, also after a connection: the other side may close each one at once.
     pause: Duration,
 }
 
@@ -350,7 +350,7 @@ impl Client {
             return None;
         }
         let socket = socket::connect(&self.path);
-        let why = |error| format!("cannot connect to {}: {error}; it is tried again and again", self.path.display());
+        let why = |error| format!("cannot connect to {}: {error}; retrying", self.path.display());
         waits(socket.as_ref().err().map(why));
         let socket = socket.ok();
         self.pause = match socket {
@@ -391,7 +391,7 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         let error = open(&path, Mode::Server).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(error.to_string().contains("somebody listens at"), "{error}");
+        assert!(error.to_string().contains("already listens at"), "{error}");
         assert!(path.exists());
         drop(server);
         assert!(!path.exists());
@@ -417,7 +417,7 @@ mod tests {
 
     /// A control thread that hangs keeps its end of the socket.
     #[test]
-    fn a_socket_whose_owner_has_gone_is_gone_whoever_has_it_open() {
+    fn a_socket_ends_with_its_owner_even_if_others_have_it_open() {
         let folder = scratch();
         let path = folder.path().join("s");
         let mut endpoint = open(&path, Mode::Server).unwrap();

@@ -1,16 +1,17 @@
-//! What can be wrong with what the other side says.
+//! The errors of the protocol.
 
 use std::io;
 
 use crate::MapError;
 
-/// Why a request was refused or a connection closed. Each kind has a [name](ProtocolError::name) under which it is counted.
+/// The reason why a request was refused or a connection closed. Each kind is counted under its
+/// [name](ProtocolError::name).
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// The socket failed.
     #[error("the socket failed: {0}")]
     Socket(#[from] io::Error),
-    /// The other side closed in the middle of a message.
+    /// The other side closed the socket in the middle of a message.
     #[error("the other side closed the socket in the middle of a message")]
     CutOff,
     /// The rest of a message did not come.
@@ -24,27 +25,27 @@ pub enum ProtocolError {
     Unanswered {
         /// The request.
         request: &'static str,
-        /// How long we waited.
+        /// The time we waited.
         seconds: u64,
     },
     /// The flags of a message are not those of this version of the protocol.
     #[error("a message has the flags {0:#x}, which are not those of version 1 of the protocol")]
     Version(u32),
-    /// A reply came where a request was expected, or the other way round, or to another request.
-    #[error("a message of type {0} came where it has no place")]
+    /// A reply came instead of a request, a request instead of a reply, or the reply to another request.
+    #[error("an unexpected message of type {0}")]
     Unexpected(u32),
-    /// A message is longer than any message can be.
-    #[error("a message of type {request} has {size} bytes; none has more than {most}")]
+    /// A message is longer than the maximum.
+    #[error("a message of type {request} has {size} bytes, but the maximum is {most}")]
     TooLong {
         /// Its type.
         request: u32,
         /// Its size.
         size: u32,
-        /// The largest size.
+        /// The maximum size.
         most: usize,
     },
-    /// A message has not the size that its type asks for.
-    #[error("{request} has {size} bytes, which is not its size")]
+    /// A message has the wrong size for its type.
+    #[error("{request} has {size} bytes, which is the wrong size")]
     Size {
         /// The request.
         request: &'static str,
@@ -52,18 +53,18 @@ pub enum ProtocolError {
         size: usize,
     },
     /// A message has too many or too few descriptors.
-    #[error("{request} came with {files} descriptors, which is not their number")]
+    #[error("{request} came with {files} descriptors, which is the wrong number")]
     Files {
         /// The request.
         request: &'static str,
-        /// How many came.
+        /// Number of descriptors that came.
         files: usize,
     },
-    /// Descriptors that came are not closed yet, because that waits for something.
-    #[error("{0} descriptors that came from the other side are not closed yet: closing one of them waits")]
+    /// Descriptors that came are not closed yet, because closing one of them blocks.
+    #[error("{0} descriptors that came from the other side are not closed yet: closing one of them blocks")]
     Unclosed(usize),
-    /// Who connected is not one of those who may.
-    #[error("user {uid} (process {pid}) is at the other side, and is none of `peer_users`")]
+    /// The user on the other side is not allowed.
+    #[error("user {uid} (process {pid}) is on the other side, but is not in `peer_users`")]
     Peer {
         /// The user.
         uid: u32,
@@ -76,28 +77,28 @@ pub enum ProtocolError {
         /// The request.
         request: &'static str,
     },
-    /// A request that is not known here.
-    #[error("a request of the unknown type {0}")]
+    /// An unknown request.
+    #[error("a request of unknown type {0}")]
     Unknown(u32),
     /// A request whose feature was not negotiated.
     #[error("{request} was sent although {feature} was not negotiated")]
     NotNegotiated {
         /// The request.
         request: &'static str,
-        /// What it needs.
+        /// The feature that it needs.
         feature: &'static str,
     },
     /// Features were accepted that were not offered.
     #[error("the driver accepted the features {0:#x}, which were not offered")]
     NotOffered(u64),
     /// There is no such queue.
-    #[error("{request} names ring {queue}; there are {queues}, from 0 on, two for each pair of queues")]
+    #[error("{request} names ring {queue}, but there are only {queues}, counted from 0, two for each pair of queues")]
     Queue {
         /// The request.
         request: &'static str,
         /// The queue.
         queue: u32,
-        /// How many there are.
+        /// Number of rings.
         queues: usize,
     },
     /// A value that is not allowed.
@@ -111,16 +112,16 @@ pub enum ProtocolError {
     /// Memory that cannot be shared.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// A log, or a region of inflight descriptors, that cannot be mapped or is too small; or an event that cannot be used.
+    /// A log, or a region of inflight descriptors, that cannot be mapped or is too small; or an unusable event.
     #[error("{request}: {source}")]
     Map {
         /// The request.
         request: &'static str,
-        /// What is wrong with it.
+        /// The error.
         source: io::Error,
     },
     /// There is no such memory region.
-    #[error("the memory region at {guest:#x} is to be removed, and is not there")]
+    #[error("the memory region at {guest:#x} cannot be removed, because it does not exist")]
     NoRegion {
         /// Its first address.
         guest: u64,
@@ -128,16 +129,16 @@ pub enum ProtocolError {
     /// More memory regions than there are slots.
     #[error("more than {0} memory regions")]
     Regions(usize),
-    /// The driver for a device could not be made.
+    /// The driver for a device could not be created.
     #[error("cannot place the driver's rings: {0}")]
     Driver(io::Error),
-    /// The engine gave a driver up, because of what the device did.
-    #[error("the device broke the rules of the rings")]
+    /// The engine gave a driver up, because of an error of the device.
+    #[error("the device violated the virtio specification")]
     DriverFailed,
     /// The other side refused a request.
     #[error("the other side refused {0}")]
     Refused(&'static str),
-    /// The other side lacks something that we need.
+    /// The other side lacks a feature that we need.
     #[error("the other side does not offer {0}")]
     Lacks(&'static str),
 }
@@ -175,7 +176,7 @@ impl ProtocolError {
         }
     }
 
-    /// Whether the connection is still in order: a refusal can be told to the other side, if it wants to hear.
+    /// Whether the connection is still usable: a refusal can be sent to the other side, if it wants replies.
     pub(super) fn is_refusal(&self) -> bool {
         use ProtocolError::{
             CutOff, Files, Peer, Size, Socket, Stalled, TooLong, Unanswered, Unclosed, Unexpected, Unread, Version,
@@ -197,7 +198,7 @@ impl ProtocolError {
         )
     }
 
-    /// Whether it only says that the other side has gone.
+    /// Whether it only means that the other side has gone.
     pub(super) fn is_closing(&self) -> bool {
         let ProtocolError::Socket(error) = self else { return false };
         matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)

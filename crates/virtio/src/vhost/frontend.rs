@@ -1,4 +1,4 @@
-//! The driver's side: finds a device, negotiates, shares memory, and hands the engine a driver for it.
+//! The driver's side: finds a device, negotiates, shares memory, and gives the engine a driver for the device.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use crate::ring::Areas;
 
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
-use super::control::{ControlThread, left_to_itself, panic_message};
+use super::control::{ControlThread, abandoned, panic_message};
 use super::endpoint::{Endpoint, EndpointHold, FIRST_PAUSE, MAX_PAUSE, pause};
 use super::handover::{Borrower, Lender, exchange};
 use super::negotiate::{hand_over, negotiate};
@@ -21,90 +21,90 @@ use super::signal::Signal;
 use super::status::LogEntry;
 use super::{Bell, Confinement, FrontendStatus, MAX_PAIRS, Mode, PeerPolicy, ProtocolError};
 
-/// What a front end is to look for.
+/// The configuration of a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendConfig {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// Who opens it.
+    /// Who opens the socket.
     pub mode: Mode,
-    /// Pairs of queues that are wanted; a device may have fewer.
+    /// Number of pairs of queues to use; a device may have fewer.
     pub pairs: u16,
     /// The features that the driver can use.
     pub features: Features,
-    /// How many descriptors each ring has.
+    /// Number of descriptors of each ring.
     pub ring_size: u16,
-    /// The driver's own address, if it does not want the device's.
+    /// The driver's own address, if it does not use the device's.
     pub mac: Option<[u8; 6]>,
-    /// What the device's process may do.
+    /// What the device's process is allowed to do.
     pub policy: PeerPolicy,
 }
 
-/// What the two sides agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// What both can.
+    /// The features of both sides.
     pub features: Features,
-    /// How many pairs of queues run: receive queues 0, 2, …, transmit queues 1, 3, ….
+    /// Number of pairs of queues that run: receive queues 0, 2, …, transmit queues 1, 3, ….
     pub pairs: u16,
-    /// How many descriptors each ring has.
+    /// Number of descriptors of each ring.
     pub ring_size: u16,
-    /// The network address: the configured one, else the device's, if it tells one.
+    /// The network address: the configured one, else the one that the device reports, if any.
     pub mac: Option<[u8; 6]>,
 }
 
-/// A file that is shared with the device, and the addresses that it has there.
+/// A file that is shared with the device, and its addresses there.
 #[derive(Debug)]
 pub struct SharedFile {
-    /// The file: a memfd, for example of [`bellows_sys::memfd::sealed`].
+    /// The file: a memfd, for example from [`bellows_sys::memfd::sealed`].
     pub file: File,
-    /// Where in the file the memory starts.
+    /// Offset of the memory in the file.
     pub offset: u64,
-    /// How many bytes are shared.
+    /// Number of bytes to share.
     pub length: u64,
-    /// The address of its first byte, in [`Areas`], in descriptors, and in messages. Any number that the driver likes.
+    /// The address of its first byte in [`Areas`], in descriptors, and in messages. The driver can choose any number.
     pub address: u64,
 }
 
-/// One queue as the driver placed it.
+/// One queue, as the driver placed it.
 #[derive(Debug)]
 pub struct QueueLayout {
-    /// Where its areas lie, in the addresses of the [`SharedFile`]s.
+    /// Its areas, in the addresses of the [`SharedFile`]s.
     pub areas: Areas,
-    /// How many descriptors it has.
+    /// Number of descriptors.
     pub size: u16,
-    /// The event by which the device tells the driver; `None` if the driver polls.
+    /// The event by which the device notifies the driver; `None` if the driver polls.
     pub call: Option<File>,
-    /// The event by which the driver tells the device; `None` if the device is to poll.
+    /// The event by which the driver notifies the device; `None` if the device must poll.
     pub kick: Option<File>,
 }
 
-/// A driver, and what is to be told to the device about it.
+/// A driver, and its description for the device.
 pub struct Placed<D> {
-    /// What the engine runs.
+    /// The driver for the engine.
     pub driver: D,
-    /// The memory in which all rings and buffers lie. At most 8 files.
+    /// The memory of all rings and buffers. At most 8 files.
     pub memory: Vec<SharedFile>,
-    /// The queues in their order: receive and transmit of the first pair, then of the second, …; 2 × pairs of them.
+    /// The queues in order: receive and transmit of the first pair, then of the second, …; 2 × pairs of them.
     pub queues: Vec<QueueLayout>,
 }
 
-/// Makes a driver for a device that has been found: places its rings and buffers in memory.
+/// Creates a driver for a device: places its rings and buffers in memory.
 ///
-/// Called by the front end's thread, once for every device that comes: rings start afresh, both sides at the first
-/// descriptor.
+/// Called by the front end's thread, once for every device: rings start anew, with both sides at the first descriptor.
 pub trait Layout: Send + 'static {
-    /// What the engine runs: the driver's side of all rings. Dropped on the front end's thread when the device is gone.
+    /// The driver's side of all rings, which the engine runs. Dropped on the front end's thread when the device is
+    /// gone.
     type Driver: Send + 'static;
 
-    /// Makes one.
+    /// Creates a driver.
     ///
     /// # Errors
-    /// Those of the system, for want of memory or descriptors. The device is left, and the next attempt made later.
+    /// System errors: out of memory or descriptors. The device is disconnected, and the next attempt is made later.
     fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Self::Driver>>;
 }
 
-/// The front end's control thread. Dropping it ends the thread, and removes the socket if it made one.
+/// The front end's control thread. Dropping it ends the thread, and removes the socket if it created one.
 pub struct Frontend {
     end: Box<dyn Fn() + Send + Sync>,
     thread: Option<ControlThread>,
@@ -116,19 +116,19 @@ impl Frontend {
     /// Starts to look for a device.
     ///
     /// # Errors
-    /// In server mode those of the socket: somebody listens there already, the folder does not exist or may not be written.
-    /// `InvalidInput` for a number of queues or descriptors that cannot be.
+    /// In server mode those of the socket: another process listens there, or the folder does not exist or is not
+    /// writable. `InvalidInput` for an impossible number of queues or descriptors.
     pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
         let closer = Closer::start()?;
         let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
         Frontend::start_at(endpoint, config, layout, closer)
     }
 
-    /// Starts in place of one that runs: if both are servers at one socket, that stays open, new connections come to the new one, and
-    /// the device that there is goes when the old one is dropped.
+    /// Starts in place of one that runs. If both are servers at one socket, it stays open, new connections go to the
+    /// new one, and the current device is disconnected when the old one is dropped.
     ///
     /// # Errors
-    /// As for [`start`](Frontend::start); the old one goes on as before.
+    /// Those of [`start`](Frontend::start); the old one continues unchanged.
     pub fn succeed<L: Layout>(
         &self,
         config: FrontendConfig,
@@ -140,13 +140,13 @@ impl Frontend {
         self.hold.succeed(&socket, mode, open, |endpoint| Frontend::start_at(endpoint, config, layout, closer.clone()))
     }
 
-    /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
-    /// exists is touched, and nobody can connect where such a socket lies.
+    /// Replaces an abandoned socket at the path by ours, when the run begins. Before this no existing file is touched,
+    /// and nobody can connect if there is an abandoned socket.
     pub fn begin(&self) {
         self.hold.begin();
     }
 
-    /// Accepts connections again after another was to [succeed](Frontend::succeed) it.
+    /// Accepts connections again after a failed attempt to [succeed](Frontend::succeed) it.
     pub fn resume(&self) {
         self.hold.resume();
     }
@@ -159,10 +159,13 @@ impl Frontend {
     ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
         let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if config.pairs == 0 || config.pairs > MAX_PAIRS {
-            return refuse(format!("{} pairs of queues; there can be 1 to {MAX_PAIRS}", config.pairs));
+            return refuse(format!("{} pairs of queues is out of range; give 1 to {MAX_PAIRS}", config.pairs));
         }
         if !config.ring_size.is_power_of_two() || config.ring_size > 32_768 {
-            return refuse(format!("rings of {}; the size is a power of two up to 32,768", config.ring_size));
+            return refuse(format!(
+                "a ring cannot have {} descriptors; give a power of two up to 32,768",
+                config.ring_size
+            ));
         }
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
@@ -175,7 +178,7 @@ impl Frontend {
         Ok((frontend, DriverPort { borrower, driver: None }))
     }
 
-    /// What can be said about it.
+    /// Its status.
     pub fn status(&self) -> Arc<FrontendStatus> {
         Arc::clone(&self.status)
     }
@@ -185,15 +188,15 @@ impl Drop for Frontend {
     fn drop(&mut self) {
         (self.end)();
         if self.thread.take().is_some_and(|thread| !thread.end()) {
-            left_to_itself(self.status.socket());
+            abandoned(self.status.socket());
         }
     }
 }
 
-/// How long the engine may take to give a driver back before the status says so.
+/// Time for the engine to give a driver back before the status says so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the thread owns.
+/// The state of the thread.
 struct Control<L: Layout> {
     config: FrontendConfig,
     layout: L,
@@ -202,7 +205,7 @@ struct Control<L: Layout> {
     signal: Arc<Signal>,
     closer: Closer,
     status: Arc<FrontendStatus>,
-    /// Denied calls that the log knows of.
+    /// Denied calls that have been logged.
     denied: u64,
 }
 
@@ -212,8 +215,8 @@ impl<L: Layout> Control<L> {
         self.status.confinement(confinement);
         let mut wait = FIRST_PAUSE;
         while let Some(socket) = self.next() {
-            let good = self.meet(socket);
-            self.denied = self.status.tell_denials(self.denied);
+            let good = self.handle_connection(socket);
+            self.denied = self.status.log_denials(self.denied);
             if good {
                 wait = FIRST_PAUSE;
             } else {
@@ -223,7 +226,7 @@ impl<L: Layout> Control<L> {
         }
     }
 
-    /// The next connection; `None` when the thread is to end.
+    /// The next connection; `None` when the thread must end.
     fn next(&mut self) -> Option<UnixStream> {
         let status = Arc::clone(&self.status);
         let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
@@ -236,8 +239,8 @@ impl<L: Layout> Control<L> {
         self.endpoint.next(&self.signal, || None, waits)
     }
 
-    /// Uses one device, whatever it does. A panic ends its connection. True if it was a good one.
-    fn meet(&mut self, socket: UnixStream) -> bool {
+    /// Uses one device, whatever it does. A panic ends its connection. True if it worked.
+    fn handle_connection(&mut self, socket: UnixStream) -> bool {
         let mut channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
         let met = catch_unwind(AssertUnwindSafe(|| self.serve(&mut channel)));
         let good = match met {
@@ -250,7 +253,7 @@ impl<L: Layout> Control<L> {
             }
             Err(panic) => {
                 self.status.panicked(&panic_message(&*panic));
-                let _ = self.lender.recall(0, PATIENCE, || self.complain());
+                let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
                 false
             }
         };
@@ -261,7 +264,7 @@ impl<L: Layout> Control<L> {
         good
     }
 
-    /// Uses one device until it goes, or we do.
+    /// Uses one device until it goes, or this thread ends.
     fn serve(&mut self, channel: &mut Channel) -> Result<(), ProtocolError> {
         let peer = self.config.policy.admit(channel.socket())?;
         self.status.update(|snapshot| snapshot.peer = Some(peer));
@@ -269,18 +272,18 @@ impl<L: Layout> Control<L> {
         let negotiated = agreed.negotiated;
         let Placed { driver, memory, queues } = self.layout.place(&negotiated).map_err(ProtocolError::Driver)?;
         hand_over(channel, &agreed, &memory, &queues)?;
-        // The other side and the driver have descriptors of their own.
+        // The other side and the driver have their own descriptors.
         drop((memory, queues));
         self.lender.offer(0, driver);
-        self.status.say(LogEntry::Info(&format!("a device is there: process {}, user {}", peer.pid, peer.uid)));
+        self.status.say(LogEntry::Info(&format!("connected to a device: process {}, user {}", peer.pid, peer.uid)));
         self.status.update(|snapshot| {
             snapshot.side.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);
         self.status.say(LogEntry::Info("the device has gone"));
-        // The driver is dropped here, after the engine has let go of it.
-        let _ = self.lender.recall(0, PATIENCE, || self.complain());
+        // The driver is dropped here, after the engine has given it back.
+        let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
         self.status.update(|snapshot| snapshot.waits = None);
         end
     }
@@ -289,9 +292,9 @@ impl<L: Layout> Control<L> {
         loop {
             match channel.receive(None)? {
                 Incoming::Closed => return Ok(()),
-                // A device has nothing to say by itself on this socket.
+                // A device sends no requests on this socket.
                 Incoming::Message(message) => return Err(ProtocolError::Unexpected(message.request)),
-                Incoming::Disturbed => {}
+                Incoming::Interrupted => {}
             }
             self.signal.clear();
             if self.signal.has_ended() {
@@ -303,7 +306,7 @@ impl<L: Layout> Control<L> {
         }
     }
 
-    fn complain(&self) {
+    fn report_delay(&self) {
         let message = format!(
             "the app of {} has not given its rings back for {} seconds: is its engine stopped, or busy elsewhere?",
             self.config.socket.display(),
@@ -313,7 +316,7 @@ impl<L: Layout> Control<L> {
     }
 }
 
-/// The engine's end: the driver of the device that is there now, if one is.
+/// The engine's end: the driver of the current device, if there is one.
 ///
 /// When the device vanishes the driver is taken away; when it comes back there is a new one. Never blocks, and makes no
 /// system call while nothing changes.
@@ -323,19 +326,19 @@ pub struct DriverPort<D> {
 }
 
 impl<D> DriverPort<D> {
-    /// What tells the engine that there is something to [`sync`](DriverPort::sync).
+    /// The bell that asks the engine to [`sync`](DriverPort::sync).
     pub fn doorbell(&self) -> Arc<Bell> {
         self.borrower.bell()
     }
 
-    /// What the bell's word says as long as there is nothing to exchange.
+    /// The value of the bell's word while there is nothing to exchange.
     #[inline]
     pub fn expected(&self) -> u32 {
         self.borrower.expected()
     }
 
-    /// Exchanges drivers with the control thread: takes a new one, gives back one whose device is gone. True if something
-    /// changed. A few instructions if nothing is wanted.
+    /// Exchanges drivers with the control thread: takes a new one, gives back one whose device is gone. True if
+    /// something changed. Costs a few instructions if there is nothing to exchange.
     #[inline]
     pub fn sync(&mut self) -> bool {
         self.borrower.sync(&mut self.driver)
@@ -347,7 +350,7 @@ impl<D> DriverPort<D> {
         self.driver.as_mut()
     }
 
-    /// Gives the driver up, because the device has broken the rules: the connection is closed and made anew.
+    /// Gives the driver up because of an error of the device: the connection is closed and opened anew.
     pub fn fail(&mut self) {
         if let Some(driver) = self.driver.take() {
             self.borrower.give_up(0, driver, &mut self.driver);

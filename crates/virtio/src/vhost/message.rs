@@ -1,15 +1,15 @@
-//! The messages of the vhost-user protocol, and how their bodies lie in bytes (little-endian machines).
+//! The messages of the vhost-user protocol and the layout of their bodies (little-endian machines).
 
 use super::ProtocolError;
 use super::closer::UntrustedFd;
 
-/// What precedes each body: type, flags, size.
+/// Bytes of the header before each body: type, flags, size.
 pub(super) const HEADER: usize = 12;
 
-/// No message of the protocol has a longer body; what is longer is not read.
-pub(super) const LONGEST: usize = 1024;
+/// Maximum length of a body in the protocol; longer messages are not read.
+pub(super) const MAX_BODY: usize = 1024;
 
-/// The most descriptors that a message carries.
+/// Maximum number of descriptors of a message.
 pub(super) const MAX_FILES: usize = 8;
 
 /// Bits of a header's flags.
@@ -23,7 +23,7 @@ pub(super) mod flags {
 /// In the bodies of SET_VRING_KICK, CALL and ERR: there is no descriptor.
 pub(super) const NO_FILE: u64 = 0x100;
 
-/// In the flags of SET_VRING_ADDR: writes into the ring itself are to be logged too.
+/// In the flags of SET_VRING_ADDR: writes into the ring itself are logged too.
 pub(super) const VRING_LOG: u32 = 1;
 
 /// Features of the protocol itself.
@@ -33,20 +33,20 @@ pub struct ProtocolFeatures(pub u64);
 impl ProtocolFeatures {
     /// Several pairs of queues.
     pub const MQ: ProtocolFeatures = ProtocolFeatures(1 << 0);
-    /// The dirty log is a file that is shared.
+    /// The dirty log is a shared file.
     pub const LOG_SHMFD: ProtocolFeatures = ProtocolFeatures(1 << 1);
     /// Any request may ask for a reply.
     pub const REPLY_ACK: ProtocolFeatures = ProtocolFeatures(1 << 3);
     /// The device's configuration space can be read.
     pub const CONFIG: ProtocolFeatures = ProtocolFeatures(1 << 9);
-    /// What a device has begun is kept where its successor finds it.
+    /// A device's unfinished work is recorded where its successor finds it.
     pub const INFLIGHT_SHMFD: ProtocolFeatures = ProtocolFeatures(1 << 12);
     /// The device can be reset.
     pub const RESET_DEVICE: ProtocolFeatures = ProtocolFeatures(1 << 13);
-    /// Memory regions come and go one by one.
+    /// Memory regions are added and removed one by one.
     pub const CONFIGURE_MEM_SLOTS: ProtocolFeatures = ProtocolFeatures(1 << 15);
 
-    /// All that the back end can do.
+    /// All features of the back end.
     pub const BACKEND: ProtocolFeatures = ProtocolFeatures(
         Self::MQ.0
             | Self::LOG_SHMFD.0
@@ -57,7 +57,7 @@ impl ProtocolFeatures {
             | Self::CONFIGURE_MEM_SLOTS.0,
     );
 
-    /// What the front end makes use of.
+    /// The features that the front end uses.
     pub const FRONTEND: ProtocolFeatures = ProtocolFeatures(Self::MQ.0 | Self::REPLY_ACK.0 | Self::CONFIG.0);
 
     const NAMED: &'static [(&'static str, ProtocolFeatures)] = &[
@@ -70,12 +70,12 @@ impl ProtocolFeatures {
         ("configure-mem-slots", Self::CONFIGURE_MEM_SLOTS),
     ];
 
-    /// Whether all of these are in the set.
+    /// Whether all of `wanted` are in the set.
     pub const fn has(self, wanted: ProtocolFeatures) -> bool {
         self.0 & wanted.0 == wanted.0
     }
 
-    /// The names of those that have one.
+    /// The names of the features that have one.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMED.iter().filter(move |(_, feature)| self.has(*feature)).map(|(name, _)| *name)
     }
@@ -83,7 +83,7 @@ impl ProtocolFeatures {
 
 macro_rules! requests {
     ($($name:ident = $number:literal,)*) => {
-        /// What a front end asks for.
+        /// The requests of a front end.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Request { $($name = $number,)* }
@@ -132,7 +132,7 @@ requests! {
     REM_MEM_REG = 38,
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) request: u32,
@@ -142,7 +142,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Whether the sender wants to hear what became of it.
+    /// Whether the sender wants a reply with the result.
     pub(super) fn needs_reply(&self) -> bool {
         self.flags & flags::NEED_REPLY != 0
     }
@@ -157,8 +157,7 @@ pub(super) fn header(request: u32, flags: u32, size: usize) -> [u8; HEADER] {
     bytes
 }
 
-/// Reads a body from its start to its end. Each message says how many bytes it expects; what is missing, or left over, is
-/// an error.
+/// Reads a body from start to end. Each message knows its length; missing or extra bytes are an error.
 pub(super) struct Body<'a> {
     request: &'static str,
     size: usize,
@@ -170,7 +169,7 @@ impl<'a> Body<'a> {
         Body { request, size: bytes.len(), rest: bytes }
     }
 
-    /// How many bytes it has in all.
+    /// Length of the body in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
@@ -197,12 +196,12 @@ impl<'a> Body<'a> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// All that is left.
+    /// The rest of the body.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<(), ProtocolError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.error()) }
     }
@@ -226,7 +225,7 @@ impl VringState {
     }
 }
 
-/// SET_VRING_ADDR; addresses as the front end's process counts, that of the log as the guest does.
+/// SET_VRING_ADDR; addresses of the front end's process, except that of the log, which is a guest address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VringAddresses {
     pub(super) index: u32,
@@ -293,7 +292,7 @@ impl InflightMessage {
     pub(super) fn read(mut body: Body<'_>) -> Result<InflightMessage, ProtocolError> {
         let message =
             InflightMessage { length: body.u64()?, offset: body.u64()?, queues: body.u16()?, queue_size: body.u16()? };
-        // Some front ends send the structure as their compiler pads it.
+        // Some front ends send the structure with their compiler's padding.
         let padding = body.rest();
         if padding.is_empty() || padding.len() == 4 { Ok(message) } else { Err(body.error()) }
     }
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(VringAddresses::read(Body::new("SET_VRING_ADDR", &bytes)).unwrap(), addresses);
         for length in 0..bytes.len() {
             let error = VringAddresses::read(Body::new("SET_VRING_ADDR", &bytes[..length])).unwrap_err();
-            assert_eq!(error.to_string(), format!("SET_VRING_ADDR has {length} bytes, which is not its size"));
+            assert_eq!(error.to_string(), format!("SET_VRING_ADDR has {length} bytes, which is the wrong size"));
         }
         let longer = [&bytes[..], &[0]].concat();
         assert_eq!(VringAddresses::read(Body::new("x", &longer)).unwrap_err().name(), "message_size");

@@ -1,20 +1,21 @@
-//! The vhost-user protocol: how a driver's process and a device's process find each other and share memory and rings.
+//! The vhost-user protocol: how a driver's process and a device's process connect and share memory and rings.
 //!
-//! - [`Backend`]: the device's side. [`Port`]: what the engine has of it.
-//! - [`Frontend`]: the driver's side. [`DriverPort`]: what the engine has of it.
+//! - [`Backend`]: the device's side. [`Port`]: the engine's end of it.
+//! - [`Frontend`]: the driver's side. [`DriverPort`]: the engine's end of it.
 //!
-//! Each side has a control thread that speaks the protocol and hands what runs to the engine, and takes it back when the
-//! protocol wants it. The engine looks at one word to see whether anything is to be exchanged, and never waits.
+//! Each side has a control thread that speaks the protocol, gives rings to the engine, and takes them back when the
+//! protocol requires it. The engine checks one word to see whether there is anything to exchange, and never waits.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `message.rs`, `channel.rs` | messages, and how they come and go over a socket |
-//! | `endpoint.rs`, `policy.rs` | where connections come from, and who may connect |
-//! | `control.rs`, `closer.rs`, `bucket.rs` | how a thread is confined and ends, who closes descriptors, how much is logged |
-//! | `handover/`, `port.rs` | handing rings over |
+//! | `message.rs`, `channel.rs` | messages, and their transport over a socket |
+//! | `endpoint.rs`, `policy.rs` | the source of connections, and who may connect |
+//! | `control.rs`, `closer.rs`, `bucket.rs` | confinement and shutdown of threads, closing of descriptors, limits of
+//! the log |
+//! | `handover/`, `port.rs` | exchanging rings with the engine |
 //! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |
-//! | `error.rs`, `status.rs` | what can go wrong, and what can be said |
+//! | `error.rs`, `status.rs` | errors and status |
 
 mod backend;
 mod bucket;
@@ -55,6 +56,6 @@ pub enum Mode {
     /// We do, and wait for the other side.
     #[default]
     Server,
-    /// The other side does; we connect, again and again.
+    /// The other side does; we connect and retry.
     Client,
 }

@@ -1,4 +1,4 @@
-//! What the driver's side says to a device that it has found.
+//! The driver's requests to a device.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use super::{FrontendConfig, Negotiated, ProtocolError, QueueLayout, SharedFile};
 /// Bytes before the data in GET_CONFIG.
 const CONFIG_HEADER: usize = 12;
 
-/// Finds out what both sides can, and says so.
+/// Negotiates the features of both sides.
 pub(super) fn negotiate(channel: &mut Channel, config: &FrontendConfig) -> Result<Agreed, ProtocolError> {
     let mut talk = Negotiation { channel, acknowledged: false };
     let offered = Features(talk.number(Request::GET_FEATURES)?);
@@ -46,13 +46,13 @@ pub(super) fn negotiate(channel: &mut Channel, config: &FrontendConfig) -> Resul
     Ok(Agreed { negotiated, acknowledged: talk.acknowledged })
 }
 
-/// What was negotiated, and whether the other side acknowledges requests.
+/// The result of the negotiation, and whether the other side acknowledges requests.
 pub(super) struct Agreed {
     pub(super) negotiated: Negotiated,
     acknowledged: bool,
 }
 
-/// Tells the device where memory and rings are, and starts the rings.
+/// Gives the device the memory and rings, and starts the rings.
 pub(super) fn hand_over(
     channel: &mut Channel,
     agreed: &Agreed,
@@ -62,7 +62,7 @@ pub(super) fn hand_over(
     let mut talk = Negotiation { channel, acknowledged: agreed.acknowledged };
     let features = agreed.negotiated.features;
     talk.share(memory)?;
-    // Calls first: DPDK makes a pair of queues when it first hears of it this way.
+    // Calls first: DPDK creates a pair of queues when the first message about it is a call.
     for (index, queue) in (0..).zip(queues) {
         talk.event(Request::SET_VRING_CALL, index, queue.call.as_ref())?;
     }
@@ -88,7 +88,7 @@ pub(super) fn hand_over(
     Ok(())
 }
 
-/// A conversation in which we ask.
+/// A dialogue in which we send the requests.
 struct Negotiation<'a> {
     channel: &'a mut Channel,
     /// Whether the other side acknowledges requests.
@@ -96,7 +96,7 @@ struct Negotiation<'a> {
 }
 
 impl Negotiation<'_> {
-    /// Sends a request that has no answer of its own.
+    /// Sends a request that has no reply of its own.
     fn set(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), ProtocolError> {
         if !self.acknowledged {
             return self.channel.send(request as u32, 0, body, files);
@@ -143,14 +143,14 @@ impl Negotiation<'_> {
         body.end().map(|()| number)
     }
 
-    /// The device's network address, if it tells one.
+    /// The device's network address, if it reports one.
     fn mac(&mut self) -> Result<Option<[u8; 6]>, ProtocolError> {
         let request = Request::GET_CONFIG;
         let mut body = [0_u32, 6, 0].map(u32::to_le_bytes).concat();
         body.extend([0; 6]);
         self.channel.send(request as u32, 0, &body, &[])?;
         let reply = self.reply(request)?;
-        // An empty part is how the protocol says no.
+        // An empty part means a refusal in the protocol.
         Ok(reply.get(CONFIG_HEADER..).and_then(|mac| mac.try_into().ok()))
     }
 
@@ -166,8 +166,8 @@ impl Negotiation<'_> {
                     return if is_reply { Ok(reply.body) } else { Err(ProtocolError::Unexpected(reply.request)) };
                 }
                 Incoming::Closed => return Err(ProtocolError::Refused(request.name())),
-                Incoming::Disturbed if left.is_zero() || self.channel.is_to_end() => return Err(unanswered),
-                Incoming::Disturbed => self.channel.calm(),
+                Incoming::Interrupted if left.is_zero() || self.channel.is_to_end() => return Err(unanswered),
+                Incoming::Interrupted => self.channel.clear_signal(),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a peer may do.
+//! The permissions of a peer.
 
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use bellows_sys::socket::{self, Peer};
 use super::ProtocolError;
 use super::endpoint::MAX_PAUSE;
 
-/// What a peer may do, and who may be one.
+/// The permissions of a peer, and who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerPolicy {
-    /// The mode and the group of the socket's file, if we open it. Nobody can connect before it has them.
+    /// The mode and the group of the socket's file, if we open it. Nobody can connect before they are set.
     pub socket_access: FileAccess,
-    /// The users who may be on the other side; anybody, if there are none.
+    /// The users who may be on the other side; if empty, anybody.
     pub users: Vec<u32>,
-    /// Whether memory may be a file that does not live in memory. A thread that touches its pages may have to wait
-    /// for a disk or another process, and the kernel itself when it asks about the file.
+    /// Whether shared memory may be a file on a disk. A thread that touches its pages may have to wait for the disk or
+    /// another process, and even asking the kernel about the file may block.
     pub any_file: bool,
     /// Whether the control thread gives up the system calls that the protocol does not need.
     pub confine: bool,
-    /// How long a device waits, at most, before it takes another connection after some that ended at once.
+    /// Maximum time a device waits before it accepts another connection after some that ended at once.
     pub longest_pause: Duration,
 }
 
 impl Default for PeerPolicy {
-    /// Anybody may connect whom the system lets, may share memory alone, and is served by a confined thread.
+    /// Anybody may connect if the system allows it, may only share files in memory, and is served by a confined thread.
     fn default() -> PeerPolicy {
         PeerPolicy {
             socket_access: FileAccess::default(),
@@ -39,7 +39,7 @@ impl Default for PeerPolicy {
 }
 
 impl PeerPolicy {
-    /// Who is on the other side, if it may be there.
+    /// The process on the other side, if it is allowed.
     pub(super) fn admit(&self, socket: &UnixStream) -> Result<Peer, ProtocolError> {
         let peer = socket::peer(socket)?;
         match self.users.is_empty() || self.users.contains(&peer.uid) {

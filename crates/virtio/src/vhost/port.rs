@@ -37,7 +37,7 @@ impl Ring {
         }
     }
 
-    /// Where it is to note what it writes, and how far it has come.
+    /// Sets the log of its writes and the record of its position.
     pub(super) fn note_in(&mut self, log: Option<Arc<Log>>, logged: Option<u64>, inflight: Option<Inflight>) {
         match self {
             Ring::Receive(ring) => {
@@ -59,10 +59,10 @@ impl Ring {
     }
 }
 
-/// A ring as it goes back and forth.
+/// A ring that is exchanged with the engine.
 pub(super) struct LentRing {
     pub(super) ring: Ring,
-    /// Why the engine gave it up.
+    /// The error for which the engine gave it up.
     failed: Option<RingError>,
 }
 
@@ -71,13 +71,13 @@ impl LentRing {
         LentRing { ring, failed: None }
     }
 
-    /// What has stopped it.
+    /// The error that has stopped it.
     pub(super) fn error(&self) -> Option<RingError> {
         self.failed.or_else(|| self.ring.error())
     }
 }
 
-/// Which queue a ring of this direction and pair is.
+/// The queue of a ring with this direction and pair.
 fn queue(direction: Direction, pair: usize) -> usize {
     2 * pair + usize::from(direction == Direction::Transmit)
 }
@@ -121,22 +121,22 @@ impl Port {
         Port { borrower, rings: Rings { receive, transmit }, status }
     }
 
-    /// What tells the engine that there is something to [`sync`](Port::sync).
+    /// The bell that asks the engine to [`sync`](Port::sync).
     pub fn doorbell(&self) -> Arc<Bell> {
         self.borrower.bell()
     }
 
-    /// What the bell's word says as long as there is nothing to exchange.
+    /// The value of the bell's word while there is nothing to exchange.
     #[inline]
     pub fn expected(&self) -> u32 {
         self.borrower.expected()
     }
 
-    /// Exchanges rings with the control thread: takes new ones, gives back those that are wanted. True if something changed.
-    /// A few instructions if nothing is wanted.
+    /// Exchanges rings with the control thread: takes new ones, gives back those that it wants. True if something
+    /// changed. Costs a few instructions if there is nothing to exchange.
     ///
-    /// When the control thread is just about to change something, nothing is exchanged, and the bell's word stays
-    /// different from [`expected`](Port::expected): try again in the next breath.
+    /// While the control thread is changing something, nothing is exchanged, and the bell's word stays different from
+    /// [`expected`](Port::expected): try again in the next breath.
     #[inline]
     pub fn sync(&mut self) -> bool {
         self.borrower.sync(&mut self.rings)
@@ -148,14 +148,14 @@ impl Port {
         &mut self.rings.transmit
     }
 
-    /// The rings that give packets to the driver, by pair.
+    /// The rings that send packets to the driver, by pair.
     #[inline]
     pub fn receive(&mut self) -> &mut [Option<ReceiveRing>] {
         &mut self.rings.receive
     }
 
-    /// Gives a ring up that has met an error. The status says so, and the driver's process is told if it wants to be. Other
-    /// rings may come or go meanwhile, as in [`sync`](Port::sync).
+    /// Gives up a ring that has met an error. The status shows the error, and the driver's process is notified if it
+    /// wants that. Other rings may be exchanged, too, as in [`sync`](Port::sync).
     pub fn fail(&mut self, direction: Direction, pair: usize, error: RingError) {
         let queue = queue(direction, pair);
         if let Some(mut lent) = self.rings.give(queue) {
@@ -164,7 +164,7 @@ impl Port {
         }
     }
 
-    /// Copies what the rings have counted to where the status is read. For now and then.
+    /// Copies the rings' counters to the status. Meant to be called now and then.
     pub fn note(&mut self) {
         let receive = self.rings.receive.iter().enumerate();
         let receive =

@@ -1,4 +1,4 @@
-//! What the driver's process has said about one queue.
+//! The state of one queue, as the driver's process has set it.
 
 use std::fs::File;
 use std::io;
@@ -18,89 +18,89 @@ use crate::{Features, Memory};
 use super::message::{VRING_LOG, VringAddresses};
 use super::status::QueueState;
 
-/// Why a queue has no ring.
+/// The reason why a queue has no ring.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
-    /// What the driver's process asks for can be no ring.
+    /// The driver's process asks for an impossible ring.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A ring without it would wait for ever, or keep its driver waiting.
+    /// Without the kick, the ring would wait forever, or keep its driver waiting.
     #[error("cannot listen to the ring's kick: {0}; allow the process more open files (ulimit -n)")]
     Kick(io::Error),
 }
 
-/// How long packets of a queue that is disabled wait before they are discarded. DPDK's driver enables a queue and uses it at
-/// once: its packets may be seen before its message.
+/// Time until packets of a disabled queue are discarded. DPDK's driver enables a queue and uses it at once: its packets
+/// may arrive before its message.
 const DISCARD_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) size: u16,
     pub(super) addresses: Option<VringAddresses>,
-    /// Where it goes on, as SET_VRING_BASE says it.
+    /// The position at which it continues, from SET_VRING_BASE.
     pub(super) base: u32,
-    /// SET_VRING_KICK has come, with a descriptor or with the word that there is none.
+    /// Set by SET_VRING_KICK: a descriptor, or the information that there is none.
     kick: Option<Option<File>>,
-    /// What SET_VRING_ENABLE has said.
+    /// The value of SET_VRING_ENABLE.
     enabled: Option<bool>,
-    /// When it was started, or enabled or disabled, the last time.
+    /// When it was last started, enabled or disabled.
     changed: Option<Instant>,
-    /// Why it was stopped.
+    /// The error that stopped it.
     pub(super) failed: Option<String>,
-    /// Its ring is with the engine, or on its way there or back.
+    /// Whether the engine has its ring, or it is on its way there or back.
     pub(super) running: bool,
 }
 
 impl Queue {
-    /// The kick has come.
+    /// Handles SET_VRING_KICK.
     pub(super) fn start(&mut self, kick: Option<File>) {
         self.kick = Some(kick);
         self.changed = Some(Instant::now());
-        self.forgive();
+        self.clear_error();
     }
 
-    /// GET_VRING_BASE has come.
+    /// Handles GET_VRING_BASE.
     pub(super) fn stop(&mut self) {
         self.kick = None;
-        self.forgive();
+        self.clear_error();
     }
 
-    /// The driver's process has changed something, so what failed may work now.
-    pub(super) fn forgive(&mut self) {
+    /// Forgets an error: the driver's process has changed something, so the ring may work now.
+    pub(super) fn clear_error(&mut self) {
         self.failed = None;
     }
 
-    /// Without the protocol's features there is no way to enable a queue, so all are.
+    /// Whether it is enabled. Without protocol features queues cannot be enabled, so all are.
     pub(super) fn is_enabled(&self, features: Features) -> bool {
         self.enabled.unwrap_or(!features.has(Features::PROTOCOL_FEATURES))
     }
 
-    /// SET_VRING_ENABLE has come. Returns whether it says something else than before.
+    /// Handles SET_VRING_ENABLE. Returns whether the value has changed.
     pub(super) fn enable(&mut self, enabled: bool) -> bool {
         self.changed = Some(Instant::now());
         self.enabled.replace(enabled) != Some(enabled)
     }
 
-    /// Whether a ring can be made. One that has been disabled for a while is served if it transmits: its packets are discarded
-    /// (vhost-user, "Ring states").
+    /// Whether a ring can be created. A transmit queue that has been disabled for a while is served, too: its packets
+    /// are discarded (vhost-user, "Ring states").
     pub(super) fn is_ready(&self, features: Features, direction: Direction) -> bool {
         let served = self.is_enabled(features)
             || direction == Direction::Transmit && self.discards_in().is_some_and(|wait| wait.is_zero());
-        self.is_told() && served && self.failed.is_none() && !self.running
+        self.is_configured() && served && self.failed.is_none() && !self.running
     }
 
-    fn is_told(&self) -> bool {
+    fn is_configured(&self) -> bool {
         self.size > 0 && self.addresses.is_some() && self.kick.is_some()
     }
 
-    /// How long until packets of the queue, if it is disabled and transmits, are to be discarded.
+    /// Time until packets of the queue are discarded, if it is disabled and transmits.
     fn discards_in(&self) -> Option<Duration> {
         Some(DISCARD_AFTER.saturating_sub(self.changed?.elapsed()))
     }
 
-    /// How long until there is something to discard, if there will be.
+    /// Time until packets are discarded, if they will be.
     pub(super) fn pulse(&self, features: Features, direction: Direction) -> Option<Duration> {
-        let waits = direction == Direction::Transmit && self.is_told() && !self.is_enabled(features);
+        let waits = direction == Direction::Transmit && self.is_configured() && !self.is_enabled(features);
         if waits && self.failed.is_none() && !self.running { self.discards_in() } else { None }
     }
 
@@ -114,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// All that the ring is made of, and where it says how far it has come.
+    /// The parts of the ring, and the record of its position.
     pub(super) fn setup(
         &self,
         memory: &Arc<Memory>,
@@ -143,14 +143,15 @@ impl Queue {
         Ok((setup, inflight))
     }
 
-    /// Where writes into the ring itself are logged, if they are: a split ring's used ring, or all of a packed one.
+    /// Address at which writes into the ring itself are logged, if they are: the used ring of a split ring, or all of a
+    /// packed one.
     pub(super) fn logged(&self, setup: &Setup) -> Option<u64> {
         let packed = setup.features.has(Features::RING_PACKED);
         let written = if packed { setup.areas.descriptors } else { setup.areas.device };
         self.addresses.is_some_and(|addresses| addresses.flags & VRING_LOG != 0).then_some(written)
     }
 
-    /// The areas as the guest counts. The driver's process gives its own addresses.
+    /// The guest addresses of the areas. The driver's process gives its own addresses.
     fn areas(&self, memory: &Memory) -> Result<Areas, SetupError> {
         let addresses = self.addresses.ok_or(SetupError::Outside { area: "descriptor", address: 0 })?;
         let find = |area, address| memory.guest_of_user(address).ok_or(SetupError::Outside { area, address });
@@ -161,7 +162,7 @@ impl Queue {
         })
     }
 
-    /// The queue has ended in an orderly way.
+    /// Discards the record of the position: the queue has stopped in order.
     pub(super) fn forget_inflight(&self, region: Option<&Arc<InflightRegion>>, index: usize, features: Features) {
         if let Some(inflight) = region.and_then(|region| Inflight::new(region, index, features, self.size.max(1))) {
             inflight.forget();
@@ -173,7 +174,7 @@ fn listen(kick: &File) -> Result<PeerEvent, Unusable> {
     kick.try_clone().and_then(|kick| PeerEvent::new(kick.into())).map_err(Unusable::Kick)
 }
 
-/// What a ring says of itself before it runs.
+/// The state in the ring itself before it runs.
 struct RingMemory<'a> {
     memory: &'a Memory,
     areas: Areas,
@@ -186,8 +187,8 @@ impl RingMemory<'_> {
         Some(unsafe { host.cast::<u16>().read_volatile() })
     }
 
-    /// Where a ring really goes on: a split one where its used index is, since nothing was in flight when its last device left
-    /// (DPDK's driver says 0 to a device that has come back, whatever its ring says).
+    /// The actual position of a ring. A split ring continues at its used index, because nothing was in flight when its
+    /// last device ended (DPDK's driver reports 0 to a device that has come back, whatever its ring contains).
     fn trusted(&self, position: Position) -> Position {
         match (position, self.used_index()) {
             (Position::Split { .. }, Some(used)) => Position::Split { avail: used, used },

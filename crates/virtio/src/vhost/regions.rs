@@ -1,4 +1,4 @@
-//! The memory regions of a driver's process, which come all at once or one by one.
+//! The memory regions of a driver's process, which are shared all at once or one by one.
 
 use bellows_sys::mapping::PeerMemory;
 
@@ -8,7 +8,7 @@ use super::ProtocolError;
 use super::closer::UntrustedFd;
 use super::message::RegionMessage;
 
-/// The regions that are shared.
+/// The shared regions.
 #[derive(Default)]
 pub(super) struct Regions(Vec<Shared>);
 
@@ -17,19 +17,19 @@ struct Shared {
     /// Device and inode of the file.
     file: (u64, u64),
     region: Region,
-    /// How often it was added, less how often removed.
+    /// Number of additions minus removals.
     times: u32,
 }
 
 impl Regions {
-    /// How many there can be.
-    pub(super) const MOST: usize = 64;
+    /// Maximum number of regions.
+    pub(super) const MAX: usize = 64;
 
-    /// Adds a region, and returns whether it is new. One that was mapped before, here or in `old`, is not mapped again: what
-    /// has been faulted in stays.
+    /// Adds a region, and returns whether it is new. A region that is mapped already, here or in `old`, is not mapped
+    /// again, so its pages stay faulted in.
     ///
-    /// The very same region may be added again, and is gone when it was removed as often: QEMU (7.2, and others) adds and
-    /// removes each region once for every pair of queues.
+    /// The same region may be added several times, and is gone when it was removed as often: QEMU (7.2, and others)
+    /// adds and removes each region once for every pair of queues.
     pub(super) fn add(
         &mut self,
         peer: &PeerMemory,
@@ -44,12 +44,12 @@ impl Regions {
             known.times = known.times.saturating_add(1);
             return Ok(false);
         }
-        if self.0.len() == Regions::MOST {
-            return Err(ProtocolError::Regions(Regions::MOST));
+        if self.0.len() == Regions::MAX {
+            return Err(ProtocolError::Regions(Regions::MAX));
         }
         let same =
             |known: &&Shared| known.file == file_id && (known.message.offset, known.message.length) == (offset, length);
-        // Once a part of a mapping is gone, it stays so although the file may be whole again.
+        // A mapping with a hole stays broken even if the file is whole again.
         let known = self.0.iter().chain(&old.0).filter(|known| !known.region.is_broken()).find(same);
         let region = match known.and_then(|known| known.region.moved(guest, user)) {
             Some(region) => region,
@@ -59,12 +59,12 @@ impl Regions {
         Ok(true)
     }
 
-    /// The one that was added last turned out to be good for nothing.
+    /// Forgets the last region, which turned out to be unusable.
     pub(super) fn forget_last(&mut self) {
         self.0.pop();
     }
 
-    /// Removes a region, which is known by its addresses and its length.
+    /// Removes a region, identified by its addresses and its length.
     pub(super) fn remove(&mut self, message: RegionMessage) -> Result<(), ProtocolError> {
         let key = |region: &RegionMessage| (region.guest, region.length, region.user);
         let index = self.0.iter().position(|known| key(&known.message) == key(&message));
@@ -76,7 +76,7 @@ impl Regions {
         Ok(())
     }
 
-    /// All of them.
+    /// All of them as a memory.
     pub(super) fn memory(&self) -> Result<Memory, MapError> {
         Memory::new(self.0.iter().map(|known| known.region.clone()).collect())
     }

@@ -1,4 +1,4 @@
-//! What wakes a control thread.
+//! The signal that wakes a control thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bellows_sys::wake::Event;
 
-/// An event for a control thread, and whether it is to end.
+/// An event for a control thread, and whether the thread must end.
 pub(super) struct Signal {
     event: Event,
     ended: AtomicBool,
@@ -17,12 +17,12 @@ impl Signal {
         Ok(Signal { event: Event::new()?, ended: AtomicBool::new(false) })
     }
 
-    /// There is something to look at.
+    /// Wakes the thread, because there is something to check.
     pub(super) fn raise(&self) {
         self.event.raise();
     }
 
-    /// The thread is to end. The event stays raised.
+    /// Tells the thread to end. The event stays raised.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.event.raise();
@@ -32,7 +32,7 @@ impl Signal {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Before the thread looks at everything.
+    /// Clears the event, before the thread checks everything.
     pub(super) fn clear(&self) {
         self.event.clear();
         if self.has_ended() {

@@ -1,4 +1,4 @@
-//! What can be said about a back end or a front end, from any thread.
+//! The status of a back end or a front end, for any thread.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use tracing::{error, info, warn};
 use crate::Features;
 use crate::ring::Counters;
 
-use super::bucket::{Bucket, with_left_out};
+use super::bucket::{Bucket, with_suppressed};
 use super::message::ProtocolFeatures;
 use super::{Confinement, Mode, Negotiated, ProtocolError};
 
-/// What can be said about one side, a back end or a front end. The control thread and the engine write it, anyone reads
+/// The status of one side, a back end or a front end. The control thread and the engine write it, any thread can read
 /// it.
 pub struct SideStatus<S> {
     socket: PathBuf,
@@ -27,90 +27,90 @@ pub struct SideStatus<S> {
     faults: SharedFaults,
 }
 
-/// What can be said about a front end.
+/// The status of a front end.
 pub type FrontendStatus = SideStatus<DriverSide>;
 
-/// What can be said about a back end.
+/// The status of a back end.
 pub struct BackendStatus {
     pub(super) common: SideStatus<DeviceSide>,
-    /// What the rings that run have counted so far. The engine writes those of the rings that it holds, the control thread those
-    /// of the others.
+    /// Counters of the rings that run. The engine writes those of the rings that it has, the control thread those of
+    /// the others.
     running: Vec<Shared>,
     notifiers: Notifiers,
 }
 
-/// A back end or a front end at one moment.
+/// The status of a back end or a front end at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot<S> {
-    /// Who is connected, as the kernel knows it; `None` while nobody is.
+    /// The connected process, as the kernel reports it; `None` if there is none.
     pub peer: Option<Peer>,
-    /// How many connections there have been; of a front end, those that became devices.
+    /// Number of connections so far; of a front end, only those with a working device.
     pub connections: u64,
     /// Whether the control thread is confined.
     pub confinement: Confinement,
-    /// The page faults of the engine's thread, so far as it has noted them.
+    /// Page faults of the engine's thread, as last recorded.
     pub faults: Faults,
-    /// How often each error has been met, by its name: of the protocol, and of a back end also those of setting up a
-    /// ring, and of rings that ran.
+    /// How often each error has occurred, by name: errors of the protocol, and for a back end also those of ring setup
+    /// and of rings that ran.
     pub errors: Vec<(&'static str, u64)>,
-    /// The last of them in words.
+    /// The last error, as text.
     pub last_error: Option<String>,
-    /// What keeps the control thread waiting.
+    /// The reason why the control thread waits.
     pub waits: Option<String>,
-    /// What only this side has to say.
+    /// The part that only this side has.
     pub side: S,
 }
 
-/// What only a back end has to say.
+/// The status that only a back end has.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceSide {
     /// Whether a driver's process is connected.
     pub connected: bool,
-    /// What is offered.
+    /// The offered features.
     pub offered: Features,
-    /// What was negotiated; `None` before that.
+    /// The negotiated features; `None` before that.
     pub features: Option<Features>,
-    /// What was negotiated of the protocol itself.
+    /// The negotiated features of the protocol itself.
     pub protocol: ProtocolFeatures,
-    /// The memory regions: the guest's first address, and the length.
+    /// The memory regions: first guest address and length.
     pub regions: Vec<(u64, u64)>,
-    /// Whether the pages that are written are logged.
+    /// Whether the written pages are logged.
     pub logging: bool,
-    /// The queues in their order: receive and transmit of the first pair, then of the second, ….
+    /// The queues in order: receive and transmit of the first pair, then of the second, ….
     pub queues: Vec<QueueStatus>,
 }
 
-/// What only a front end has to say.
+/// The status that only a front end has.
 #[derive(Clone, Debug, Default)]
 pub struct DriverSide {
-    /// What was negotiated with the device that is there; `None` while none is.
+    /// The result of the negotiation with the current device; `None` if there is none.
     pub negotiated: Option<Negotiated>,
 }
 
 /// One queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// What it is doing.
+    /// Its state.
     pub state: QueueState,
-    /// The machine code that runs it, as the ring names itself. Empty if it does not run.
+    /// The name of the loop that runs it. Empty if it does not run.
     pub instance: String,
-    /// How many descriptors it has.
+    /// Number of descriptors.
     pub size: u16,
-    /// What its rings have counted since the back end was started.
+    /// The counters of its rings since the back end was started.
     pub counters: Counters,
 }
 
-/// What a queue is doing.
+/// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QueueState {
     /// The driver has not started it.
     #[default]
     Stopped,
-    /// The driver has started it, and disabled it.
+    /// The driver has started and disabled it.
     Disabled,
     /// It runs, or will as soon as the engine takes it.
     Running,
-    /// It was stopped because of an error, in words.
+    /// It was stopped because of an error.
     Failed(String),
 }
 
@@ -137,7 +137,7 @@ impl Shared {
 struct SharedFaults([AtomicU64; 2]);
 
 impl SharedFaults {
-    /// Notes those of this thread.
+    /// Records those of this thread.
     fn note(&self) {
         let Faults { minor, major } = thread_faults();
         self.0[0].store(minor, Relaxed);
@@ -156,7 +156,7 @@ struct State<S> {
     lines: Bucket,
 }
 
-/// How often each error was met.
+/// How often each error occurred.
 #[derive(Default)]
 struct Errors(BTreeMap<&'static str, u64>);
 
@@ -187,7 +187,7 @@ impl<S: Clone + Default> SideStatus<S> {
         self.mode
     }
 
-    /// How things are now.
+    /// The current status.
     pub fn snapshot(&self) -> Snapshot<S> {
         self.snapshot_of(&self.lock())
     }
@@ -196,7 +196,7 @@ impl<S: Clone + Default> SideStatus<S> {
         Snapshot { errors: state.errors.list(), faults: self.faults.load(), ..state.snapshot.clone() }
     }
 
-    /// Notes the page faults of the engine's thread, which this is. Does not wait.
+    /// Records the page faults of the calling thread, which must be the engine's. Does not wait.
     pub fn note(&self) {
         self.faults.note();
     }
@@ -205,12 +205,12 @@ impl<S: Clone + Default> SideStatus<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is said.
+    /// Changes the status.
     pub(super) fn update(&self, change: impl FnOnce(&mut Snapshot<S>)) {
         change(&mut self.lock().snapshot);
     }
 
-    /// Says whether the control thread is confined.
+    /// Sets whether the control thread is confined.
     pub(super) fn confinement(&self, confinement: Confinement) {
         let mut state = self.lock();
         if let Confinement::Not(why) = &confinement {
@@ -220,15 +220,15 @@ impl<S: Clone + Default> SideStatus<S> {
         state.snapshot.confinement = confinement;
     }
 
-    /// Says in the log what was denied to the control thread, if that is more than `told`. Returns how much it is.
-    pub(super) fn tell_denials(&self, told: u64) -> u64 {
+    /// Logs the system calls denied to the control thread, if there are more than `told`. Returns their number.
+    pub(super) fn log_denials(&self, told: u64) -> u64 {
         let mut state = self.lock();
         let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
         log(&mut state.lines, &self.socket, LogEntry::Error(&line));
         total
     }
 
-    /// The control thread has panicked.
+    /// Records a panic of the control thread.
     pub(super) fn panicked(&self, message: &str) {
         let mut state = self.lock();
         state.errors.count(PANICKED);
@@ -237,8 +237,7 @@ impl<S: Clone + Default> SideStatus<S> {
         state.snapshot.last_error = Some(line);
     }
 
-    /// Counts an error, and says it in the log, unless it is what went wrong the last time: a peer may do it again and
-    /// again.
+    /// Counts an error, and logs it unless it is the same as the last one: a peer may cause it any number of times.
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
         state.errors.count(name);
@@ -252,7 +251,7 @@ impl<S: Clone + Default> SideStatus<S> {
         self.count(error.name(), error.to_string());
     }
 
-    /// Says something in the log, unless the peer has caused too many lines by now.
+    /// Logs a line, unless the peer has caused too many.
     pub(super) fn say(&self, line: LogEntry<'_>) {
         log(&mut self.lock().lines, &self.socket, line);
     }
@@ -274,7 +273,7 @@ impl BackendStatus {
         BackendStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
     }
 
-    /// How the driver is notified, and for how many queues a thread does it because the kernel took long.
+    /// How the driver is notified, and for how many queues a thread does it because the kernel took too long.
     pub fn notifications(&self) -> (Means, usize) {
         (self.notifiers.means(), self.notifiers.demoted())
     }
@@ -289,9 +288,9 @@ impl BackendStatus {
         self.common.mode()
     }
 
-    /// How things are now.
+    /// The current status.
     pub fn snapshot(&self) -> Snapshot<DeviceSide> {
-        // A ring that ends meanwhile is counted once: settle() waits.
+        // The counters of a ring that ends meanwhile are not added twice: settle() waits.
         let state = self.common.lock();
         let mut snapshot = self.common.snapshot_of(&state);
         for (queue, counters) in snapshot.side.queues.iter_mut().zip(&self.running) {
@@ -300,21 +299,21 @@ impl BackendStatus {
         snapshot
     }
 
-    /// Nobody is connected any more. True if somebody was.
+    /// Records that the connection has ended. True if there was one.
     pub(super) fn disconnected(&self) -> bool {
         let mut state = self.common.lock();
         state.snapshot.peer = None;
         std::mem::take(&mut state.snapshot.side.connected)
     }
 
-    /// A ring has ended: what it has counted is added up.
+    /// Adds up the counters of a ring that has ended.
     pub(super) fn settle(&self, queue: usize, counters: Counters) {
         let mut state = self.common.lock();
         self.running[queue].store(Counters::default());
         add(&mut state.snapshot.side.queues[queue].counters, counters);
     }
 
-    /// What running rings have counted so far. Does not wait.
+    /// Records the counters of running rings. Does not wait.
     pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
         counters.for_each(|(queue, counters)| self.running[queue].store(counters));
         self.common.note();
@@ -324,8 +323,8 @@ impl BackendStatus {
 /// The name under which panics are counted.
 const PANICKED: &str = "control_panicked";
 
-/// What becomes of a side whose control thread has panicked.
-const RESTARTED: &str = "the connection is closed, and it starts afresh with the next; this is a bug in bellows";
+/// What happens after a panic of the control thread.
+const RESTARTED: &str = "the connection is closed, and the next one starts anew; this is a bug in bellows";
 
 /// A line of the log.
 pub(super) enum LogEntry<'a> {
@@ -335,12 +334,12 @@ pub(super) enum LogEntry<'a> {
 }
 
 fn log(lines: &mut Bucket, socket: &Path, line: LogEntry<'_>) {
-    let Some(left_out) = lines.take(Instant::now()) else { return };
+    let Some(suppressed) = lines.take(Instant::now()) else { return };
     let socket = socket.display();
     match line {
-        LogEntry::Info(line) => info!("{socket}: {}", with_left_out(line, left_out)),
-        LogEntry::Warn(line) => warn!("{socket}: {}", with_left_out(line, left_out)),
-        LogEntry::Error(line) => error!("{socket}: {}", with_left_out(line, left_out)),
+        LogEntry::Info(line) => info!("{socket}: {}", with_suppressed(line, suppressed)),
+        LogEntry::Warn(line) => warn!("{socket}: {}", with_suppressed(line, suppressed)),
+        LogEntry::Error(line) => error!("{socket}: {}", with_suppressed(line, suppressed)),
     }
 }
 
@@ -360,9 +359,9 @@ fn add(sum: &mut Counters, more: Counters) {
 mod tests {
     use super::*;
 
-    /// The engine may tell at any moment, also while somebody looks, and no more than once.
+    /// The engine may write counters at any time, also during a snapshot, and each is counted only once.
     #[test]
-    fn what_an_engine_notes_is_seen_whoever_looks_meanwhile() {
+    fn counters_of_the_engine_are_seen_by_concurrent_readers() {
         let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2, Notifiers::by_thread(0).unwrap());
         let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
         let looking = status.common.lock();

@@ -1,4 +1,4 @@
-//! How packets, or room for packets, are laid out over descriptors.
+//! Layouts of packets, or of room for packets, in descriptors.
 
 use bellows_virtio::Features;
 
@@ -7,23 +7,23 @@ use super::flag::{NEXT, WRITE};
 use super::guest::Guest;
 use super::random::Random;
 
-/// A part of a buffer that one descriptor describes.
+/// A part of a buffer, described by one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub address: u64,
     pub length: u32,
 }
 
-/// A chain of descriptors: some in the ring, and then perhaps some in a table of their own.
+/// A chain of descriptors: some in the ring, and possibly some in an indirect table.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     pub direct: Vec<Piece>,
     pub table: Option<Table>,
-    /// Whether it is the device that writes.
+    /// Whether the device writes.
     pub writable: bool,
 }
 
-/// A table of indirect descriptors, which lies in the guest's memory.
+/// A table of indirect descriptors in the guest's memory.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub place: Piece,
@@ -44,7 +44,7 @@ impl Chain {
         self.pieces().map(|piece| piece.length as usize).sum()
     }
 
-    /// The guest's addresses of so many bytes from the start of the buffer, with the lengths of the pieces.
+    /// The guest addresses of `length` bytes from the start of the buffer, with the lengths of the pieces.
     pub fn places(&self, mut length: usize) -> impl Iterator<Item = (u64, usize)> {
         self.pieces().map_while(move |piece| {
             let here = length.min(piece.length as usize);
@@ -54,7 +54,7 @@ impl Chain {
         })
     }
 
-    /// Runs over `bytes` and the addresses where they lie.
+    /// Iterates over `bytes` and their addresses.
     pub fn scatter(&self, bytes: &[u8], mut work: impl FnMut(u64, &[u8])) {
         let mut rest = bytes;
         for (address, length) in self.places(bytes.len()) {
@@ -65,7 +65,7 @@ impl Chain {
         assert!(rest.is_empty(), "the chain has no room for {} bytes", bytes.len());
     }
 
-    /// Gives its memory back.
+    /// Frees its memory.
     pub fn free(&self, guest: &mut Guest) {
         let table = self.table.as_ref().map(|table| &table.place);
         for piece in self.pieces().chain(table) {
@@ -74,7 +74,7 @@ impl Chain {
     }
 }
 
-/// What is negotiated about chains.
+/// The negotiated options about chains.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     features: Features,
@@ -88,16 +88,16 @@ impl Rules {
         Rules { features, header: header_length(features), size: size.into(), writable }
     }
 
-    /// Whether the header may share a descriptor with data, or be cut.
+    /// Whether the header may share a descriptor with data, or be split.
     fn any_layout(&self) -> bool {
         self.features.has_any(Features::ANY_LAYOUT | Features::VERSION_1)
     }
 
-    /// A buffer of `length` bytes, header and all, in a random layout, with at most `most` descriptors of the ring.
+    /// A buffer of `length` bytes including the header in a random layout, with at most `most` descriptors of the ring.
     /// `None` if the memory is full, or the layout takes more descriptors than there are.
     pub fn chain(&self, guest: &mut Guest, length: usize, most: usize, random: &mut Random) -> Option<Chain> {
         let indirect = self.features.has(Features::INDIRECT_DESC) && random.one_in(2);
-        // A chain is never longer than the ring, in a table or not.
+        // A chain is never longer than the ring, whether in a table or not.
         let longest = if indirect { self.size } else { most };
         let lengths = self.cut(length, longest, random)?;
         let mut chain = Chain { writable: self.writable, ..Chain::default() };
@@ -106,7 +106,7 @@ impl Rules {
             chain.direct = pieces;
             return Some(chain);
         }
-        // Some descriptors of a split ring may precede the one that leads to the table.
+        // Some descriptors of a split ring may precede the one with the table.
         let mixed = !self.features.has(Features::RING_PACKED) && random.one_in(4);
         let before = if mixed { random.between(0, (pieces.len() - 1).min(most - 1)) } else { 0 };
         let (direct, tabled) = pieces.split_at(before);
@@ -141,11 +141,11 @@ impl Rules {
 
     fn table(&self, guest: &mut Guest, pieces: &[Piece], random: &mut Random) -> Option<Table> {
         let packed = self.features.has(Features::RING_PACKED);
-        // The table of a split ring may have entries that no chain leads through.
+        // The table of a split ring may have entries that are in no chain.
         let unused = if packed { 0 } else { random.between(0, 2) };
         let length = 16 * (pieces.len() + unused);
         let address = guest.allocate(length + 15, random)?;
-        // Tables lie on addresses that are multiples of 16. The allocation begins there.
+        // Tables have addresses that are multiples of 16. The allocation begins there.
         let aligned = address.next_multiple_of(16);
         guest.free(address);
         guest.claim(aligned, length as u64);
@@ -177,12 +177,13 @@ impl Rules {
     }
 }
 
-/// The length of the header (specification, 5.1.6): the number of buffers is there with mergeable buffers, and since version 1.
+/// The length of the header (specification, 5.1.6): it includes the number of buffers with mergeable buffers, and since
+/// version 1.
 pub fn header_length(features: Features) -> usize {
     if features.has_any(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
 }
 
-/// Cuts at random places into a random number of pieces.
+/// Splits at random places into a random number of pieces.
 fn cut_anywhere(length: usize, most: usize, random: &mut Random) -> Vec<usize> {
     let usual = if random.one_in(16) { 40 } else { 4 };
     let pieces = random.between(1, usual.min(most).min(length));
@@ -193,7 +194,7 @@ fn cut_anywhere(length: usize, most: usize, random: &mut Random) -> Vec<usize> {
     cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// A buffer for each length; none for any if one cannot be had.
+/// A buffer for each length; `None` if one of them is impossible.
 fn allocate_all(guest: &mut Guest, lengths: &[usize], random: &mut Random) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     for &length in lengths {

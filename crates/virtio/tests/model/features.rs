@@ -2,7 +2,7 @@
 
 use bellows_virtio::Features;
 
-/// What tells rings apart.
+/// The options in which rings differ.
 pub const RING_OPTIONS: [Features; 7] = [
     Features::RING_PACKED,
     Features::MRG_RXBUF,

@@ -1,15 +1,15 @@
-//! Frames whose TCP or UDP header lies at a known place, and what a virtio-net header may say of a frame: the model,
-//! which reads byte by byte what the crate reads through views.
+//! Frames whose TCP or UDP header is at a known place, and the true claims of a virtio-net header about a frame: the
+//! model, which reads byte by byte what the crate reads through views.
 
 use bellows_packet::Offload;
 
 use super::random::Random;
 
-/// A frame, and all that can truly be claimed of it.
+/// A frame, and everything that can truly be claimed of it.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub bytes: Vec<u8>,
-    /// Where the TCP or UDP header begins, and the payload.
+    /// Offsets of the TCP or UDP header, and of the payload.
     pub start: usize,
     pub payload: usize,
     pub is_tcp: bool,
@@ -35,7 +35,7 @@ impl Frame {
     }
 }
 
-/// A frame of about so many bytes: at least its headers, at most what lengths of 16 bits allow.
+/// A frame of about this length: at least its headers, at most the maximum of 16-bit lengths.
 pub fn frame(random: &mut Random, length: usize, is_tcp: bool, is_ipv6: bool) -> Frame {
     let mut link = random.bytes(12);
     for _ in 0..random.of(&[0, 0, 0, 1, 2]) {
@@ -87,17 +87,17 @@ fn ipv6(random: &mut Random, protocol: u8) -> Vec<u8> {
     header
 }
 
-/// What the bytes say themselves.
+/// The claims that follow from the bytes alone.
 struct Found {
     start: usize,
     end: usize,
     is_tcp: bool,
     is_ipv6: bool,
-    /// Whether segments with right checksums can be made: no route hides the destination.
+    /// Whether segments with right checksums can be made: no routing header hides the destination.
     can_be_cut: bool,
 }
 
-/// Looks for the TCP or UDP header of a frame.
+/// Finds the TCP or UDP header of a frame.
 fn find(bytes: &[u8]) -> Option<Found> {
     let byte = |at: usize| bytes.get(at).map(|byte| usize::from(*byte));
     let word = |at: usize| Some(byte(at)? << 8 | byte(at + 1)?);
@@ -138,7 +138,7 @@ fn find(bytes: &[u8]) -> Option<Found> {
                 if at + length > end {
                     return None;
                 }
-                // On its way, to an address that is last in a list, or first in a segment routing header.
+                // In transit, to an address that is last in a list, or first in a segment routing header.
                 if protocol == 43 && byte(at + 3)? > 0 {
                     let known = matches!(byte(at + 2)?, 0 | 2 | 4);
                     can_be_cut = known && length >= 24;
@@ -161,7 +161,7 @@ fn find(bytes: &[u8]) -> Option<Found> {
     Some(Found { start: at, end, is_tcp, is_ipv6: ether_type == 0x86dd, can_be_cut })
 }
 
-/// What a header that is not a lie says of the packet, if these fields, of which hints are left out, are the truth.
+/// The true offload of the packet, if these fields, without the hints, are true.
 pub fn truth(bytes: &[u8], claim: Offload) -> Option<Offload> {
     let found = find(bytes)?;
     let offset = if found.is_tcp { 16 } else { 6 };
@@ -183,7 +183,7 @@ pub fn truth(bytes: &[u8], claim: Offload) -> Option<Offload> {
     (is_sound && is_reasonable).then_some(whole)
 }
 
-/// The frame with its checksum finished where the claim says; `None` if that is not in the frame.
+/// The frame with its checksum finished at the place of the claim; `None` if that is not in the frame.
 pub fn finished(bytes: &[u8], claim: Offload) -> Option<Vec<u8>> {
     let (start, offset) = (usize::from(claim.checksum_start), usize::from(claim.checksum_offset));
     let covered = match find(bytes) {

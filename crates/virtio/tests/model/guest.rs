@@ -12,18 +12,18 @@ use bellows_virtio::{Memory, RegionSpec};
 
 use super::random::Random;
 
-/// One region: where the guest sees it, the file, and this side's own mapping of it.
+/// One region: its guest address, its file, and this side's own mapping.
 struct Region {
     start: u64,
     mapping: SharedMapping,
     length: usize,
     file: File,
-    /// What the region ought to hold.
+    /// The expected contents of the region.
     shadow: Vec<u8>,
 }
 
-/// Where the guest's regions lie. The first two are neighbours, and buffers may cross from one into the other; they lie
-/// in different files. The third is for rings.
+/// The guest addresses of the regions. The first two are adjacent, and buffers may cross from one into the other; they
+/// are in different files. The third is for rings.
 const REGIONS: [(u64, usize); 3] = [(ARENA, 128 << 10), (ARENA + (128 << 10), 128 << 10), (RINGS, RINGS_LENGTH)];
 
 const ARENA: u64 = 0x1000_0000;
@@ -33,22 +33,22 @@ pub const BORDER: u64 = ARENA + (128 << 10);
 const RINGS: u64 = 0x4_0000_0000;
 const RINGS_LENGTH: usize = 40 << 10;
 
-/// An address that lies in no region.
+/// An address outside all regions.
 pub const NOWHERE: u64 = 0x9_0000_0000;
 
 /// The guest's memory as the driver uses it.
 ///
-/// The driver writes into memory and shadow alike. What the device must write is written into the shadow alone, and at every
-/// step both must be the same: so each byte that the device has not written, or should not have, is found.
+/// The driver writes into both memory and shadow. The device's expected writes go into the shadow alone, and at every
+/// step both must be equal: so each byte that the device has not written, or should not have, is found.
 pub struct Guest {
     regions: Vec<Region>,
     /// The device's view of it.
     pub memory: Arc<Memory>,
-    /// The buffers in use, and where each ends.
+    /// The buffers in use, and the end of each.
     buffers: BTreeMap<u64, u64>,
     /// Where the next area of a ring may begin.
     rings: u64,
-    /// The log of the pages that the device has written, and those that it must have.
+    /// The log of the pages that the device has written, and the expected ones.
     log: File,
     written: BTreeSet<u64>,
 }
@@ -87,14 +87,14 @@ impl Guest {
         self.regions.iter().map(|region| &region.file)
     }
 
-    /// Forgets all buffers and rings.
+    /// Frees all buffers and rings.
     pub fn reset(&mut self) {
         self.buffers.clear();
         self.written.clear();
         self.rings = RINGS;
     }
 
-    /// The region that holds an address, and where in it that lies.
+    /// The region that contains an address, and the offset in it.
     fn region(&mut self, address: u64) -> (&mut Region, usize) {
         let holds = |region: &&mut Region| address.wrapping_sub(region.start) < region.length as u64;
         let region = self.regions.iter_mut().find(holds).unwrap_or_else(|| panic!("no region at {address:#x}"));
@@ -102,7 +102,7 @@ impl Guest {
         (region, offset)
     }
 
-    /// Runs `work` over the parts that a range has in one region each: region, where in it, and where in the range.
+    /// Calls `work` for the parts of a range in one region each: region, offset in it, and offset in the range.
     fn parts(&mut self, address: u64, length: usize, mut work: impl FnMut(&mut Region, usize, std::ops::Range<usize>)) {
         let mut done = 0;
         while done < length {
@@ -117,7 +117,7 @@ impl Guest {
     pub fn write(&mut self, address: u64, bytes: &[u8]) {
         self.parts(address, bytes.len(), |region, offset, range| {
             region.shadow[offset..][..range.len()].copy_from_slice(&bytes[range.clone()]);
-            // SAFETY: the part lies in the region, which is mapped whole for as long as it lives.
+            // SAFETY: the part is inside the region, which is mapped completely for as long as it lives.
             unsafe {
                 let to = region.mapping.start().as_ptr().add(offset);
                 std::ptr::copy_nonoverlapping(bytes[range.clone()].as_ptr(), to, range.len());
@@ -125,13 +125,13 @@ impl Guest {
         });
     }
 
-    /// The device is expected to write.
+    /// Expects a write of the device.
     pub fn expect(&mut self, address: u64, bytes: &[u8]) {
         self.expect_logged(address, bytes.len());
         self.become_right(address, bytes);
     }
 
-    /// The pages of these bytes must be in the log.
+    /// Expects the pages of these bytes in the log.
     pub fn expect_logged(&mut self, address: u64, length: usize) {
         if length > 0 {
             self.written.extend(address / PAGE..=(address + length as u64 - 1) / PAGE);
@@ -143,7 +143,7 @@ impl Guest {
         Arc::new(Log::new(&self.log, 0, LOG_LENGTH).unwrap())
     }
 
-    /// Compares the log with what must be in it, and empties both.
+    /// Compares the log with the expected one, and empties both.
     ///
     /// # Panics
     /// If a page is missing, or there is one of a buffer that was not written.
@@ -159,7 +159,7 @@ impl Guest {
         }
         let written = std::mem::take(&mut self.written);
         assert!(written.is_subset(&logged), "of the pages {written:?} only {logged:?} are in the log");
-        // Of the ring a device may log more than it wrote: all between the first and the last entry.
+        // For the ring a device may log more than it wrote: everything between the first and the last entry.
         let buffers = |pages: BTreeSet<u64>| pages.into_iter().filter(|page| *page < RINGS / PAGE).collect::<Vec<_>>();
         assert_eq!(buffers(logged), buffers(written), "the pages of buffers in the log");
     }
@@ -170,7 +170,7 @@ impl Guest {
         });
     }
 
-    /// What is there.
+    /// The contents of the memory.
     pub fn read(&mut self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.parts(address, length, |region, offset, range| {
@@ -195,20 +195,20 @@ impl Guest {
         self.write(address, &value.to_le_bytes());
     }
 
-    /// Takes what is there for right: bytes that belong to the device, and whose meaning the driver has checked.
+    /// Accepts the current contents: bytes that belong to the device, and whose meaning the driver has checked.
     pub fn accept(&mut self, address: u64, length: usize) {
         let bytes = self.read(address, length);
         self.become_right(address, &bytes);
     }
 
-    /// Compares every byte with what it ought to be.
+    /// Compares every byte with its expected value.
     ///
     /// # Panics
-    /// If one is not.
+    /// If one differs.
     pub fn check(&mut self) {
         for region in &mut self.regions {
-            // SAFETY: the mapping is as long as the region, and nothing writes to it while the slice is used: the device runs
-            // on this thread.
+            // SAFETY: the mapping is as long as the region, and nothing writes to it while the slice is used: the
+            // device runs on this thread.
             let there = unsafe { std::slice::from_raw_parts(region.mapping.start().as_ptr(), region.length) };
             if there != region.shadow {
                 let offset = (0..region.length).find(|&offset| there[offset] != region.shadow[offset]).unwrap();
@@ -223,14 +223,14 @@ impl Guest {
         }
     }
 
-    /// A buffer at a random address that touches no other; `None` if none was found.
+    /// A buffer at a random address that overlaps no other; `None` if none was found.
     pub fn allocate(&mut self, length: usize, random: &mut Random) -> Option<u64> {
         let length = length as u64;
         let last = ARENA + ARENA_LENGTH - length;
         for _ in 0..8 {
             let alignment = random.of(&[1, 1, 2, 16, 64]);
             let address = match random.one_in(24) {
-                // Across the border, or just before it, or just behind.
+                // Across the border, or right before it, or right after it.
                 true => (BORDER - random.between(0, length as usize) as u64).min(last),
                 false => random.between(ARENA as usize, last as usize) as u64 / alignment * alignment,
             };
@@ -258,7 +258,7 @@ impl Guest {
         self.buffers.remove(&address).expect("freed once");
     }
 
-    /// Zeroed memory for an area of a ring, wherever its alignment allows.
+    /// Zeroed memory for an area of a ring, at any address with its alignment.
     pub fn area(&mut self, length: usize, alignment: u64, random: &mut Random) -> u64 {
         let address = (self.rings + random.between(0, 99) as u64).next_multiple_of(alignment);
         self.rings = address + length as u64;
@@ -268,12 +268,12 @@ impl Guest {
     }
 }
 
-/// Bytes of a page in the log, and of a log that reaches all regions: a bit for each page.
+/// Bytes of a page in the log, and of a log for all regions: a bit for each page.
 const PAGE: u64 = 4096;
 const LOG_LENGTH: u64 = (RINGS + RINGS_LENGTH as u64) / PAGE / 8 + 8;
 
-/// From where in its file a region begins.
+/// Offset of a region in its file.
 const OFFSET: u64 = 4096;
 
-/// From an address of the guest to that of the driver's process.
+/// Difference between a guest address and one of the driver's process.
 const USER: u64 = 0x7f00_0000_0000;

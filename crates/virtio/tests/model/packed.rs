@@ -9,9 +9,9 @@ use super::chains::{Chain, Piece};
 use super::flag::{AVAIL, INDIRECT, NEXT, USED, WRITE};
 use super::guest::Guest;
 use super::random::Random;
-use super::{Driver, Reaped, Used, Wish, descriptor};
+use super::{Driver, NotifyMode, Reaped, Used, descriptor};
 
-/// What the event structures say (2.8.14).
+/// The values of the event structures (2.8.14).
 const ENABLE: u16 = 0;
 const DISABLE: u16 = 1;
 const AT_DESCRIPTOR: u16 = 2;
@@ -21,18 +21,17 @@ pub struct PackedDriver {
     size: u64,
     event_idx: bool,
     in_order: bool,
-    /// Chains that are with the device, the oldest first: id and number of descriptors.
+    /// Chains that the device has, the oldest first: id and number of descriptors.
     outstanding: VecDeque<(u16, u64)>,
-    /// Chains that were added and not made available: where the head is, and the flags that make it so.
+    /// Chains that were added but not made available: the position of the head, and the flags that make it available.
     hidden: Vec<(u64, u16)>,
     random: Random,
-    /// Descriptors since the beginning of time, if the ring started at 0 then with a wrap counter of 1: added, of these made
-    /// available, and used.
+    /// Descriptors, counted from a start at position 0 with a wrap counter of 1: added, made available, and used.
     added: u64,
     available: u64,
     used: u64,
-    wish: Wish,
-    /// The descriptor whose use is an event: the number of those before it.
+    mode: NotifyMode,
+    /// The descriptor whose use triggers a notification: the number of those before it.
     event: u64,
 }
 
@@ -43,7 +42,7 @@ impl PackedDriver {
             driver: guest.area(4, 4, random),
             device: guest.area(4, 4, random),
         };
-        // Two rounds are added so that what lies just before can be counted too.
+        // Two rounds are added so that earlier descriptors can be counted too.
         let start = 2 * u64::from(size);
         let start = start + if random.one_in(2) { 0 } else { random.between(0, 2 * usize::from(size) - 1) as u64 };
         let mut driver = PackedDriver {
@@ -57,11 +56,11 @@ impl PackedDriver {
             added: start,
             available: start,
             used: start,
-            wish: Wish::Always,
+            mode: NotifyMode::Always,
             event: start,
         };
         driver.write_past(guest);
-        driver.wish(guest, Wish::Always);
+        driver.set_notify_mode(guest, NotifyMode::Always);
         driver
     }
 
@@ -83,12 +82,12 @@ impl PackedDriver {
         (count / self.size).is_multiple_of(2)
     }
 
-    /// A descriptor's position as event structures give it: index and wrap counter.
+    /// A descriptor's position as in event structures: index and wrap counter.
     fn position_word(&self, count: u64) -> u16 {
         (count % self.size) as u16 | u16::from(self.wrap(count)) << 15
     }
 
-    /// An id that no chain has that is with the device.
+    /// An id of no chain that the device has.
     fn new_id(&mut self) -> u16 {
         loop {
             let id = self.random.word();
@@ -98,7 +97,7 @@ impl PackedDriver {
         }
     }
 
-    /// One used descriptor: which chains it gives back.
+    /// Reads one used descriptor: the chains that it gives back.
     fn take(&mut self, id: u16, flags: u16, length: u32, used: &mut Vec<Used>) {
         let position = self.outstanding.iter().position(|(other, _)| *other == id);
         let position = position.unwrap_or_else(|| panic!("chain {id} came back, which was not there"));
@@ -106,7 +105,7 @@ impl PackedDriver {
         let first = if self.in_order { 0 } else { position };
         for number in first..=position {
             let (id, descriptors) = self.outstanding.remove(first).expect("found above");
-            // Only what is marked as written has a length.
+            // Only a descriptor marked as written has a length.
             let length = if flags & WRITE != 0 { length } else { 0 };
             used.push(Used { id, length: (number == position).then_some(length) });
             self.used += descriptors;
@@ -165,13 +164,13 @@ impl Driver for PackedDriver {
         }
     }
 
-    fn wish(&mut self, guest: &mut Guest, wish: Wish) {
-        self.wish = wish;
-        let (event, flags) = match wish {
-            Wish::Always => (self.used, ENABLE),
-            Wish::Never => (self.used, DISABLE),
-            Wish::After(count) => (self.used + u64::from(count) % self.size, AT_DESCRIPTOR),
-            Wish::Passed(count) => (self.used - 1 - u64::from(count) % self.size, AT_DESCRIPTOR),
+    fn set_notify_mode(&mut self, guest: &mut Guest, mode: NotifyMode) {
+        self.mode = mode;
+        let (event, flags) = match mode {
+            NotifyMode::Always => (self.used, ENABLE),
+            NotifyMode::Never => (self.used, DISABLE),
+            NotifyMode::After(count) => (self.used + u64::from(count) % self.size, AT_DESCRIPTOR),
+            NotifyMode::Passed(count) => (self.used - 1 - u64::from(count) % self.size, AT_DESCRIPTOR),
         };
         self.event = event;
         guest.write_u16(self.areas.driver, self.position_word(event));
@@ -195,10 +194,10 @@ impl Driver for PackedDriver {
             self.take(id, flags, length, &mut used);
         }
         let call_due = self.used > old
-            && match self.wish {
-                Wish::Always => true,
-                Wish::Never => false,
-                Wish::After(_) | Wish::Passed(_) => (old..self.used).contains(&self.event),
+            && match self.mode {
+                NotifyMode::Always => true,
+                NotifyMode::Never => false,
+                NotifyMode::After(_) | NotifyMode::Passed(_) => (old..self.used).contains(&self.event),
             };
         Reaped { used, call_due }
     }

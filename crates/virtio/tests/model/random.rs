@@ -1,4 +1,4 @@
-//! Numbers that look random and that a seed determines (SplitMix64).
+//! Pseudo-random numbers from a seed (SplitMix64).
 
 pub struct Random(u64);
 
@@ -15,13 +15,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `least` to `most`, both included.
+    /// A number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: usize, most: usize) -> usize {
         assert!(least <= most, "nothing lies between {least} and {most}");
         least + (self.next() % (most - least + 1) as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True once in this many times.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.between(1, times) == 1
     }

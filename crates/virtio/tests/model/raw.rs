@@ -1,4 +1,4 @@
-//! A ring into which a test writes whatever it likes, descriptor by descriptor.
+//! A ring into which a test writes anything, descriptor by descriptor.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::flag::AVAIL;
 use super::guest::Guest;
 use super::random::Random;
 
-/// A ring of either kind in a guest of its own, at whose start a device begins.
+/// A ring of either format in its own guest, at whose start a device begins.
 pub struct RawRing {
     pub guest: Guest,
     pub areas: Areas,
@@ -20,7 +20,7 @@ pub struct RawRing {
 }
 
 impl RawRing {
-    /// A ring full of zeros. There are packets from now on, as many as the pool has if nobody has said how many.
+    /// A ring of zeros. Creates the packet pool, with its default size if there is none.
     pub fn new(features: Features, size: u16, random: &mut Random) -> RawRing {
         pool::ensure().unwrap();
         let mut guest = Guest::new(random);
@@ -33,7 +33,7 @@ impl RawRing {
         RawRing { guest, areas, features, size }
     }
 
-    /// What a device is told about it.
+    /// The ring's setup for a device.
     pub fn setup(&self) -> Setup {
         Setup {
             memory: Arc::clone(&self.guest.memory),
@@ -50,15 +50,15 @@ impl RawRing {
         self.features.has(Features::RING_PACKED)
     }
 
-    /// A descriptor of the ring. `next` is where a split ring's chain goes on; in a packed ring the descriptor is
-    /// available at once.
+    /// Writes a descriptor of the ring. `next` is the next descriptor of a split ring's chain; in a packed ring the
+    /// descriptor is available at once.
     pub fn write(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
         let words = if self.packed() { [index, flags | AVAIL] } else { [flags, next] };
         let at = self.areas.descriptors + 16 * u64::from(index);
         self.guest.write(at, &descriptor(address, length, words));
     }
 
-    /// An entry of the table that lies at an address.
+    /// Writes an entry of the table at an address.
     pub fn write_entry(&mut self, table: u64, index: u16, address: u64, length: u32, flags: u16, next: u16) {
         let words = if self.packed() { [0, flags] } else { [flags, next] };
         self.guest.write(table + 16 * u64::from(index), &descriptor(address, length, words));
@@ -71,7 +71,7 @@ impl RawRing {
         }
     }
 
-    /// Says that so many entries of a split ring's available ring have been written.
+    /// Sets the number of written entries of a split ring's available ring.
     pub fn write_index(&mut self, count: u16) {
         if !self.packed() {
             self.guest.write_u16(self.areas.driver + 2, count);

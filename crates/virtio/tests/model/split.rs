@@ -9,9 +9,9 @@ use super::chains::{Chain, Piece};
 use super::flag::{INDIRECT, NEXT, WRITE};
 use super::guest::Guest;
 use super::random::Random;
-use super::{Driver, Reaped, Used, Wish, descriptor};
+use super::{Driver, NotifyMode, Reaped, Used, descriptor};
 
-/// Neither side wants to be told (`VIRTQ_AVAIL_F_NO_INTERRUPT`, `VIRTQ_USED_F_NO_NOTIFY`).
+/// Neither side wants notifications (`VIRTQ_AVAIL_F_NO_INTERRUPT`, `VIRTQ_USED_F_NO_NOTIFY`).
 const QUIET: u16 = 1;
 
 pub struct SplitDriver {
@@ -19,17 +19,17 @@ pub struct SplitDriver {
     size: u64,
     event_idx: bool,
     in_order: bool,
-    /// Descriptors that no chain uses, the next one to be used first.
+    /// Free descriptors, the next one to use first.
     free: VecDeque<u16>,
-    /// Heads of chains that are with the device, the oldest first, and their descriptors.
+    /// Heads of chains that the device has, the oldest first, and their descriptors.
     outstanding: VecDeque<(u16, Vec<u16>)>,
     random: Random,
-    /// Chains since the beginning of time, if that was when the indices were 0: added, of these made available, and used.
+    /// Chains, counted from a start at index 0: added, made available, and used.
     added: u64,
     available: u64,
     used: u64,
-    wish: Wish,
-    /// The chain whose use is an event: the number of chains used before it.
+    mode: NotifyMode,
+    /// The chain whose use triggers a notification: the number of chains used before it.
     event: u64,
 }
 
@@ -59,12 +59,12 @@ impl SplitDriver {
             added: start,
             available: start,
             used: start,
-            wish: Wish::Always,
+            mode: NotifyMode::Always,
             event: start,
         };
         guest.write_u16(driver.areas.driver + 2, start as u16);
         guest.write_u16(driver.areas.device + 2, start as u16);
-        driver.wish(guest, Wish::Always);
+        driver.set_notify_mode(guest, NotifyMode::Always);
         driver
     }
 
@@ -77,17 +77,17 @@ impl SplitDriver {
         count % self.size
     }
 
-    /// Behind the ring of heads: the index at which the driver wants to be told.
+    /// After the ring of heads: the index at which the driver wants a notification.
     fn used_event(&self) -> u64 {
         self.areas.driver + 4 + 2 * self.size
     }
 
-    /// Behind the used ring: the index at which the device wants to be told.
+    /// After the used ring: the index at which the device wants a notification.
     fn avail_event(&self) -> u64 {
         self.areas.device + 4 + 8 * self.size
     }
 
-    /// One used entry: which chains it gives back.
+    /// Reads one used entry: the chains that it gives back.
     fn take(&mut self, id: u32, length: u32, used: &mut Vec<Used>) {
         let position = self.outstanding.iter().position(|(head, _)| u32::from(*head) == id);
         let position = position.unwrap_or_else(|| panic!("chain {id} came back, which was not there"));
@@ -140,7 +140,7 @@ impl Driver for SplitDriver {
         self.available = new;
         self.accept_suppression(guest);
         if self.event_idx {
-            // Whether the index that the device waits for lies among those of the new chains (2.7.10.1).
+            // Whether the index that the device waits for is among those of the new chains (2.7.10.1).
             let event = guest.read_u16(self.avail_event());
             (old..new).any(|index| index as u16 == event)
         } else {
@@ -148,17 +148,17 @@ impl Driver for SplitDriver {
         }
     }
 
-    fn wish(&mut self, guest: &mut Guest, wish: Wish) {
-        self.wish = wish;
+    fn set_notify_mode(&mut self, guest: &mut Guest, mode: NotifyMode) {
+        self.mode = mode;
         if !self.event_idx {
-            guest.write_u16(self.areas.driver, if wish == Wish::Never { QUIET } else { 0 });
+            guest.write_u16(self.areas.driver, if mode == NotifyMode::Never { QUIET } else { 0 });
             return;
         }
-        self.event = match wish {
-            Wish::Always => self.used,
-            Wish::Never => self.used.wrapping_sub(1),
-            Wish::After(count) => self.used + u64::from(count),
-            Wish::Passed(count) => self.used.wrapping_sub(1 + u64::from(count)),
+        self.event = match mode {
+            NotifyMode::Always => self.used,
+            NotifyMode::Never => self.used.wrapping_sub(1),
+            NotifyMode::After(count) => self.used + u64::from(count),
+            NotifyMode::Passed(count) => self.used.wrapping_sub(1 + u64::from(count)),
         };
         guest.write_u16(self.used_event(), self.event as u16);
     }
@@ -186,7 +186,7 @@ impl Driver for SplitDriver {
         let call_due = count > 0
             && match self.event_idx {
                 true => (old..self.used).contains(&self.event),
-                false => self.wish != Wish::Never,
+                false => self.mode != NotifyMode::Never,
             };
         Reaped { used, call_due }
     }

@@ -1,8 +1,8 @@
-//! The device as the driver's process sees it: who may ask for what, and rings that are lent to the engine and taken back. What
-//! each request does is in `requests.rs`.
+//! The device as the driver's process sees it: which requests are allowed, and rings that are lent to the engine and
+//! taken back. `requests.rs` implements each request.
 //!
-//! Whatever concerns a ring that runs takes it back from the engine first, is done, and then the ring is made anew and
-//! lent again; so a ring never changes while it runs.
+//! A request that concerns a running ring first takes the ring back from the engine; then the request is done, and the
+//! ring is created anew and lent again. So a ring never changes while it runs.
 
 mod requests;
 mod retired;
@@ -34,17 +34,17 @@ use super::{BackendStatus, ProtocolError};
 use requests::{one, set_config};
 use retired::Retired;
 
-/// How long the engine may take to give a ring back before the status says so.
+/// Time for the engine to give a ring back before the status says so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often the driver's process is told that there is something new in the log.
+/// How often the driver's process is notified of changes in the log.
 const LOG_PULSE: Duration = Duration::from_millis(100);
 
-/// What is sent back.
+/// The reply to a request.
 enum Reply {
-    /// Only that it worked, if that is wanted.
+    /// Success, if an acknowledgement is wanted.
     Done,
-    /// A body, and maybe a descriptor, in any case.
+    /// A body, and maybe a descriptor; always sent.
     Body(Vec<u8>, Option<File>),
 }
 
@@ -54,24 +54,24 @@ impl Reply {
     }
 }
 
-/// One device, and what its driver's process has said so far.
+/// One device, and the state that its driver's process has set so far.
 pub(super) struct Device {
     offered: Features,
     pairs: usize,
     mac: Option<[u8; 6]>,
     lender: Lender<LentRing>,
     status: Arc<BackendStatus>,
-    /// What may be mapped of what the driver's process sends.
+    /// The limits on mapping the files of the driver's process.
     memory: PeerMemory,
-    /// One for the call of each ring, then one for the error of each, and one for the log.
+    /// Notifiers: one for the call of each ring, then one for the error of each, and one for the log.
     notifiers: Notifiers,
-    /// On whose account the driver's long packets are made.
+    /// The quota of large buffers for the driver's packets.
     share: Arc<LargeShare>,
     session: Session,
     retired: Retired,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Default)]
 struct Session {
     features: Features,
@@ -100,35 +100,35 @@ impl Device {
         Device { offered, pairs, mac, lender, status, memory, notifiers, share, session, retired: Retired::default() }
     }
 
-    /// The notifiers that a device needs: only those of calls are used by the engine.
+    /// The notifiers that a device needs: the engine only uses those of calls.
     pub(super) fn notifiers(pairs: usize) -> io::Result<Notifiers> {
         Notifiers::new(2 * pairs, 2 * pairs + 1)
     }
 
-    /// What the driver is told by of used buffers.
+    /// Notifies the driver of used buffers.
     fn call(&self, queue: usize) -> Notifier {
         self.notifiers.get(queue)
     }
 
-    /// What the driver's process is told by of a ring that was stopped.
+    /// Notifies the driver's process that a ring was stopped.
     fn error_call(&self, queue: usize) -> Notifier {
         self.notifiers.get(2 * self.pairs + queue)
     }
 
-    /// What the driver's process is told by of news in the log.
+    /// Notifies the driver's process of changes in the log.
     fn log_call(&self) -> Notifier {
         self.notifiers.get(4 * self.pairs)
     }
 
-    /// Nobody is to be told of anything any more.
-    fn hush(&self, queue: usize) {
+    /// Ends all notifications of a queue.
+    fn clear_notifiers(&self, queue: usize) {
         for notifier in [self.call(queue), self.error_call(queue)] {
-            // Taking an event away does not fail.
+            // Removing an event does not fail.
             let _ = notifier.set(None);
         }
     }
 
-    /// How often [`look_around`](Device::look_around) is to be called even if nothing happens.
+    /// How often [`poll_state`](Device::poll_state) must be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
         let log = (self.session.log.is_some() && self.log_call().is_set()).then_some(LOG_PULSE);
         let queues = self.session.queues.iter().enumerate();
@@ -136,18 +136,18 @@ impl Device {
         self.retired.pulse().into_iter().chain(log).chain(queues).min()
     }
 
-    /// Frees memory of which nobody has any use any more, and returns how soon to do so again if there is some left.
+    /// Frees retired memory that is no longer used, and returns how soon to call it again if there is some left.
     pub(super) fn free_memory(&mut self) -> Option<Duration> {
         self.retired.free();
         self.retired.pulse()
     }
 
-    /// Other memory takes the place of what there is.
+    /// Replaces the memory.
     fn replace_memory(&mut self, memory: Memory) {
         self.retired.add(std::mem::replace(&mut self.session.memory, Arc::new(memory)));
     }
 
-    /// Does what a message asks for and replies to it.
+    /// Handles a request and replies to it.
     pub(super) fn answer(&mut self, message: Message, channel: &mut Channel) -> Result<(), ProtocolError> {
         if message.flags & flags::REPLY != 0 {
             return Err(ProtocolError::Unexpected(message.request));
@@ -172,8 +172,8 @@ impl Device {
         }
     }
 
-    /// Sees to what happened without a message.
-    pub(super) fn look_around(&mut self) {
+    /// Handles events that come without a message.
+    pub(super) fn poll_state(&mut self) {
         while let Some((index, lent)) = self.lender.given_up() {
             self.take_back(index, &lent);
             self.tell();
@@ -191,21 +191,21 @@ impl Device {
         }
     }
 
-    /// The driver's process has gone: all is as at the start.
+    /// Resets everything after the driver's process has gone.
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
         self.replace_memory(Memory::default());
-        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
+        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
         let _ = self.log_call().set(None);
         let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
         self.session = Session { queues, ..Session::default() };
         self.tell();
     }
 
-    /// The thread has panicked in the middle of something: all is as at the start, whatever it was in.
+    /// Resets everything after a panic of the thread.
     pub(super) fn recover(&mut self) {
         self.session.queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
-        // Each that the engine may have is asked for.
+        // Asks for each ring that the engine may have.
         self.session.queues.iter_mut().for_each(|queue| queue.running = true);
         self.disconnect();
     }
@@ -227,7 +227,7 @@ impl Device {
             Request::SET_INFLIGHT_FD => return self.set_inflight(body, &one(request, files)?),
             _ => {}
         }
-        // What REM_MEM_REG may have brought is closed.
+        // Closes the descriptor that REM_MEM_REG may have brought.
         drop(files);
         match request {
             Request::GET_FEATURES => body.end().map(|()| Reply::number(self.offered.0)),
@@ -245,7 +245,7 @@ impl Device {
             Request::GET_CONFIG => self.get_config(body),
             Request::SET_CONFIG => set_config(body),
             Request::GET_INFLIGHT_FD => self.get_inflight(body),
-            Request::GET_MAX_MEM_SLOTS => body.end().map(|()| Reply::number(Regions::MOST as u64)),
+            Request::GET_MAX_MEM_SLOTS => body.end().map(|()| Reply::number(Regions::MAX as u64)),
             Request::REM_MEM_REG => self.remove_region(body),
             _ => Err(ProtocolError::Unknown(request as u32)),
         }
@@ -293,21 +293,21 @@ impl Device {
         self.pause(&all);
     }
 
-    /// Takes rings back from the engine. Waits until it has given them.
+    /// Takes rings back from the engine. Waits until it has given them back.
     fn pause(&mut self, queues: &[usize]) {
         let running: Vec<usize> = queues.iter().copied().filter(|queue| self.session.queues[*queue].running).collect();
         running.iter().for_each(|queue| self.lender.want(*queue));
         for queue in running {
-            match self.lender.recall(queue, PATIENCE, || self.complain(queue)) {
+            match self.lender.recall(queue, PATIENCE, || self.report_delay(queue)) {
                 Recalled::Back(lent) => self.take_back(queue, &lent),
-                // The engine keeps it until its end; we are at ours.
+                // The engine keeps it until its own end; this thread ends, too.
                 Recalled::Ended | Recalled::Nothing => self.session.queues[queue].running = false,
             }
         }
         self.status.common.update(|snapshot| snapshot.waits = None);
     }
 
-    fn complain(&self, queue: usize) {
+    fn report_delay(&self, queue: usize) {
         let message = format!(
             "the app of {} has not given ring {queue} back for {} seconds: is its engine stopped, or busy elsewhere?",
             self.status.socket().display(),
@@ -316,14 +316,14 @@ impl Device {
         self.status.common.update(|snapshot| snapshot.waits = Some(message));
     }
 
-    /// Notes where a ring was when it came back.
+    /// Records the position of a ring that came back.
     fn take_back(&mut self, index: usize, lent: &LentRing) {
         let queue = &mut self.session.queues[index];
         queue.running = false;
         queue.base = lent.ring.position().base();
         self.status.settle(index, lent.ring.counters());
         if let Some(error) = lent.error() {
-            // Memory that is gone reads as zeros, which look like any mistake.
+            // Memory with a hole reads as zeros, which may look like any error.
             let error = if self.session.memory.is_broken() { RingError::MemoryGone } else { error };
             self.fail(index, error.name(), error.to_string());
         }
@@ -336,9 +336,9 @@ impl Device {
         self.status.common.count(name, message);
     }
 
-    /// Lends the engine every ring that can run. False if one of them turned out to be one that cannot.
+    /// Lends the engine every ring that can run. False if one of them turned out to be impossible.
     ///
-    /// While memory comes and goes a ring may have none for a moment. That is a state, not a mistake.
+    /// While memory regions are exchanged a ring may have none for a moment. That is not an error.
     fn start(&mut self, about_memory: bool) -> bool {
         let ready = |device: &Device, index: usize| {
             device.session.queues[index].is_ready(device.session.features, Direction::of_queue(index))
@@ -390,7 +390,7 @@ impl Device {
         Ok(ring)
     }
 
-    /// Writes the status.
+    /// Updates the status.
     fn tell(&self) {
         let session = &self.session;
         self.status.common.update(|snapshot| {
@@ -411,7 +411,7 @@ impl Device {
     }
 }
 
-/// Whether a request is answered with what it asks for, so that there is no way to refuse it.
+/// Whether a request has its own reply, so that it cannot be refused.
 fn has_own_reply(request: u32) -> bool {
     Request::of(request).is_some_and(|request| request.name().starts_with("GET_"))
 }

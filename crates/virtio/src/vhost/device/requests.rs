@@ -1,4 +1,4 @@
-//! What each request does.
+//! The implementation of each request.
 
 use std::fs::File;
 use std::io;
@@ -21,10 +21,10 @@ use crate::{Features, Memory};
 
 use super::{Device, Reply};
 
-/// Bytes in the configuration space, as far as the protocol reaches.
+/// Bytes of the configuration space in the protocol.
 const CONFIG_SPACE: usize = 256;
 
-/// In the configuration space: the link is up.
+/// Configuration space: the link is up.
 const LINK_UP: u16 = 1;
 
 impl Device {
@@ -55,12 +55,12 @@ impl Device {
     pub(super) fn reset(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         body.end()?;
         self.pause_all();
-        // The rings start anew where SET_VRING_BASE says.
+        // The rings start anew at their SET_VRING_BASE.
         let session = &mut self.session;
         for (index, queue) in session.queues.iter().enumerate() {
             queue.forget_inflight(session.inflight.as_ref(), index, session.features);
         }
-        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
+        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -80,7 +80,7 @@ impl Device {
             return Err(ProtocolError::Files { request, files: files.len() });
         }
         self.pause_all();
-        // What there was is obsolete, whether the new regions are good for something or not.
+        // The old regions are obsolete, whether or not the new ones are usable.
         let old = std::mem::take(&mut self.session.regions);
         self.replace_memory(Memory::default());
         for (region, file) in regions.into_iter().zip(files) {
@@ -113,7 +113,7 @@ impl Device {
     pub(super) fn map(&mut self) -> Result<Reply, ProtocolError> {
         let memory = self.session.regions.memory()?;
         self.replace_memory(memory);
-        self.session.queues.iter_mut().for_each(Queue::forgive);
+        self.session.queues.iter_mut().for_each(Queue::clear_error);
         Ok(Reply::Done)
     }
 
@@ -125,7 +125,7 @@ impl Device {
         let size = size.ok_or(ProtocolError::Value { request: Request::SET_VRING_NUM.name(), value })?;
         self.pause(&[index]);
         self.session.queues[index].size = size;
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 
@@ -134,7 +134,7 @@ impl Device {
         let index = self.queue(Request::SET_VRING_ADDR, addresses.index)?;
         self.pause(&[index]);
         self.session.queues[index].addresses = Some(addresses);
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 
@@ -143,7 +143,7 @@ impl Device {
         let index = self.queue(Request::SET_VRING_BASE, state.index)?;
         self.pause(&[index]);
         self.session.queues[index].base = state.number;
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 
@@ -201,14 +201,14 @@ impl Device {
     /// The configuration space of a network device (specification, 5.1.4).
     pub(super) fn get_config(&self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
         let (offset, size, flags) = (body.u32()?, body.u32()?, body.u32()?);
-        // What the front end sends as a placeholder.
+        // The front end's placeholder.
         let _ = body.rest();
         let mut space = [0; CONFIG_SPACE];
         space[..6].copy_from_slice(&self.mac.unwrap_or_default());
         space[6..8].copy_from_slice(&LINK_UP.to_le_bytes());
         space[8..10].copy_from_slice(&(self.pairs as u16).to_le_bytes());
         let part = space.get(offset as usize..).and_then(|space| space.get(..size as usize));
-        // An empty part is how the protocol says no.
+        // An empty part means a refusal in the protocol.
         let part = part.unwrap_or_default();
         let header = [offset.to_le_bytes(), (part.len() as u32).to_le_bytes(), flags.to_le_bytes()].concat();
         Ok(Reply::Body([&header[..], part].concat(), None))
@@ -222,7 +222,7 @@ impl Device {
             Log::of(&self.memory, file, offset, length).map_err(|source| ProtocolError::Map { request, source })?;
         self.pause_all();
         self.session.log = Some(Arc::new(log));
-        // A body is expected, and not looked at.
+        // A body is expected, but not read.
         Ok(Reply::number(0))
     }
 
@@ -246,7 +246,7 @@ impl Device {
         let file = file.map_err(|source| ProtocolError::Map { request, source })?;
         let length = InflightRegion::length(asked.queues, asked.queue_size);
         let mut reply = InflightMessage { length, offset: 0, ..asked }.bytes();
-        // Padded as the question is: front ends expect the structure as their compiler lays it out.
+        // Padded like the request: front ends expect the structure with their compiler's layout.
         reply.resize(size, 0);
         Ok(Reply::Body(reply, Some(file)))
     }
@@ -262,7 +262,7 @@ impl Device {
     }
 }
 
-/// The configuration space has nothing that a driver may write; legacy drivers write their address there all the same.
+/// The configuration space has no writable fields; legacy drivers still write their address there.
 pub(super) fn set_config(mut body: Body<'_>) -> Result<Reply, ProtocolError> {
     let (_offset, size, _flags) = (body.u32()?, body.u32()?, body.u32()?);
     if body.rest().len() != size as usize {
@@ -278,7 +278,7 @@ pub(super) fn one(request: Request, files: Vec<UntrustedFd>) -> Result<Untrusted
     only.ok_or(ProtocolError::Files { request: request.name(), files: count })
 }
 
-/// A descriptor must be an event: anything else could make us wait, or worse. An event may be closed anywhere.
+/// Checks that a descriptor is an event: anything else could make us wait, or worse. An event can be closed anywhere.
 fn known_event(request: Request, file: UntrustedFd) -> Result<File, ProtocolError> {
     match is_event(file.as_fd()) {
         Ok(true) => Ok(file.into_known()),
@@ -287,7 +287,7 @@ fn known_event(request: Request, file: UntrustedFd) -> Result<File, ProtocolErro
     }
 }
 
-/// Has a notifier raise an event.
+/// Sets the event of a notifier.
 fn set(request: Request, notifier: &Notifier, file: Option<File>) -> Result<(), ProtocolError> {
     let request = request.name();
     notifier.set(file.map(Into::into)).map_err(|error| match error.kind() {

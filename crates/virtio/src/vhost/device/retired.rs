@@ -1,17 +1,17 @@
-//! Memory that is not used any more, until the engine has let go of it.
+//! Memory that is no longer used, until the engine has dropped its references.
 //!
-//! An engine may still hold a doorbell of a ring that it has given back, and with it the ring's memory. Were it the last to
-//! let go, it would unmap a guest's memory between two breaths, which takes as long as the guest is large.
+//! An engine may still hold a doorbell of a ring that it has given back, and with it the ring's memory. If it were the
+//! last holder, it would unmap a guest's memory between two breaths, which takes longer the larger the guest is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Memory;
 
-/// How often to look whether the engine has let go.
+/// How often to check whether the engine has dropped it.
 const PULSE: Duration = Duration::from_millis(10);
 
-/// Memory that waits for its end. What is left when this is dropped is freed by the last who holds it.
+/// Memory that waits to be freed. If this is dropped first, the last holder frees the rest.
 #[derive(Default)]
 pub(super) struct Retired(Vec<Arc<Memory>>);
 
@@ -22,12 +22,12 @@ impl Retired {
         }
     }
 
-    /// Frees what nobody else holds. Nobody can come to hold it meanwhile: there is no other to clone it from.
+    /// Frees memory that nobody else holds. Nobody can get a reference meanwhile: there is no other to clone.
     pub(super) fn free(&mut self) {
         self.0.retain(|memory| Arc::strong_count(memory) > 1);
     }
 
-    /// How soon to look again; `None` if there is nothing to wait for.
+    /// How soon to check again; `None` if there is nothing to wait for.
     pub(super) fn pulse(&self) -> Option<Duration> {
         (!self.0.is_empty()).then_some(PULSE)
     }
@@ -39,7 +39,7 @@ mod tests {
     use crate::RegionSpec;
 
     #[test]
-    fn memory_is_kept_until_nobody_else_holds_it() {
+    fn memory_is_kept_until_its_last_other_holder() {
         let file = bellows_sys::memfd::create(4096).unwrap();
         let spec = RegionSpec { guest: 0, length: 4096, user: 0, offset: 0, file };
         let memory = Arc::new(Memory::map(vec![spec]).unwrap());

@@ -1,11 +1,12 @@
-//! Handing things over between a control thread and an engine that never waits.
+//! The exchange of values between a control thread and an engine that never waits.
 //!
-//! There is a number of slots. The control thread *offers* a thing for a slot and *recalls* it later; the engine, whenever it
-//! calls [`Borrower::sync`], takes what is offered and gives back what is wanted. The engine may also give up a thing of
-//! its own accord. A thing is in exactly one place at any time: with the control thread, in the slot, or with the engine.
+//! There is a fixed number of slots. The control thread *offers* a value for a slot and *recalls* it later. In
+//! [`Borrower::sync`] the engine takes offered values and returns those that are wanted. The engine may also give up a
+//! value on its own. A value is in exactly one place at any time: with the control thread, in the slot, or with the
+//! engine.
 //!
-//! All of it happens under one mutex that nobody holds for longer than it takes to move some values. The control thread
-//! locks it; the engine only tries to, and only when the bell's word says that there is a reason.
+//! All this happens under one mutex that is only held for as long as it takes to move some values. The control thread
+//! locks it; the engine only tries to, and only when the bell's word shows that there is a reason.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -17,22 +18,22 @@ use bellows_sys::wake::Event;
 
 use super::signal::Signal;
 
-/// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes readable
-/// for an engine that sleeps.
+/// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes
+/// readable for an engine that sleeps.
 pub struct Bell {
-    /// Changes under the exchange's mutex, or by the engine's own hand.
+    /// Changes under the exchange's mutex, or by the engine itself.
     word: AtomicU32,
-    /// Raised exactly while the word is not what the engine has seen.
+    /// Raised exactly while the word is not the one that the engine has seen.
     event: Event,
 }
 
 impl Bell {
-    /// The word. What it says while nothing is wanted, the port knows (`expected`).
+    /// The word. The port knows its value while nothing is wanted (`expected`).
     pub fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// What becomes readable.
+    /// The descriptor that becomes readable.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -45,34 +46,34 @@ impl Bell {
 
 /// One slot.
 enum Slot<T> {
-    /// Nobody's, or with the control thread.
+    /// Empty, or its value is with the control thread.
     Empty,
     /// For the engine to take.
     Offered(T),
     /// With the engine.
-    LentRing,
+    Lent,
     /// With the engine, and wanted back.
     Wanted,
-    /// Given back because it was wanted, or because the engine has ended.
+    /// Returned because it was wanted, or because the engine has ended.
     Returned(T),
     /// Given up by the engine.
     GivenUp(T),
 }
 
 impl<T> Slot<T> {
-    /// What is in the slot, if it is not with the engine.
+    /// Takes the value out of the slot, if it is not with the engine.
     fn take(&mut self) -> Option<T> {
         match mem::replace(self, Slot::Empty) {
             Slot::Offered(thing) | Slot::Returned(thing) | Slot::GivenUp(thing) => Some(thing),
             Slot::Empty => None,
-            lent @ (Slot::LentRing | Slot::Wanted) => {
+            lent @ (Slot::Lent | Slot::Wanted) => {
                 *self = lent;
                 None
             }
         }
     }
 
-    /// Takes a thing back from the engine.
+    /// Takes a value back from the engine.
     fn put(&mut self, thing: T, given_up: bool) {
         let wanted = matches!(self, Slot::Wanted);
         *self = if given_up && !wanted { Slot::GivenUp(thing) } else { Slot::Returned(thing) };
@@ -82,9 +83,9 @@ impl<T> Slot<T> {
 struct Exchange<T> {
     bell: Arc<Bell>,
     slots: Mutex<Vec<Slot<T>>>,
-    /// Something was given back.
+    /// Signalled when something was returned.
     back: Condvar,
-    /// Something was given up: the control thread sleeps on this. When it has ended, nobody waits any more.
+    /// Raised when something was given up: the control thread sleeps on it. After its end nobody waits any more.
     control: Arc<Signal>,
 }
 
@@ -100,40 +101,41 @@ pub(super) struct Lender<T>(Arc<Exchange<T>>);
 /// The engine's end.
 pub(super) struct Borrower<T> {
     exchange: Arc<Exchange<T>>,
-    /// What the bell's word said at the last exchange.
+    /// The value of the bell's word at the last exchange.
     seen: u32,
-    /// What the engine gave up and could not hand over yet.
+    /// Values that the engine gave up but could not hand over yet.
     given_up: Vec<(usize, T)>,
 }
 
-/// What ends the control thread's waits, from any thread.
-pub(super) struct Ender<T>(Arc<Exchange<T>>);
+/// Ends the control thread's waits, from any thread.
+pub(super) struct Stopper<T>(Arc<Exchange<T>>);
 
-/// An exchange of some slots. `control` is raised when the engine gives something up.
+/// Creates an exchange. `control` is raised when the engine gives something up.
 ///
 /// # Errors
 /// Those of `eventfd(2)`.
-pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Ender<T>)> {
+pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Stopper<T>)> {
     let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
     let empty = (0..slots).map(|_| Slot::Empty).collect();
     let exchange = Arc::new(Exchange { bell, slots: Mutex::new(empty), back: Condvar::new(), control });
     let borrower = Borrower { exchange: Arc::clone(&exchange), seen: 0, given_up: Vec::with_capacity(slots) };
-    Ok((Lender(Arc::clone(&exchange)), borrower, Ender(exchange)))
+    Ok((Lender(Arc::clone(&exchange)), borrower, Stopper(exchange)))
 }
 
-/// What became of a recall.
+/// The result of a recall.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Recalled<T> {
-    /// Here it is.
+    /// The value.
     Back(T),
     /// There was nothing in the slot.
     Nothing,
-    /// The exchange has ended meanwhile; the engine keeps what it has until its own end.
+    /// The exchange has ended; the engine keeps its values until its own end.
     Ended,
 }
 
 impl<T> Lender<T> {
-    /// Offers a thing to the engine. The slot is empty: what was in it has been recalled. After the end nothing is offered.
+    /// Offers a value to the engine. The slot must be empty: its last value has been recalled. After the end nothing is
+    /// offered.
     pub(super) fn offer(&self, slot: usize, thing: T) {
         let mut slots = self.0.lock();
         if self.0.control.has_ended() {
@@ -144,19 +146,19 @@ impl<T> Lender<T> {
         self.0.bell.ring();
     }
 
-    /// Says that something is wanted back, without waiting for it.
+    /// Asks for a value without waiting for it.
     pub(super) fn want(&self, slot: usize) {
         self.want_one(&mut self.0.lock()[slot]);
     }
 
     fn want_one(&self, slot: &mut Slot<T>) {
-        if matches!(slot, Slot::LentRing) {
+        if matches!(slot, Slot::Lent) {
             *slot = Slot::Wanted;
             self.0.bell.ring();
         }
     }
 
-    /// Takes something back, and waits until it is there. When that takes longer than `patience`, `late` is called, once.
+    /// Takes a value back, and waits until it is there. If that takes longer than `patience`, calls `late`, once.
     pub(super) fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
         let deadline = Instant::now() + patience;
         let mut late = Some(late);
@@ -178,7 +180,7 @@ impl<T> Lender<T> {
         slots[slot].take().map_or(Recalled::Nothing, Recalled::Back)
     }
 
-    /// Something that the engine gave up of its own accord, and its slot.
+    /// A value that the engine gave up on its own, and its slot.
     pub(super) fn given_up(&self) -> Option<(usize, T)> {
         let mut slots = self.0.lock();
         let slot = slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
@@ -186,8 +188,8 @@ impl<T> Lender<T> {
     }
 }
 
-impl<T> Ender<T> {
-    /// Ends all waits, now and later, and wants everything back.
+impl<T> Stopper<T> {
+    /// Ends all waits, now and later, and asks for everything.
     pub(super) fn end(&self) {
         self.0.control.end();
         let mut slots = self.0.lock();
@@ -195,7 +197,7 @@ impl<T> Ender<T> {
         for slot in slots.iter_mut() {
             match slot {
                 Slot::Offered(_) => offered.extend(slot.take()),
-                Slot::LentRing => *slot = Slot::Wanted,
+                Slot::Lent => *slot = Slot::Wanted,
                 _ => {}
             }
         }
@@ -206,19 +208,19 @@ impl<T> Ender<T> {
 }
 
 impl<T> Borrower<T> {
-    /// What tells the engine to call [`sync`](Borrower::sync).
+    /// The bell that asks the engine to call [`sync`](Borrower::sync).
     pub(super) fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.exchange.bell)
     }
 
-    /// What the bell's word says as long as there is nothing to exchange.
+    /// The value of the bell's word while there is nothing to exchange.
     #[inline]
     pub(super) fn expected(&self) -> u32 {
         self.seen
     }
 
-    /// Exchanges things, if there is a reason and nobody else is just doing so: calls `give` for each slot whose thing is
-    /// wanted back and `take` for each thing that is offered. True if something changed hands.
+    /// Exchanges values, if there is a reason and the mutex is free: calls `give` for each slot whose value is wanted
+    /// back and `take` for each offered value. True if anything was exchanged.
     ///
     /// Hot: one load and a comparison while nothing is wanted. Never waits.
     #[inline]
@@ -230,13 +232,13 @@ impl<T> Borrower<T> {
         self.exchange(held)
     }
 
-    /// Hands a thing back that nobody asked for: now, or, if the control thread is just changing something, at the next
-    /// [`sync`](Borrower::sync), for which the bell then rings. Other things may change hands, too.
+    /// Hands over a value that was not asked for: now, or, if the control thread is changing something, at the next
+    /// [`sync`](Borrower::sync), for which the bell then rings. Other values may be exchanged, too.
     pub(super) fn give_up(&mut self, slot: usize, thing: T, held: &mut impl Held<T>) {
         self.given_up.push((slot, thing));
         self.exchange(held);
         if !self.given_up.is_empty() {
-            // Only the engine lets the event fall silent, so it cannot be lost.
+            // Only the engine clears the event, so the ring cannot be lost.
             self.exchange.bell.ring();
         }
     }
@@ -249,7 +251,7 @@ impl<T> Borrower<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        // The word and the event change under the mutex only, so they stay one.
+        // The word and the event only change under the mutex, so they stay consistent.
         self.seen = exchange.bell.word.load(Relaxed);
         exchange.bell.event.clear();
         let gave_up = !self.given_up.is_empty();
@@ -269,7 +271,7 @@ impl<T> Borrower<T> {
                 Slot::Offered(_) => {
                     if let Some(thing) = slot.take() {
                         held.take(index, thing);
-                        *slot = Slot::LentRing;
+                        *slot = Slot::Lent;
                         taken = true;
                     }
                 }
@@ -286,14 +288,14 @@ impl<T> Borrower<T> {
         back || taken
     }
 
-    /// Gives everything back, for good. Waits for the mutex, which is never held for long.
+    /// Returns everything, for good. Waits for the mutex, which is never held for long.
     pub(super) fn end(&mut self, held: &mut impl Held<T>) {
         let mut slots = self.exchange.lock();
         for (slot, thing) in self.given_up.drain(..) {
             slots[slot].put(thing, true);
         }
         for (index, slot) in slots.iter_mut().enumerate() {
-            if matches!(slot, Slot::LentRing | Slot::Wanted)
+            if matches!(slot, Slot::Lent | Slot::Wanted)
                 && let Some(thing) = held.give(index)
             {
                 slot.put(thing, false);
@@ -305,12 +307,12 @@ impl<T> Borrower<T> {
     }
 }
 
-/// Where the engine keeps what it has borrowed.
+/// The engine's store of borrowed values.
 pub(super) trait Held<T> {
-    /// Takes a thing for a slot, which is empty.
+    /// Takes a value for a slot, which is empty.
     fn take(&mut self, slot: usize, thing: T);
 
-    /// Gives back what is in a slot.
+    /// Gives back the value of a slot.
     fn give(&mut self, slot: usize) -> Option<T>;
 }
 

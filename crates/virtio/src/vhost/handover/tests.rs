@@ -12,7 +12,7 @@ use super::*;
 
 const SLOTS: usize = 3;
 
-fn new<T>() -> (Lender<T>, Borrower<T>, Ender<T>, Arc<Signal>) {
+fn new<T>() -> (Lender<T>, Borrower<T>, Stopper<T>, Arc<Signal>) {
     let signal = Arc::new(Signal::new().unwrap());
     let (lender, borrower, ender) = exchange(SLOTS, Arc::clone(&signal)).unwrap();
     (lender, borrower, ender, signal)
@@ -22,7 +22,7 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
     sleep_until_readable(&[descriptor], Some(Duration::ZERO)).unwrap()[0]
 }
 
-/// Where a thing is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Nowhere,
@@ -41,7 +41,7 @@ enum Step {
     Collect(usize),
     News,
     Sync,
-    /// Whether the control thread is just changing something.
+    /// Whether the control thread is changing something.
     GiveUp(usize, bool),
     EndOfPort,
 }
@@ -60,7 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// What the engine gave up arrives.
+/// A value that the engine gave up arrives.
 fn model_give_up(model: &mut [Place; SLOTS], outgoing: &mut Vec<(usize, u32)>) {
     for (slot, thing) in outgoing.drain(..) {
         let wanted = matches!(model[slot], Place::Wanted(_));
@@ -68,7 +68,7 @@ fn model_give_up(model: &mut [Place; SLOTS], outgoing: &mut Vec<(usize, u32)>) {
     }
 }
 
-/// All that changes hands at once; whether anything does.
+/// Exchanges everything at once; returns whether anything was exchanged.
 fn model_exchange(model: &mut [Place; SLOTS], outgoing: &mut Vec<(usize, u32)>) -> bool {
     let before = *model;
     model_give_up(model, outgoing);
@@ -88,7 +88,7 @@ proptest! {
         let (lender, mut borrower, _ender, signal) = new();
         let mut held: Vec<Option<u32>> = vec![None; SLOTS];
         let mut model = [Place::Nowhere; SLOTS];
-        // Given up, and not told yet.
+        // Given up, and not yet handed over.
         let mut outgoing: Vec<(usize, u32)> = Vec::new();
         let mut rung = false;
         let mut ended = false;
@@ -162,7 +162,7 @@ proptest! {
                 let on_the_way = outgoing.iter().any(|(gone, _)| *gone == slot);
                 prop_assert_eq!(held[slot], with_engine.filter(|_| !on_the_way));
             }
-            // The word and the descriptor say the same.
+            // The word and the descriptor agree.
             let bell = borrower.bell();
             prop_assert_eq!(bell.word().load(Relaxed) != borrower.expected(), rung);
             prop_assert_eq!(readable(bell.descriptor()), rung);
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// A thing that knows who may touch it.
+/// A value that knows who may access it.
 struct Token {
     with_engine: AtomicBool,
     living: Arc<AtomicU64>,
@@ -198,8 +198,8 @@ impl Held<Arc<Token>> for Touched {
     }
 }
 
-/// A control thread that offers and recalls as fast as it can, against an engine that sleeps now and then, gives things up,
-/// and ends at some moment.
+/// A control thread that offers and recalls as fast as it can, against an engine that sleeps now and then, gives values
+/// up, and ends at some point.
 #[test]
 fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
     let living = Arc::new(AtomicU64::new(0));
@@ -209,7 +209,7 @@ fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Also if this thread fails: the engine would wait for ever.
+                // Also if this thread fails: otherwise the engine would wait forever.
                 let _end = Defer(|| {
                     stop.store(true, Relaxed);
                     signal.raise();
@@ -255,7 +255,7 @@ fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
     assert_eq!(living.load(Relaxed), 0);
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 fn fastrand(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -291,7 +291,7 @@ fn a_wait_is_complained_about_once_and_ends_with_the_exchange() {
 }
 
 #[test]
-fn what_is_given_up_wakes_the_control_thread() {
+fn giving_up_a_value_wakes_the_control_thread() {
     let (lender, mut borrower, _ender, signal) = new();
     let mut held: Vec<Option<u32>> = vec![None; SLOTS];
     lender.offer(2, 9);

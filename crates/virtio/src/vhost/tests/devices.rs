@@ -1,4 +1,4 @@
-//! A front end, and devices that break the rules.
+//! A front end, and devices that violate the protocol.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -12,9 +12,9 @@ use crate::vhost::message::{Message, ProtocolFeatures, Request, flags, header};
 
 const FEATURES: u64 = Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::MAC.0;
 
-/// What a device does with the next request.
+/// A device's response to the next request.
 enum Answer {
-    /// What a good device does.
+    /// The response of a good device.
     Good,
     Body(Vec<u8>),
     Silence,
@@ -35,7 +35,7 @@ fn good(message: &Message, acknowledges: bool) -> Option<Vec<u8>> {
     }
 }
 
-/// Serves one connection: as a good device would, but for one request.
+/// Serves one connection like a good device, except for one request.
 fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(Request) -> Answer) {
     let socket: UnixStream = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
@@ -56,7 +56,7 @@ fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(Request) 
     }
 }
 
-/// The name of a mistake, the request after which it is made, and how.
+/// The name of an error, the request after which it is made, and the response.
 type Case = (&'static str, Request, fn() -> Answer);
 
 #[test]
@@ -84,7 +84,7 @@ fn each_kind_of_bad_device_is_named_and_tried_again() {
         assert!(snapshot.errors.iter().any(|(known, _)| known == name), "{name}: {snapshot:?}");
         assert_eq!(snapshot.connections, 0);
     }
-    // At last a good one, which acknowledges nothing; then it says something that nobody asked for.
+    // Finally a good device that acknowledges nothing, and then sends a message that was not requested.
     for acknowledges in [false, true] {
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| device(&listener, acknowledges, |_| Answer::Good));
@@ -115,7 +115,7 @@ fn a_device_that_speaks_without_being_asked_is_left() {
     });
 }
 
-/// A device that accepts and then says nothing does not keep the front end from ending.
+/// A device that accepts a connection and then is silent does not keep the front end from ending.
 #[test]
 fn a_silent_device_does_not_delay_the_end() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! A file that another process plays (FUSE), and that process, which stops answering.
+//! A file that another process implements (FUSE), and which stops answering.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,11 +19,11 @@ use super::peer::{Host, LENGTH, Peer, until};
 use crate::vhost::PeerPolicy;
 use crate::vhost::message::{Request, header};
 
-/// The file, and the thread that answers for it. All that waits is let go at the end.
+/// The file, and the thread that answers for it. All waiting calls are released at the end.
 struct Fuse {
     mount: CString,
     path: PathBuf,
-    /// Where the file lies; gone once nothing is mounted any more.
+    /// The folder of the file; removed once nothing is mounted any more.
     _folder: TempDir,
     silent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ struct Fuse {
 }
 
 impl Fuse {
-    /// Mounts it for this thread alone. Fails where that is not allowed, with the reason.
+    /// Mounts it for this thread alone. Fails if that is not allowed, with the reason.
     fn mount() -> Result<Fuse, String> {
         let folder = scratch();
         let path = scratch::write(&folder, "file", "");
@@ -77,7 +77,7 @@ impl Drop for Fuse {
     }
 }
 
-/// Answers what the kernel asks about a file of [`LENGTH`] bytes. When `silent`, it reads the questions, and no more.
+/// Answers the kernel's requests about a file of [`LENGTH`] bytes. If `silent`, only reads the requests.
 fn answer(mut device: File, silent: &AtomicBool, ended: &AtomicBool, asked: &AtomicBool) {
     const FORGET: u32 = 2;
     const GETATTR: u32 = 3;
@@ -100,9 +100,9 @@ fn answer(mut device: File, silent: &AtomicBool, ended: &AtomicBool, asked: &Ato
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let (error, body) = match opcode {
             FORGET => continue,
-            // Version 7.31, and nothing else that could be chosen.
+            // Version 7.31, and no optional features.
             INIT => (0, words(&[7, 31, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
-            // Valid for no time: it is asked again and again.
+            // Not cached, so the kernel asks every time.
             GETATTR => {
                 let mut words = [0_u32; 26];
                 (words[4], words[6]) = (1, LENGTH as u32);
@@ -121,8 +121,8 @@ fn answer(mut device: File, silent: &AtomicBool, ended: &AtomicBool, asked: &Ato
     }
 }
 
-/// A device to which a peer has sent a file of such a process, as memory. The process has stopped answering before
-/// the device has seen it.
+/// A device to which a peer has sent a file of such a process, as memory. The process has stopped answering before the
+/// device has checked the file.
 fn with_silent_file(fuse: &Fuse, policy: PeerPolicy) -> (Host, Peer) {
     let host = Host::with(policy);
     let (served, peer) = (host.peer(), host.peer());
@@ -149,7 +149,7 @@ fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
     assert!(said.contains("not a file in memory"), "{said}");
     drop(peer);
     host.still_works();
-    // Closing it asks, and that is waited for elsewhere.
+    // Closing the file asks the process, which another thread waits for.
     until("the close asks", || fuse.asked.load(SeqCst));
     let start = Instant::now();
     drop(host);
@@ -157,10 +157,10 @@ fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
 }
 
 #[test]
-fn one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end() {
+fn an_allowed_file_that_does_not_answer_does_not_delay_the_end() {
     let fuse = match Fuse::mount() {
         Ok(fuse) => fuse,
-        Err(why) => return skip("one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end", why),
+        Err(why) => return skip("an_allowed_file_that_does_not_answer_does_not_delay_the_end", why),
     };
     let (host, _peer) = with_silent_file(&fuse, PeerPolicy { any_file: true, ..PeerPolicy::default() });
     until("the device asks", || fuse.asked.load(SeqCst));

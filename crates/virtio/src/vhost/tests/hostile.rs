@@ -1,4 +1,4 @@
-//! Driver's processes that want to harm more than their own connection.
+//! Driver's processes that try to harm more than their own connection.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,12 +15,12 @@ use crate::vhost::closer::MAX_UNCLOSED;
 use crate::vhost::message::{Message, RegionMessage, Request, header};
 use crate::vhost::{Backend, Confinement, Mode, PeerPolicy};
 
-/// Requests that make a control thread do what a mistake in it might: see [`misbehave`].
+/// Requests that make a control thread do what a bug in it might: see [`misbehave`].
 const PANIC: u32 = 1001;
 const HANG: u32 = 1002;
 const STRAY: u32 = 1003;
 
-/// Lets those threads go that hang.
+/// Releases the threads that hang.
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
 /// Called by control threads for each message.
@@ -40,8 +40,7 @@ pub(in crate::vhost) fn misbehave(message: &Message) {
     }
 }
 
-/// A TCP socket whose end waits until its data have gone, which they do not while the other side does not read: so
-/// long, at most.
+/// A TCP socket whose close waits until its data are sent, at most for `time`, while the other side does not read.
 pub(in crate::vhost) fn lingering(time: Duration) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -56,21 +55,21 @@ pub(in crate::vhost) fn lingering(time: Duration) -> (TcpStream, TcpStream) {
     near.set_nonblocking(true).unwrap();
     let block = [0; 1 << 16];
     while near.write(&block).is_ok() {}
-    // What the other side's window took is on its way: only what is left behind lingers.
+    // The bytes in the other side's window are already on their way: only the rest lingers.
     std::thread::sleep(Duration::from_millis(50));
     while near.write(&block).is_ok() {}
     near.set_nonblocking(false).unwrap();
     (near, far)
 }
 
-/// Sends such a socket to a device that serves another peer. It is the last one to have it. Returns its other side.
+/// Sends such a socket to a device that serves another peer, and drops it here. Returns its other side.
 fn send_lingering(peer: &Peer, message: &[u8], time: Duration) -> TcpStream {
     let (near, far) = lingering(time);
     assert_eq!(bellows_sys::socket::send(&peer.socket, message, &[near.as_fd()]).unwrap(), message.len());
     far
 }
 
-/// What this thread's process logs about a socket, from all threads.
+/// The log lines of this process, from all threads.
 struct Log(Mutex<Vec<String>>);
 
 static LOG: Log = Log(Mutex::new(Vec::new()));
@@ -118,10 +117,10 @@ fn logged(host: &Host) -> Vec<String> {
     lines.iter().filter(|line| line.starts_with(&socket)).cloned().collect()
 }
 
-/// Descriptors whose end waits for somebody do not hold up the control thread, whether a request brought them or
-/// nobody has read them, nor the end of the device.
+/// Descriptors whose close blocks do not delay the control thread, whether a request brought them or nobody has read
+/// them, nor the end of the device.
 #[test]
-fn descriptors_that_linger_hold_up_nobody() {
+fn descriptors_whose_close_blocks_delay_nothing() {
     let host = Host::start();
     let start = Instant::now();
     let mut others = Vec::new();
@@ -140,7 +139,7 @@ fn descriptors_that_linger_hold_up_nobody() {
     drop(served);
     host.expect_errors("message_cut_off", 1);
     drop(peer);
-    // Behind a message that ends the connection.
+    // After a message that ends the connection.
     let (served, mut peer) = (host.peer(), host.peer());
     peer.socket.write_all(&header(0, 0, 0)).unwrap();
     send(&peer, &half);
@@ -161,10 +160,10 @@ fn descriptors_that_linger_hold_up_nobody() {
     assert!(start.elapsed() < Duration::from_secs(15), "somebody waited: {:?}", start.elapsed());
 }
 
-/// However many such descriptors a peer sends, so many wait to be closed and no more; the device says why it takes no
-/// peer.
+/// However many such descriptors a peer sends, only a limited number waits to be closed; the status says why the device
+/// accepts no connection.
 #[test]
-fn what_waits_to_be_closed_is_bounded_and_told() {
+fn descriptors_to_close_are_bounded_and_reported() {
     let host = Host::start();
     let (served, first) = (host.peer(), host.peer());
     let message = [&header(Request::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
@@ -191,14 +190,14 @@ fn what_waits_to_be_closed_is_bounded_and_told() {
         while peer.receive().is_some() {}
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The connections count too.
+    // The connections count, too.
     assert!((MAX_UNCLOSED / 2..2 * MAX_UNCLOSED).contains(&sent), "{sent}");
-    // It is served again when the first one has lingered enough.
+    // It is served again when the first one has lingered long enough.
     host.still_works();
     assert!(host.status.snapshot().waits.is_none());
 }
 
-/// A control thread that hangs whatever is done is left to itself, and its place can be taken.
+/// A control thread that hangs is abandoned in the end, and can be replaced.
 #[test]
 fn a_control_thread_that_hangs_does_not_hold_up_the_end() {
     let folder = Folder::new();
@@ -266,18 +265,18 @@ fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
     until("a line of the log", || {
         logged(&host).iter().any(|line| line.contains("denied") && line.ends_with("chdir 2"))
     });
-    // Others may do as they like, also those that start now.
+    // Other threads are not confined, not even new ones.
     std::thread::spawn(|| File::open("/dev/null").unwrap()).join().unwrap();
-    // One that is told not to is not confined, and says so.
+    // A thread that must not be confined is not, and the status says so.
     let free = Host::with(PeerPolicy { confine: false, ..PeerPolicy::default() });
     free.peer().number(Request::GET_FEATURES);
     let Confinement::Not(why) = free.status.snapshot().confinement else { panic!("it is confined") };
     assert!(why.contains("`confine`"), "{why}");
 }
 
-/// Two mistakes in turn are news each time.
+/// Two alternating errors are each logged.
 #[test]
-fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
+fn the_log_lines_of_a_peer_are_limited() {
     let host = Host::start();
     logged(&host);
     let start = Instant::now();
@@ -297,12 +296,12 @@ fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
     std::thread::sleep(Duration::from_millis(1_100));
     host.peer().number(Request::GET_FEATURES);
     until("what was left out", || {
-        logged(&host).iter().any(|line| line.contains("lines about this peer were left out"))
+        logged(&host).iter().any(|line| line.contains("lines about this peer were suppressed"))
     });
 }
 
 #[test]
-fn only_those_users_are_served_who_may_be() {
+fn only_allowed_users_are_served() {
     let own = bellows_sys::socket::peer(&std::os::unix::net::UnixStream::pair().unwrap().0).unwrap();
     let others = Host::with(PeerPolicy { users: vec![own.uid + 1], ..PeerPolicy::default() });
     assert!(others.peer().receive().is_none());

@@ -1,4 +1,5 @@
-//! Driver's processes that break the rules: each mistake has a name, is counted, and costs at most the connection.
+//! Driver's processes that violate the protocol: each violation has a name, is counted, and costs at most the
+//! connection.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,12 +16,12 @@ use super::peer::{FEATURES, GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{
-    InflightMessage, LONGEST, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
+    InflightMessage, MAX_BODY, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
 };
 use crate::vhost::signal::Signal;
 use crate::vhost::{ProtocolError, QueueState};
 
-/// What a peer does after it has negotiated, and the name of the mistake.
+/// The name of a violation, and the peer's action after the negotiation.
 type Violation = (&'static str, fn(&mut Peer));
 
 fn mem_table(peer: &mut Peer, regions: &[RegionMessage], files: &[BorrowedFd<'_>]) {
@@ -36,7 +37,7 @@ fn one_region(peer: &mut Peer, region: RegionMessage, file: &File) {
 const MISTAKES: &[Violation] = &[
     // Messages.
     ("message_version", |peer| peer.socket.write_all(&[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]).unwrap()),
-    ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, LONGEST + 1)).unwrap()),
+    ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, MAX_BODY + 1)).unwrap()),
     ("message_too_long", |peer| peer.socket.write_all(&header(5, 0, u32::MAX as usize)).unwrap()),
     ("message_unexpected", |peer| peer.socket.write_all(&header(1, 4, 0)).unwrap()),
     ("message_size", |peer| peer.send(Request::GET_FEATURES, &[0], &[])),
@@ -59,7 +60,7 @@ const MISTAKES: &[Violation] = &[
     }),
     ("request_unknown", |peer| peer.socket.write_all(&header(0, 0, 0)).unwrap()),
     ("request_unknown", |peer| peer.socket.write_all(&header(u32::MAX, 0, 0)).unwrap()),
-    // SET_STATUS, SEND_RARP, NET_SET_MTU, SET_BACKEND_REQ_FD: known to the protocol, and never offered here.
+    // SET_STATUS, SEND_RARP, NET_SET_MTU, SET_BACKEND_REQ_FD: part of the protocol, but never offered here.
     ("request_unknown", |peer| peer.socket.write_all(&[&header(39, 0, 8)[..], &[0; 8]].concat()).unwrap()),
     ("request_unknown", |peer| peer.socket.write_all(&[&header(19, 0, 8)[..], &[0; 8]].concat()).unwrap()),
     ("request_unknown", |peer| peer.socket.write_all(&[&header(20, 0, 8)[..], &[0; 8]].concat()).unwrap()),
@@ -192,7 +193,7 @@ fn each_mistake_is_named_and_closes_its_own_connection_only() {
     host.still_works();
 }
 
-/// What a front end that wants to hear of refusals is refused without losing the connection.
+/// A front end that wants replies gets refusals without losing the connection.
 #[test]
 fn with_acknowledgements_a_refusal_leaves_the_connection_open() {
     let host = Host::start();
@@ -236,7 +237,7 @@ fn requests_before_their_feature_are_refused() {
     host.still_works();
 }
 
-/// Rings that cannot be: the ring fails by itself, the connection and the other rings go on.
+/// Impossible rings: only the ring fails, the connection and the other rings continue.
 #[test]
 fn an_impossible_ring_fails_alone() {
     let host = Host::start();
@@ -274,9 +275,9 @@ fn an_impossible_ring_fails_alone() {
     until("packets of the good ring", || peer.used(1) == 9);
 }
 
-/// A driver that breaks the rules of its ring stops that ring, and its process is told.
+/// A driver that violates the specification on its ring stops that ring, and its process is notified.
 #[test]
-fn a_broken_ring_is_stopped_and_told_of() {
+fn a_broken_ring_is_stopped_and_its_process_notified() {
     let host = Host::start();
     let mut peer = host.peer();
     peer.negotiate(FEATURES);
@@ -286,7 +287,7 @@ fn a_broken_ring_is_stopped_and_told_of() {
         peer.event(Request::SET_VRING_ERR, queue.into(), Some(&failed));
         peer.start_ring(queue, 0);
         peer.vring(Request::SET_VRING_ENABLE, queue, 1);
-        // The index jumps further than the ring is long.
+        // The index jumps further than the ring's size.
         use std::os::unix::fs::FileExt;
         let at = u64::from(queue) * 0x10000 + 0x2000 + 2;
         peer.memory.write_all_at(&(SIZE + 1).to_le_bytes(), at).unwrap();
@@ -294,7 +295,7 @@ fn a_broken_ring_is_stopped_and_told_of() {
         let mut raised = [0; 8];
         until("the event of errors", || (&failed).read(&mut raised).is_ok());
     }
-    // The process may put it right and start it again.
+    // The process may correct it and start the ring again.
     peer.base(1);
     peer.transmit(1, 0, 0);
     peer.start_ring(1, 0);
@@ -302,7 +303,7 @@ fn a_broken_ring_is_stopped_and_told_of() {
     until("packets", || peer.used(1) == 30);
 }
 
-/// A device whose driver has sent packets and then cut its memory short.
+/// A device whose driver has sent packets and then truncated its memory.
 fn cut_short() -> (Host, Peer) {
     let host = Host::start();
     let peer = host.served(30);
@@ -311,7 +312,7 @@ fn cut_short() -> (Host, Peer) {
     (host, peer)
 }
 
-/// Memory that is cut short stops the rings in it, and nothing else.
+/// Truncated memory stops the rings in it, and nothing else.
 #[test]
 fn memory_that_is_cut_short_stops_its_rings() {
     let (host, peer) = cut_short();
@@ -319,7 +320,7 @@ fn memory_that_is_cut_short_stops_its_rings() {
     host.still_works();
 }
 
-/// A process that makes its file whole again and shares it once more is served again.
+/// A process that restores its file and shares it again is served again.
 #[test]
 fn memory_that_is_whole_again_is_mapped_again() {
     let (host, mut peer) = cut_short();
@@ -361,20 +362,20 @@ fn channel(patience: Duration) -> (Channel, UnixStream) {
 #[test]
 fn a_message_that_is_never_finished_is_given_up() {
     let (mut channel, mut far) = channel(Duration::from_millis(50));
-    assert!(matches!(channel.receive(Some(Duration::from_millis(80))), Ok(Incoming::Disturbed)));
+    assert!(matches!(channel.receive(Some(Duration::from_millis(80))), Ok(Incoming::Interrupted)));
     far.write_all(&header(1, 0, 8)).unwrap();
     far.write_all(&[1, 2, 3]).unwrap();
     assert!(matches!(channel.receive(None), Err(ProtocolError::Stalled(_))));
 }
 
 #[test]
-fn replies_that_nobody_reads_are_given_up() {
+fn unread_replies_end_the_connection() {
     let (mut channel, _far) = channel(Duration::from_millis(50));
     let error = (0..1_000_000).find_map(|_| channel.send(1, 4, &[0; 1000], &[]).err()).unwrap();
     assert_eq!(error.name(), "replies_unread");
 }
 
-/// A peer that asks and never reads does not keep the back end from ending.
+/// A peer that sends requests and never reads does not keep the back end from ending.
 #[test]
 fn an_unread_peer_does_not_delay_the_end() {
     let host = Host::start();
@@ -391,7 +392,7 @@ fn an_unread_peer_does_not_delay_the_end() {
     drop(host);
 }
 
-/// No descriptor that ever came stays open.
+/// No received descriptor stays open.
 #[test]
 fn descriptors_are_not_leaked() {
     let host = Host::start();

@@ -1,4 +1,4 @@
-//! The back end as driver's processes of all kinds meet it, the front end as devices do, and the two joined.
+//! The back end against driver's processes of all kinds, the front end against devices, and both together.
 
 mod devices;
 mod fuse;

@@ -1,4 +1,4 @@
-//! A front end and a back end, joined.
+//! A front end and a back end, connected.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) struct Driver {
     next: u16,
     size: u16,
     pub(super) negotiated: Negotiated,
-    /// How many drivers there are.
+    /// Number of existing drivers.
     living: Arc<AtomicU64>,
 }
 
@@ -123,7 +123,7 @@ impl Front {
     }
 }
 
-/// A layout that panics, then tries what a control thread may not, then works.
+/// A layout that panics, then makes a call that is denied to a control thread, then works.
 struct Troubled {
     simple: Simple,
     calls: u32,
@@ -145,9 +145,9 @@ impl Layout for Troubled {
     }
 }
 
-/// The control thread of the driver's side is guarded as that of the device is.
+/// The control thread of the driver's side is guarded like that of the device.
 #[test]
-fn a_front_end_that_panics_and_one_that_goes_astray_go_on() {
+fn front_ends_survive_panics_and_denied_calls() {
     let folder = Folder::new();
     let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
     let _engine = Engine::run(port);
@@ -187,7 +187,7 @@ fn either_side_may_vanish_and_return_in_either_mode() {
             assert!(driver.negotiated.features.has(Features::VERSION_1 | Features::MQ | Features::EVENT_IDX));
             driver.transmit(40);
             until("packets", || driver.used() == 40);
-            // The front end vanishes, while its rings run.
+            // The front end vanishes while its rings run.
             drop(front);
             until("the end of the connection", || !backend.status().snapshot().side.connected);
             front = Front::start(&socket, other(mode));
@@ -259,7 +259,7 @@ fn the_port_may_go_before_the_front_end_and_after_it() {
     let mut front = Front::start(&socket, Mode::Client);
     front.wait_for_driver();
     drop(front.frontend);
-    // The engine still has it, until it looks.
+    // The engine still has it until it checks.
     assert_eq!(front.living.load(Ordering::Relaxed), 1);
     front.port.sync();
     assert!(front.port.driver().is_none());
@@ -269,7 +269,7 @@ fn the_port_may_go_before_the_front_end_and_after_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_once() {
+fn impossible_configs_are_rejected_at_once() {
     let folder = Folder::new();
     let socket = folder.socket();
     for (pairs, ring_size) in [(0, 64), (1, 0), (1, 100), (1, 65_535), (1000, 64)] {

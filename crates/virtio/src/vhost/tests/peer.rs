@@ -1,4 +1,4 @@
-//! A driver's process that says exactly what a test wants it to say, and an engine that runs beside it.
+//! A driver's process that sends exactly what a test wants, and an engine that runs beside it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,10 +24,10 @@ use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, V
 use crate::vhost::signal::Signal;
 use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
 
-/// No test waits longer for what must happen.
+/// Maximum time that a test waits for anything.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(in crate::vhost) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
@@ -55,16 +55,16 @@ pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
     BackendConfig { socket: socket.to_owned(), mode, queues: 2, features: Features::DEVICE, mac, policy }
 }
 
-/// The tests connect some hundred times.
+/// The tests make some hundred connections.
 fn hasty(policy: PeerPolicy) -> PeerPolicy {
     PeerPolicy { longest_pause: Duration::from_millis(2), ..policy }
 }
 
-/// An engine with one port: a thread that synchronises it, and takes packets from its rings, until told to end.
+/// An engine with one port: a thread that synchronises it and takes packets from its rings, until it is stopped.
 pub(super) struct Engine {
     thread: Option<JoinHandle<Port>>,
     end: Arc<AtomicBool>,
-    /// Packets of rings that are disabled.
+    /// Packets from disabled rings.
     pub(super) discarded: Arc<AtomicU64>,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Peer {
     pub(super) socket: UnixStream,
     channel: Channel,
     pub(super) memory: File,
-    /// What is set in every request's flags.
+    /// Whether every request asks for a reply.
     pub(super) need_reply: bool,
 }
 
@@ -127,7 +127,7 @@ pub(super) const GUEST: u64 = 1 << 30;
 pub(super) const USER: u64 = 2 << 30;
 pub(super) const SIZE: u16 = 256;
 
-/// What most drivers negotiate here.
+/// The features that most drivers negotiate here.
 pub(super) const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
 
 pub(super) fn event() -> File {
@@ -156,7 +156,7 @@ impl Peer {
         match self.channel.receive(Some(LIMIT)) {
             Ok(Incoming::Message(message)) => Some(message),
             Ok(Incoming::Closed) | Err(_) => None,
-            Ok(Incoming::Disturbed) => panic!("no answer within {LIMIT:?}"),
+            Ok(Incoming::Interrupted) => panic!("no answer within {LIMIT:?}"),
         }
     }
 
@@ -186,7 +186,7 @@ impl Peer {
         self.send(request, &value.to_le_bytes(), &files);
     }
 
-    /// Negotiates these features, all of the protocol's, and waits for an acknowledgement from then on if told so.
+    /// Negotiates these features, all of the protocol's, and, if requested, acknowledgements from then on.
     pub(super) fn negotiate(&mut self, features: Features) {
         assert!(self.number(Request::GET_FEATURES) & features.0 == features.0);
         if features.has(Features::PROTOCOL_FEATURES) {
@@ -214,7 +214,7 @@ impl Peer {
         VringAddresses { index, flags: 0, descriptors: start, used: start + 0x4000, available: start + 0x2000, log: 0 }
     }
 
-    /// Sets a ring up and starts it. Rings lie at multiples of 64 KiB.
+    /// Sets a ring up and starts it. Rings are at multiples of 64 KiB.
     pub(super) fn start_ring(&mut self, index: u32, base: u32) -> (File, File) {
         let (call, kick) = (event(), event());
         self.vring(Request::SET_VRING_NUM, index, SIZE.into());
@@ -225,7 +225,7 @@ impl Peer {
         (call, kick)
     }
 
-    /// Makes `count` packets of 60 bytes available on the split transmit ring of this index, whose next packet is number
+    /// Makes `count` packets of 60 bytes available on this split transmit ring, whose next packet has the number
     /// `position`.
     pub(super) fn transmit(&self, index: u64, position: u16, count: u16) {
         let ring = index * 0x10000;
@@ -241,7 +241,7 @@ impl Peer {
         self.memory.write_all_at(&(position + count).to_le_bytes(), ring + 0x2000 + 2).unwrap();
     }
 
-    /// How far the device has come on this ring.
+    /// The device's position on this ring.
     pub(super) fn used(&self, index: u64) -> u16 {
         let mut bytes = [0; 2];
         self.memory.read_exact_at(&mut bytes, index * 0x10000 + 0x4000 + 2).unwrap();
@@ -254,7 +254,7 @@ impl Peer {
     }
 }
 
-/// How often an error was met.
+/// How often an error occurred.
 pub(super) fn errors(snapshot: &Snapshot<DeviceSide>, name: &str) -> u64 {
     snapshot.errors.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
@@ -288,7 +288,7 @@ impl Host {
         Peer::connect(&self.folder.socket())
     }
 
-    /// A driver's process without the features of the protocol, of which so many packets have been taken.
+    /// A driver's process without protocol features, of which `packets` packets have been taken.
     pub(super) fn served(&self, packets: u16) -> Peer {
         let mut peer = self.peer();
         peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
@@ -299,12 +299,12 @@ impl Host {
         peer
     }
 
-    /// Whatever there was before, the host still serves.
+    /// Checks that the host still serves.
     pub(super) fn still_works(&self) {
         self.served(5);
     }
 
-    /// Waits until an error has been counted so often.
+    /// Waits until an error has been counted this often.
     pub(super) fn expect_errors(&self, name: &str, count: u64) {
         until(&format!("{count} × {name}: {:?}", self.status.snapshot()), || {
             errors(&self.status.snapshot(), name) >= count
@@ -312,7 +312,7 @@ impl Host {
     }
 }
 
-/// No test lets a control thread do what it may not, but those that take the count themselves.
+/// No test makes a control thread do anything that is denied, except those that check the count themselves.
 impl Drop for Host {
     fn drop(&mut self) {
         let mut denied = self.denied();

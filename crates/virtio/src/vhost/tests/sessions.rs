@@ -45,7 +45,7 @@ fn packets_flow_from_the_first_kick_to_the_base() {
     assert_eq!(running(&host), [true, false, false, false]);
     peer.transmit(1, 200, 50);
     assert_eq!(peer.base(0), 0);
-    // It goes on where it was.
+    // It continues at its position.
     peer.event(Request::SET_VRING_KICK, 1, Some(&event()));
     until("packets after the second kick", || peer.used(1) == 250);
     assert_eq!(host.status.snapshot().side.queues[1].size, SIZE);
@@ -84,7 +84,7 @@ fn drivers_come_and_go_and_so_do_back_ends() {
         until("packets", || peer.used(1) == 100);
         assert_eq!(status.snapshot().connections, round);
     }
-    // The port may go first, and the connection lives on.
+    // The port may go first, and the connection stays.
     let mut peer = Peer::connect(&folder.socket());
     peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
     peer.share_memory();
@@ -171,7 +171,7 @@ fn everything_may_change_while_rings_run() {
     let logging = FEATURES.with(Features::LOG_ALL);
     acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
     more(&peer, "other features");
-    // The same memory, at other addresses of the process.
+    // The same memory at other addresses of the process.
     let mut body = 1_u64.to_le_bytes().to_vec();
     RegionMessage { user: 5 * USER, ..Peer::region() }.write(&mut body);
     let memory = peer.memory.try_clone().unwrap();
@@ -218,11 +218,11 @@ fn memory_comes_and_goes_region_by_region() {
     peer.vring(Request::SET_VRING_ENABLE, 1, 1);
     peer.transmit(1, 0, 20);
     until("packets", || peer.used(1) == 20);
-    // The same again, as QEMU adds it for every pair of queues. Each time it must be removed again.
+    // The same again, as QEMU adds it for every pair of queues. It must be removed as often.
     acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
     assert_eq!(host.status.snapshot().side.regions.len(), 1);
-    // More, beside a ring that runs.
+    // More, while a ring runs.
     let other =
         |number: u64| RegionMessage { guest: GUEST + number * LENGTH, user: USER + number * LENGTH, ..Peer::region() };
     for number in 1..64 {
@@ -235,12 +235,12 @@ fn memory_comes_and_goes_region_by_region() {
     assert_eq!(peer.ask(Request::ADD_MEM_REG, &body(other(64)), &[file.as_fd()]).body, 1_u64.to_le_bytes());
     peer.need_reply = false;
     host.expect_errors("memory_slots", 1);
-    // A descriptor with the removal is allowed, and of no use.
+    // A descriptor with the removal is allowed, but not used.
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(7)), &[file.as_fd()]);
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(8)), &[]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
-    // The region in which the ring lies: the ring stops, and goes on when it is back.
+    // The region that contains the ring: the ring stops, and continues when the region is back.
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
     assert!(matches!(host.status.snapshot().side.queues[1].state, QueueState::Failed(_)));
     acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
@@ -291,7 +291,7 @@ fn a_reset_stops_all_rings_and_forgets_the_features() {
 }
 
 #[test]
-fn a_region_for_what_has_begun_is_made_and_taken() {
+fn an_inflight_region_is_created_and_accepted() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
@@ -305,7 +305,7 @@ fn a_region_for_what_has_begun_is_made_and_taken() {
     acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &padded, &[file.as_fd()]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
-    // Device and process vanish; the next device finds where the ring was, whatever the base says.
+    // Device and process vanish; the next device finds the ring's position, whatever the base is.
     let memory = peer.memory.try_clone().unwrap();
     drop(peer);
     let mut peer = host.peer();
@@ -337,7 +337,7 @@ fn a_reply_about_inflight_descriptors_is_as_long_as_the_question() {
     assert_eq!(padded.body, [&exact.body[..], &[0; 4]].concat());
 }
 
-/// A packed ring cannot tell where it was; what was noted before a reset must not count after it.
+/// A packed ring does not contain its position; the record from before a reset must not count after it.
 #[test]
 fn a_reset_forgets_where_rings_were() {
     let host = Host::start();
@@ -362,7 +362,7 @@ fn a_reset_forgets_where_rings_were() {
     }
 }
 
-/// What has a reply of its own cannot be refused by another.
+/// A request with its own reply cannot be refused with another.
 #[test]
 fn a_question_that_cannot_be_answered_ends_the_connection() {
     let host = Host::start();
@@ -375,7 +375,7 @@ fn a_question_that_cannot_be_answered_ends_the_connection() {
 }
 
 #[test]
-fn what_is_written_is_logged_while_it_is_wanted() {
+fn writes_are_logged_while_logging_is_on() {
     let host = Host::start();
     let mut peer = with_ring(&host);
     let log = memfd::create(LENGTH).unwrap();
@@ -409,7 +409,7 @@ fn what_is_written_is_logged_while_it_is_wanted() {
     assert_eq!(marked(&log), []);
 }
 
-/// Its memory is unmapped when the engine has let go of the doorbells as well, although nothing else happens.
+/// Its memory is unmapped when the engine has also dropped the doorbells, even if nothing else happens.
 #[test]
 fn a_driver_that_has_gone_leaves_no_memory_behind() {
     let folder = Folder::new();
@@ -456,7 +456,7 @@ fn an_engine_that_does_not_answer_is_complained_about() {
     until("no complaint", || status.snapshot().waits.is_none());
 }
 
-/// Nor does it keep the back end from ending, whatever that waits for and is asked meanwhile.
+/// Nor does it keep the back end from ending, whatever it waits for.
 #[test]
 fn an_engine_that_does_not_answer_does_not_delay_the_end() {
     for request in [Request::GET_VRING_BASE, Request::SET_VRING_BASE, Request::SET_VRING_ENABLE] {
@@ -480,7 +480,7 @@ fn an_engine_that_does_not_answer_does_not_delay_the_end() {
     }
 }
 
-/// An engine that sleeps is woken by the bell's descriptor; while nothing is wanted it is silent.
+/// The bell's descriptor wakes an engine that sleeps; while nothing is wanted it is not readable.
 #[test]
 fn a_sleeping_engine_is_woken() {
     use bellows_sys::wake::sleep_until_readable;
