@@ -21,7 +21,7 @@ use self::status::StatusJson;
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Budget, ReceiverOffloads};
 use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
-use crate::virtio::port::{CONTROL, Role, Session, VirtioPort};
+use crate::virtio::port::{Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -210,8 +210,13 @@ impl Role for Device {
         Arc::new(StatusJson(self.backend.status()))
     }
 
-    fn control(&self) -> (Arc<Bell>, u32) {
-        (self.port.doorbell(), self.port.expected())
+    fn doorbell(&self) -> Arc<Bell> {
+        self.port.doorbell()
+    }
+
+    #[inline]
+    fn expected(&self) -> u32 {
+        self.port.expected()
     }
 
     fn note(&mut self) {
@@ -231,11 +236,8 @@ impl Role for Device {
     }
 
     #[inline]
-    fn sync(&mut self, io: &Io<VhostUser>) {
-        if self.port.sync() {
-            self.attach(io);
-        }
-        io.slot(CONTROL).expect(self.port.expected());
+    fn exchange(&mut self) -> bool {
+        self.port.sync()
     }
 
     #[cold]
@@ -409,20 +411,13 @@ impl Configure for VhostUser {
     }
 
     fn configure(config: Config, context: &Context) -> Result<VhostUser, SettingError> {
-        let socket = context.path(&config.socket);
-        virtio::check_socket(&socket)?;
         let queues = virtio::check_pairs(config.queues)?;
-        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let Config { mode, socket_mode, socket_group, peer_users, confine, .. } = &config;
+        let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
+        let policy = PeerPolicy { any_file: config.allow_file_memory, ..policy };
         let features = virtio::features(&config.disable, queues);
-        let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
-        let users = config.peer_users.iter().map(|user| user.id()).collect();
-        let policy = PeerPolicy {
-            socket_access: access,
-            users,
-            any_file: config.allow_file_memory,
-            confine: config.confine,
-            ..PeerPolicy::default()
-        };
+        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let socket = virtio::socket_path(&config.socket, context)?;
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
         Ok(VirtioPort::new(config))
     }

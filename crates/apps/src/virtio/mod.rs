@@ -10,19 +10,19 @@ pub(crate) mod samples;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Resource, SettingError};
+use bellows_config::access::{FileGroup, FileMode, User, file_access};
+use bellows_config::{Context, Resource, SettingError};
 use bellows_engine::{App, AppError, DropReason, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::Peer;
 use bellows_sys::way_out;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{Bell, Confinement, Mode, Snapshot};
+use bellows_virtio::vhost::{Bell, Confinement, Mode, PeerPolicy, Snapshot};
 use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -225,7 +225,13 @@ pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, SettingErr
 }
 
 /// Checks the path of a socket: the system accepts at most 107 bytes.
-pub(crate) fn check_socket(path: &Path) -> Result<(), SettingError> {
+pub(crate) fn socket_path(path: &Path, context: &Context) -> Result<PathBuf, SettingError> {
+    let path = context.path(path);
+    check_socket(&path)?;
+    Ok(path)
+}
+
+fn check_socket(path: &Path) -> Result<(), SettingError> {
     const MAX_SOCKET_PATH: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
@@ -252,12 +258,21 @@ pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
     format!("the socket {} cannot be used: {error}; {}", socket.display(), way_out(&error, usual)).into()
 }
 
-/// The permissions of the socket's file: only the side that opens it can set them.
-pub(crate) fn socket_access(
+/// The policy towards the other side that the keys of an app set. Files that do not live in memory are not allowed.
+pub(crate) fn peer_policy(
     side: Side,
     mode: Option<FileMode>,
     group: Option<FileGroup>,
-) -> Result<FileAccess, SettingError> {
+    users: &[User],
+    confine: bool,
+) -> Result<PeerPolicy, SettingError> {
+    let socket_access = socket_access(side, mode, group)?;
+    let users = users.iter().map(|user| user.id()).collect();
+    Ok(PeerPolicy { socket_access, users, any_file: false, confine, ..PeerPolicy::default() })
+}
+
+/// The permissions of the socket's file: only the side that opens it can set them.
+fn socket_access(side: Side, mode: Option<FileMode>, group: Option<FileGroup>) -> Result<FileAccess, SettingError> {
     let key = mode.map(|_| "socket_mode").or(group.map(|_| "socket_group"));
     match key {
         Some(key) if side == Side::Client => {

@@ -1,4 +1,4 @@
-//! An app at a vhost-user socket, whichever side of the virtio-net device it is.
+//! An app at a vhost-user socket, on either side of the virtio-net device.
 
 use std::sync::Arc;
 
@@ -10,45 +10,48 @@ use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
 use super::{Control, NOTED_WITHIN};
 
-/// The slot of the control thread. Two for each pair of queues follow.
-pub(crate) const CONTROL: usize = 0;
+/// The slot of the control thread; two for each pair of queues follow.
+const CONTROL: usize = 0;
 
 /// One side of a virtio-net device, while it runs: from [`App::start`] to [`App::stop`].
 pub trait Role: Send + Sized + 'static {
-    /// What it is started with.
+    /// The checked configuration.
     type Config: Clone + PartialEq + Send;
     /// The app's inputs.
     const INPUTS: Ports;
     /// The app's outputs.
     const OUTPUTS: Ports;
-    /// What the app counts.
+    /// The app's counters.
     const COUNTERS: Counters<VirtioPort<Self>>;
 
-    /// How many pairs of queues it may have.
+    /// The maximum number of pairs of queues.
     fn pairs(config: &Self::Config) -> u16;
 
-    /// Starts it, in the place of one that runs if there is one.
+    /// Starts, in place of `before` if that is running.
     ///
     /// # Errors
     /// The socket cannot be served.
     fn start(config: Self::Config, before: Option<&Self>) -> Result<Self, AppError>;
 
-    /// Takes over from the one before, when the configuration changes.
+    /// Takes over from the predecessor when the configuration changes.
     fn begin(&self);
 
-    /// Goes on where another was to take over and did not.
+    /// Continues after a successor has failed to start.
     fn resume(&self);
 
-    /// Its state, for readers.
+    /// The state that `bellows show status` prints.
     fn status(&self) -> Arc<dyn Status>;
 
-    /// How the control thread calls, and what it has said so far.
-    fn control(&self) -> (Arc<Bell>, u32);
+    /// The control thread's bell.
+    fn doorbell(&self) -> Arc<Bell>;
 
-    /// Exchanges rings with the control thread, if that wants something.
-    fn sync(&mut self, io: &Io<VirtioPort<Self>>);
+    /// The value of the bell's word that has been handled.
+    fn expected(&self) -> u32;
 
-    /// Watches the queues that there are now.
+    /// Exchanges rings with the control thread if it asks for that. True if the queues may be others now.
+    fn exchange(&mut self) -> bool;
+
+    /// Watches the present queues.
     fn attach(&mut self, io: &Io<VirtioPort<Self>>);
 
     /// Brings packets from the other side. Hot.
@@ -57,28 +60,28 @@ pub trait Role: Send + Sized + 'static {
     /// Takes packets to the other side. Hot.
     fn push(&mut self, io: &Io<VirtioPort<Self>>);
 
-    /// Brings the status up to date.
+    /// Updates the status.
     fn note(&mut self);
 
-    /// What is the same for both sides.
+    /// The state that both sides have.
     fn session(&mut self) -> &mut Session;
 
-    /// What waits for each queue to the other side.
+    /// The packets that wait for each queue.
     fn outgoing(&self) -> impl Iterator<Item = &Outgoing>;
 
-    /// The same, to change it; and what each may have finished in a breath.
+    /// The same, mutable, and the share of segments and checksums that each may finish in a breath.
     fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget);
 }
 
-/// What both sides keep while they run.
+/// The state of either side while it runs.
 pub struct Session {
-    /// Where a call collects what comes from the other side.
+    /// Collects the packets of a call from the other side.
     pub(crate) packets: Vector,
-    /// Whether a tick is due that brings the status up to date.
+    /// Whether a tick that updates the status is due.
     noting: bool,
-    /// The pair that is pulled first, each in turn.
+    /// The pair that is pulled first; the next one in each call.
     pub(crate) first: usize,
-    /// What each pair may have finished in a breath.
+    /// The segments and checksums that each pair may finish in a breath.
     pub(crate) share: Budget,
     pub(crate) void: Void,
 }
@@ -88,7 +91,7 @@ impl Session {
         Session { packets: Vector::new(), noting: false, first: 0, share: Budget::share(1, 1), void: Void::default() }
     }
 
-    /// Asks for a tick that brings the status up to date.
+    /// Asks for a tick that updates the status.
     #[inline]
     pub(crate) fn will_note<R: Role>(&mut self, io: &Io<VirtioPort<R>>) {
         if !self.noting {
@@ -102,7 +105,7 @@ impl Session {
 pub struct VirtioPort<R: Role> {
     pub(crate) config: R::Config,
     running: Option<R>,
-    /// Whether the slots are set, which each engine does anew.
+    /// Whether the slots are set; each engine sets them anew.
     watching: bool,
 }
 
@@ -111,7 +114,16 @@ impl<R: Role> VirtioPort<R> {
         VirtioPort { config, running: None, watching: false }
     }
 
-    /// Gives each queue its share of what may be finished; returns how many packets wait.
+    /// Exchanges rings with the control thread, if it asks for that.
+    #[inline]
+    fn sync(running: &mut R, io: &Io<Self>) {
+        if running.exchange() {
+            running.attach(io);
+        }
+        io.slot(CONTROL).expect(running.expected());
+    }
+
+    /// Gives each queue its share of what may be finished; returns the number of packets that wait.
     #[inline]
     fn refill(running: &mut R) -> usize {
         let (queues, share) = running.outgoing_mut();
@@ -126,7 +138,7 @@ impl<R: Role> App for VirtioPort<R> {
     const INPUTS: Ports = R::INPUTS;
     const OUTPUTS: Ports = R::OUTPUTS;
     const PULLS: bool = true;
-    // What goes to the other side does not come back.
+    // Packets for the other side do not come back.
     const MAX_FAN_OUT: usize = 0;
     const ENDS: bool = true;
     const COUNTERS: Counters<Self> = R::COUNTERS;
@@ -148,7 +160,7 @@ impl<R: Role> App for VirtioPort<R> {
     fn give_back(&mut self, old: &mut Self) {
         match &old.running {
             None => old.running = self.running.take(),
-            // This one ends when it is dropped, which is not done between two breaths.
+            // This one ends when it is dropped, and that does not happen between two breaths.
             Some(running) => running.resume(),
         }
     }
@@ -176,8 +188,7 @@ impl<R: Role> App for VirtioPort<R> {
         if let Some(running) = &mut self.running {
             if !self.watching {
                 self.watching = true;
-                let (bell, said) = running.control();
-                io.slot(CONTROL).watch(Arc::new(Control(bell)), u32::MAX, said);
+                io.slot(CONTROL).watch(Arc::new(Control(running.doorbell())), u32::MAX, running.expected());
                 running.attach(io);
             }
             running.session().noting = false;
@@ -187,7 +198,7 @@ impl<R: Role> App for VirtioPort<R> {
 
     fn pull(&mut self, io: &Io<Self>) {
         if let Some(running) = &mut self.running {
-            running.sync(io);
+            Self::sync(running, io);
             running.pull(io);
             // Packets that wait inside are nobody else's to push.
             if Self::refill(running) > 0 {
@@ -198,7 +209,7 @@ impl<R: Role> App for VirtioPort<R> {
 
     fn push(&mut self, io: &Io<Self>) {
         if let Some(running) = &mut self.running {
-            running.sync(io);
+            Self::sync(running, io);
             running.push(io);
             // If nothing is pulled in the next breath, it begins here.
             Self::refill(running);

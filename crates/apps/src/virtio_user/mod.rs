@@ -13,7 +13,7 @@ use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, P
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, PeerPolicy};
+use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use self::status::{StatusJson, Totals};
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Budget, ReceiverOffloads};
 use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
-use crate::virtio::port::{CONTROL, Role, Session, VirtioPort};
+use crate::virtio::port::{Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket.
@@ -205,8 +205,13 @@ impl Role for DriverRole {
         Arc::new(StatusJson { frontend: self.frontend.status(), totals: Arc::clone(&self.totals) })
     }
 
-    fn control(&self) -> (Arc<Bell>, u32) {
-        (self.port.doorbell(), self.port.expected())
+    fn doorbell(&self) -> Arc<Bell> {
+        self.port.doorbell()
+    }
+
+    #[inline]
+    fn expected(&self) -> u32 {
+        self.port.expected()
     }
 
     fn note(&mut self) {
@@ -228,11 +233,8 @@ impl Role for DriverRole {
     }
 
     #[inline]
-    fn sync(&mut self, io: &Io<VirtioUser>) {
-        if self.port.sync() {
-            self.attach(io);
-        }
-        io.slot(CONTROL).expect(self.port.expected());
+    fn exchange(&mut self) -> bool {
+        self.port.sync()
     }
 
     #[cold]
@@ -374,27 +376,18 @@ impl Configure for VirtioUser {
     }
 
     fn configure(config: Config, context: &Context) -> Result<VirtioUser, SettingError> {
-        let socket = context.path(&config.socket);
-        virtio::check_socket(&socket)?;
-        let pairs = virtio::check_pairs(config.queues)?;
-        let mac = virtio::read_mac(config.mac.as_deref())?;
         let ring_size = config.queue_size;
         if !(2..=32_768).contains(&ring_size) || !ring_size.is_power_of_two() {
             let message = format!("a ring cannot have {ring_size} descriptors");
             return Err(SettingError::at("queue_size", message, "give a power of two from 2 to 32768"));
         }
-        // The log of written pages is for machines that are moved.
+        let pairs = virtio::check_pairs(config.queues)?;
+        let Config { mode, socket_mode, socket_group, peer_users, confine, .. } = &config;
+        let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
+        // Only a device needs the log of written pages, for live migration.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
-        let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
-        let users = config.peer_users.iter().map(|user| user.id()).collect();
-        // The memory is our own.
-        let policy = PeerPolicy {
-            socket_access: access,
-            users,
-            any_file: false,
-            confine: config.confine,
-            ..PeerPolicy::default()
-        };
+        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let socket = virtio::socket_path(&config.socket, context)?;
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
         Ok(VirtioPort::new(config))
     }
