@@ -225,7 +225,7 @@ fn a_run_ends_when_no_app_takes_packets_any_more() {
 }
 
 #[test]
-fn errors_of_the_system_have_the_way_out() {
+fn system_errors_come_with_a_remedy() {
     let no_descriptor = || io::Error::from_raw_os_error(24);
     let errors = [
         StartError::Counters(no_descriptor()).to_string(),
@@ -238,5 +238,5 @@ fn errors_of_the_system_have_the_way_out() {
         assert!(error.contains("raise its limit with `ulimit -n`"), "{error}");
     }
     let unknown = StartError::PerfMap(io::Error::other("something else")).to_string();
-    assert!(unknown.ends_with("something else; see that /tmp is writable"), "{unknown}");
+    assert!(unknown.ends_with("something else; make /tmp writable"), "{unknown}");
 }

@@ -252,15 +252,15 @@ fn an_app_that_panics_between_breaths_stops_alone() {
 fn an_app_that_panics_at_its_start_or_end_is_an_error_that_names_it() {
     let fragile = |place| beside(Source::default(), Sink::open(), Fragile(place, Arc::default()));
     let error = Engine::new(fragile(Where::Start), Settings::default(), None).err().unwrap();
-    assert_eq!(error.to_string(), "app `app`: it panicked when it was to start");
+    assert_eq!(error.to_string(), "app `app`: it panicked while starting");
     let outcome = run_with(fragile(Where::Stop), |_| ());
-    assert_eq!(outcome.unfinished, [("app".to_owned(), "it panicked when it was to stop".to_owned())]);
+    assert_eq!(outcome.unfinished, [("app".to_owned(), "it panicked while stopping".to_owned())]);
 
     let lasting = || Source { lasts: true, ..Source::default() };
     let outcome = run_with(beside(lasting(), Sink::open(), Idle), |control| {
         let new = beside(lasting(), Sink::open(), Fragile(Where::Start, Arc::default()));
         let error = control.reload(new).unwrap_err();
-        assert!(error.to_string().contains("`app`: it panicked when it was to start; the old"), "{error}");
+        assert!(error.to_string().contains("`app`: it panicked while starting; the old"), "{error}");
         control.stop();
     });
     assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 0));

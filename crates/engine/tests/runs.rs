@@ -467,7 +467,7 @@ fn a_reload_that_fails_leaves_everything_as_it_was() {
             let _stop = StopAtTheEnd(&control);
             // Faulty, then one whose second app cannot start after the first took over the packets.
             let faulty = Network::new().app("numbers", Numbers { next: 0, count: 1 });
-            assert!(matches!(control.reload(faulty), Err(ReloadError::Faults(faults)) if faults.len() == 1));
+            assert!(matches!(control.reload(faulty), Err(ReloadError::Wiring(errors)) if errors.len() == 1));
             let error = control.reload(network(4, usize::MAX)).unwrap_err();
             assert!(error.to_string().contains("app `second`: it cannot hold that many"), "{error}");
             let report = control.reload(network(0, 0)).unwrap();
