@@ -163,7 +163,7 @@ fn a_thread_that_is_ending_can_still_take_and_free_packets() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Fresh { wanted: usize, used: usize },
+    Allocate { wanted: usize, used: usize },
     Fill { count: usize, length: usize },
     Copy,
     DropFirst(usize),
@@ -175,7 +175,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0usize..600, 0usize..600).prop_map(|(wanted, used)| Step::Fresh { wanted, used }),
+        (0usize..600, 0usize..600).prop_map(|(wanted, used)| Step::Allocate { wanted, used }),
         (0usize..300, 1usize..300).prop_map(|(count, length)| Step::Fill { count, length }),
         Just(Step::Copy),
         (0usize..50).prop_map(Step::DropFirst),
@@ -198,7 +198,7 @@ fn packets_hold_what_byte_vectors_hold() {
         for (number, step) in steps.into_iter().enumerate() {
             let number = number as u8;
             match step {
-                Step::Fresh { wanted, used } => for mut packet in Packet::allocate_burst(wanted).take(used) {
+                Step::Allocate { wanted, used } => for mut packet in Packet::allocate_burst(wanted).take(used) {
                     packet.append(&[number; 9]);
                     if vector.push(packet).is_ok() { model.push(vec![number; 9]) }
                 },
@@ -245,7 +245,7 @@ fn packets_hold_what_byte_vectors_hold() {
 }
 
 #[test]
-fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied() {
+fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_sorted() {
     let addresses =
         |packets: &[Packet]| -> Vec<usize> { packets.iter().map(|packet| packet.bytes().as_ptr().addr()).collect() };
     let mut packets: Vec<Packet> = Packet::allocate_burst(700).collect();
@@ -255,7 +255,7 @@ fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied()
     }
     drop(packets);
     let disordered: Vec<Packet> = Packet::allocate_burst(700).collect();
-    assert!(!addresses(&disordered).is_sorted(), "there is something to tidy");
+    assert!(!addresses(&disordered).is_sorted(), "there is something to sort");
     drop(disordered);
     bellows_packet::sort_free_buffers();
     let packets: Vec<Packet> = Packet::allocate_burst(700).collect();

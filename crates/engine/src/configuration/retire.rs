@@ -72,7 +72,7 @@ fn end(graph: &mut Graph, retired_app: &RetiredApp, late: &mut Vec<LateCount>) {
     let rows = if retired_app.counters { drops + entry.counters.len() } else { drops };
     let counts = || (node.cell..node.cell + rows).map(|cell| slab.get(cell)).collect::<Vec<u64>>();
     let (before, held) = (counts(), catch_panic(|| app.held()).unwrap_or(0));
-    // One that panics over it says the rest when it is stopped.
+    // If it panics, `stop` reports the rest.
     let _ = catch_panic(|| app.end(node));
     let freed = held.saturating_sub(catch_panic(|| app.held()).unwrap_or(0)) as u64;
     let mut grown: Vec<u64> = counts().iter().zip(&before).map(|(now, before)| now.wrapping_sub(*before)).collect();

@@ -12,10 +12,10 @@
 //! ```text
 //! register  holds
 //!   r14     the thread's state
-//!   rbx     the words that say how many packets each link holds
+//!   rbx     the words with the packet count of each link
 //!   rbp     the slots
-//!   r13     the word in which other threads ask for attention
-//!   r15     how many breaths are left to take
+//!   r13     the word with the requests of other threads
+//!   r15     the number of breaths left to take
 //!   r12d    whether an app was called in this breath
 //! ```
 
@@ -105,7 +105,7 @@ impl Native {
         Ok(Native { code, sampled, marks, assembling: start.elapsed() })
     }
 
-    /// Takes up to `most` breaths, as [`Breath::take`](super::Breath::take) does.
+    /// Takes up to `max_breaths` breaths, as [`Breath::take`](super::Breath::take) does.
     ///
     /// # Safety
     /// This was assembled for the apps of the nodes that are attached to this state and this link table.
