@@ -115,14 +115,14 @@ impl Engine {
         let timeline = runtime_dir.as_deref().filter(|_| settings.sampling).map(Timeline::create);
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
-        let first_start = ReloadParams {
+        let params = ReloadParams {
             topology: &Topology::default(),
             directory: &Directory::default(),
             restart: &[],
             generation: 0,
         };
         let configuration =
-            Configuration::prepare(network, &first_start, runtime_dir.as_deref(), &settings, names.as_deref());
+            Configuration::prepare(network, &params, runtime_dir.as_deref(), &settings, names.as_deref());
         let Configuration { mut graph, mut plan } = configuration.map_err(StartError::Counters)?;
         let shared = Shared::new(&graph, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&graph.breath).map_err(StartError::PerfMap)?;
@@ -177,7 +177,7 @@ impl Engine {
     /// comes, or another thread makes a request. Call [`Engine::finish`] afterwards. When this returns the run accepts
     /// no more reloads, so no thread waits for one.
     pub fn run(&mut self) -> End {
-        self.shared.runs_here();
+        self.shared.set_current();
         self.worker.set_running(true);
         let end = self.run_to_the_end();
         self.worker.set_running(false);
@@ -196,7 +196,7 @@ impl Engine {
                 ExitReason::Request => {}
                 ExitReason::Closed => return End::Closed,
                 ExitReason::Idle => {
-                    if let Some(end) = self.ending() {
+                    if let Some(end) = self.idle_end() {
                         return end;
                     }
                     if self.worker.may_sleep() {
@@ -264,7 +264,7 @@ impl Engine {
     }
 
     /// How an idle run ends, if it is over.
-    fn ending(&mut self) -> Option<End> {
+    fn idle_end(&mut self) -> Option<End> {
         let apps = &self.worker.graph.apps;
         if catch_panic(|| apps.get(self.unfinished_app).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
             return None;
@@ -327,7 +327,7 @@ impl Engine {
             let _ = request.reply.send(Reply::Failed { app, error, configuration: new });
             return;
         }
-        let (old, mut plan, dropped) = self.worker.exchange(*new);
+        let (old, mut plan, dropped) = self.worker.swap_graph(*new);
         for (status, action) in plan.statuses.iter_mut().zip(&plan.app_actions) {
             if let AppAction::Keep(app) = *action {
                 *status = self.statuses[app].clone();

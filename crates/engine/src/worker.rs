@@ -172,7 +172,7 @@ impl Worker {
         let attention = Arc::clone(&self.attention);
         loop {
             let (moved, end) = (self.state.moved.get(), self.breaths + IDLE_WINDOW);
-            // At least once: without a breath, idleness cannot be told.
+            // At least one breath: idleness cannot be detected without one.
             loop {
                 self.take_breaths(end - self.breaths, &attention.word);
                 if self.breaths >= end || attention.is_pending() {
@@ -283,14 +283,14 @@ impl Worker {
     #[inline]
     fn note_time(&mut self, now: u64, breaths: u64) {
         match &mut self.pace {
-            Some(pace) if pace.is_late(now, &self.watchdog) => self.judge_pace(now, breaths),
+            Some(pace) if pace.is_late(now, &self.watchdog) => self.check_pace(now, breaths),
             Some(pace) => pace.go_on(now, breaths),
             None => {}
         }
     }
 
     #[cold]
-    fn judge_pace(&mut self, now: u64, breaths: u64) {
+    fn check_pace(&mut self, now: u64, breaths: u64) {
         let watchdog = &self.watchdog;
         let Some(slow) = self.pace.as_mut().and_then(|pace| pace.judge(now, breaths, watchdog)) else { return };
         let is_standstill = slow.is_standstill(self.settings.breath_limit);
@@ -354,12 +354,12 @@ impl Worker {
             let dead = self.graph.replace_failed(app, AppBox::from(Box::new(FailedApp) as Box<dyn DynApp>));
             // The app may be in any state: its packets are freed, and a second panic stops here.
             let buffers = buffer_use();
-            let is_whole = with_drop_reason(common::APP_FAILED, || catch_panic(|| drop(dead))).is_some();
+            let drop_completed = with_drop_reason(common::APP_FAILED, || catch_panic(|| drop(dead))).is_some();
             let (node, slab) = (&self.graph.nodes[app], self.graph.slab());
             let change = buffer_use().since(buffers);
             node.record(change);
             let mut lost = change.freed.wrapping_sub(change.taken);
-            if !is_whole {
+            if !drop_completed {
                 // Packets that a second panic kept from being freed are lost.
                 let leaked = node.discrepancy(0).leaked.max(0).cast_unsigned();
                 node.record(BufferUse { taken: 0, freed: leaked });
@@ -390,7 +390,7 @@ impl Worker {
         self.state.closed.set(false);
         let entries = &self.graph.slab().directory.apps;
         let nodes = self.graph.nodes.iter().zip(entries);
-        let mut ends = nodes.filter(|(node, entry)| entry.ends && node.is_fed()).peekable();
+        let mut ends = nodes.filter(|(node, entry)| entry.ends && node.has_linked_input()).peekable();
         ends.peek().is_some() && ends.all(|(node, _)| node.closed.get())
     }
 
@@ -433,7 +433,7 @@ impl Worker {
 
     /// Hands the kept apps and links over to a new configuration and runs it from now on. Returns the old graph, the
     /// plan, and the number of packets dropped.
-    pub(crate) fn exchange(&mut self, new: Configuration) -> (Graph, Plan, u64) {
+    pub(crate) fn swap_graph(&mut self, new: Configuration) -> (Graph, Plan, u64) {
         let mut new = new;
         let dropped = hand_over(&mut self.graph, &mut new, &self.state.free_vectors);
         let Configuration { mut graph, plan } = new;

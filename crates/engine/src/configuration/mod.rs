@@ -67,33 +67,33 @@ impl Configuration {
     /// configuration.
     pub(crate) fn prepare(
         network: Network,
-        before: &ReloadParams<'_>,
+        params: &ReloadParams<'_>,
         runtime_dir: Option<&RuntimeDir>,
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Configuration> {
         let topology = Topology::of(&network);
-        let mut app_actions = topology.app_actions(before.topology);
+        let mut app_actions = topology.app_actions(params.topology);
         for (action, app) in app_actions.iter_mut().zip(&topology.apps) {
             match *action {
-                AppAction::Keep(old) if before.restart.contains(&app.name) => *action = AppAction::Replace(old),
+                AppAction::Keep(old) if params.restart.contains(&app.name) => *action = AppAction::Replace(old),
                 _ => {}
             }
         }
-        let kept_links = topology.kept_links(before.topology);
+        let kept_links = topology.kept_links(params.topology);
         let slots: Vec<usize> = network.apps.iter().map(|app| catch_panic(|| app.app.slots()).unwrap_or(0)).collect();
         let outlines = network.apps.iter().zip(&slots).map(|(app, &slots)| app_outline(app, slots));
         let ends = network.links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
         let events = settings.events().iter().map(ToString::to_string).collect();
         let (mut directory, succession) = Directory::lay_out_after(
-            before.directory,
+            params.directory,
             outlines.zip(app_actions.iter().map(|action| action.old_app())),
             ends.zip(kept_links.iter().copied()),
             events,
         );
         directory.source = network.source;
         directory.config = network.text;
-        let (apps, generation) = (network.apps, before.generation);
+        let (apps, generation) = (network.apps, params.generation);
         let graph = Graph::lay_out(topology, apps, &slots, directory, generation, runtime_dir, settings, names)?;
         let plan = Plan::new(&graph, app_actions, kept_links, succession);
         Ok(Configuration { graph, plan })

@@ -80,13 +80,14 @@ impl Control {
     /// The status of each app that has one, in network order. Does not disturb the engine.
     pub fn statuses(&self) -> Vec<AppStatus> {
         let View { topology, statuses, .. } = lock(&self.shared.view).clone();
-        let told = topology.apps.iter().zip(statuses).filter_map(|(identity, status)| Some((identity, status?)));
-        told.map(|(identity, status)| AppStatus {
-            app: identity.name.clone(),
-            kind: identity.kind.clone(),
-            status: catch_panic(|| status.status()).unwrap_or_default(),
-        })
-        .collect()
+        let pairs = topology.apps.iter().zip(statuses).filter_map(|(identity, status)| Some((identity, status?)));
+        pairs
+            .map(|(identity, status)| AppStatus {
+                app: identity.name.clone(),
+                kind: identity.kind.clone(),
+                status: catch_panic(|| status.status()).unwrap_or_default(),
+            })
+            .collect()
     }
 
     /// Traces packets through the network. Every breath is sampled while a trace runs.

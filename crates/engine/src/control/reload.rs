@@ -76,8 +76,8 @@ impl Control {
         let generation = current.generation + 1;
         let names = self.shared.names.as_deref();
         let slab = Arc::clone(&lock(&self.shared.view).slab);
-        let before = ReloadParams { topology: &current.topology, directory: &slab.directory, restart, generation };
-        let new = Configuration::prepare(network, &before, runtime_dir, &self.shared.settings, names);
+        let params = ReloadParams { topology: &current.topology, directory: &slab.directory, restart, generation };
+        let new = Configuration::prepare(network, &params, runtime_dir, &self.shared.settings, names);
         let new = new.map_err(ReloadError::Counters)?;
         let topology = Arc::clone(&new.graph.topology);
         let mut report = compare(&current.topology, &new);

@@ -145,7 +145,7 @@ impl Shared {
     }
 
     /// Declares that this thread runs the engine.
-    pub(crate) fn runs_here(self: &Arc<Shared>) {
+    pub(crate) fn set_current(self: &Arc<Shared>) {
         ENGINE.with_borrow_mut(|current| *current = Arc::downgrade(self));
     }
 

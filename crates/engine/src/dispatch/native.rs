@@ -43,7 +43,7 @@ use crate::runtime::state::ThreadState;
 ///
 /// Safety: the state, the words, the slots and the nodes that the code was assembled for exist, and the apps of the
 /// nodes have the types that it was assembled for. `breaths` is not 0.
-type Body = unsafe extern "sysv64" fn(
+type BreathFn = unsafe extern "sysv64" fn(
     state: *const ThreadState,
     words: *const std::cell::Cell<u32>,
     slots: *const Slot,
@@ -120,7 +120,7 @@ impl Native {
         let max_breaths = max_breaths.max(1);
         // SAFETY: the plain body is at the start of the code; the rest is the caller's promise.
         unsafe {
-            let body: Body = transmute(self.code.address());
+            let body: BreathFn = transmute(self.code.address());
             max_breaths - body(state, table.waiting.as_ptr(), table.slots.as_ptr(), attention, max_breaths)
         }
     }
@@ -133,7 +133,7 @@ impl Native {
         let attention = AtomicU32::new(0);
         // SAFETY: the sampled body is at this offset; the rest is the caller's promise.
         unsafe {
-            let body: Body = transmute(self.code.address() + self.sampled);
+            let body: BreathFn = transmute(self.code.address() + self.sampled);
             body(state, table.waiting.as_ptr(), table.slots.as_ptr(), &raw const attention, 1);
         }
     }

@@ -49,7 +49,7 @@ unsafe fn sampled(node: &Node, call: Call, entry: usize) {
     let sampler = &node.state().sampler;
     let before = CallCounts::of(node, entry);
     if sampler.watching.get() {
-        sampler.before_watched(node.links(), &watched(node, entry));
+        sampler.before_watched(node.links(), &watched_call(node, entry));
     }
     let counted = sampler.reading();
     let start = clock::ticks();
@@ -57,7 +57,7 @@ unsafe fn sampled(node: &Node, call: Call, entry: usize) {
     unsafe { call(node) }
     let end = clock::ticks();
     let counted = counted.zip(sampler.reading());
-    after(node, entry, start, end, before, counted);
+    record_call(node, entry, start, end, before, counted);
 }
 
 /// Counts of an app before a call.
@@ -70,13 +70,13 @@ struct CallCounts {
 impl CallCounts {
     #[inline]
     fn of(node: &Node, entry: usize) -> CallCounts {
-        CallCounts { calls: node.calls[entry].get(), packets: passed(node, entry), dropped: dropped(node) }
+        CallCounts { calls: node.calls[entry].get(), packets: packets_passed(node, entry), dropped: dropped(node) }
     }
 }
 
 /// A number that grows by one with each packet that a call takes (a push) or sends (a pull or tick).
 #[inline]
-fn passed(node: &Node, entry: usize) -> u64 {
+fn packets_passed(node: &Node, entry: usize) -> u64 {
     let table = node.links();
     if entry == account::PUSH {
         let waiting = |&link: &u32| table.waiting.get(link as usize).map_or(0, |waiting| u64::from(waiting.get()));
@@ -100,19 +100,26 @@ fn brings_in(node: &Node, entry: usize) -> bool {
 }
 
 /// A call, as traces and taps see it.
-fn watched(node: &Node, entry: usize) -> watch::Call<'_> {
+fn watched_call(node: &Node, entry: usize) -> watch::Call<'_> {
     watch::Call { app: node.index, outputs: &node.outputs, brings_in: brings_in(node, entry) }
 }
 
 #[inline(never)]
-fn after(node: &Node, entry: usize, start: u64, end: u64, before: CallCounts, counted: Option<(Reading, Reading)>) {
+fn record_call(
+    node: &Node,
+    entry: usize,
+    start: u64,
+    end: u64,
+    before: CallCounts,
+    counted: Option<(Reading, Reading)>,
+) {
     let sampler = &node.state().sampler;
     sampler.count_call();
     if node.calls[entry].get() == before.calls {
         // In a lossless network, an app whose outputs have no room was not called after all.
         return;
     }
-    let packets = passed(node, entry).wrapping_sub(before.packets);
+    let packets = packets_passed(node, entry).wrapping_sub(before.packets);
     if sampler.is_recording() {
         let clocks = sampler.clocks(start, end);
         let slab = &node.links().slab;
@@ -140,7 +147,7 @@ fn after(node: &Node, entry: usize, start: u64, end: u64, before: CallCounts, co
         mark_one(node, start);
     }
     if sampler.watching.get() {
-        sampler.after_watched(node.links(), &watched(node, entry), start, end);
+        sampler.after_watched(node.links(), &watched_call(node, entry), start, end);
     }
 }
 

@@ -146,7 +146,7 @@ impl Node {
     }
 
     /// Whether the app has a linked input.
-    pub(crate) fn is_fed(&self) -> bool {
+    pub(crate) fn has_linked_input(&self) -> bool {
         self.inputs.iter().any(|&link| link != OPEN)
     }
 

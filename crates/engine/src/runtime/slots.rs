@@ -179,7 +179,7 @@ impl Slot {
     }
 
     /// Whether a watched word is ready.
-    fn is_overdue(&self) -> bool {
+    fn is_word_ready(&self) -> bool {
         self.pointer.get() != &raw const NOTHING && self.is_ready()
     }
 
@@ -210,7 +210,7 @@ impl Slot {
         match &*self.watched.borrow() {
             // The word is ready but the app did not pull: nothing signals when the app can, and the descriptor may
             // already have signalled.
-            Some(_) if self.is_overdue() => WakeSource::Polling,
+            Some(_) if self.is_word_ready() => WakeSource::Polling,
             Some(watched) if has_descriptor(&**watched) => WakeSource::Descriptor,
             Some(_) => WakeSource::Polling,
             None if self.is_ready() => WakeSource::Polling,
