@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_watched_lives_as_long_as_the_slot_looks_at_it() {
+    fn a_watched_value_lives_as_long_as_its_slot_watches_it() {
         let slot = Slot::default();
         let ring = Arc::new(Ring(AtomicU32::new(0)));
         let memory = Arc::downgrade(&ring);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_not_relied_on_while_the_word_says_that_there_is_something_to_pull() {
+    fn a_sleeping_engine_polls_beside_a_descriptor_while_the_word_is_ready() {
         struct Device(Ring, std::fs::File);
 
         impl Watched for Device {
@@ -348,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_without_a_word_is_pulled_while_awake_and_listened_to_asleep() {
+    fn a_descriptor_without_a_word_is_pulled_while_awake_and_watched_while_asleep() {
         let slot = Slot::default();
         SlotHandle(&slot).watch(Arc::new(std::fs::File::open("/dev/null").unwrap()), 0, 0);
         assert!(slot.is_ready() && slot.wake_source() == WakeSource::Descriptor);
-        assert!(slot.watched_descriptor().is_some_and(|listened| listened.descriptor().is_some()));
+        assert!(slot.watched_descriptor().is_some_and(|watched| watched.descriptor().is_some()));
     }
 }

@@ -346,8 +346,8 @@ impl Packet {
     /// The bytes of the buffer from its start to the end of the data: what the packet occupies in the caches.
     pub fn buffer(&self) -> &[u8] {
         let start = bellows_pool::start_of(self.address(), self.is_large()) - DATA_OFFSET;
-        // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's memory
-        // is always initialised (mapped zeroed).
+        // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's
+        // memory is always initialised (mapped zeroed).
         unsafe { std::slice::from_raw_parts(pointer(start).as_ptr(), self.address() + self.len() - start) }
     }
 
@@ -425,7 +425,7 @@ impl Packet {
     }
 }
 
-/// Copies between slices of equal length; up to 64 bytes without a function call.
+/// Copies between slices of equal length; 16 to 64 bytes without a function call.
 ///
 /// The overlapping 16-byte pieces cover each length between 16 and 64 and touch nothing beyond it.
 #[inline(always)]
