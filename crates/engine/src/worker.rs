@@ -249,8 +249,8 @@ impl Worker {
 
     /// Whether the next breath is sampled. If so, it begins with the calls before it.
     fn begin_sampled(&self) -> bool {
-        let is_sampled = self.settings.sampling && self.breaths_to_sample == 0;
-        let is_sampled = is_sampled || self.state.sampler.watching.get();
+        let is_chosen = self.settings.sampling && self.breaths_to_sample == 0;
+        let is_sampled = is_chosen || self.state.sampler.watching.get();
         if is_sampled {
             self.state.sampler.begin_breath(is_sampled);
         }
@@ -259,16 +259,16 @@ impl Worker {
 
     /// Takes a sampled breath. It is recorded if it was chosen at random, not if it is sampled only for a trace or tap.
     fn take_sampled(&mut self) {
-        let is_sampled = self.breaths_to_sample == 0;
+        let is_chosen = self.breaths_to_sample == 0;
         let ThreadState { sampler, moved, .. } = &*self.state;
-        if is_sampled {
+        if is_chosen {
             self.breaths_to_sample = sampler.next_interval();
             self.samples_to_sort = self.samples_to_sort.saturating_sub(1);
         } else {
             self.breaths_to_sample -= 1;
         }
         let before = moved.get();
-        let start = sampler.begin_breath(is_sampled);
+        let start = sampler.begin_breath(is_chosen);
         if sampler.is_recording() {
             self.graph.slab().add(cells::SAMPLED, 1);
         }

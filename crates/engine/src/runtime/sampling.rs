@@ -101,11 +101,11 @@ impl Sampler {
     }
 
     /// Begins a sampled breath, unless it began with its ticks. Returns its start time.
-    pub(crate) fn begin_breath(&self, is_sampled: bool) -> u64 {
+    pub(crate) fn begin_breath(&self, is_chosen: bool) -> u64 {
         self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
-            let marks = is_sampled && random.u64(..MARK_INTERVAL) == 0;
-            let records = is_sampled && !marks;
+            let marks = is_chosen && random.u64(..MARK_INTERVAL) == 0;
+            let records = is_chosen && !marks;
             self.marking.set(marks);
             self.recording.set(records);
             self.counting.set(records && !self.events().is_empty() && random.u64(..COUNT_INTERVAL) == 0);
