@@ -158,7 +158,7 @@ fn check(bytes: &[u8], offload: Offload) {
     let found = Transport::find(bytes).expect("a header with a checksum");
     let said = (offload.checksum_start.into(), offload.checksum_offset.into(), bytes.len());
     assert_eq!((found.start(), found.checksum_offset(), found.end()), said);
-    if offload.is_super_frame() {
+    if offload.is_gso() {
         let whole = GsoPacket::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
         assert_eq!(whole.header_len(), offload.header_length.into());
     }

@@ -149,7 +149,7 @@ fn start_engine(
 
 fn cannot_start(error: &StartError) -> CommandError {
     match error {
-        StartError::Faults(_) | StartError::App(..) | StartError::Events(_) => CommandError::Usage(error.to_string()),
+        StartError::Wiring(_) | StartError::App(..) | StartError::Events(_) => CommandError::Usage(error.to_string()),
         StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => {
             CommandError::Failed(error.to_string())
         }
@@ -229,7 +229,7 @@ fn wait(
             }
         }
         terminal.check();
-        watchdog.check(run.control.pulse(), clock::unix_ns());
+        watchdog.check(run.control.liveness(), clock::unix_ns());
         slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
         run.control.refresh();
         progress.update(&run.control);
@@ -331,7 +331,7 @@ impl Run {
             return Err(CommandError::Usage(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
         }
         let reloaded = self.control.reload_restarting(loaded.network, restart).map_err(|error| match error {
-            ReloadError::Faults(_) | ReloadError::App(..) => CommandError::Usage(error.to_string()),
+            ReloadError::Wiring(_) | ReloadError::App(..) => CommandError::Usage(error.to_string()),
             ReloadError::Counters(_) | ReloadError::Unpublished(_) | ReloadError::Over => {
                 CommandError::Failed(error.to_string())
             }

@@ -77,7 +77,7 @@ fn a_network_file_becomes_a_network() {
     assert_eq!((loaded.engine.settings().burst, loaded.engine.settings().lossless), (64, true));
     let pool = loaded.engine.pool_config();
     assert_eq!((pool.packets, pool.large_packets, pool.stride), (4096, 32, pool::Config::default().stride));
-    assert!(loaded.network.faults().is_empty() && loaded.warnings.is_empty());
+    assert!(loaded.network.wiring_errors().is_empty() && loaded.warnings.is_empty());
 }
 
 #[test]

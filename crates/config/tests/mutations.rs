@@ -32,7 +32,7 @@ app = "monitor"
 fn consistent(text: &str, set: &[&str]) -> bool {
     match loaded(text, set) {
         Ok(loaded) => {
-            assert_eq!(loaded.network.faults(), []);
+            assert_eq!(loaded.network.wiring_errors(), []);
             assert_eq!(loaded.warnings.errors(), 0);
             true
         }

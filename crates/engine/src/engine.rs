@@ -1,4 +1,4 @@
-//! The process' side of a run: its start, reloads between breaths, and its end.
+//! The process' side of a run: start, reloads between breaths, end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,40 +11,40 @@ use bellows_pmu::OpenError;
 use bellows_sys::{clock, way_out};
 use bellows_wiring::WiringError;
 
-use crate::app::erased::stop_contained;
+use crate::app::erased::try_stop;
 use crate::app::{AppError, Status};
-use crate::configuration::{Before, Configuration, LateCount};
-use crate::control::{Control, Old, Reply, Shared};
+use crate::configuration::{Configuration, LateCount, ReloadParams};
+use crate::control::{Control, OldConfiguration, Reply, Shared};
 use crate::network::Network;
-use crate::network::topology::{Origin, Topology};
-use crate::panics::{self, contain};
+use crate::network::topology::{AppAction, Topology};
+use crate::panics::{self, catch_panic};
 use crate::runtime::attention::request;
 use crate::runtime::sampling::Sampler;
 use crate::settings::Settings;
-use crate::worker::{Pause, Worker};
+use crate::worker::{ExitReason, Worker};
 
-/// Why an engine cannot be made.
+/// Why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The network is not put together right.
+    /// The network has wiring errors.
     #[error("{}", .0.iter().map(WiringError::to_string).collect::<Vec<_>>().join("\n"))]
-    Faults(Vec<WiringError>),
+    Wiring(Vec<WiringError>),
     /// An app cannot start.
     #[error("app `{0}`: {1}")]
     App(String, AppError),
-    /// The counters cannot be made.
-    #[error("cannot make the counters: {0}; {help}", help = way_out(.0, "see that memory and room on the tmpfs are left"))]
+    /// The counters cannot be created.
+    #[error("cannot create the counters: {0}; {help}", help = way_out(.0, "free some memory or space on the tmpfs"))]
     Counters(std::io::Error),
     /// The events cannot be counted.
-    #[error("{0}; choose others with `events` in [engine], or none: `events = []`")]
+    #[error("{0}; choose other events with `events` in [engine], or none with `events = []`")]
     Events(#[from] OpenError),
-    /// The generated code cannot be named for `perf`.
+    /// The map of generated code for `perf` cannot be written.
     #[error(
-        "the map that names generated code for perf cannot be written: {0}; {help}",
-        help = way_out(.0, "see that /tmp is writable")
+        "cannot write the map of generated code for perf: {0}; {help}",
+        help = way_out(.0, "make /tmp writable")
     )]
     PerfMap(std::io::Error),
-    /// There is no pool of packets, and none can be made.
+    /// There is no packet pool, and none can be created.
     #[error(transparent)]
     Pool(#[from] pool::Error),
 }
@@ -52,24 +52,24 @@ pub enum StartError {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Every source is dry, every link empty, and no app holds a packet.
+    /// Every source is finished, every link is empty, and no app holds a packet.
     Done,
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// No app in which packets end can take any more: see [`Io::close`](crate::Io::close).
+    /// No app in which packets end can take more: see [`Io::close`](crate::Io::close).
     Closed,
     /// Packets wait in these links and nothing will ever move them.
     Stalled(Vec<String>),
 }
 
-/// What is left to say when a run is over.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
     /// The apps that panicked.
     pub panicked: Vec<String>,
-    /// The apps that could not finish, and why.
+    /// The apps that could not finish, with the reason.
     pub unfinished: Vec<(String, String)>,
     /// All counters at the end.
     pub snapshot: Snapshot,
@@ -77,37 +77,37 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-/// An engine with its network.
+/// An engine that runs a network.
 pub struct Engine {
     worker: Worker,
-    /// What the apps tell other threads, those that do.
+    /// The status of each app that has one.
     statuses: Vec<Option<Arc<dyn Status>>>,
     shared: Arc<Shared>,
     runtime_dir: Option<Arc<RuntimeDir>>,
     panicked: Vec<String>,
-    /// An app that has lately said that it is not finished: the first to ask again.
-    holdout: usize,
+    /// An app that was not finished at the last check: the first to check again.
+    unfinished_app: usize,
 }
 
 impl Engine {
-    /// Starts the apps of a network. With a `runtime_dir` the counters can be read from other processes.
+    /// Starts the apps of a network. With a `runtime_dir`, other processes can read the counters.
     ///
     /// # Errors
-    /// See [`StartError`]. Nothing has been started then, or it has been stopped again.
+    /// See [`StartError`]. After an error every app that was started has been stopped.
     pub fn new(
         network: Network,
         settings: Settings,
         runtime_dir: Option<Arc<RuntimeDir>>,
     ) -> Result<Engine, StartError> {
-        let faults = network.faults();
-        if !faults.is_empty() {
-            return Err(StartError::Faults(faults));
+        let errors = network.wiring_errors();
+        if !errors.is_empty() {
+            return Err(StartError::Wiring(errors));
         }
         clock::calibrate();
         pool::ensure()?;
-        panics::watch();
+        panics::install_hook();
         let sampler = match Sampler::new(settings.events()) {
-            // What nobody has asked for does not keep a network from running.
+            // Events that are only the default must not keep a network from running.
             Err(_) if settings.events.is_none() => Sampler::new(&[])?,
             sampler => sampler?,
         };
@@ -115,10 +115,14 @@ impl Engine {
         let timeline = runtime_dir.as_deref().filter(|_| settings.sampling).map(Timeline::create);
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
-        let nothing =
-            Before { topology: &Topology::default(), directory: &Directory::default(), restart: &[], generation: 0 };
+        let params = ReloadParams {
+            topology: &Topology::default(),
+            directory: &Directory::default(),
+            restart: &[],
+            generation: 0,
+        };
         let configuration =
-            Configuration::prepare(network, &nothing, runtime_dir.as_deref(), &settings, names.as_deref());
+            Configuration::prepare(network, &params, runtime_dir.as_deref(), &settings, names.as_deref());
         let Configuration { mut graph, mut plan } = configuration.map_err(StartError::Counters)?;
         let shared = Shared::new(&graph, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&graph.breath).map_err(StartError::PerfMap)?;
@@ -130,8 +134,8 @@ impl Engine {
             && let Err(error) = runtime_dir.publish(0)
         {
             for app in &mut graph.apps {
-                // The reason for giving up is reported; what an app that never ran cannot finish is not.
-                let _ = stop_contained(&mut **app);
+                // The start error is reported; an app that never ran has nothing to finish.
+                let _ = try_stop(&mut **app);
             }
             return Err(StartError::Counters(error));
         }
@@ -144,23 +148,23 @@ impl Engine {
         let worker = Worker::new(graph, settings, sampler, Arc::clone(&shared.attention), Arc::clone(&shared.watchdog));
         let statuses = std::mem::take(&mut plan.statuses);
         let (shared, panicked) = (Arc::new(shared), Vec::new());
-        let mut engine = Engine { worker, statuses, shared, runtime_dir, panicked, holdout: 0 };
+        let mut engine = Engine { worker, statuses, shared, runtime_dir, panicked, unfinished_app: 0 };
         engine.worker.begin(&plan, None);
         engine.show_failures();
         Ok(engine)
     }
 
-    /// A handle by which other threads stop and reload the engine and read its counters.
+    /// A handle for other threads to stop and reload the engine and read its counters.
     pub fn control(&self) -> Control {
         Control::new(Arc::clone(&self.shared))
     }
 
-    /// Takes one breath. False if no packet moved in it.
+    /// Takes one breath. Returns whether a packet moved.
     pub fn breathe(&mut self) -> bool {
         self.breathe_times(1) > 0
     }
 
-    /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
+    /// Takes `breaths` breaths, whatever happens in them. Returns the number of breaths in which a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
         let moved = self.worker.breathe_times(breaths);
         self.show_failures();
@@ -169,11 +173,11 @@ impl Engine {
 
     /// Breathes until the run is over.
     ///
-    /// Sleeps while nothing happens, unless told to poll: until a descriptor of an app becomes readable, the
-    /// earliest deadline comes, or another thread calls. Then [`Engine::finish`] it: from its end on the run takes no
-    /// more reloads, so that nobody waits for one.
+    /// Sleeps while idle, unless set to busy-wait: until a descriptor of an app becomes readable, the earliest deadline
+    /// comes, or another thread makes a request. Call [`Engine::finish`] afterwards. When this returns the run accepts
+    /// no more reloads, so no thread waits for one.
     pub fn run(&mut self) -> End {
-        self.shared.runs_here();
+        self.shared.set_current();
         self.worker.set_running(true);
         let end = self.run_to_the_end();
         self.worker.set_running(false);
@@ -183,16 +187,16 @@ impl Engine {
 
     fn run_to_the_end(&mut self) -> End {
         loop {
-            if self.shared.attention.is_asked() && self.handle_requests() {
+            if self.shared.attention.is_pending() && self.handle_requests() {
                 return End::Stopped;
             }
-            let pause = self.worker.run();
+            let exit_reason = self.worker.run();
             self.show_failures();
-            match pause {
-                Pause::Asked => {}
-                Pause::Closed => return End::Closed,
-                Pause::Idle => {
-                    if let Some(end) = self.ending() {
+            match exit_reason {
+                ExitReason::Request => {}
+                ExitReason::Closed => return End::Closed,
+                ExitReason::Idle => {
+                    if let Some(end) = self.idle_end() {
                         return end;
                     }
                     if self.worker.may_sleep() {
@@ -205,38 +209,39 @@ impl Engine {
         }
     }
 
-    /// Shows other threads what runs now that stand-ins have taken the places of apps that panicked.
+    /// Publishes the view of other threads after stand-ins replaced apps that panicked.
     #[inline]
     fn show_failures(&mut self) {
         let failed = self.worker.take_failed();
         if !failed.is_empty() {
-            self.show_without(&failed);
+            self.show_stand_ins(&failed);
         }
     }
 
     #[cold]
-    fn show_without(&mut self, failed: &[usize]) {
+    fn show_stand_ins(&mut self, failed: &[usize]) {
         for &app in failed {
             self.panicked.push(self.worker.graph.topology.apps[app].name.clone());
-            // Other threads may still be asking it; whoever is the last ends it.
+            // Other threads may still be using the status; the last one drops it.
             let status = self.statuses[app].take();
-            let _ = contain(|| drop(status));
+            let _ = catch_panic(|| drop(status));
         }
         self.shared.show(&self.worker.graph, &self.statuses);
         self.shared.renew_map_for_perf();
     }
 
-    /// Does what other threads ask for through [`Control`]: reloads, gauges. True if they want the run to stop.
+    /// Handles the requests of other threads made through [`Control`], such as reloads. True if they want the run to
+    /// stop.
     ///
-    /// [`Engine::run`] does so by itself; who takes breaths by hand calls this in between.
+    /// [`Engine::run`] does this itself; call it between breaths that you take with [`Engine::breathe`].
     #[cold]
     pub fn handle_requests(&mut self) -> bool {
         let requests = self.shared.attention.take();
         // Before anything that takes long.
-        if requests & request::SIGN != 0 {
-            self.worker.give_sign();
+        if requests & request::WATCHDOG != 0 {
+            self.worker.answer_watchdog();
         }
-        // First: the cells are those of the configuration that runs now.
+        // Before a commit: the cells belong to the current configuration.
         if requests & request::LATE_COUNTS != 0 {
             self.count_late();
         }
@@ -253,37 +258,38 @@ impl Engine {
         requests & request::STOP != 0
     }
 
-    /// Whether every app says that it will bring in nothing more and holds nothing.
+    /// Whether every app is finished and holds nothing.
     pub fn is_done(&self) -> bool {
         self.worker.graph.apps.iter().all(|app| app.is_finished() && app.held() == 0)
     }
 
-    /// Whether an idle run is over.
-    fn ending(&mut self) -> Option<End> {
+    /// How an idle run ends, if it is over.
+    fn idle_end(&mut self) -> Option<End> {
         let apps = &self.worker.graph.apps;
-        if contain(|| apps.get(self.holdout).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
+        if catch_panic(|| apps.get(self.unfinished_app).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
             return None;
         }
-        if let Some(holdout) = self.worker.ask(|app| !app.is_finished())?.into_iter().position(|lasts| lasts) {
-            self.holdout = holdout;
+        let unfinished = self.worker.query_apps(|app| !app.is_finished())?;
+        if let Some(app) = unfinished.into_iter().position(|unfinished| unfinished) {
+            self.unfinished_app = app;
             return None;
         }
-        let held = self.worker.ask(|app| app.held() > 0)?.contains(&true);
+        let held = self.worker.query_apps(|app| app.held() > 0)?.contains(&true);
         let graph = &self.worker.graph;
         let waiting = graph.waiting_links();
         if waiting.is_empty() && !held {
             return Some(End::Done);
         }
-        let listens = graph.table().slots.iter().any(|slot| slot.listens().is_some());
-        let someone_will_wake = self.worker.has_deadline() || listens;
+        let has_descriptor = graph.table().slots.iter().any(|slot| slot.watched_descriptor().is_some());
+        let someone_will_wake = self.worker.has_deadline() || has_descriptor;
         if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
     }
 
-    /// Writes the counters that are not written as things happen, and looks whether the books balance.
+    /// Writes the gauges: counters that are not updated as things happen. Checks the books.
     fn write_gauges(&mut self) {
-        // A stand-in takes the place of an app that panics over the question, and holds nothing.
+        // A stand-in replaces an app that panics in `held`, and holds nothing.
         let held = loop {
-            if let Some(held) = self.worker.ask(|app| app.held()) {
+            if let Some(held) = self.worker.query_apps(|app| app.held()) {
                 break held;
             }
         };
@@ -301,7 +307,7 @@ impl Engine {
         slab.set(cells::ALIVE, now);
     }
 
-    /// Counts what apps that reloads have taken out counted at their end.
+    /// Adds the late counts of apps that reloads removed or replaced.
     #[cold]
     fn count_late(&self) {
         for LateCount { cell, count } in self.shared.take_late_counts() {
@@ -309,21 +315,21 @@ impl Engine {
         }
     }
 
-    /// Swaps in the configuration that waits in the mailbox.
+    /// Commits the configuration in the mailbox.
     #[cold]
     fn commit(&mut self) {
         let Some(request) = self.shared.take_request() else { return };
         let (start, start_ticks) = (Instant::now(), clock::ticks());
         let mut new = request.configuration;
         new.graph.prefetch();
-        let revived = new.plan.revive(&new.graph, &self.worker.graph);
+        let revived = new.plan.restart_panicked(&new.graph, &self.worker.graph);
         if let Err((app, error)) = new.plan.start(&mut new.graph, Some(&mut self.worker.graph)) {
             let _ = request.reply.send(Reply::Failed { app, error, configuration: new });
             return;
         }
-        let (old, mut plan, dropped) = self.worker.exchange(*new);
-        for (status, origin) in plan.statuses.iter_mut().zip(&plan.origins) {
-            if let Origin::Kept(app) = *origin {
+        let (old, mut plan, dropped) = self.worker.swap_graph(*new);
+        for (status, action) in plan.statuses.iter_mut().zip(&plan.app_actions) {
+            if let AppAction::Keep(app) = *action {
                 *status = self.statuses[app].clone();
             }
         }
@@ -334,19 +340,19 @@ impl Engine {
         old.slab().supersede();
         self.write_gauges();
         self.shared.show(&self.worker.graph, &self.statuses);
-        self.worker.find_watched(dropped);
-        // Nothing can fail any more.
+        self.worker.rebind_watches(dropped);
+        // Nothing can fail from here on.
         self.worker.begin(&plan, Some(&old));
         let ticks = clock::ticks() - start_ticks;
         self.worker.sampler().on_timeline(|timeline| timeline.reload(start_ticks, ticks, dropped));
-        let old = Box::new(Old { graph: old, statuses: old_statuses });
+        let old = Box::new(OldConfiguration { graph: old, statuses: old_statuses });
         let _ = request.reply.send(Reply::Committed { old, revived, dropped, pause: start.elapsed() });
     }
 
-    /// Ends the run: stops the apps, frees the packets that are left, and says what happened.
+    /// Ends the run: stops the apps, frees the remaining packets, and returns the outcome.
     pub fn finish(mut self, end: End) -> Outcome {
         self.worker.end();
-        // What the apps hold now they hold at the end: stopping them may free it.
+        // Before the apps stop, because stopping them may free packets that they hold.
         self.write_gauges();
         self.show_failures();
         let unfinished = self.worker.stop();
@@ -364,19 +370,19 @@ impl Engine {
         }
     }
 
-    /// All counters as they are now.
+    /// The current values of all counters.
     pub fn snapshot(&self) -> Snapshot {
-        let held = self.worker.graph.apps.iter().map(|app| contain(|| app.held()));
+        let held = self.worker.graph.apps.iter().map(|app| catch_panic(|| app.held()));
         self.write_gauges_with(&held.collect::<Vec<_>>());
         Snapshot::of(self.worker.graph.slab())
     }
 
-    /// Takes the clock into the caller's hands, for tests: from now on [`Io::now`](crate::Io::now) is what this says.
+    /// Sets the clock by hand, for tests: from now on [`Io::now`](crate::Io::now) returns this value.
     pub fn set_time(&self, nanos: u64) {
         self.worker.set_time(nanos);
     }
 
-    /// The engine's folder, if it has one.
+    /// The runtime directory of the engine, if it has one.
     pub fn runtime_dir(&self) -> Option<&RuntimeDir> {
         self.runtime_dir.as_deref()
     }

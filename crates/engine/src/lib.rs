@@ -1,25 +1,25 @@
 //! Apps, links, and the engine that breathes packets through them.
 //!
 //! You join *apps* with *links* into a [`Network`]; an [`Engine`] *breathes*: it pulls packets in and pushes them
-//! through, some hundred at a time. The engine knows no protocol and does no input or output; apps do.
+//! through, about a hundred at a time. The engine knows no protocols and does no input or output; apps do both.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `panics` | calls of apps that may panic |
-//! | `settings` | how an engine runs |
-//! | `runtime` | what a thread's calls of apps work on: nodes, links, slots, the state that all share |
-//! | `app` | the trait that authors write, [`App`], what it works with, [`Io`], and the face of it that the engine holds |
-//! | `network` | the description of a network, and what identifies it |
-//! | `dispatch` | the ways to take a breath: nested, flat, and as machine code |
-//! | `configuration` | one configuration laid out for running, and what moves from one to the next |
-//! | `worker` | what one engine thread owns: the loop over breaths, and its sleep |
-//! | `control` | the other threads' side of it: stop, reload, read |
-//! | `engine` | the process' side: the start, reloads between breaths, the end |
+//! | `panics` | catches panics in calls of apps |
+//! | `settings` | settings of an engine |
+//! | `runtime` | what a thread's calls of apps use: nodes, links, slots, shared state |
+//! | `app` | the trait [`App`] that authors write, its interface [`Io`], and the type-erased app |
+//! | `network` | the description of a network, and the identity of apps and links across reloads |
+//! | `dispatch` | the schedules: nested, flat and native |
+//! | `configuration` | a network laid out for running, and the step from one to the next |
+//! | `worker` | one engine thread: the loop over breaths, and sleep |
+//! | `control` | the interface for other threads: stop, reload, read counters |
+//! | `engine` | start, reloads between breaths, and end of a run |
 //!
-//! Each module uses only those above it in this table.
+//! Each module uses only modules above it in this table.
 //!
-//! What an engine leaves for others to read (counters, histograms, the timeline, where they are found) is the crate
-//! `bellows-observe`, which readers use alone.
+//! The crate `bellows-observe` holds what an engine publishes (counters, histograms, the timeline, and their location).
+//! Readers use it alone.
 //!
 //! # Example
 //!

@@ -1,7 +1,7 @@
-//! Panics of apps: what an app had in hand.
+//! Panics of apps: catching them, and counting the packets that they freed.
 //!
-//! A panic frees the packets that the call of an app had in its variables. They are known apart from those that the call had
-//! freed before, because the process's panic hook notes the thread's use of buffers before anything is unwound.
+//! A panic frees the packets in local variables of an app's call. To tell them from packets that the call freed before,
+//! the process's panic hook stores the thread's buffer use before unwinding.
 
 use std::cell::Cell;
 use std::mem;
@@ -11,20 +11,20 @@ use std::sync::Once;
 use bellows_packet::{BufferUse, buffer_use};
 
 thread_local! {
-    /// The thread's use of buffers when it last panicked.
+    /// The thread's buffer use at its last panic.
     static AT_PANIC: Cell<Option<BufferUse>> = const { Cell::new(None) };
 }
 
-/// Calls something of an app's; `None` if it panics over it.
-pub(crate) fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // What an app panics with is not dropped: that could panic again.
+/// Runs code of an app; `None` if it panics.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // The panic payload is not dropped: that could panic again.
     catch_unwind(AssertUnwindSafe(work)).map_err(mem::forget).ok()
 }
 
-/// Puts a hook in front of the process's panic hook, once. It prints nothing.
-pub(crate) fn watch() {
+/// Installs a hook before the process's panic hook, once. It prints nothing.
+pub(crate) fn install_hook() {
     static WATCHING: Once = Once::new();
-    // A thread that is panicking cannot change the hook.
+    // A panicking thread cannot change the hook.
     if std::thread::panicking() {
         return;
     }
@@ -37,9 +37,9 @@ pub(crate) fn watch() {
     });
 }
 
-/// How many packets this thread has freed since it last panicked; `None` if it has not, or somebody took the hook away. Asked
-/// once for each panic.
-pub(crate) fn freed_since_the_last() -> Option<u64> {
+/// The number of packets that this thread has freed since its last panic; `None` if it did not panic, or if the hook
+/// was removed. Call it once per panic.
+pub(crate) fn freed_since_panic() -> Option<u64> {
     let before = AT_PANIC.try_with(Cell::take).ok().flatten()?;
     Some(buffer_use().since(before).freed)
 }

@@ -1,4 +1,4 @@
-//! How an engine runs.
+//! The settings of an engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use std::time::Duration;
 use bellows_pmu::{Event, Pmu};
 use serde::{Deserialize, Serialize};
 
-/// How the engine takes a breath.
+/// The schedule: how the engine executes a breath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// The textbook loop over boxed apps, each of which is called and looks for itself whether it has anything to do: the
-    /// baseline, and the oracle for the others.
+    /// A loop over boxed apps that calls each one, which then checks whether it has work: the baseline, and the oracle
+    /// for the other schedules.
     Nested,
-    /// One array of functions and the words to test before each.
+    /// One array of functions, with the words to test before each call.
     Flat,
-    /// Straight-line machine code, assembled for the network. Only on x86-64, and only where the system lets code be made;
-    /// elsewhere `flat` takes its place.
+    /// Straight-line machine code, assembled for the network. Only on x86-64, and only where the system allows
+    /// generated code; `flat` replaces it elsewhere.
     Native,
 }
 
 impl Schedule {
-    /// All of them.
+    /// All schedules.
     pub const ALL: [Schedule; 3] = [Schedule::Nested, Schedule::Flat, Schedule::Native];
 }
 
 impl Default for Schedule {
-    /// [`Native`](Schedule::Native) where there is code for it.
+    /// [`Native`](Schedule::Native) on x86-64, [`Flat`](Schedule::Flat) elsewhere.
     fn default() -> Schedule {
         if cfg!(target_arch = "x86_64") { Schedule::Native } else { Schedule::Flat }
     }
@@ -43,9 +43,9 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// A word names no schedule.
+/// Error: no schedule has this name.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("there is no schedule `{0}`; there are nested, flat and native")]
+#[error("there is no schedule `{0}`; choose nested, flat or native")]
 pub struct UnknownSchedule(String);
 
 impl FromStr for Schedule {
@@ -59,33 +59,34 @@ impl FromStr for Schedule {
     }
 }
 
-/// How an engine runs.
+/// The settings of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Packets that a source brings in a breath: 1 to 1,024.
+    /// Maximum number of packets that a source brings in per breath: 1 to 1,024.
     pub burst: usize,
-    /// Run an app only while every output has room, so that no link drops.
+    /// Call an app only while every output has room, so that no link drops packets.
     pub lossless: bool,
     /// Poll without sleeping.
     pub busywait: bool,
-    /// How to take a breath.
+    /// The schedule.
     pub schedule: Schedule,
-    /// Write `/tmp/perf-PID.map`, by which `perf` names the stretches of generated code.
+    /// Write `/tmp/perf-PID.map`, which names the sections of generated code for `perf`.
     pub perf_map: bool,
-    /// Take sampled breaths, chosen at random, for the accounts, the timeline and the histograms. Without them the same
-    /// packets take the same instructions in each run.
+    /// Take sampled breaths at random, for the accounts, the timeline and the histograms. Without them the same packets
+    /// execute the same instructions in every run.
     pub sampling: bool,
-    /// What the sampled breaths count besides clocks, on the thread that takes them; by default what the processor
+    /// Events that sampled breaths count besides clocks, on the engine's thread. The default is what the processor
     /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
     pub events: Option<Vec<Event>>,
-    /// A breath that takes longer is counted, recorded in the timeline, and kept to be told of
-    /// ([`Control::take_slow_breaths`](crate::Control::take_slow_breaths)); 0 for none. A thread that [watches](crate::Control::watch_breaths) has to be given,
-    /// or only breaths are found that are timed by themselves.
+    /// A breath that takes longer is counted, recorded in the timeline, and returned by
+    /// [`Control::take_slow_breaths`](crate::Control::take_slow_breaths); 0 for no limit. Run
+    /// [`Control::watch_breaths`](crate::Control::watch_breaths) on a thread of its own; without it only breaths that
+    /// are timed anyway are found.
     pub breath_limit: Duration,
 }
 
 impl Settings {
-    /// The events that are counted.
+    /// The events to count.
     pub(crate) fn events(&self) -> &[Event] {
         match &self.events {
             _ if !self.sampling => &[],

@@ -1,7 +1,7 @@
-//! What one engine thread owns: its apps and links, its clock, its samples, the loop over breaths, and its sleep.
+//! One engine thread: its apps and links, its clock, its samples, the loop over breaths, and sleep.
 //!
-//! The worker knows nothing of the process around it: it takes breaths until other threads want something, nothing has moved
-//! for a while, or no app can take packets any more, and says which.
+//! The worker knows nothing of the process around it. It takes breaths until another thread makes a request, it is
+//! idle, or no app can take packets any more, and returns the reason.
 
 use std::mem;
 use std::os::fd::AsFd;
@@ -17,76 +17,76 @@ use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 use bellows_watch::Order;
 
-use crate::app::erased::{AppBox, DynApp, Entry, Failed, stop_contained};
+use crate::app::erased::{AppBox, DynApp, Entry, FailedApp, try_stop};
 use crate::configuration::{Configuration, Graph, Plan, hand_over};
 use crate::dispatch::sampled::{sampled_pull, sampled_tick};
-use crate::panics::contain;
+use crate::panics::catch_panic;
 use crate::runtime::attention::Attention;
-use crate::runtime::links::dropping;
+use crate::runtime::links::with_drop_reason;
 use crate::runtime::sampling::{self, Sampler};
-use crate::runtime::slots::{Expects, Listened, Slot};
+use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptor};
 use crate::runtime::state::ThreadState;
 use crate::settings::Settings;
 
-/// A deadline closer than this is waited for by polling: it is about what falling asleep and waking up costs.
-const WORTH_SLEEPING: u64 = 60_000;
+/// The engine polls for a deadline closer than this, in nanoseconds: about what falling asleep and waking up costs.
+const MIN_SLEEP_NS: u64 = 60_000;
 
-/// How long the thread sleeps at a time when an app can only be polled.
+/// Sleep between two polls of an app that has no descriptor.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Breaths between two looks at whether anything moves at all.
-const WINDOW: u64 = 64;
+/// Breaths between two checks for idleness.
+const IDLE_WINDOW: u64 = 64;
 
-/// Idle breaths between two looks at the clock while an app wants a tick.
-const BETWEEN_LOOKS: u64 = 16;
+/// Idle breaths between two clock reads while an app wants a tick.
+const IDLE_CLOCK_READ_INTERVAL: u64 = 16;
 
-/// Sampled breaths between two times that the free packet buffers are put in order.
-const SORT_EVERY: u32 = 64;
+/// Sampled breaths between two sorts of the free buffers.
+const SORT_INTERVAL: u32 = 64;
 
-/// How long nothing has to move, in nanoseconds, before the thread sleeps for the first time: about what sleeping costs.
-const PATIENCE: u64 = 30_000;
+/// Idle time in nanoseconds before the thread first sleeps: about what sleeping costs.
+const IDLE_NS_BEFORE_SLEEP: u64 = 30_000;
 
-/// Why a worker has stopped taking breaths.
-pub(crate) enum Pause {
-    /// Other threads want something.
-    Asked,
-    /// Nothing has moved lately.
+/// Why a worker stopped taking breaths.
+pub(crate) enum ExitReason {
+    /// Another thread made a request.
+    Request,
+    /// No packet moved lately.
     Idle,
-    /// No app in which packets end can take any more.
+    /// No app in which packets end can take more.
     Closed,
 }
 
-/// What wakes a thread that sleeps.
+/// What wakes a sleeping thread.
 struct WakeUps {
-    /// How long it may sleep at most.
+    /// Maximum sleep.
     timeout: Option<Duration>,
-    /// The descriptors, each with the app that listens to it.
-    listened: Vec<(usize, Listened)>,
+    /// The watched descriptors, each with the app that watches it.
+    watched: Vec<(usize, WatchedDescriptor)>,
 }
 
 /// One engine thread.
 pub(crate) struct Worker {
-    /// At an address of its own that nodes know.
+    /// At a stable address, to which nodes point.
     state: Fixed<ThreadState>,
     pub(crate) graph: Graph,
     settings: Settings,
     attention: Arc<Attention>,
     watchdog: Arc<Watchdog>,
     breaths: u64,
-    /// Breaths until the next look at the clock, while an app wants a tick.
-    until_look: u64,
-    /// Breaths until the next one is sampled.
-    until_sample: u64,
-    /// Sampled breaths until the free buffers are put in order, and how many breaths had moved packets then.
-    until_sort: u32,
+    /// Breaths until the next clock read, while an app wants a tick.
+    breaths_to_clock_read: u64,
+    /// Breaths until the next sampled one.
+    breaths_to_sample: u64,
+    /// Sampled breaths until the free buffers are sorted, and `moved` at the last sort.
+    samples_to_sort: u32,
     sorted_at: u64,
     /// Whether a packet moved when breaths were last taken.
     busy: bool,
-    /// Since when no packet has moved, as far as anyone has looked: in nanoseconds of the engine's clock.
+    /// Start of the idle period, as far as checked: in nanoseconds of the engine's clock.
     idle_since: Option<u64>,
-    /// How fast breaths follow one upon the other, while the engine runs.
+    /// The pace of breaths while the engine runs.
     pace: Option<Pace>,
-    /// Apps that have panicked since somebody asked, by position.
+    /// Positions of apps that panicked since the last call of `take_failed`.
     failed: Vec<usize>,
 }
 
@@ -102,7 +102,8 @@ impl Worker {
         let state = Fixed::new(ThreadState::new(burst, settings.lossless, sampler));
         let mut graph = graph;
         graph.attach(&state);
-        let until_sample = if settings.sampling { state.sampler.draw() } else { sampling::EVERY };
+        let breaths_to_sample =
+            if settings.sampling { state.sampler.next_interval() } else { sampling::RECORD_INTERVAL };
         Worker {
             state,
             graph,
@@ -110,9 +111,9 @@ impl Worker {
             attention,
             watchdog,
             breaths: 0,
-            until_look: 0,
-            until_sample,
-            until_sort: SORT_EVERY,
+            breaths_to_clock_read: 0,
+            breaths_to_sample,
+            samples_to_sort: SORT_INTERVAL,
             sorted_at: 0,
             busy: false,
             idle_since: None,
@@ -121,32 +122,32 @@ impl Worker {
         }
     }
 
-    /// Whether some app wants a tick.
+    /// Whether an app wants a tick.
     pub(crate) fn has_deadline(&self) -> bool {
         self.state.next_deadline.get() != u64::MAX
     }
 
-    /// Sets the clock, for tests.
+    /// Sets the clock by hand, for tests.
     pub(crate) fn set_time(&self, nanos: u64) {
         self.state.manual_time.set(Some(nanos));
     }
 
-    /// The apps that have panicked since the last call. Stand-ins have taken their places.
+    /// The apps that panicked since the last call. Stand-ins have replaced them.
     pub(crate) fn take_failed(&mut self) -> Vec<usize> {
         mem::take(&mut self.failed)
     }
 
-    /// The samples of this thread.
+    /// The sampler of this thread.
     pub(crate) fn sampler(&self) -> &Sampler {
         &self.state.sampler
     }
 
-    /// From now on breaths follow one upon the other, or do no longer.
+    /// Starts or stops timing the pace of breaths.
     pub(crate) fn set_running(&mut self, is_running: bool) {
         self.pace = is_running.then(|| Pace::begin(clock::now(), self.breaths));
     }
 
-    /// Tells apps that have just come into the network that the run begins; in a reload, beside the graph before.
+    /// Calls `begin` of the apps that were started; in a reload, with the old graph.
     pub(crate) fn begin(&mut self, plan: &Plan, old: Option<&Graph>) {
         let panicked = plan.begin(&mut self.graph, old);
         panicked.iter().for_each(|&app| self.state.report_panic(app));
@@ -155,118 +156,120 @@ impl Worker {
         }
     }
 
-    /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
+    /// Takes `breaths` breaths, whatever happens in them. Returns the number of breaths in which a packet moved.
     pub(crate) fn breathe_times(&mut self, breaths: u64) -> u64 {
         let (before, end) = (self.state.moved.get(), self.breaths.saturating_add(breaths));
-        // Whoever takes breaths by hand may have set the clock.
-        self.until_look = 0;
+        // A caller that takes breaths by hand may have set the clock.
+        self.breaths_to_clock_read = 0;
         while self.breaths < end {
             self.take_breaths(end - self.breaths, &AtomicU32::new(0));
         }
         self.state.moved.get() - before
     }
 
-    /// Takes breaths until there is something for the process to see to.
-    pub(crate) fn run(&mut self) -> Pause {
+    /// Takes breaths until the process must act.
+    pub(crate) fn run(&mut self) -> ExitReason {
         let attention = Arc::clone(&self.attention);
         loop {
-            let (moved, end) = (self.state.moved.get(), self.breaths + WINDOW);
-            // At least once: without a breath nothing can be told from nothing having moved.
+            let (moved, end) = (self.state.moved.get(), self.breaths + IDLE_WINDOW);
+            // At least one breath: idleness cannot be detected without one.
             loop {
                 self.take_breaths(end - self.breaths, &attention.word);
-                if self.breaths >= end || attention.is_asked() {
+                if self.breaths >= end || attention.is_pending() {
                     break;
                 }
             }
             if self.state.closed.get() && self.is_closed() {
-                return Pause::Closed;
+                return ExitReason::Closed;
             }
             if self.state.moved.get() == moved {
-                return Pause::Idle;
+                return ExitReason::Idle;
             }
             self.idle_since = None;
-            if attention.is_asked() {
-                return Pause::Asked;
+            if attention.is_pending() {
+                return ExitReason::Request;
             }
         }
     }
 
-    /// Takes up to `most` breaths, and at least one; fewer if something has to be seen to in between.
-    fn take_breaths(&mut self, most: u64, attention: &AtomicU32) {
+    /// Takes up to `max_breaths` breaths, and at least one; fewer if something needs attention in between.
+    fn take_breaths(&mut self, max_breaths: u64, attention: &AtomicU32) {
         let state = &self.state;
         state.forget_time();
-        state.settle_buffers();
-        let mut most = most;
+        state.snapshot_buffer_use();
+        let mut max_breaths = max_breaths;
         if state.next_deadline.get() == u64::MAX {
-            self.until_look = 0;
+            self.breaths_to_clock_read = 0;
         } else {
-            if self.until_look == 0 {
+            if self.breaths_to_clock_read == 0 {
                 if state.next_deadline.get() <= state.now() {
                     self.tick();
                 }
-                self.until_look = if self.busy { 1 } else { BETWEEN_LOOKS };
-                // The breath that follows at once knows the time; later ones are not to go by it.
+                self.breaths_to_clock_read = if self.busy { 1 } else { IDLE_CLOCK_READ_INTERVAL };
+                // The breath that follows at once knows the time; later breaths must read it again.
                 if !self.busy {
                     self.state.forget_time();
                 }
             }
-            most = most.min(self.until_look);
+            max_breaths = max_breaths.min(self.breaths_to_clock_read);
         }
         let state = &self.state;
         state.interrupt.set(u32::from(state.next_deadline.get() != u64::MAX));
         let moved = state.moved.get();
-        if self.until_sample == 0 && !self.settings.sampling {
-            self.until_sample = sampling::EVERY;
-            self.until_sort = self.until_sort.saturating_sub(1);
+        if self.breaths_to_sample == 0 && !self.settings.sampling {
+            self.breaths_to_sample = sampling::RECORD_INTERVAL;
+            self.samples_to_sort = self.samples_to_sort.saturating_sub(1);
         }
-        let taken = if self.until_sample == 0 || state.sampler.watching.get() {
+        let taken = if self.breaths_to_sample == 0 || state.sampler.watching.get() {
             self.take_sampled();
             1
         } else {
-            let taken = self.graph.take(state, attention, most.min(self.until_sample));
-            self.until_sample -= taken;
+            let taken = self.graph.take(state, attention, max_breaths.min(self.breaths_to_sample));
+            self.breaths_to_sample -= taken;
             taken
         };
         self.breaths += taken;
         let state = &self.state;
-        if state.progress.get() && !state.halfway.get() {
-            // A tick moved packets, and no app was called since. (A breath that ended halfway ends when it is finished.)
+        if state.progress.get() && !state.pushes_pending.get() {
+            // A tick moved packets, and no app was called since. (A breath whose pushes are pending ends when it is
+            // finished.)
             state.end_breath();
         }
         self.busy = state.moved.get() != moved;
-        // A breath that was chosen does not bring the next look forward: it would find more than its share of what is due.
-        self.until_look = if self.busy { 0 } else { self.until_look.saturating_sub(taken) };
+        // A sampled breath must not bring the next clock read forward: sampled breaths would then find more ticks due
+        // than others.
+        self.breaths_to_clock_read = if self.busy { 0 } else { self.breaths_to_clock_read.saturating_sub(taken) };
         if state.failures.get() > 0 {
             self.replace_failed();
         }
-        if self.until_sort == 0 {
+        if self.samples_to_sort == 0 {
             self.sort_free_buffers();
         }
     }
 
-    /// Whether the next breath is sampled; if it is, it begins with what is called before it.
+    /// Whether the next breath is sampled. If so, it begins with the calls before it.
     fn begin_sampled(&self) -> bool {
-        let is_sampled = self.settings.sampling && self.until_sample == 0;
-        let is_sampled = is_sampled || self.state.sampler.watching.get();
+        let is_chosen = self.settings.sampling && self.breaths_to_sample == 0;
+        let is_sampled = is_chosen || self.state.sampler.watching.get();
         if is_sampled {
-            self.state.sampler.begin_breath(is_sampled);
+            self.state.sampler.begin_breath(is_chosen);
         }
         is_sampled
     }
 
-    /// Takes a sampled breath. It records if it was chosen; else somebody watches packets.
+    /// Takes a sampled breath. It is recorded if it was chosen at random, not if it is sampled only for a trace or tap.
     fn take_sampled(&mut self) {
-        let is_sampled = self.until_sample == 0;
+        let is_chosen = self.breaths_to_sample == 0;
         let ThreadState { sampler, moved, .. } = &*self.state;
-        if is_sampled {
-            self.until_sample = sampler.draw();
-            self.until_sort = self.until_sort.saturating_sub(1);
+        if is_chosen {
+            self.breaths_to_sample = sampler.next_interval();
+            self.samples_to_sort = self.samples_to_sort.saturating_sub(1);
         } else {
-            self.until_sample -= 1;
+            self.breaths_to_sample -= 1;
         }
         let before = moved.get();
-        let start = sampler.begin_breath(is_sampled);
-        if sampler.is_booking() {
+        let start = sampler.begin_breath(is_chosen);
+        if sampler.is_recording() {
             self.graph.slab().add(cells::SAMPLED, 1);
         }
         self.graph.take_sampled(&self.state);
@@ -275,19 +278,19 @@ impl Worker {
         self.note_time(clock::at(end), self.breaths + 1);
     }
 
-    /// The thread is, or was at this time, between two breaths, of which it has taken so many: one of those since the last
-    /// such moment may have been slow.
+    /// Notes that the thread was between two breaths at a time, after `breaths` breaths: a breath since the last such
+    /// time may have been slow.
     #[inline]
     fn note_time(&mut self, now: u64, breaths: u64) {
         match &mut self.pace {
-            Some(pace) if pace.is_late(now, &self.watchdog) => self.judge_pace(now, breaths),
+            Some(pace) if pace.is_late(now, &self.watchdog) => self.check_pace(now, breaths),
             Some(pace) => pace.go_on(now, breaths),
             None => {}
         }
     }
 
     #[cold]
-    fn judge_pace(&mut self, now: u64, breaths: u64) {
+    fn check_pace(&mut self, now: u64, breaths: u64) {
         let watchdog = &self.watchdog;
         let Some(slow) = self.pace.as_mut().and_then(|pace| pace.judge(now, breaths, watchdog)) else { return };
         let is_standstill = slow.is_standstill(self.settings.breath_limit);
@@ -297,8 +300,8 @@ impl Worker {
         watchdog.keep(slow);
     }
 
-    /// Tells the watchdog that the breath is over that was being taken when it asked.
-    pub(crate) fn give_sign(&mut self) {
+    /// Tells the watchdog that the breath which it asked about is over.
+    pub(crate) fn answer_watchdog(&mut self) {
         let now = clock::now();
         self.note_time(now, self.breaths);
         if let Some(pace) = &mut self.pace {
@@ -306,10 +309,10 @@ impl Worker {
         }
     }
 
-    /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::sort_free_buffers`].
+    /// Sorts the free buffers if packets moved since the last sort: see [`bellows_packet::sort_free_buffers`].
     #[cold]
     fn sort_free_buffers(&mut self) {
-        self.until_sort = SORT_EVERY;
+        self.samples_to_sort = SORT_INTERVAL;
         let moved = self.state.moved.get();
         if mem::replace(&mut self.sorted_at, moved) != moved {
             bellows_packet::sort_free_buffers();
@@ -328,7 +331,7 @@ impl Worker {
             if node.deadline.get() <= now {
                 node.deadline.set(u64::MAX);
                 let call = app.entry(Entry::Tick, self.settings.lossless);
-                // SAFETY: the call is that of the app of this node, to which nothing else refers now.
+                // SAFETY: the call is made for the app of this node, to which nothing else refers now.
                 unsafe { if is_sampled { sampled_tick(node, call) } else { call(node) } };
             }
         }
@@ -339,32 +342,32 @@ impl Worker {
         }
     }
 
-    /// Puts stand-ins into the places of apps that panicked, and finishes the breath if that was interrupted.
+    /// Replaces apps that panicked by stand-ins, and finishes an interrupted breath.
     #[cold]
     fn replace_failed(&mut self) {
-        let in_hand_is_unknown = self.state.unwatched_panic.take();
+        let in_hand_is_unknown = self.state.in_hand_unknown.take();
         self.state.failures.set(0);
         for app in self.state.failed.take() {
             self.failed.push(app);
             let name = self.graph.nodes[app].name;
             self.state.sampler.on_timeline(|timeline| timeline.panic(name, clock::ticks()));
-            let dead = self.graph.replace_failed(app, AppBox::from(Box::new(Failed) as Box<dyn DynApp>));
-            // What it holds may be in any state: its packets are freed, and a second panic ends with it.
+            let dead = self.graph.replace_failed(app, AppBox::from(Box::new(FailedApp) as Box<dyn DynApp>));
+            // The app may be in any state: its packets are freed, and a second panic stops here.
             let buffers = buffer_use();
-            let is_whole = dropping(common::APP_FAILED, || contain(|| drop(dead))).is_some();
+            let drop_completed = with_drop_reason(common::APP_FAILED, || catch_panic(|| drop(dead))).is_some();
             let (node, slab) = (&self.graph.nodes[app], self.graph.slab());
             let change = buffer_use().since(buffers);
             node.record(change);
             let mut lost = change.freed.wrapping_sub(change.taken);
-            if !is_whole {
-                // Packets that a second panic kept from being freed are never seen again.
+            if !drop_completed {
+                // Packets that a second panic kept from being freed are lost.
                 let leaked = node.discrepancy(0).leaked.max(0).cast_unsigned();
                 node.record(BufferUse { taken: 0, freed: leaked });
                 lost += leaked;
             }
             slab.add(node.cell + common::APP_FAILED, lost);
             if in_hand_is_unknown {
-                // Of an app in which no packets end, all that was freed without a reason was in its hand.
+                // In an app in which no packets end, every packet freed without a reason was in hand.
                 let in_hand = node.discrepancy(0).uncounted.max(0).cast_unsigned();
                 slab.add(node.cell + common::APP_FAILED, in_hand);
             }
@@ -372,8 +375,8 @@ impl Worker {
         }
         self.graph.recompile(&self.settings);
         self.idle_since = None;
-        self.state.settle_buffers();
-        if self.state.halfway.replace(false) {
+        self.state.snapshot_buffer_use();
+        if self.state.pushes_pending.replace(false) {
             self.graph.finish(&self.state);
             if self.state.failures.get() > 0 {
                 self.replace_failed();
@@ -381,23 +384,22 @@ impl Worker {
         }
     }
 
-    /// Whether every app in which packets end has [told](crate::Io::close) that it can take no more.
+    /// Whether every app in which packets end has [declared](crate::Io::close) that it takes no more.
     #[cold]
     fn is_closed(&self) -> bool {
         self.state.closed.set(false);
         let entries = &self.graph.slab().directory.apps;
         let nodes = self.graph.nodes.iter().zip(entries);
-        let mut ends = nodes.filter(|(node, entry)| entry.ends && node.is_fed()).peekable();
+        let mut ends = nodes.filter(|(node, entry)| entry.ends && node.has_linked_input()).peekable();
         ends.peek().is_some() && ends.all(|(node, _)| node.closed.get())
     }
 
-    /// Asks every app something between breaths. `None` if one panicked over it: a stand-in has taken its place, and the run
-    /// goes on.
-    pub(crate) fn ask<T>(&mut self, question: impl Fn(&dyn DynApp) -> T) -> Option<Vec<T>> {
+    /// Queries every app between breaths. `None` if an app panicked: a stand-in has replaced it, and the run goes on.
+    pub(crate) fn query_apps<T>(&mut self, query: impl Fn(&dyn DynApp) -> T) -> Option<Vec<T>> {
         let slab = self.graph.slab();
         let ask = |(index, app): (usize, &AppBox)| {
             slab.set(cells::DOING, doing::with(Activity::Question, index));
-            contain(|| question(&**app))
+            catch_panic(|| query(&**app))
         };
         let answers: Vec<Option<T>> = self.graph.apps.iter().enumerate().map(ask).collect();
         slab.set(cells::DOING, doing::NOTHING);
@@ -412,8 +414,7 @@ impl Worker {
         answers.into_iter().collect()
     }
 
-    /// Writes the counters that are not written as things happen, and what the books are worth now that the apps hold so many
-    /// packets.
+    /// Writes the gauges, and the result of the books, given the number of packets that each app holds.
     pub(crate) fn write_gauges(&self, held: &[Option<usize>]) {
         let slab = self.graph.slab();
         slab.set(cells::BREATHS, self.breaths);
@@ -421,20 +422,20 @@ impl Worker {
         for (app, held) in held.iter().enumerate() {
             self.graph.write_books(app, *held);
         }
-        self.graph.write_waiting(&self.state.spare);
+        self.graph.write_waiting(&self.state.free_vectors);
     }
 
-    /// Takes in what others want to watch.
+    /// Takes the orders for traces and taps.
     pub(crate) fn watch(&self, orders: Vec<Order>) {
         let sampler = &self.state.sampler;
         sampler.watching.set(sampler.watch.borrow_mut().take(orders, self.graph.table()));
     }
 
-    /// Takes over what stays from the graph that runs, and runs the graph of a new configuration from now on. Returns the old
-    /// graph, and how many packets have no place in the new one.
-    pub(crate) fn exchange(&mut self, new: Configuration) -> (Graph, Plan, u64) {
+    /// Hands the kept apps and links over to a new configuration and runs it from now on. Returns the old graph, the
+    /// plan, and the number of packets dropped.
+    pub(crate) fn swap_graph(&mut self, new: Configuration) -> (Graph, Plan, u64) {
         let mut new = new;
-        let dropped = hand_over(&mut self.graph, &mut new, &self.state.spare);
+        let dropped = hand_over(&mut self.graph, &mut new, &self.state.free_vectors);
         let Configuration { mut graph, plan } = new;
         graph.attach(&self.state);
         let old = mem::replace(&mut self.graph, graph);
@@ -443,9 +444,9 @@ impl Worker {
         (old, plan, dropped)
     }
 
-    /// Looks after an exchange for what others watch. Whoever hears now that it is gone finds the new configuration, so that is
-    /// to be shown before.
-    pub(crate) fn find_watched(&self, dropped: u64) {
+    /// Binds traces and taps to the new configuration. Watchers that learn of a removed link read the view of other
+    /// threads, so that must be published before.
+    pub(crate) fn rebind_watches(&self, dropped: u64) {
         let sampler = &self.state.sampler;
         if sampler.watching.get() {
             let mut watch = sampler.watch.borrow_mut();
@@ -457,27 +458,27 @@ impl Worker {
         }
     }
 
-    /// Tells the apps that the run ends: their last call with packets.
+    /// Calls `end` of every app: its last call with packets.
     pub(crate) fn end(&mut self) {
         let slab = Arc::clone(self.graph.slab());
         for (app, node) in self.graph.apps.iter_mut().zip(self.graph.nodes.iter()) {
             slab.set(cells::ALIVE, clock::unix_ns());
             slab.set(cells::DOING, doing::with(Activity::Stop, node.index));
-            self.state.settle_buffers();
-            // One that panics over it says the rest when it is stopped.
-            let _ = contain(|| app.end(node));
+            self.state.snapshot_buffer_use();
+            // If it panics, `stop` reports the rest.
+            let _ = catch_panic(|| app.end(node));
             node.end_call();
         }
     }
 
-    /// Stops the apps. Returns those that could not finish, and why.
+    /// Stops the apps. Returns those that could not finish, with the reason.
     pub(crate) fn stop(&mut self) -> Vec<(String, String)> {
         let slab = Arc::clone(self.graph.slab());
         let mut unfinished = Vec::new();
         for (index, (app, identity)) in self.graph.apps.iter_mut().zip(&self.graph.topology.apps).enumerate() {
             slab.set(cells::ALIVE, clock::unix_ns());
             slab.set(cells::DOING, doing::with(Activity::Stop, index));
-            if let Err(why) = stop_contained(&mut **app) {
+            if let Err(why) = try_stop(&mut **app) {
                 unfinished.push((identity.name.clone(), why));
             }
         }
@@ -485,59 +486,62 @@ impl Worker {
         unfinished
     }
 
-    /// Whether nothing has moved for so long, and nothing is due so soon, that the thread may sleep.
+    /// Whether the thread has been idle long enough, and the next deadline is far enough, to sleep.
     pub(crate) fn may_sleep(&mut self) -> bool {
         let now = clock::now();
         self.note_time(now, self.breaths);
         let idle_since = *self.idle_since.get_or_insert(now);
         !self.settings.busywait
-            && now >= idle_since.saturating_add(PATIENCE)
-            && self.state.next_deadline.get() > now.saturating_add(WORTH_SLEEPING)
+            && now >= idle_since.saturating_add(IDLE_NS_BEFORE_SLEEP)
+            && self.state.next_deadline.get() > now.saturating_add(MIN_SLEEP_NS)
     }
 
-    /// Sleeps until something is due.
+    /// Sleeps until there is work.
     pub(crate) fn sleep(&mut self) {
         let (now, start) = (clock::now(), clock::ticks());
         self.sort_free_buffers();
-        // Before anybody looks whether something is there already.
-        self.graph.table().slots.iter().for_each(|slot| slot.tell(true));
+        // Before the words are checked once more.
+        self.graph.table().slots.iter().for_each(|slot| slot.set_asleep(true));
         self.sleep_armed(now, start);
-        self.graph.table().slots.iter().for_each(|slot| slot.tell(false));
+        self.graph.table().slots.iter().for_each(|slot| slot.set_asleep(false));
     }
 
-    /// What wakes the thread if it sleeps from now on; `None` if an app panicked over the question.
+    /// What wakes the thread if it sleeps now; `None` if an app panicked in a query.
     fn wake_ups(&mut self, now: u64) -> Option<WakeUps> {
         let deadline = self.state.next_deadline.get();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline.saturating_sub(now)));
-        let answers = self.ask(|app| (!app.is_finished(), app.held() > 0))?;
+        let answers = self.query_apps(|app| (!app.is_finished(), app.held() > 0))?;
         let (nodes, table) = (&self.graph.nodes, self.graph.table());
-        // Nothing but an app's own wish for a tick tells when it can go on if it has left packets in its inputs, or brings
-        // packets in or holds some and has no descriptor. A slot that can only be looked at is, whatever else its app wishes.
+        // An app must be polled, unless it wants a tick, if it left packets in its inputs, or brings in or holds
+        // packets without a descriptor. A slot that can only be polled is polled even if its app wants a tick.
         let must_be_polled = answers.iter().zip(nodes.iter()).any(|(&(pulls, holds), node)| {
-            let expects = node.slots(table).iter().map(Slot::expects).max();
-            let has_work =
-                node.has_input() || pulls && expects.is_none() || holds && expects != Some(Expects::Descriptor);
-            pulls && expects == Some(Expects::Polling) || has_work && node.deadline.get() == u64::MAX
+            let wake_source = node.slots(table).iter().map(Slot::wake_source).max();
+            let has_work = node.has_input()
+                || pulls && wake_source.is_none()
+                || holds && wake_source != Some(WakeSource::Descriptor);
+            pulls && wake_source == Some(WakeSource::Polling) || has_work && node.deadline.get() == u64::MAX
         });
         let polling = must_be_polled.then_some(POLL_INTERVAL);
         let timeout = polling.into_iter().chain(until_deadline).min();
-        // The descriptor of an app that has nothing to do with it may stay readable (a file at its end), so that the
-        // thread would never sleep again.
+        // The descriptor of an app without work may stay readable (a file at its end), and the thread would never sleep
+        // again.
         let busy = nodes.iter().zip(&answers).filter(|(_, (pulls, holds))| *pulls || *holds);
-        let listened = busy
-            .flat_map(|(node, _)| node.slots(table).iter().filter_map(|slot| Some((node.index, slot.listens()?))))
+        let watched = busy
+            .flat_map(|(node, _)| {
+                node.slots(table).iter().filter_map(|slot| Some((node.index, slot.watched_descriptor()?)))
+            })
             .collect();
-        Some(WakeUps { timeout, listened })
+        Some(WakeUps { timeout, watched })
     }
 
-    /// Sleeps until something is due, with everybody told.
+    /// Sleeps after all slots were armed.
     fn sleep_armed(&mut self, now: u64, start: u64) {
-        let Some(WakeUps { timeout, listened }) = self.wake_ups(now) else { return };
+        let Some(WakeUps { timeout, watched }) = self.wake_ups(now) else { return };
         let attention = Arc::clone(&self.attention);
         let mut descriptors = vec![attention.event.as_fd()];
         let mut owners = Vec::new();
-        for (app, listened) in &listened {
-            descriptors.extend(listened.descriptor().inspect(|_| owners.push(*app)));
+        for (app, watched) in &watched {
+            descriptors.extend(watched.descriptor().inspect(|_| owners.push(*app)));
         }
         let asleep_since = clock::now();
         let slab = self.graph.slab();
@@ -563,8 +567,8 @@ impl Worker {
                 self.note_sleep(asleep_since, clock::now());
             }
         }
-        // Here and nowhere else: who raises the event has said before what he wants, which is looked at next; and one
-        // that is raised after his request was granted spoils one sleep, not all.
+        // Clear the event only here. A thread stores its request before it raises the event, and requests are checked
+        // next. An event raised after its request was served spoils one sleep, not all.
         self.attention.event.clear();
         let slab = self.graph.slab();
         slab.add(cells::SLEEPS, 1);
@@ -572,7 +576,7 @@ impl Worker {
         self.state.sampler.on_timeline(|timeline| timeline.sleep(start, clock::ticks() - start));
     }
 
-    /// The thread has slept from one moment to another.
+    /// Notes that the thread slept between two times.
     fn note_sleep(&mut self, from: u64, to: u64) {
         self.note_time(from, self.breaths);
         if let Some(pace) = &mut self.pace {
@@ -580,15 +584,16 @@ impl Worker {
         }
     }
 
-    /// Pulls apps whose descriptors woke the thread, whatever their words say: only they can make these unreadable again.
+    /// Pulls the apps whose descriptors woke the thread, whatever their words hold: only they can clear the
+    /// descriptors.
     fn pull(&mut self, apps: &[usize]) {
         self.state.forget_time();
-        self.state.settle_buffers();
+        self.state.snapshot_buffer_use();
         let is_sampled = self.begin_sampled();
         for &app in apps {
             let call = self.graph.apps[app].entry(Entry::Pull, self.settings.lossless);
             let node = &self.graph.nodes[app];
-            // SAFETY: the call is that of the app of this node, to which nothing else refers now.
+            // SAFETY: the call is made for the app of this node, to which nothing else refers now.
             unsafe { if is_sampled { sampled_pull(node, call) } else { call(node) } };
         }
         if self.state.failures.get() > 0 {

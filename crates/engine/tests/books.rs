@@ -1,5 +1,5 @@
-//! The books balance: for every app what came in or was made is what went out, was dropped, has ended or is held. Whatever the
-//! network does, whatever is reloaded and whoever panics; and an app that loses count is named.
+//! The books balance: for every app, in + made = out + dropped + ended + held, whatever the network does, across
+//! reloads and panics. An app that loses packets is named.
 
 use std::mem;
 use std::thread;
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 /// What an app does with each packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Does {
-    /// Brings in so many a breath on each output; consumes what comes.
+    /// Brings in this many packets a breath on each output; consumes its input.
     Make(usize),
-    /// Sends it on, to the first output.
+    /// Sends it to the first output.
     Forward,
     /// Sends it to the next output in turn.
     Spread,
@@ -24,11 +24,11 @@ enum Does {
     Copy,
     /// Drops every packet that this number divides.
     Sieve(u64),
-    /// Keeps so many inside; takes over what one before it holds, or not.
+    /// Holds this many packets; takes over what the app before it holds, or not.
     Hold(usize, bool),
-    /// Leaves all but so many in its inputs.
+    /// Takes this many packets; leaves the others in its inputs.
     AtMost(usize),
-    /// Takes some, drops and consumes one each, holds a few, and panics at the packet of this number.
+    /// Holds, drops and consumes some packets, and panics at the packet with this number.
     Bomb(u64),
     /// Consumes it.
     End,
@@ -36,7 +36,7 @@ enum Does {
 
 const ANY: Ports = Ports::Any { at_least: 0, help: "packets" };
 
-/// An app in which packets end, or not.
+/// An app in which packets end or not.
 struct Node<const ENDS: bool> {
     does: Does,
     count: u64,
@@ -147,7 +147,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
     }
 }
 
-/// One network: its apps, each with its number, and its links, from and to.
+/// One network: its numbered apps, and its links as from and to.
 #[derive(Clone, Debug)]
 struct Case {
     apps: Vec<(u8, Does)>,
@@ -204,7 +204,7 @@ fn case() -> impl Strategy<Value = Case> {
     (proptest::collection::vec((0u8..9, does), 2..9), links).prop_map(|(apps, links)| Case { apps, links })
 }
 
-/// Swaps another network in, as another thread asks for it.
+/// Reloads the network from another thread.
 fn reload(engine: &mut Engine, network: Network) -> bellows_engine::Reloaded {
     let control = engine.control();
     let reloading = thread::spawn(move || control.reload(network).unwrap());
@@ -216,7 +216,7 @@ fn reload(engine: &mut Engine, network: Network) -> bellows_engine::Reloaded {
     reloading.join().unwrap()
 }
 
-/// Every term of the books as a reader of a report sees it.
+/// Checks every term of the books as a reader of a report sees it.
 fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.imbalances(), []);
     for app in snapshot.apps.iter().chain(&snapshot.gone.apps) {
@@ -233,7 +233,7 @@ fn check(snapshot: &Snapshot) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: soak::cases(500), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Random networks, reloaded into others under way, lossless or not, under each schedule.
+    /// Random networks, reloaded into one another while they run, lossless or not, under each schedule.
     #[test]
     fn every_packet_is_somewhere(
         networks in proptest::collection::vec((case(), 0u64..9), 1..5),
@@ -254,14 +254,14 @@ proptest! {
             }
             let snapshot = engine.finish(End::Stopped).snapshot;
             check(&snapshot);
-            // What this thread took is in the books of the apps, but for packets that panics threw away.
+            // The books of the apps have all that this thread allocated, except packets that panics threw away.
             let made: u64 = snapshot.apps.iter().chain(&snapshot.gone.apps).map(|app| app.made).sum();
             prop_assert!(made >= buffer_use().since(before).taken, "{schedule}");
         }
     }
 }
 
-/// An app that does something wrong with the packets it gets, all of 64.
+/// An app that mishandles its 64 packets.
 struct Wrong(fn(&mut Vec<Packet>, &Io<Wrong>, Packet), Vec<Packet>);
 
 counters! { Wrong;
@@ -293,7 +293,7 @@ fn found(what: fn(&mut Vec<Packet>, &Io<Wrong>, Packet)) -> Vec<Imbalance> {
 }
 
 #[test]
-fn an_app_that_loses_count_is_named() {
+fn an_app_whose_books_do_not_balance_is_named() {
     let wrong = |leaked, uncounted| vec![Imbalance { app: "wrong".to_owned(), leaked, uncounted }];
     assert_eq!(found(|_, io, packet| io.drop(packet, Wrong::SIEVED)), []);
     assert_eq!(found(|_, io, packet| io.output(0).push(packet)), [], "it is dropped as unlinked");
@@ -311,7 +311,7 @@ fn an_app_that_loses_count_is_named() {
 }
 
 #[test]
-fn a_source_may_give_back_what_it_has_made_too_many() {
+fn a_source_may_free_packets_that_it_made() {
     struct Hesitant;
     impl App for Hesitant {
         const OUTPUTS: Ports = ANY;
@@ -343,7 +343,7 @@ fn what_was_in_hand_at_a_panic_is_counted_as_dropped() {
             check(&snapshot);
             let bomb = &snapshot.apps[1];
             assert_eq!((bomb.state.as_str(), bomb.panics, bomb.made), ("failed", 1, 3), "{schedule}");
-            // 100 or 101 packets had been dealt with, of which a fifth each was held and in hand, and so was the one after.
+            // 100 or 101 packets were handled, a fifth held and a fifth in hand; the next packet was in hand, too.
             assert!(bomb.drops["app_failed"] >= 40 + 3, "{schedule}: {bomb:#?}");
             engine.breathe();
             check(&engine.snapshot());
@@ -360,7 +360,7 @@ fn what_reloads_remove_stays_in_the_report_by_app_and_reason() {
     let mut engine =
         Engine::new(network(&[make, hold, sieve, end], &[(0, 1), (1, 2), (2, 3)]), Settings::default(), None).unwrap();
     engine.breathe_times(5);
-    // 250 packets, of which 70 are held, and of the others a fifth was sieved out.
+    // 250 packets: 70 are held, and a fifth of the others was sieved out.
     reload(&mut engine, network(&[make, end], &[(0, 1)]));
     engine.breathe_times(5);
     let snapshot = engine.snapshot();
@@ -380,7 +380,8 @@ fn what_reloads_remove_stays_in_the_report_by_app_and_reason() {
         "apps remember links that are gone"
     );
 
-    // One that comes and goes is one, however often; of many that go, the last are listed and all are counted.
+    // An app that comes and goes repeatedly has one row. If many apps are removed, the last are listed and all are
+    // counted.
     for round in 0..200u8 {
         let mut stranger = network(&[make, end], &[(0, 1)]);
         let does = Does::Sieve(2);
@@ -395,7 +396,7 @@ fn what_reloads_remove_stays_in_the_report_by_app_and_reason() {
     assert!(before.engine("forgotten_drops") > 0);
     let made: u64 = before.apps[0].made;
     let waiting: u64 = before.links.iter().map(|link| link.waiting).sum();
-    // Each stranger sieved half of 50 packets and sent the others nowhere.
+    // Each stranger sieved half of 50 packets and dropped the others as unlinked.
     assert_eq!(made, before.apps[2].ended + before.dropped() + waiting);
     for _ in 0..3 {
         engine.breathe();

@@ -1,5 +1,5 @@
-//! How apps end: what they count last is in the books, also when a reload takes them out; a run ends when no app can take
-//! packets any more; errors of the system come with the way out.
+//! The end of apps and runs: the last counts of an app are in the books, even if a reload removes it; a run ends when
+//! no app can take packets any more; system errors come with a remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use bellows_testkit::eventually;
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
-/// Makes packets for ever, slowly enough that nothing is dropped.
+/// Makes packets forever, slowly enough that none are dropped.
 struct Source;
 
 impl App for Source {
@@ -32,7 +32,7 @@ impl App for Source {
     }
 }
 
-/// Takes packets, and finds out at its end that it has lost so many. Some of them it holds.
+/// Takes packets and holds some; finds out at its end that it lost `loses` of them.
 #[derive(Default)]
 struct Writer {
     loses: u64,
@@ -72,7 +72,7 @@ impl App for Writer {
     }
 }
 
-/// The source, and apps that take its packets: each has a name, a fingerprint and the app.
+/// A source and a writer for each name, fingerprint and app.
 fn network(writers: impl IntoIterator<Item = (&'static str, &'static str, Writer)>) -> Network {
     let mut network = Network::new();
     for (name, fingerprint, writer) in writers {
@@ -83,7 +83,7 @@ fn network(writers: impl IntoIterator<Item = (&'static str, &'static str, Writer
     network
 }
 
-/// Runs a network on a thread of its own, and something beside it that stops it.
+/// Runs a network on a thread of its own, and `beside` on this one, which must stop it.
 fn run(network: Network, beside: impl FnOnce(&Control)) -> Outcome {
     let (sender, controls) = channel();
     let engine = thread::spawn(move || {
@@ -96,7 +96,7 @@ fn run(network: Network, beside: impl FnOnce(&Control)) -> Outcome {
     engine.join().unwrap()
 }
 
-/// Waits until an app has got packets.
+/// Waits until an app has received packets.
 fn wait_for_packets(control: &Control, app: &str) {
     let got = |snapshot: Snapshot| snapshot.apps.iter().any(|row| row.name == app && row.in_packets > 100);
     eventually("packets at an app", || {
@@ -121,7 +121,7 @@ fn what_an_app_loses_when_a_reload_removes_it_is_in_the_books() {
         wait_for_packets(control, "a");
         let removed = control.reload(network([("b", "", Writer::default())])).unwrap();
         assert_eq!(removed.removed, ["to-a", "a"]);
-        // What was counted once is counted once, reload after reload.
+        // Further reloads do not count the loss again.
         for _ in 0..3 {
             control.reload(network([("b", "", Writer::default())])).unwrap();
         }
@@ -161,7 +161,7 @@ fn what_an_app_holds_when_it_ends_has_one_reason() {
     });
     let (a, b) = (gone(&outcome.snapshot, "a"), gone(&outcome.snapshot, "b"));
     assert_eq!((a.drops["lost"], a.drops["removed"]), (23, 0), "{a:#?}");
-    // It panicked before it could say what became of them.
+    // It panicked before it could drop them.
     assert_eq!((b.drops["lost"], b.drops["removed"]), (3, 20), "{b:#?}");
     assert_balance(a);
     assert_balance(b);
@@ -169,8 +169,8 @@ fn what_an_app_holds_when_it_ends_has_one_reason() {
 }
 
 #[test]
-fn what_is_not_listed_any_more_is_in_the_sum() {
-    // More apps are removed than are listed; each loses something.
+fn removed_apps_that_are_not_listed_are_in_the_sum() {
+    // More apps are removed than are listed; each lost one packet.
     const APPS: usize = 140;
     let names: Vec<&'static str> = (0..APPS).map(|index| &*format!("app{index}").leak()).collect();
     let writers = names.iter().map(|name| (*name, "", Writer { loses: 1, ..Writer::default() }));
@@ -185,7 +185,7 @@ fn what_is_not_listed_any_more_is_in_the_sum() {
     assert_eq!(listed + outcome.snapshot.engine("forgotten_drops"), APPS as u64);
 }
 
-/// Takes packets until it has got enough, and none from then on.
+/// Takes this many packets, and then no more.
 struct Closing(u64);
 
 impl App for Closing {
@@ -225,7 +225,7 @@ fn a_run_ends_when_no_app_takes_packets_any_more() {
 }
 
 #[test]
-fn errors_of_the_system_have_the_way_out() {
+fn system_errors_come_with_a_remedy() {
     let no_descriptor = || io::Error::from_raw_os_error(24);
     let errors = [
         StartError::Counters(no_descriptor()).to_string(),
@@ -238,5 +238,5 @@ fn errors_of_the_system_have_the_way_out() {
         assert!(error.contains("raise its limit with `ulimit -n`"), "{error}");
     }
     let unknown = StartError::PerfMap(io::Error::other("something else")).to_string();
-    assert!(unknown.ends_with("something else; see that /tmp is writable"), "{unknown}");
+    assert!(unknown.ends_with("something else; make /tmp writable"), "{unknown}");
 }

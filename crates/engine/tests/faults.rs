@@ -1,4 +1,5 @@
-//! Apps that misbehave outside their calls, and engines that wait: nothing may hang, spin, or go down with an app.
+//! Apps that misbehave outside their calls, and engines that wait: nothing may hang, spin, or fail together with an
+//! app.
 
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,13 +20,13 @@ use bellows_testkit::wait::Deadline;
 
 const PACKETS: Ports = Ports::Named(&[Port::required("port", "packets")]);
 
-/// Brings in packets until it has none left, or has been silenced, and can be listened to.
+/// Brings in packets until none are left or it is silenced; has a descriptor.
 #[derive(Default)]
 struct Source {
     left: u64,
     silenced: Arc<AtomicBool>,
     bell: Option<Arc<Bell>>,
-    lasts: bool,
+    stays: bool,
 }
 
 impl App for Source {
@@ -42,7 +43,7 @@ impl App for Source {
     }
 
     fn is_finished(&self) -> bool {
-        self.left == 0 && !self.lasts
+        self.left == 0 && !self.stays
     }
 
     fn slots(&self) -> usize {
@@ -56,7 +57,7 @@ impl App for Source {
     }
 }
 
-/// Something to listen to.
+/// A watched value with a descriptor.
 struct Bell(Event);
 
 impl Watched for Bell {
@@ -65,30 +66,30 @@ impl Watched for Bell {
     }
 }
 
-/// Something to listen to that is told when somebody does.
-struct Told {
+/// A watched value that records `arm` and `disarm`.
+struct Armed {
     event: Event,
-    listening: AtomicBool,
+    is_armed: AtomicBool,
     times: AtomicU64,
 }
 
-impl Watched for Told {
+impl Watched for Armed {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.event.as_fd())
     }
 
     fn arm(&self) {
-        assert!(!self.listening.swap(true, Relaxed));
+        assert!(!self.is_armed.swap(true, Relaxed));
     }
 
     fn disarm(&self) {
-        assert!(self.listening.swap(false, Relaxed));
+        assert!(self.is_armed.swap(false, Relaxed));
         self.times.fetch_add(1, Relaxed);
     }
 }
 
-/// Is pulled when it is told to, and sees whether the other side was told in turn.
-struct Listener(Arc<Told>);
+/// Watches an [`Armed`] value, and is pulled when its descriptor is readable.
+struct Listener(Arc<Armed>);
 
 impl App for Listener {
     fn slots(&self) -> usize {
@@ -105,9 +106,9 @@ impl App for Listener {
 }
 
 #[test]
-fn what_is_listened_to_is_told_when_an_engine_sleeps_and_when_it_wakes() {
+fn a_watched_value_is_armed_when_the_engine_sleeps_and_disarmed_when_it_wakes() {
     let told =
-        Arc::new(Told { event: Event::new().unwrap(), listening: AtomicBool::new(false), times: AtomicU64::new(0) });
+        Arc::new(Armed { event: Event::new().unwrap(), is_armed: AtomicBool::new(false), times: AtomicU64::new(0) });
     let other_side = Arc::clone(&told);
     run_with(Network::new().app("listener", Listener(Arc::clone(&told))), |control| {
         let deadline = Instant::now() + Duration::from_secs(9);
@@ -117,14 +118,14 @@ fn what_is_listened_to_is_told_when_an_engine_sleeps_and_when_it_wakes() {
             }
         };
         for woken in 1..=3 {
-            wait(&|| other_side.listening.load(Relaxed));
+            wait(&|| other_side.is_armed.load(Relaxed));
             other_side.event.raise();
             wait(&|| other_side.times.load(Relaxed) >= woken);
         }
         control.stop();
     });
     assert!(told.times.load(Relaxed) >= 3);
-    assert!(!told.listening.load(Relaxed), "it is awake at its end");
+    assert!(!told.is_armed.load(Relaxed), "it is awake at its end");
 }
 
 /// Frees packets while its gate is open.
@@ -156,7 +157,7 @@ fn beside<A: App>(source: Source, sink: Sink, app: A) -> Network {
     network.link("source.port -> sink.port").unwrap()
 }
 
-/// Runs a network while a thread does something with it, which has ten seconds before the run is stopped.
+/// Runs a network while a thread runs `work`; stops the run after ten seconds.
 fn run_with(network: Network, work: impl FnOnce(&Control) + Send) -> Outcome {
     let mut engine = Engine::new(network, Settings::default(), None).unwrap();
     let control = engine.control();
@@ -183,7 +184,7 @@ fn sleeps_in_a_while(control: &Control) -> u64 {
     control.snapshot().engine("sleeps") - before
 }
 
-/// Nothing, to stand beside others.
+/// An app that does nothing.
 struct Idle;
 impl App for Idle {
     const PULLS: bool = false;
@@ -192,7 +193,7 @@ impl App for Idle {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Where {
     Held,
-    Exhausted,
+    Finished,
     Tick,
     Start,
     Stop,
@@ -220,7 +221,7 @@ impl App for Fragile {
         0
     }
     fn is_finished(&self) -> bool {
-        self.at(Where::Exhausted);
+        self.at(Where::Finished);
         true
     }
     fn start(&mut self, _: Option<&mut Fragile>) -> Result<(), AppError> {
@@ -235,7 +236,7 @@ impl App for Fragile {
 
 #[test]
 fn an_app_that_panics_between_breaths_stops_alone() {
-    for place in [Where::Held, Where::Exhausted, Where::Tick] {
+    for place in [Where::Held, Where::Finished, Where::Tick] {
         let pulls = Arc::new(AtomicU64::new(0));
         let source = Source { left: 100, ..Source::default() };
         let outcome = run_with(beside(source, Sink::open(), Fragile(place, Arc::clone(&pulls))), |_| ());
@@ -252,15 +253,15 @@ fn an_app_that_panics_between_breaths_stops_alone() {
 fn an_app_that_panics_at_its_start_or_end_is_an_error_that_names_it() {
     let fragile = |place| beside(Source::default(), Sink::open(), Fragile(place, Arc::default()));
     let error = Engine::new(fragile(Where::Start), Settings::default(), None).err().unwrap();
-    assert_eq!(error.to_string(), "app `app`: it panicked when it was to start");
+    assert_eq!(error.to_string(), "app `app`: it panicked while starting");
     let outcome = run_with(fragile(Where::Stop), |_| ());
-    assert_eq!(outcome.unfinished, [("app".to_owned(), "it panicked when it was to stop".to_owned())]);
+    assert_eq!(outcome.unfinished, [("app".to_owned(), "it panicked while stopping".to_owned())]);
 
-    let lasting = || Source { lasts: true, ..Source::default() };
+    let lasting = || Source { stays: true, ..Source::default() };
     let outcome = run_with(beside(lasting(), Sink::open(), Idle), |control| {
         let new = beside(lasting(), Sink::open(), Fragile(Where::Start, Arc::default()));
         let error = control.reload(new).unwrap_err();
-        assert!(error.to_string().contains("`app`: it panicked when it was to start; the old"), "{error}");
+        assert!(error.to_string().contains("`app`: it panicked while starting; the old"), "{error}");
         control.stop();
     });
     assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 0));
@@ -269,12 +270,12 @@ fn an_app_that_panics_at_its_start_or_end_is_an_error_that_names_it() {
 #[test]
 fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
     let silenced = Arc::new(AtomicBool::new(false));
-    let source = |silenced| Source { left: u64::MAX, silenced, bell: bell(), lasts: true };
+    let source = |silenced| Source { left: u64::MAX, silenced, bell: bell(), stays: true };
     let outcome = run_with(beside(source(Arc::clone(&silenced)), Sink::open(), Idle), |control| {
         for _ in 0..50 {
             silenced.store(false, Relaxed);
             thread::sleep(Duration::from_millis(1));
-            // The engine, wide awake, may see what is wanted of it before the event that would have woken it.
+            // An engine that is awake may see the request before the event that would have woken it.
             control.reload(beside(source(Arc::default()), Sink::open(), Idle)).unwrap();
             silenced.store(true, Relaxed);
             thread::sleep(Duration::from_millis(5));
@@ -289,10 +290,10 @@ fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
 }
 
 #[test]
-fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
+fn an_idle_engine_sleeps_beside_the_readable_descriptor_of_a_finished_app() {
     let ended = bell();
     ended.as_ref().unwrap().0.raise();
-    let mut network = beside(Source { lasts: true, bell: bell(), ..Source::default() }, Sink::open(), Idle);
+    let mut network = beside(Source { stays: true, bell: bell(), ..Source::default() }, Sink::open(), Idle);
     network.apps.push(AppSpec::new("ended", "source", "", Source { bell: ended, ..Source::default() }));
     network.apps.push(AppSpec::new("drain", "sink", "", Sink::open()));
     run_with(network.link("ended.port -> drain.port").unwrap(), |control| {
@@ -302,10 +303,10 @@ fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
     });
 }
 
-/// Panics when it is first pulled.
-struct Stillborn;
+/// Panics at its first pull.
+struct PanicsAtPull;
 
-impl App for Stillborn {
+impl App for PanicsAtPull {
     const PULLS: bool = true;
 
     fn pull(&mut self, _: &Io<Self>) {
@@ -316,9 +317,9 @@ impl App for Stillborn {
 #[test]
 fn a_breath_that_is_finished_after_a_panic_counts_once() {
     for schedule in Schedule::ALL {
-        let source = Source { left: u64::MAX, lasts: true, ..Source::default() };
+        let source = Source { left: u64::MAX, stays: true, ..Source::default() };
         let settings = Settings { schedule, ..Settings::default() };
-        let mut engine = Engine::new(beside(source, Sink::open(), Stillborn), settings, None).unwrap();
+        let mut engine = Engine::new(beside(source, Sink::open(), PanicsAtPull), settings, None).unwrap();
         assert_eq!(engine.breathe_times(1), 1, "{schedule}: packets moved before and after the panic");
         let snapshot = engine.snapshot();
         assert_eq!((snapshot.engine("breaths"), snapshot.engine("idle_breaths")), (1, 0), "{schedule}");
@@ -326,7 +327,7 @@ fn a_breath_that_is_finished_after_a_panic_counts_once() {
     }
 }
 
-/// A ring whose other side rings without having put anything in.
+/// A ring whose other side raises the event without adding anything.
 struct Prank {
     word: AtomicU32,
     bell: Event,
@@ -361,23 +362,23 @@ impl App for Pranked {
 }
 
 #[test]
-fn an_app_whose_descriptor_woke_the_engine_is_pulled_whatever_its_word_says() {
+fn an_app_whose_descriptor_woke_the_engine_is_pulled_whatever_its_word_holds() {
     let prank = Arc::new(Prank { word: AtomicU32::new(0), bell: Event::new().unwrap() });
     let ringing = Arc::clone(&prank);
-    let source = Source { lasts: true, bell: bell(), ..Source::default() };
+    let source = Source { stays: true, bell: bell(), ..Source::default() };
     run_with(beside(source, Sink::open(), Pranked(prank)), |control| {
         thread::sleep(Duration::from_millis(20));
         ringing.bell.raise();
         let sleeps = sleeps_in_a_while(control);
         control.stop();
-        assert!(sleeps <= 3, "{sleeps} sleeps: nobody lets the bell fall silent");
+        assert!(sleeps <= 3, "{sleeps} sleeps: nothing clears the event");
     });
 }
 
 #[test]
-fn packets_that_an_app_left_in_its_input_are_offered_again_though_nobody_wakes_the_engine() {
+fn packets_left_in_an_input_are_offered_again_even_if_nothing_wakes_the_engine() {
     let gate = Arc::new(AtomicBool::new(false));
-    let source = Source { left: 10, lasts: true, bell: bell(), ..Source::default() };
+    let source = Source { left: 10, stays: true, bell: bell(), ..Source::default() };
     let outcome = run_with(beside(source, Sink(Arc::clone(&gate)), Idle), |control| {
         thread::sleep(Duration::from_millis(50));
         gate.store(true, Relaxed);
@@ -389,7 +390,7 @@ fn packets_that_an_app_left_in_its_input_are_offered_again_though_nobody_wakes_t
 }
 
 #[test]
-fn a_run_ends_when_an_apps_own_thread_has_let_the_last_packet_go() {
+fn a_run_ends_when_an_apps_own_thread_releases_the_last_packet() {
     struct Threaded(Arc<AtomicUsize>);
     impl App for Threaded {
         const PULLS: bool = false;
@@ -408,7 +409,7 @@ fn a_run_ends_when_an_apps_own_thread_has_let_the_last_packet_go() {
 }
 
 #[test]
-fn a_run_ends_when_the_last_source_finds_out_late_that_it_is_dry() {
+fn a_run_ends_when_the_last_source_finishes_late() {
     struct Late(u64);
     impl App for Late {
         const PULLS: bool = true;
@@ -440,7 +441,7 @@ fn a_reload_after_the_end_is_refused_even_before_the_run_is_finished() {
 
 #[test]
 fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
-    /// Takes the engine's folder away.
+    /// Removes the engine's runtime directory.
     struct Vandal(Arc<RuntimeDir>, Arc<AtomicBool>);
     impl App for Vandal {
         const PULLS: bool = false;
@@ -461,8 +462,8 @@ fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
 }
 
 #[test]
-fn a_reload_starts_an_app_that_panicked_again_though_it_has_not_changed() {
-    /// Fails over the first packets of its life.
+fn a_reload_restarts_an_app_that_panicked_even_if_it_has_not_changed() {
+    /// Panics at its first packets.
     #[derive(Default)]
     struct Fragile {
         packets: u64,
@@ -507,14 +508,14 @@ fn a_reload_starts_an_app_that_panicked_again_though_it_has_not_changed() {
         let outcome = engine.finish(End::Stopped);
         assert_eq!(outcome.panicked, ["fragile"; 3], "{schedule}");
         assert_eq!(outcome.snapshot.imbalances(), []);
-        // Of five vectors each time, the first was taken.
+        // The first of five vectors was consumed each time.
         assert_eq!((outcome.snapshot.apps[1].drops["app_failed"], outcome.snapshot.apps[1].ended), (3 * 4 * 8, 3 * 8));
     }
 }
 
 #[test]
-fn an_app_is_restarted_though_it_has_not_changed_if_it_is_named() {
-    let network = || beside(Source { lasts: true, ..Source::default() }, Sink::open(), Idle);
+fn a_named_app_is_restarted_even_if_it_has_not_changed() {
+    let network = || beside(Source { stays: true, ..Source::default() }, Sink::open(), Idle);
     run_with(network(), |control| {
         let report = control.reload_restarting(network(), &["app".to_owned()]).unwrap();
         control.stop();
@@ -522,7 +523,7 @@ fn an_app_is_restarted_though_it_has_not_changed_if_it_is_named() {
     });
 }
 
-/// An index that the other side of a ring writes, and that nothing else tells of.
+/// A ring index that the other side writes, without a descriptor.
 #[derive(Default)]
 struct Ring(AtomicU32);
 
@@ -533,7 +534,7 @@ impl Watched for Ring {
 }
 
 #[test]
-fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a_tick_much_later() {
+fn a_sleeping_engine_polls_a_word_without_a_descriptor_even_if_its_app_wants_a_tick_much_later() {
     struct Card {
         ring: Arc<Ring>,
         left: usize,
@@ -592,7 +593,7 @@ fn an_app_that_panicked_stops_alone_even_if_what_it_watched_panics_too() {
 }
 
 #[test]
-fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with_it() {
+fn an_app_that_panics_when_it_is_dropped_breaks_neither_a_reload_nor_the_end() {
     struct Bomb;
     impl App for Bomb {
         const PULLS: bool = false;
@@ -602,7 +603,7 @@ fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with
             panic!("an app of this test fails on purpose");
         }
     }
-    let lasting = || Source { lasts: true, ..Source::default() };
+    let lasting = || Source { stays: true, ..Source::default() };
     let outcome = run_with(beside(lasting(), Sink::open(), Bomb), |control| {
         let removed = control.reload(beside(lasting(), Sink::open(), Idle));
         let added = control.reload(beside(lasting(), Sink::open(), Bomb));
@@ -612,7 +613,7 @@ fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with
     assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 2));
 }
 
-/// Writes down what it is told, and cannot start, or panics when the run begins, if it is to.
+/// Logs the calls of `start`, `begin`, `tick`, `end` and `stop`. Can fail to start, or panic in `begin`.
 struct Diary {
     name: &'static str,
     lines: Arc<std::sync::Mutex<Vec<String>>>,
@@ -653,11 +654,11 @@ impl App for Diary {
     }
 }
 
-/// Keeps a run from ending.
+/// Never finishes.
 struct Endless;
 impl App for Endless {}
 
-/// A network of these apps: each has a name, whether it can start, and whether it can begin.
+/// A network of these apps: each has a name, whether it starts, and whether it begins.
 fn diaries(lines: &Arc<std::sync::Mutex<Vec<String>>>, apps: &[(&'static str, bool, bool)]) -> Network {
     let mut network = Network::new();
     for &(name, starts, begins) in apps {
@@ -689,7 +690,7 @@ fn an_app_begins_when_all_have_started_and_never_if_one_cannot() {
 }
 
 #[test]
-fn in_a_reload_only_what_is_new_begins_and_only_if_all_of_it_starts() {
+fn a_reload_begins_only_the_started_apps_and_only_if_all_of_them_start() {
     let lines = Arc::default();
     let network = |apps: &[_]| {
         let mut network = diaries(&lines, apps);

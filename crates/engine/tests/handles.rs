@@ -1,4 +1,4 @@
-//! Apps that open links in odd ways: the books balance all the same.
+//! Apps that open links in unusual ways: the books still balance.
 
 use bellows_engine::{App, Io, Port, Ports, Settings};
 use bellows_observe::Imbalance;
@@ -8,7 +8,7 @@ use bellows_rig::Rig;
 const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
 const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
-/// Counts of the only link to the collector: packets, bytes, drops.
+/// The counters of the only link to the collector: packets, bytes, drops.
 fn sent(rig: &Rig) -> (u64, u64, u64) {
     let snapshot = rig.snapshot();
     let link = snapshot.links.iter().find(|link| link.from == "app.output").unwrap();
@@ -82,7 +82,7 @@ fn an_app_that_forwards_nothing_does_not_keep_the_engine_busy() {
 }
 
 #[test]
-fn a_forgotten_iterator_leaks_its_packets_which_the_books_say_and_spoils_no_count() {
+fn a_forgotten_iterator_leaks_its_packets_as_the_books_show_and_corrupts_no_counter() {
     struct Forgetful {
         forget: bool,
     }

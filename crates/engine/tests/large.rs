@@ -1,4 +1,4 @@
-//! Networks at the limits of the language: there is code for them, and it is laid out as for small ones.
+//! Networks at the limits of the language: their native code is generated and aligned as for small ones.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -6,7 +6,7 @@ use bellows_engine::{App, Engine, Io, Network, Ports, Schedule, Settings};
 
 const PORTS: Ports = Ports::Any { at_least: 0, help: "packets" };
 
-/// Can be pulled and pushed.
+/// An app that is pulled and pushed.
 struct Node;
 
 impl App for Node {

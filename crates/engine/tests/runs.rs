@@ -12,14 +12,14 @@ use bellows_engine::{
 use bellows_packet::{Packet, pool};
 use bellows_testkit::wait::Deadline;
 
-/// The pool is one for the process, and these tests watch it: they take turns.
+/// A process has one pool, and these tests check it: they take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Brings in numbered packets: so many, or without end.
+/// Brings in `count` numbered packets.
 struct Numbers {
     next: u64,
     count: u64,
@@ -49,7 +49,7 @@ impl App for Numbers {
     }
 }
 
-/// Notes each number.
+/// The numbers that arrived.
 #[derive(Default)]
 struct Ledger {
     seen: Vec<bool>,
@@ -57,7 +57,7 @@ struct Ledger {
     count: u64,
 }
 
-/// How many packets arrived, and how many of them not for the first time.
+/// The number of packets that arrived, and of those that arrived again.
 fn arrived(ledger: &Mutex<Ledger>) -> (u64, u64) {
     let ledger = ledger.lock().unwrap();
     (ledger.count, ledger.twice)
@@ -83,9 +83,9 @@ impl App for Note {
     }
 }
 
-/// Holds up to so many packets back; takes over what another of its kind holds.
+/// Holds up to `limit` packets; may take over what its predecessor holds.
 struct Hold {
-    most: usize,
+    limit: usize,
     held: VecDeque<Packet>,
     takes_over: bool,
 }
@@ -99,14 +99,14 @@ impl App for Hold {
             self.held.extend(&mut io.input(index));
         }
         let mut output = io.output(0);
-        while self.held.len() > self.most {
+        while self.held.len() > self.limit {
             output.push(self.held.pop_front().unwrap());
         }
     }
 
     fn tick(&mut self, io: &Io<Self>) {
         self.push(io);
-        if !self.held.is_empty() && self.most == 0 {
+        if !self.held.is_empty() && self.limit == 0 {
             io.wake_at(io.now());
         }
     }
@@ -116,7 +116,7 @@ impl App for Hold {
     }
 
     fn start(&mut self, old: Option<&mut Hold>) -> Result<(), AppError> {
-        if self.most == usize::MAX {
+        if self.limit == usize::MAX {
             return Err("it cannot hold that many; hold fewer".into());
         }
         if let Some(old) = old
@@ -134,14 +134,14 @@ impl App for Hold {
     }
 }
 
-fn hold(most: usize) -> Hold {
-    Hold { most, held: VecDeque::new(), takes_over: most.is_multiple_of(2) }
+fn hold(limit: usize) -> Hold {
+    Hold { limit, held: VecDeque::new(), takes_over: limit.is_multiple_of(2) }
 }
 
-/// Ends the run when the thread that steers it is done, be it by a failed assertion.
-struct StopAtTheEnd<'a>(&'a Control);
+/// Stops the run when the thread that controls it is done, even by a failed assertion.
+struct StopOnDrop<'a>(&'a Control);
 
-impl Drop for StopAtTheEnd<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -217,9 +217,9 @@ fn a_lossless_loop_that_is_full_is_reported_as_stalled_not_waited_for() {
 }
 
 #[test]
-fn in_a_lossless_network_what_goes_into_a_port_does_not_wait_for_what_comes_out() {
+fn in_a_lossless_network_the_inputs_of_an_interface_do_not_wait_for_its_outputs() {
     let _turn = turn();
-    /// Takes everything in, and brings in a number of packets.
+    /// Consumes its input, and brings in a number of packets.
     struct Interface(usize);
     impl App for Interface {
         const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets that leave here")]);
@@ -308,7 +308,7 @@ fn an_app_that_panics_stops_alone() {
         assert_eq!(outcome.panicked, ["fragile"]);
         assert_eq!(beside.lock().unwrap().count, 5_000, "the rest of the network runs on");
         let fragile = &outcome.snapshot.apps[1];
-        // The packet in its hands when it panicked is counted, too.
+        // The packet in hand at the panic is counted, too.
         assert_eq!(fragile.out_packets, 195);
         assert_eq!(fragile.drops["app_failed"], 1_000 - 195, "{schedule}");
         assert_eq!(ledger.lock().unwrap().count, 195);
@@ -371,21 +371,21 @@ fn a_pool_that_runs_dry_costs_counted_packets_only() {
     assert_eq!(pool::usage().in_use, 0);
 }
 
-/// A network of the two ends and what lies between in the given round.
+/// The network of a round: a source, a sink, and the apps between them.
 fn between(round: u64, ledger: &Arc<Mutex<Ledger>>) -> Network {
     let mut network = Network::new();
     let mut add = |name: &str, fingerprint: &str, spec: fn(&str, &str, usize) -> AppSpec, argument| {
         network.apps.push(spec(name, fingerprint, argument));
     };
     let hold_spec: fn(&str, &str, usize) -> AppSpec =
-        |name, fingerprint, most| AppSpec::new(name, "hold", fingerprint, hold(most));
-    // Three apps that come, go and change, each with a rhythm of its own.
+        |name, fingerprint, limit| AppSpec::new(name, "hold", fingerprint, hold(limit));
+    // Three apps that come, go and change, each with its own period.
     let present: Vec<(String, usize)> = (0..3u64)
         .filter(|app| !(round / (app + 1)).is_multiple_of(3))
         .map(|app| (format!("hold-{app}"), (round / (2 * app + 3) % 5 * 7) as usize))
         .collect();
-    for (name, most) in &present {
-        add(name, &most.to_string(), hold_spec, *most);
+    for (name, limit) in &present {
+        add(name, &limit.to_string(), hold_spec, *limit);
     }
     network.apps.push(AppSpec::new("numbers", "numbers", "", Numbers { next: 0, count: u64::MAX }));
     network.apps.push(AppSpec::new("note", "note", "", Note(Arc::clone(ledger))));
@@ -408,7 +408,7 @@ fn ten_thousand_reloads_under_traffic_lose_no_packet_from_the_books() {
         let reloads = AtomicU64::new(0);
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let _stop = StopAtTheEnd(&control);
+                let _stop = StopOnDrop(&control);
                 let rounds = if cfg!(miri) { 10 } else { 10_000 / Schedule::ALL.len() as u64 };
                 for round in 1..=rounds {
                     control.reload(between(round, &ledger)).unwrap();
@@ -436,7 +436,7 @@ fn ten_thousand_reloads_under_traffic_lose_no_packet_from_the_books() {
     }
 }
 
-/// What is inside apps when the run was stopped: buffers in use less those that wait in links.
+/// The packets inside apps when the run was stopped: buffers in use less the packets in links.
 fn held_at_the_end(outcome: &Outcome) -> u64 {
     let waiting: u64 = outcome.snapshot.links.iter().map(|link| link.waiting).sum();
     outcome.snapshot.engine("buffers_in_use") - waiting
@@ -464,10 +464,11 @@ fn a_reload_that_fails_leaves_everything_as_it_was() {
     let control = engine.control();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _stop = StopAtTheEnd(&control);
-            // Faulty, then one whose second app cannot start after the first took over the packets.
+            let _stop = StopOnDrop(&control);
+            // A network with wiring errors, then one whose second app cannot start after the first took over the
+            // packets.
             let faulty = Network::new().app("numbers", Numbers { next: 0, count: 1 });
-            assert!(matches!(control.reload(faulty), Err(ReloadError::Faults(faults)) if faults.len() == 1));
+            assert!(matches!(control.reload(faulty), Err(ReloadError::Wiring(errors)) if errors.len() == 1));
             let error = control.reload(network(4, usize::MAX)).unwrap_err();
             assert!(error.to_string().contains("app `second`: it cannot hold that many"), "{error}");
             let report = control.reload(network(0, 0)).unwrap();
@@ -509,7 +510,7 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
     let start = std::time::Instant::now();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _stop = StopAtTheEnd(&control);
+            let _stop = StopOnDrop(&control);
             std::thread::sleep(Duration::from_millis(510));
         });
         let end = engine.run();
@@ -519,32 +520,32 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
     assert_eq!(outcome.end, End::Stopped);
     let packets = outcome.snapshot.links[0].packets;
     // On a busy machine the stop comes late, and so do packets.
-    let most = elapsed.as_millis() as u64 / 20 + 2;
-    assert!((15..=most).contains(&packets), "{packets} packets in {elapsed:?}, one every 20 ms");
+    let limit = elapsed.as_millis() as u64 / 20 + 2;
+    assert!((15..=limit).contains(&packets), "{packets} packets in {elapsed:?}, one every 20 ms");
     assert!(outcome.snapshot.engine("sleeps") >= packets - 2);
     assert!(outcome.snapshot.engine("sleep_ns") > 300_000_000);
 }
 
-/// Takes whatever comes until a packet of that number; tells how many have come. Does not start as number 13.
-struct Teller {
+/// Consumes packets until packet `until`, and reports their number as its status. Fails to start as number 13.
+struct Counting {
     number: u64,
     until: u64,
-    seen: Arc<Told>,
+    seen: Arc<CountStatus>,
 }
 
-struct Told {
+struct CountStatus {
     number: u64,
     count: AtomicU64,
 }
 
-impl Status for Told {
+impl Status for CountStatus {
     fn status(&self) -> serde_json::Value {
         assert!(self.number != 7, "a status of this test fails on purpose");
         serde_json::json!({ "number": self.number, "count": self.count.load(Relaxed) })
     }
 }
 
-impl App for Teller {
+impl App for Counting {
     const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
 
     fn push(&mut self, io: &Io<Self>) {
@@ -555,7 +556,7 @@ impl App for Teller {
         }
     }
 
-    fn start(&mut self, _: Option<&mut Teller>) -> Result<(), AppError> {
+    fn start(&mut self, _: Option<&mut Counting>) -> Result<(), AppError> {
         if self.number == 13 { Err("13 is no good number; take another".into()) } else { Ok(()) }
     }
 
@@ -564,19 +565,19 @@ impl App for Teller {
     }
 }
 
-fn teller(name: &str, number: u64) -> AppSpec {
+fn counting(name: &str, number: u64) -> AppSpec {
     let until = if number == 2 { 10 } else { u64::MAX };
-    let seen = Arc::new(Told { number, count: AtomicU64::new(0) });
-    AppSpec::new(name, "teller", &number.to_string(), Teller { number, until, seen })
+    let seen = Arc::new(CountStatus { number, count: AtomicU64::new(0) });
+    AppSpec::new(name, "counting", &number.to_string(), Counting { number, until, seen })
 }
 
 #[test]
-fn apps_tell_their_states_across_reloads_and_panics() {
+fn statuses_follow_apps_across_reloads_and_panics() {
     let _turn = turn();
     let network = |numbers: &[(&str, u64)]| {
         let mut network = Network::new();
         network.apps.push(AppSpec::new("numbers", "numbers", "", Numbers { next: 0, count: 50 }));
-        network.apps.extend(numbers.iter().map(|&(name, number)| teller(name, number)));
+        network.apps.extend(numbers.iter().map(|&(name, number)| counting(name, number)));
         network.link("numbers.output -> first.in").unwrap()
     };
     let told = |control: &Control| -> Vec<(String, String)> {
@@ -599,13 +600,13 @@ fn apps_tell_their_states_across_reloads_and_panics() {
         asked.join().unwrap()
     };
 
-    // Before the first breath and after; whoever has nothing to tell is left out.
+    // Before the first breath and after it; an app without a status is left out.
     assert_eq!(told(&control), pairs(&[("first", "1"), ("second", "3")]));
     while engine.breathe() {}
     let first = &control.statuses()[0];
-    assert_eq!((&*first.kind, &first.status["count"]), ("teller", &serde_json::json!(50)));
+    assert_eq!((&*first.kind, &first.status["count"]), ("counting", &serde_json::json!(50)));
 
-    // What stays keeps its state, what changes has a new one, what goes has none, and the order is the network's.
+    // A kept app keeps its status, a changed app has a new one, a removed app has none, in network order.
     reload(&mut engine, network(&[("third", 5), ("first", 1), ("second", 4)])).unwrap();
     assert_eq!(told(&control), pairs(&[("third", "5"), ("first", "1"), ("second", "4")]));
     assert_eq!(control.statuses()[1].status["count"], 50);
@@ -614,7 +615,7 @@ fn apps_tell_their_states_across_reloads_and_panics() {
     reload(&mut engine, network(&[("first", 9), ("second", 13)])).unwrap_err();
     assert_eq!(told(&control), pairs(&[("third", "5"), ("first", "1"), ("second", "4")]));
 
-    // A status that panics is null and harms nobody; an app that has panicked has none until a reload.
+    // A status that panics is null and does no harm; an app that panicked has no status until a reload.
     let mut again = network(&[("first", 2), ("second", 7)]);
     again.apps[0] = AppSpec::new("numbers", "numbers", "again", Numbers { next: 0, count: 50 });
     reload(&mut engine, again).unwrap();

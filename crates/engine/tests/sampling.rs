@@ -1,4 +1,4 @@
-//! What sampled breaths record, and what those see who watch packets.
+//! What sampled breaths record, and what traces and taps see.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ use bellows_testkit::wait::Deadline;
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
-/// Sends this many packets a breath, numbered, until so many are out.
+/// Sends `burst` numbered packets a breath, until `end` are sent.
 struct Numbers {
     burst: u64,
     next: u64,
@@ -48,7 +48,7 @@ impl App for Numbers {
     }
 }
 
-/// Copies even numbers to both outputs, drops those that three divides, and sends the others to the first.
+/// Drops numbers divisible by three; sends the others to the first output, and copies of even numbers to the second.
 struct Sort;
 
 counters! { Sort;
@@ -117,7 +117,7 @@ impl App for Sink {
     }
 }
 
-/// numbers -> sort, whose first output waits a breath on its way to its sink.
+/// numbers -> sort; packets of its first output wait one breath on the way to their sink.
 fn network(source: Numbers) -> Network {
     let network = Network::new()
         .app("numbers", source)
@@ -160,7 +160,7 @@ fn calls_are_exact_and_samples_stand_for_all() {
             let account = &app(name).account;
             let [calls, sampled, clocks] =
                 ["calls", "packets", "clocks"].map(|what| account[&format!("{entry}_{what}")]);
-            // The system may have interrupted some.
+            // The system may have interrupted some calls.
             let all = calls + account[&format!("{entry}_outlier_calls")];
             assert!(all == recorded || name == "wait" && all + 1 >= recorded, "{name} {entry}: {all} of {recorded}");
             assert!(calls > recorded / 2, "{name} {entry}: {calls} of {recorded}");
@@ -171,7 +171,8 @@ fn calls_are_exact_and_samples_stand_for_all() {
         let [breath, latency] = ["breath", "latency"].map(|name| &snapshot.histograms[name]);
         assert_eq!(breath.count(), recorded);
         assert!(breath.quantile(0.5) <= breath.quantile(0.99) && breath.quantile(1.0) == Some(breath.maximum));
-        // In every eighth breath that is chosen, `numbers` and `wait` have a packet followed; the others record.
+        // In every eighth chosen breath a packet of `numbers` and one of `wait` are marked; the other chosen breaths
+        // are recorded.
         assert!(
             (recorded / 20..recorded / 2).contains(&latency.count()),
             "{} packets in {recorded} breaths",
@@ -193,9 +194,9 @@ impl App for Clockwork {
     }
 }
 
-/// Breaths that follow a deadline are sampled as often as those that do not.
+/// Breaths after a deadline are sampled as often as others.
 #[test]
-fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
+fn ticks_are_sampled_no_more_often_than_other_calls() {
     for schedule in Schedule::ALL {
         let network = Network::new().app("clockwork", Clockwork).app("sink", Sink);
         let mut engine = engine(network.link("clockwork.output -> sink.input").unwrap(), schedule);
@@ -213,7 +214,7 @@ fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
 }
 
 #[test]
-fn without_metering_nothing_is_booked() {
+fn without_sampling_nothing_is_recorded() {
     let settings = Settings { sampling: false, ..Settings::default() };
     let mut engine = Engine::new(network(numbers(6, u64::MAX)), settings, None).unwrap();
     engine.breathe_times(10_000);
@@ -254,7 +255,7 @@ fn events_are_counted_for_each_app() {
     assert!(snapshot.apps[1].account.contains_key("push_page_faults"));
 }
 
-/// Takes breaths on this thread, as the engine's own thread would, while orders come from outside.
+/// Takes breaths on this thread as the engine's own thread would, while other threads make requests.
 fn breathe(engine: &mut Engine, breaths: u64) {
     assert!(!engine.handle_requests());
     engine.breathe_times(breaths);
@@ -274,7 +275,7 @@ fn trace(engine: &mut Engine, control: &Control, count: usize, app: Option<&str>
     hops
 }
 
-/// A packet's way: `app.port`, `app: reason` or `app.`, in order.
+/// The path of a packet: `app.port`, `app: reason` or `app.`, in order.
 fn way(hops: &[Hop], packet: u32) -> Vec<String> {
     let step = |hop: &Hop| match &hop.what {
         HopKind::Sent { port, .. } => format!("{}.{port}", hop.app),
@@ -285,7 +286,7 @@ fn way(hops: &[Hop], packet: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_trace_tells_every_hop_of_every_packet() {
+fn a_trace_has_every_hop_of_every_packet() {
     for schedule in Schedule::ALL {
         let mut engine = engine(network(numbers(6, u64::MAX)), schedule);
         let control = engine.control();
@@ -313,7 +314,7 @@ fn a_trace_tells_every_hop_of_every_packet() {
 }
 
 #[test]
-fn a_trace_of_which_nobody_waits_for_the_end_is_given_up() {
+fn an_abandoned_trace_ends() {
     let mut engine = engine(network(numbers(6, u64::MAX)), Schedule::default());
     let control = engine.control();
     let mut abandoned = control.trace(TraceOrder { count: 10_000, app: None }).unwrap();
@@ -322,10 +323,10 @@ fn a_trace_of_which_nobody_waits_for_the_end_is_given_up() {
     drop(abandoned);
     breathe(&mut engine, 10);
     let hops = trace(&mut engine, &control, 2, None);
-    assert_eq!(way(&hops, 1).len(), 2, "those of the trace before are not mixed in: {hops:?}");
+    assert_eq!(way(&hops, 1).len(), 2, "without hops of the abandoned trace: {hops:?}");
 }
 
-/// Runs an engine on a thread of its own while `work` has its control, then stops it.
+/// Runs an engine on a thread of its own while `work` uses its control, then stops it.
 fn running(engine: Engine, work: impl FnOnce(&Control)) -> bellows_engine::Outcome {
     let control = engine.control();
     let run = std::thread::spawn(move || {
@@ -352,7 +353,7 @@ fn a_trace_can_follow_another_at_once_and_none_follows_the_end_of_the_run() {
     assert_eq!(control.trace(TraceOrder { count: 10_001, app: None }).err(), Some(WatchError::TooMany(10_001)));
 }
 
-/// A ring of packets that come from outside, of which a descriptor tells.
+/// A ring of packets from outside, with a descriptor.
 struct Ring {
     waiting: Arc<Waiting>,
     taken: u32,
@@ -407,7 +408,7 @@ fn packets_that_wake_the_engine_are_seen() {
     let outcome = running(engine(network, Schedule::default()), |control| {
         let mut tap = control.tap("ring.output -> sink.input", 64).unwrap();
         let mut trace = control.trace(TraceOrder { count: 20, app: None }).unwrap();
-        // Until the engine has taken the orders, packets pass unseen.
+        // Packets pass unseen until the engine has taken the orders.
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..20 {
             waiting.added.fetch_add(1, Relaxed);
@@ -422,7 +423,7 @@ fn packets_that_wake_the_engine_are_seen() {
     assert!(outcome.snapshot.apps[0].sleeps > 0);
 }
 
-/// Passes packets on while its gate is open.
+/// Consumes packets while the gate is open.
 struct Gate(bool);
 
 impl App for Gate {
@@ -447,7 +448,7 @@ impl App for Pass {
 }
 
 #[test]
-fn in_a_lossless_network_only_calls_that_were_made_are_booked() {
+fn in_a_lossless_network_only_calls_that_were_made_are_recorded() {
     let network = Network::new().app("numbers", numbers(1, u64::MAX)).app("pass", Pass).app("gate", Gate(false));
     let network = network.link("numbers.output -> pass.input").unwrap().link("pass.output -> gate.input").unwrap();
     let mut engine = Engine::new(network, Settings { lossless: true, ..Settings::default() }, None).unwrap();
@@ -457,17 +458,17 @@ fn in_a_lossless_network_only_calls_that_were_made_are_booked() {
     assert_eq!((calls, recorded <= 50), (1_024, true), "{recorded} of {calls} calls recorded");
 }
 
-/// Keeps packets, and panics when it has so many.
+/// Keeps packets, and panics when it has `limit` of them.
 struct Keep {
     kept: Vec<Packet>,
-    most: usize,
+    limit: usize,
 }
 
 impl App for Keep {
     const INPUTS: Ports = INPUT;
 
     fn push(&mut self, io: &Io<Self>) {
-        assert!(self.kept.len() < self.most, "planted");
+        assert!(self.kept.len() < self.limit, "planted");
         self.kept.extend(&mut io.input(0));
     }
 
@@ -476,24 +477,24 @@ impl App for Keep {
     }
 }
 
-fn kept(most: usize) -> Network {
+fn kept(limit: usize) -> Network {
     let network = Network::new()
         .app("other", numbers(1, u64::MAX))
         .app("pass", Sink)
         .app("numbers", numbers(2, u64::MAX))
-        .app("keep", Keep { kept: Vec::new(), most });
+        .app("keep", Keep { kept: Vec::new(), limit });
     network.link("other.output -> pass.input").unwrap().link("numbers.output -> keep.input").unwrap()
 }
 
 #[test]
-fn packets_that_a_panic_takes_are_dropped_where_they_were() {
+fn packets_lost_in_a_panic_are_traced_as_dropped_at_their_app() {
     for schedule in Schedule::ALL {
         let mut engine = engine(kept(4), schedule);
         let control = engine.control();
         let hops = trace(&mut engine, &control, 6, Some("numbers"));
         let kept = ["numbers.output", "keep: app_failed"];
         assert_eq!((1..=6).map(|packet| way(&hops, packet)).collect::<Vec<_>>(), [kept; 6], "{schedule}");
-        // Packets of `other` may be chosen, one in 1,024 breaths; of those that are followed, none counts.
+        // Packets of `other` may be marked, in one of 1,024 breaths; traced packets do not count.
         let latencies = engine.snapshot().histograms["latency"].count();
         assert!(latencies < 3, "{latencies} packets counted in 21 breaths, six of them followed");
     }
@@ -510,7 +511,7 @@ fn a_reload_that_takes_packets_away_ends_their_trace() {
 }
 
 #[test]
-fn what_one_engine_follows_is_nothing_to_the_next() {
+fn a_trace_of_one_engine_does_not_affect_the_next() {
     let mut first = engine(kept(usize::MAX), Schedule::default());
     let trace_of_first = first.control().trace(TraceOrder { count: 6, app: Some("numbers".to_owned()) }).unwrap();
     breathe(&mut first, 10);
@@ -522,7 +523,7 @@ fn what_one_engine_follows_is_nothing_to_the_next() {
     assert_eq!((1..=6).map(|packet| way(&hops, packet)).collect::<Vec<_>>(), [["numbers.output"]; 6]);
 }
 
-/// Sends copies of its first packet without end.
+/// Sends copies of its first packet forever.
 #[derive(Default)]
 struct Echo(Option<Packet>);
 
@@ -595,7 +596,7 @@ fn a_tap_that_nobody_empties_misses_packets_and_counts_them() {
 }
 
 #[test]
-fn what_is_watched_stays_so_over_a_reload_if_it_is_there() {
+fn a_tap_survives_a_reload_that_keeps_its_link() {
     let engine = engine(network(numbers(6, u64::MAX)), Schedule::default());
     let control = engine.control();
     let run = std::thread::spawn(move || {
@@ -643,7 +644,7 @@ fn the_timeline_holds_whole_breaths_and_what_lies_between() {
     let events = Recording::open(&runtime_dir).unwrap().events();
     let breaths = events.iter().filter(|event| matches!(event.what, What::Breath { .. })).count();
     assert!(breaths > 20, "{breaths} breaths of 10,000");
-    // The calls of a breath lie within it, one after the other.
+    // The calls of a breath lie within it, one after another.
     let mut calls: Vec<&bellows_observe::timeline::Event> = Vec::new();
     for event in &events {
         match &event.what {

@@ -1,8 +1,8 @@
 //! Every schedule delivers the same packets in the same order as a naive model does, drops included.
 //!
-//! Random networks (fan-in, fan-out, loops, links that fill up, lossless and not) of deterministic apps run for some
-//! breaths under each schedule and in a model that keeps packets as numbers in queues. Under way the network is reloaded
-//! with strangers added and taken away, which changes the code and where everything lies, but not what happens.
+//! Random networks (fan-in, fan-out, loops, full links, lossless or not) of deterministic apps run for some breaths
+//! under each schedule, and in a model that keeps packets as numbers in queues. Reloads add and remove unrelated apps
+//! (strangers) on the way, which changes the code and the placement of everything, but must not change the result.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ use bellows_testkit::soak;
 use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
-/// What an app does. Packets are numbers; each carries its number in its first four bytes and is 60 to 91 long.
+/// What an app does. Packets are numbers; each carries its number in its first four bytes and is 60 to 91 bytes long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
-    /// Brings in so many packets a breath, so many in all, on each output.
+    /// Brings in `burst` packets a breath, `count` in total, on each output.
     Generate { burst: u32, count: u32 },
     /// Sends all inputs to the first output, whole vectors at a time.
     Forward,
-    /// The same, into an output that is open all the while.
+    /// As `Forward`, with one output open throughout.
     Join,
     /// Sends all inputs to the first output, packet by packet.
     Loop,
@@ -31,11 +31,11 @@ enum Behaviour {
     Copy,
     /// Sends each packet twice to the first output.
     Twice,
-    /// Drops those that this number divides; sends the rest to the first output.
+    /// Drops numbers divisible by this number; sends the rest to the first output.
     Sieve(u32),
-    /// Takes at most so many packets of each input a breath; sends them to the first output.
+    /// Takes at most this many packets of each input a breath; sends them to the first output.
     AtMost(usize),
-    /// Takes packets out.
+    /// Consumes packets.
     Keep,
 }
 
@@ -54,7 +54,7 @@ struct Node<const MAX_FAN_OUT: usize> {
     made: u32,
     turn: usize,
     kept: Kept,
-    /// How many slots it has. They say `never` once it has made all that it makes.
+    /// Number of slots. They are set to `never` once everything is made.
     slots: usize,
 }
 
@@ -78,7 +78,7 @@ impl<const MAX_FAN_OUT: usize> App for Node<MAX_FAN_OUT> {
         let Behaviour::Generate { burst, count } = self.behaviour else {
             return (0..self.slots).for_each(|slot| io.slot(slot).never());
         };
-        // All but the last say so early.
+        // All slots except the last are set to `never` early.
         let early = if self.made == count { self.slots } else { self.slots.saturating_sub(1) };
         (0..early).for_each(|slot| io.slot(slot).never());
         let room = (0..io.outputs()).map(|output| io.output(output).room() as u32).min().unwrap_or(0);
@@ -168,9 +168,9 @@ struct Case {
     links: Vec<(usize, usize)>,
     lossless: bool,
     breaths: usize,
-    /// How many slots the apps have.
+    /// Number of slots of each app.
     slots: usize,
-    /// Before which breath the network is reloaded, and where strangers come in then.
+    /// Reloads: the breath before which each happens, and the positions of strangers.
     reloads: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -206,7 +206,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What came of a run: for each app what it kept and sieved, for each link packets, bytes and drops, and what waits.
+/// The result of a run: for each app the packets kept and sieved, for each link its packets, bytes, drops and backlog.
 #[derive(Debug, PartialEq)]
 struct Result {
     kept: Vec<Vec<u32>>,
@@ -215,7 +215,8 @@ struct Result {
     links: Vec<(u64, u64, u64, u64, u64)>,
 }
 
-/// The network, with pairs of strangers before the apps of these positions. What is kept goes to `kept`, an app each.
+/// The network, with pairs of strangers before the apps at these positions. Kept packets go to `kept`, one for each
+/// app.
 fn network(case: &Case, strangers: &[usize], kept: &[Kept]) -> Network {
     let mut network = Network::new();
     for index in 0..=case.apps.len() {
@@ -240,7 +241,7 @@ fn network(case: &Case, strangers: &[usize], kept: &[Kept]) -> Network {
     network
 }
 
-/// Swaps another network in, as another thread asks for it.
+/// Reloads the network from another thread.
 fn reload(engine: &mut Engine, network: Network) {
     let control = engine.control();
     let reloading = std::thread::spawn(move || control.reload(network).unwrap());
@@ -260,7 +261,7 @@ fn run(case: &Case, schedule: Schedule) -> Result {
     for (&breath, strangers) in &case.reloads {
         engine.breathe_times((breath - taken) as u64);
         taken = breath;
-        // Copies of the apps that stay are made, and thrown away.
+        // Copies of the kept apps are made and discarded.
         let unused: Vec<Kept> = case.apps.iter().map(|_| Kept::default()).collect();
         reload(&mut engine, network(case, strangers, &unused));
     }
@@ -326,7 +327,7 @@ impl Model<'_> {
         (0..self.case.links.len()).filter(|&link| self.case.links[link].1 == app).collect()
     }
 
-    /// Repeatedly the first app all of whose inputs, but for those that close a loop, come from apps already there.
+    /// Repeatedly takes the first app whose inputs all come from apps already taken, except links that close a loop.
     fn push_order(&self) -> Vec<usize> {
         fn visit(
             model: &Model<'_>,
@@ -364,7 +365,7 @@ impl Model<'_> {
         order
     }
 
-    /// `output` counts from the app's first.
+    /// `output` is relative to the first output of the app.
     fn send(&mut self, app: usize, output: usize, number: u32) {
         match self.outputs(app).get(output) {
             None => self.result.unlinked[app] += 1,
@@ -453,7 +454,7 @@ proptest! {
     }
 }
 
-/// The networks above really contain what they are there for.
+/// The networks above contain the cases that they are meant to test.
 #[test]
 fn the_random_networks_fill_links_loop_and_stall() {
     use proptest::strategy::ValueTree;

@@ -1,8 +1,8 @@
-//! The loops over whole vectors: filling, copying and freeing packets.
+//! Loops over whole vectors: fill, copy and free packets.
 //!
-//! Each exists once as a plain loop, compiled for the baseline and again for what newer processors have; the
-//! choice is made once a process. The whole loop lies under the target feature, because an intrinsic that is
-//! not inlined costs more than it saves.
+//! Each is one plain loop, compiled for the baseline and for newer instruction sets. The choice is made once per
+//! process. The target feature covers the whole loop, because an intrinsic that is not inlined costs more than it
+//! saves.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::packet::{Packet, SPECIAL, copy_short, pointer};
 
 type CacheLine = [u8; LINE];
 
-/// Instances of the loops for one processor.
+/// The instances of the loops for one processor.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Makes a packet in each buffer: `fill(buffers, template lines, word, slots)`.
@@ -21,12 +21,13 @@ pub(crate) struct Kernels {
     /// Safety: each buffer is the data of a free ordinary buffer with room for the lines, and there are as many
     /// slots as buffers.
     pub(crate) fill: unsafe fn(&[usize], &[CacheLine], u64, *mut Packet),
-    /// Makes a copy of each packet in a buffer: `copy(packets, buffers, slots)`.
+    /// Copies each packet into a buffer: `copy(packets, buffers, slots)`.
     ///
-    /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none carries metadata or an offload.
+    /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none has metadata, a mark or an
+    /// offload.
     pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet),
-    /// Notes the address of each packet's data: `buffer_starts(packets, addresses)`. False, with addresses that mean
-    /// nothing, if one of the packets is special (large, or its data has moved).
+    /// Collects the address of each packet's data: `buffer_starts(packets, addresses)`. False, with meaningless
+    /// addresses, if a packet is special (large, moved or marked).
     pub(crate) buffer_starts: fn(&[Packet], &mut [usize]) -> bool,
 }
 
@@ -45,7 +46,7 @@ fn choose_once() -> &'static Kernels {
     CHOSEN.get_or_init(|| kernels_for(Simd::chosen()))
 }
 
-/// Those for an instruction set, which the processor has.
+/// The loops for an instruction set, which the processor must have.
 fn kernels_for(simd: Simd) -> Kernels {
     match simd.level() {
         #[cfg(target_arch = "x86_64")]
@@ -60,14 +61,14 @@ fn kernels_for(simd: Simd) -> Kernels {
     }
 }
 
-/// Packets that are worked on together.
+/// Number of packets processed together.
 const GROUP: usize = 8;
 
-/// Loads a word of each line that is about to be written and discards it.
+/// Loads one word of each line that is about to be written and discards it.
 ///
-/// On some processors (measured: Sapphire Rapids) a buffer that is written again and again but never read drops
-/// out of the first-level cache for good in about half of all processes, and each store then costs four more
-/// clocks. One load keeps it there, in every process.
+/// On some processors (measured: Sapphire Rapids) a buffer that is written repeatedly but never read drops out of the
+/// L1 cache for good in about half of all processes, and each store then costs four more clocks. One load keeps it
+/// there in every process.
 ///
 /// Safety: each buffer has 8 readable bytes.
 #[inline(always)]
@@ -84,7 +85,7 @@ unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[CacheLine], word:
     let count = if LINES == 0 { lines.len() } else { LINES };
     let lines = &lines[..count];
     for (group, buffers) in buffers.chunks(GROUP).enumerate() {
-        // SAFETY: the caller vouches for the buffers and the slots, of which each buffer fills one.
+        // SAFETY: the caller vouches for the buffers and the slots; each buffer fills one slot.
         unsafe {
             touch_all(buffers);
             for (index, &data) in buffers.iter().enumerate() {
@@ -98,7 +99,7 @@ unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[CacheLine], word:
     }
 }
 
-/// One instance for templates of one line, one of two, one for the rest.
+/// One instance each for templates of one line, of two lines, and of any other length.
 ///
 /// Safety: as for [`Kernels::fill`].
 #[inline(always)]
@@ -125,7 +126,7 @@ unsafe fn copy(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
     for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
         let data = pointer(data);
         let bytes = packet.bytes();
-        // SAFETY: the caller vouches for the buffers, into which each packet fits, and for the slots.
+        // SAFETY: the caller vouches for the buffers, which the packets fit into, and for the slots.
         unsafe {
             copy_short(bytes, std::slice::from_raw_parts_mut(data.as_ptr(), bytes.len()));
             slots.add(index).write(Packet::from_free_buffer(data, packet.word_of_copy()));
@@ -166,8 +167,8 @@ mod x86 {
             return unsafe { fill_any(buffers, lines, word, slots) };
         };
         let (groups, rest) = buffers.as_chunks::<GROUP>();
-        // SAFETY: the line is 64 readable bytes; the caller vouches for the buffers and the slots, of which each
-        // group of eight fills as many: two registers of four handles {data, word and tag}.
+        // SAFETY: the line is 64 readable bytes; the caller vouches for the buffers and the slots. Each group of eight
+        // buffers fills eight slots: two registers of four handles {data, word and tag}.
         unsafe {
             let content = _mm512_loadu_si512(line.as_ptr().cast());
             let words = _mm512_set1_epi64(word.cast_signed());
@@ -194,8 +195,8 @@ mod x86 {
         for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
             let data = pointer(data);
             let bytes = packet.bytes();
-            // SAFETY: the caller vouches for the buffers, into which each packet fits, and for the slots. Only the
-            // bytes of the packet are read and written: the mask leaves out the others.
+            // SAFETY: the caller vouches for the buffers, which the packets fit into, and for the slots. Only the bytes
+            // of the packet are read and written: the mask excludes the others.
             unsafe {
                 if bytes.len() <= LINE {
                     let mask = u64::MAX.wrapping_shr(LINE as u32 - bytes.len() as u32) * u64::from(!bytes.is_empty());
@@ -256,7 +257,7 @@ mod x86 {
     }
 
     pub(super) fn buffer_starts_avx512_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        // SAFETY: kernels_for() names this function only where there is an AVX-512.
+        // SAFETY: kernels_for() selects this function only if the processor has AVX-512.
         unsafe { buffer_starts_avx512(packets, addresses) }
     }
 
@@ -266,7 +267,7 @@ mod x86 {
     }
 
     pub(super) fn buffer_starts_avx2_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        // SAFETY: kernels_for() names this function only where there is AVX2.
+        // SAFETY: kernels_for() selects this function only if the processor has AVX2.
         unsafe { buffer_starts_avx2(packets, addresses) }
     }
 }
@@ -277,17 +278,17 @@ mod tests {
     use crate::vector::{CAPACITY, Template, Vector};
     use proptest::prelude::*;
 
-    /// The addresses of `count` free buffers, and the packets that keep them from anybody else.
+    /// The addresses of `count` free buffers, and the packets that own them.
     fn buffers(count: usize) -> (Vec<usize>, Vec<Packet>) {
         let packets: Vec<Packet> = Packet::allocate_burst(count).collect();
         (packets.iter().map(Packet::address).collect(), packets)
     }
 
-    /// Runs a loop that writes packets into slots, and returns what they hold. The buffers stay with `owners`.
+    /// Runs a loop that writes packets into slots, and returns their contents. The buffers stay with `owners`.
     fn written(owners: &[Packet], run: impl FnOnce(*mut Packet)) -> Vec<(Vec<u8>, u32)> {
         let mut slots = Vec::with_capacity(CAPACITY);
         run(slots.as_mut_ptr());
-        // SAFETY: the loop under test has written as many packets as there are buffers.
+        // SAFETY: the loop under test has written one packet per buffer.
         unsafe { slots.set_len(owners.len()) };
         slots
             .into_iter()
@@ -300,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each instance of the filling loop makes `count` packets that hold the template.
+        /// Each instance of the fill loop makes `count` packets that hold the template.
         #[test]
         fn filled_packets_hold_the_template(bytes in proptest::collection::vec(any::<u8>(), 1..300), count in 0usize..70) {
             let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
@@ -308,13 +309,13 @@ mod tests {
             for simd in Simd::available() {
                 let kernels = kernels_for(simd);
                 let (buffers, owners) = buffers(count);
-                // SAFETY: the buffers are free and the slots are enough.
+                // SAFETY: the buffers are free, and there are enough slots.
                 let made = written(&owners, |slots| unsafe { (kernels.fill)(&buffers, &lines, bytes.len() as u64, slots) });
                 prop_assert_eq!(made, vec![(bytes.clone(), 0); count], "{}", simd.name());
             }
         }
 
-        /// Each instance of the copying loop copies bytes and tags, and writes nothing behind a packet's end.
+        /// Each instance of the copy loop copies bytes and tags, and writes nothing past the end of a packet.
         #[test]
         fn copies_hold_what_the_packets_hold(lengths in proptest::collection::vec(0usize..200, 0..40), trim in 0usize..20) {
             for simd in Simd::available() {
@@ -329,7 +330,7 @@ mod tests {
                 for owner in &mut owners {
                     owner.append(&[0xee; 256]);
                 }
-                // SAFETY: the buffers are free, the packets fit, and the slots are enough.
+                // SAFETY: the buffers are free, the packets fit, and there are enough slots.
                 let made = written(&owners, |slots| unsafe { (kernels.copy)(&packets, &buffers, slots) });
                 let expected: Vec<_> = packets.iter().map(|packet| (packet.bytes().to_vec(), packet.tag())).collect();
                 prop_assert_eq!(&made, &expected, "{}", simd.name());
@@ -339,7 +340,7 @@ mod tests {
             }
         }
 
-        /// Each instance of the freeing loop notes every address, and refuses packets whose data has moved.
+        /// Each instance of the free loop collects every address, and rejects packets whose data has moved.
         #[test]
         fn addresses_are_noted_unless_a_packet_is_special(count in 1usize..70, moved in 0usize..140) {
             for simd in Simd::available() {

@@ -1,11 +1,12 @@
-//! Packets, the pool their buffers come from, and the vectors in which they travel.
+//! Packets, the pool that their buffers come from, and the vectors in which they travel.
 //!
-//! - [`Packet`] is a 16-byte handle that owns one buffer: where the data starts, how long it is, flags, a tag.
-//! - [`pool`] is the process's one reservation of buffers; each thread keeps a cache of free ones, in
-//!   *magazines* that it trades with the others through a global depot.
-//! - [`Vector`] is an array of up to 1,024 packets: what a link holds.
+//! - [`Packet`] is a 16-byte handle that owns one buffer: start and length of the data, flags, and a tag.
+//! - [`pool`] is the packet pool: one reservation of buffers per process. Each thread caches free buffers in
+//!   *magazines*, which it trades with other threads through a global depot.
+//! - [`Vector`] is an array of up to 1,024 packets. A link holds one vector.
 //!
-//! Vectors and magazines lie in the [arena](bellows_arena), at places that are the same in each process that does the same.
+//! Vectors and magazines lie in the [arena](bellows_arena), at places that are the same in every process that does the
+//! same.
 //!
 //! # A buffer
 //!
@@ -16,10 +17,10 @@
 //!  └──────────┴──────────────────┴────────────────────────────────────────┘
 //! ```
 //!
-//! The metadata line ([`Meta`], the [`Offload`], and the [`Mark`] of a packet that somebody follows) is touched only for packets
-//! that carry some. Two classes of buffers exist:
-//! 2,048 bytes of data, and 73,600 for jumbo frames and 64 KiB segments. The length of a buffer is an odd
-//! number of cache lines, so that packets spread over the sets of every cache by themselves.
+//! The metadata line holds the [`Meta`], the [`Offload`] and the [`Mark`] of a packet. It is touched only for packets
+//! that have one of them. There are two classes of buffers: 2,048 bytes of data for most packets, and 73,600 bytes for
+//! jumbo frames and 64 KiB segments. The length of a buffer is an odd number of cache lines, so that packets spread
+//! over the sets of every cache.
 
 mod bulk;
 mod mark;
@@ -35,12 +36,12 @@ pub use offload::Offload;
 pub use packet::{Burst, Meta, Packet, prefetch, prefetch_to_write};
 pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push_copies, push_filled};
 
-/// The process's pool of packet buffers.
+/// The packet pool of the process.
 pub mod pool {
     pub use bellows_pool::{Config, Error, Usage, config, ensure, init, pages, usage};
 }
 
-/// The README's example is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

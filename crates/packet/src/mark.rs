@@ -1,81 +1,83 @@
-//! Marks: packets that somebody follows on their way.
+//! Marks: packets that are followed on their way.
 //!
-//! A mark is a flag in the handle and two numbers in the buffer's first line. It costs nothing where no packet has one:
-//! the paths that free and copy vectors look at the flags of all packets at once anyway. What happens to marked packets
-//! is noted in a log of the thread, from which whoever set the marks learns of their ends.
+//! A mark is a flag in the handle and two numbers in the metadata line of the buffer. It costs nothing while no packet
+//! has one: the paths that free and copy vectors check the flags of all packets at once anyway. Events of marked
+//! packets go to a log of the thread, in which the code that set the marks finds the ends of its packets.
 
 use std::cell::RefCell;
 
 use bellows_sys::clock;
 
-/// What a marked packet carries.
+/// The mark of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Mark {
-    /// When the packet came into being: [`clock::ticks`].
-    pub born: u64,
-    /// A number by which it is known; 0 for a packet of which only the end is of interest, so that copies do not have the
-    /// mark.
+    /// Time at which the packet was created: [`clock::ticks`].
+    pub created: u64,
+    /// Number of the packet. A copy inherits the mark unless this number is 0, which stands for a packet of which only
+    /// the end is of interest.
     pub id: u32,
 }
 
-/// What became of a marked packet.
+/// The kind of a [`MarkedEvent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkedEventKind {
-    /// A copy of it was made, which has the same mark.
+    /// The packet was copied; the copy has the same mark.
     Copied,
-    /// It was freed.
+    /// The packet was freed.
     Freed,
-    /// It was freed for this reason: see [`attribute_drops`].
+    /// The packet was dropped for this reason: see [`attribute_drops`].
     Dropped(u32),
 }
 
-/// One entry of the thread's log.
+/// One entry of the thread's log of marked packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkedEvent {
     /// The packet's mark.
     pub mark: Mark,
-    /// When it happened: [`clock::ticks`].
+    /// Time of the event: [`clock::ticks`].
     pub at: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: MarkedEventKind,
 }
 
-/// The most entries of a thread's log; later ones are lost. As many as one call can make of a full link on 63 outputs.
-const MAX_LOG: usize = 64 << 10;
+/// Maximum number of entries in a thread's log; later events are lost. One call can make this many from a full link and
+/// 63 outputs.
+const MAX_LOG_ENTRIES: usize = 64 << 10;
 
-/// Notes what happened to a marked packet.
+/// Appends an event to the thread's log.
 #[cold]
 #[inline(never)]
-pub(crate) fn note(mark: Mark, kind: MarkedEventKind) {
+pub(crate) fn log_event(mark: Mark, kind: MarkedEventKind) {
     let at = clock::ticks();
     with_marked_events(|log| {
-        if log.len() < MAX_LOG {
+        if log.len() < MAX_LOG_ENTRIES {
             log.push(MarkedEvent { mark, at, kind });
         }
     });
 }
 
 thread_local! {
-    /// What became of the marked packets of this thread.
+    /// The events of this thread's marked packets.
     static LOG: RefCell<Vec<MarkedEvent>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` on the thread's log; not at all if the thread is ending.
+/// Runs `work` on the thread's log, or returns the default value if the thread is ending.
 ///
-/// `work` must not make or free packets.
+/// `work` must not allocate or free packets.
 #[inline]
 fn with_marked_events<T: Default>(work: impl FnOnce(&mut Vec<MarkedEvent>) -> T) -> T {
     LOG.try_with(|log| work(&mut log.borrow_mut())).unwrap_or_default()
 }
 
-/// How many entries the thread's log has.
+/// The number of entries in the thread's log.
 #[inline]
 pub fn marked_events() -> usize {
     with_marked_events(|log| log.len())
 }
 
-/// Says of the packets that were freed since the log had `from` entries why they were: a number of the caller's.
+/// Attributes packets that were freed since the log had `from` entries to a drop reason, a number that the caller
+/// chooses.
 pub fn attribute_drops(from: usize, reason: u32) {
     with_marked_events(|log| {
         for event in log.iter_mut().skip(from).filter(|event| event.kind == MarkedEventKind::Freed) {
@@ -84,7 +86,7 @@ pub fn attribute_drops(from: usize, reason: u32) {
     });
 }
 
-/// Moves the thread's log behind the entries of `to`.
+/// Appends the thread's log to `to` and empties it.
 pub fn take_marked_events(to: &mut Vec<MarkedEvent>) {
     with_marked_events(|log| to.append(log));
 }
@@ -105,7 +107,7 @@ mod tests {
     fn packet(id: Option<u32>) -> Packet {
         let mut packet = Packet::from_bytes(b"some bytes").unwrap();
         if let Some(id) = id {
-            packet.mark(Mark { born: 7, id });
+            packet.mark(Mark { created: 7, id });
         }
         packet
     }
@@ -129,7 +131,7 @@ mod tests {
         let mut one = packet(Some(3));
         one.trim_front(2);
         one.prepend(1);
-        assert_eq!(one.marked(), Some(Mark { born: 7, id: 3 }));
+        assert_eq!(one.marked(), Some(Mark { created: 7, id: 3 }));
         let copy = one.copy().unwrap();
         assert_eq!((copy.marked(), copy.meta()), (one.marked(), None));
         drop(one);
@@ -145,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every marked packet of a vector is copied and freed once in the log, in order, whatever lies between.
+        /// The log has one copy and one free of every marked packet of a vector, in order, whatever lies between.
         #[test]
         fn vectors_note_the_marked_packets_and_no_others(
             marks in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..CAPACITY / 2)

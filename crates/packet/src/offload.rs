@@ -1,48 +1,48 @@
-//! Offloads: work on a packet that is left to whoever sends it on.
+//! Offloads: work on a packet that is left to the device or driver that sends it on.
 
-/// What is left to do to a packet, as the first 10 bytes of the virtio-net header say it (virtio 1.2, 5.1.6), in their
-/// layout.
+/// The offload of a packet: the first 10 bytes of the virtio-net header (virtio 1.2, 5.1.6), in their layout.
 ///
-/// A guest that may leaves checksums unfinished and hands over GSO packets of up to 64 KiB; who takes such packets does the rest, or
-/// passes it on to somebody who may be asked for it. The packet carries the fields along, see
+/// A guest that negotiated offloads sends partial checksums and GSO packets of up to 64 KiB. The receiver completes the
+/// work, or passes the packet to a receiver that negotiated the same offloads. The packet carries the fields along, see
 /// [`Packet::offload`](crate::Packet::offload).
 ///
-/// Nothing here looks at the packet. Where a packet comes in, its fields are compared with its bytes; but apps change
-/// packets, so whoever acts on the fields, or passes them on, compares again.
+/// This module does not read the packet. The fields are checked against the bytes of the packet where it comes in. Apps
+/// change packets, so code that acts on the fields or passes them on must check again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// [`Offload::NEEDS_CHECKSUM`], [`Offload::CHECKSUM_VALID`]; other bits mean nothing.
+    /// [`Offload::NEEDS_CHECKSUM`] and [`Offload::CHECKSUM_VALID`]; other bits are ignored.
     pub flags: u8,
-    /// Into what the packet is to be cut: one of the `GSO_` numbers, with [`Offload::GSO_ECN`] added or not.
+    /// The kind of GSO packet: one of the `GSO_` numbers, optionally with [`Offload::GSO_ECN`].
     pub gso_type: u8,
     /// Length of all headers of a GSO packet. A hint, which may be wrong.
     pub header_length: u16,
-    /// Bytes of payload in each segment of a GSO packet but the last.
+    /// Bytes of payload in each segment of a GSO packet except the last.
     pub segment_size: u16,
-    /// Where the bytes begin that a partial checksum covers, up to the packet's end.
+    /// Start of the bytes that a partial checksum covers; they reach to the end of the packet.
     pub checksum_start: u16,
-    /// Where the checksum lies, counted from `checksum_start`.
+    /// Position of the checksum field, relative to `checksum_start`.
     pub checksum_offset: u16,
 }
 
 const _: () = assert!(size_of::<Offload>() == 10);
 
 impl Offload {
-    /// Flag: the checksum field holds the sum of the pseudo-header; the sum over the rest is still to be added.
+    /// Flag: the checksum is partial. Its field holds the sum of the pseudo-header; the sum over the rest is still to
+    /// be added.
     pub const NEEDS_CHECKSUM: u8 = 1;
-    /// Flag: the checksum has been found right, or was never needed because the packet never left a machine.
+    /// Flag: the checksum was verified, or was never needed because the packet never left a machine.
     pub const CHECKSUM_VALID: u8 = 2;
-    /// No GSO packet.
+    /// Not a GSO packet.
     pub const GSO_NONE: u8 = 0;
     /// A GSO packet of TCP over IPv4.
     pub const GSO_TCP4: u8 = 1;
     /// A GSO packet of TCP over IPv6.
     pub const GSO_TCP6: u8 = 4;
-    /// In addition to one of these: the frame carries the CWR flag of explicit congestion notification.
+    /// Flag beside one of these: the frame carries the CWR flag of explicit congestion notification.
     pub const GSO_ECN: u8 = 0x80;
 
-    /// Whether a checksum is to be finished.
+    /// Whether the checksum is partial.
     #[inline(always)]
     pub fn needs_checksum(&self) -> bool {
         self.flags & Offload::NEEDS_CHECKSUM != 0
@@ -50,12 +50,12 @@ impl Offload {
 
     /// Whether the packet is a GSO packet.
     #[inline(always)]
-    pub fn is_super_frame(&self) -> bool {
+    pub fn is_gso(&self) -> bool {
         self.gso_type != Offload::GSO_NONE
     }
 
-    /// What the fields are once the packet has gained bytes at its front, or lost some if `by` is negative; `None` if the bytes
-    /// to sum now begin where the fields cannot say it.
+    /// The offload after the packet gained `by` bytes at its front, or lost some if `by` is negative. `None` if
+    /// `checksum_start` can no longer be represented.
     pub(crate) fn shifted(mut self, by: i64) -> Option<Offload> {
         let shift = |position: u16| u16::try_from(i64::from(position) + by).ok();
         if self.needs_checksum() {
@@ -88,7 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// The checksum stays at the same bytes while headers come and go; it is dropped with the bytes that it covers.
+        /// The checksum stays at the same bytes while headers are added and removed; it is dropped together with the
+        /// bytes that it covers.
         #[test]
         fn moving_the_front_moves_the_checksum(
             offload in offload(),
@@ -97,7 +98,7 @@ mod tests {
             pool::ensure().unwrap();
             let mut packet = Packet::from_bytes(&[0; 300]).unwrap();
             packet.set_offload(offload);
-            // Where the checksum begins, counted from the buffer's data.
+            // Start of the checksum, relative to the data of the buffer.
             let fixed = isize::try_from(offload.checksum_start).unwrap();
             let (mut front, mut furthest) = (0, 0);
             for step in steps {

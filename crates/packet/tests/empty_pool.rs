@@ -1,4 +1,4 @@
-//! A pool from which everything has been taken. Alone in its process: other threads keep free buffers in their caches.
+//! A pool that runs empty. This test has its own process: other threads would keep free buffers in their caches.
 
 use bellows_packet::{Packet, pool};
 

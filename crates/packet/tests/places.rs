@@ -1,4 +1,4 @@
-//! Where vectors, tables and buffers lie does not differ between processes that do the same.
+//! Vectors, tables and buffers lie at the same places in processes that do the same.
 
 use std::env;
 use std::process::Command;
@@ -8,7 +8,7 @@ use bellows_packet::{Packet, Vector};
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Set for the processes that are compared: how much each does that must not matter.
+/// Set in the processes that are compared: the size of an unrelated allocation, which must not matter.
 const UNRELATED: &str = "UNRELATED_ALLOCATIONS";
 
 #[test]
@@ -35,7 +35,7 @@ fn places_in_process(unrelated: usize) -> String {
     text[from..].lines().next().unwrap().to_owned()
 }
 
-/// Makes and drops this and that, and tells where in its huge page each thing lay.
+/// Makes and drops vectors, tables and packets, and returns the position of each in its huge page.
 fn places() -> Vec<usize> {
     let mut places = Vec::new();
     let mut note = |address: usize| places.push(address % HUGE_PAGE);

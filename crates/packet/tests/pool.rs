@@ -1,6 +1,6 @@
-//! The pool's books balance: whatever is taken, copied, moved and freed, on whatever thread.
+//! The pool's books balance whatever is allocated, copied, moved and freed, on any thread.
 //!
-//! The pool is one for the whole process, so the tests of this file take turns.
+//! A process has one pool, so the tests of this file take turns.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,15 +11,16 @@ use proptest::prelude::*;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The pool has several times what a test takes: a thread of the test before may still be ending, with buffers in its cache.
+/// The pool is several times larger than a test needs: a thread of the previous test may still be ending, with buffers
+/// in its cache.
 fn turn() -> MutexGuard<'static, ()> {
     let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     pool::init(pool::Config { packets: 16_384, large_packets: 8, ..pool::Config::default() }).unwrap();
     guard
 }
 
-/// How many buffers are in use, once that is as expected or has not been for a long time: what a thread gives back while it
-/// ends counts as in use for that moment.
+/// The number of buffers in use, once it is as expected or after a timeout: buffers that an ending thread returns count
+/// as in use until it is done.
 fn in_use(expected: usize) -> usize {
     let start = Instant::now();
     loop {
@@ -70,7 +71,7 @@ fn a_vector_that_was_emptied_into_others_has_all_its_room_again() {
         for _ in 0..100 {
             from.push(Packet::from_bytes(&[round]).unwrap()).unwrap();
         }
-        // Something is there already, so that packets are copied and not the memory exchanged.
+        // `to` is not empty, so that packets are copied and the memory is not swapped.
         to.push(Packet::from_bytes(&[round]).unwrap()).unwrap();
         assert_eq!(to.append(&mut from, usize::MAX), 100);
         assert_eq!((from.len(), from.room()), (0, CAPACITY));
@@ -89,12 +90,12 @@ fn packets_freed_on_other_threads_are_back_when_those_have_ended() {
         assert_eq!(in_use(3_000), 3_000);
         let work = |mut vector| {
             free_all(&mut vector);
-            // And back and forth on this thread, so that its cache is used both ways.
+            // Allocate and free on this thread, so that its cache is used both ways.
             let mut own: Vec<Packet> = Packet::allocate_burst(300).collect();
             own.truncate(100);
         };
         let threads: Vec<_> = vectors.into_iter().map(|vector: Vector| thread::spawn(move || work(vector))).collect();
-        // To join a thread is to wait until its cache is given back.
+        // Joining a thread waits until its cache is returned.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(in_use(0), 0, "round {round}");
     }
@@ -140,7 +141,7 @@ fn a_thread_that_is_ending_can_still_take_and_free_packets() {
     struct Late(Option<Packet>);
     impl Drop for Late {
         fn drop(&mut self) {
-            // The thread's cache is gone by now: ordinary buffers are not to be had, large ones are.
+            // The thread's cache is gone by now: ordinary buffers are unavailable, large ones are not.
             let mut burst = Packet::allocate_burst(1);
             assert!(burst.next().is_none());
             drop(Packet::with_room(70_000).unwrap());
@@ -153,7 +154,8 @@ fn a_thread_that_is_ending_can_still_take_and_free_packets() {
     thread::spawn(work).join().unwrap();
     assert_eq!(in_use(1), 1);
     drop(held);
-    // A thread without buffers receives what was left behind last: an empty magazine would look like an empty pool.
+    // A thread without buffers receives the magazine that was returned last: an empty magazine would look like an empty
+    // pool.
     let template = Template::new(b"z").unwrap();
     let filled = thread::spawn(move || push_filled(&mut Vector::new(), 1, &template));
     assert_eq!(filled.join().unwrap(), 1);
@@ -161,7 +163,7 @@ fn a_thread_that_is_ending_can_still_take_and_free_packets() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Fresh { wanted: usize, used: usize },
+    Allocate { wanted: usize, used: usize },
     Fill { count: usize, length: usize },
     Copy,
     DropFirst(usize),
@@ -173,7 +175,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0usize..600, 0usize..600).prop_map(|(wanted, used)| Step::Fresh { wanted, used }),
+        (0usize..600, 0usize..600).prop_map(|(wanted, used)| Step::Allocate { wanted, used }),
         (0usize..300, 1usize..300).prop_map(|(count, length)| Step::Fill { count, length }),
         Just(Step::Copy),
         (0usize..50).prop_map(Step::DropFirst),
@@ -184,10 +186,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A vector of packets holds the bytes that a vector of byte vectors holds, and the pool counts its packets.
+/// A vector of packets holds the same bytes as a vector of byte vectors, and the pool counts its packets.
 #[test]
 fn packets_hold_what_byte_vectors_hold() {
-    // One turn for all cases: between them this thread's cache holds buffers that another test could miss.
+    // One turn for all cases: between cases this thread's cache holds buffers that another test could miss.
     let _turn = turn();
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(steps in proptest::collection::vec(step(), 1..25))| {
@@ -196,7 +198,7 @@ fn packets_hold_what_byte_vectors_hold() {
         for (number, step) in steps.into_iter().enumerate() {
             let number = number as u8;
             match step {
-                Step::Fresh { wanted, used } => for mut packet in Packet::allocate_burst(wanted).take(used) {
+                Step::Allocate { wanted, used } => for mut packet in Packet::allocate_burst(wanted).take(used) {
                     packet.append(&[number; 9]);
                     if vector.push(packet).is_ok() { model.push(vec![number; 9]) }
                 },
@@ -243,7 +245,7 @@ fn packets_hold_what_byte_vectors_hold() {
 }
 
 #[test]
-fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied() {
+fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_sorted() {
     let addresses =
         |packets: &[Packet]| -> Vec<usize> { packets.iter().map(|packet| packet.bytes().as_ptr().addr()).collect() };
     let mut packets: Vec<Packet> = Packet::allocate_burst(700).collect();
@@ -253,14 +255,14 @@ fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied()
     }
     drop(packets);
     let disordered: Vec<Packet> = Packet::allocate_burst(700).collect();
-    assert!(!addresses(&disordered).is_sorted(), "there is something to tidy");
+    assert!(!addresses(&disordered).is_sorted(), "there is something to sort");
     drop(disordered);
     bellows_packet::sort_free_buffers();
     let packets: Vec<Packet> = Packet::allocate_burst(700).collect();
     assert!(addresses(&packets).is_sorted());
 }
 
-/// The flags of the mapping in which an address lies, as `/proc/self/smaps` has them.
+/// The flags of the mapping that contains an address, from `/proc/self/smaps`.
 fn mapping_flags(address: usize) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_inside = false;

@@ -53,7 +53,7 @@ pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, fe
             packet.set_offload(offload);
             true
         }
-        None => !claim.is_super_frame() && finish(packet.bytes_mut(), claim),
+        None => !claim.is_gso() && finish(packet.bytes_mut(), claim),
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, fe
 #[inline(never)]
 pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features) -> Option<Offload> {
     let claim = packet.offload().unwrap_or_default();
-    if !claim.needs_checksum() && !claim.is_super_frame() {
+    if !claim.needs_checksum() && !claim.is_gso() {
         // The flag of a verified checksum is not passed on: an app may have changed the packet since.
         return Some(Offload::default());
     }
@@ -88,7 +88,7 @@ fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
     let kind = match claim.gso_type & !Offload::GSO_ECN {
         Offload::GSO_TCP4 => Kind::Tcp4,
         Offload::GSO_TCP6 => Kind::Tcp6,
-        _ => return (!claim.is_super_frame()).then_some(offload),
+        _ => return (!claim.is_gso()).then_some(offload),
     };
     let whole = GsoPacket::new(frame, kind, claim.segment_size).ok()?;
     // The headers of a packet that can be cut are short.

@@ -473,7 +473,7 @@ fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
         70..=89 => random.between(200, 1600),
         90..=97 => 1514,
         98 => random.between(1600, 9014),
-        _ if offload.is_some_and(|offload| offload.is_super_frame()) => random.between(9014, 65_550),
+        _ if offload.is_some_and(|offload| offload.is_gso()) => random.between(9014, 65_550),
         _ => 2049,
     }
 }

@@ -112,10 +112,10 @@ impl TraceWatch {
         for packet in packets {
             let mut position = packet.marked().and_then(|mark| self.position(mark));
             if position.is_none() && begins && self.alive.len() < self.order.count {
-                let born = packet.marked().map_or(start, |mark| mark.born);
+                let created = packet.marked().map_or(start, |mark| mark.created);
                 // After four billion packets, numbers begin again; 0 means none.
                 let id = NEXT.fetch_add(1, Relaxed).max(1);
-                packet.mark(Mark { born, id });
+                packet.mark(Mark { created, id });
                 position = Some(self.alive.len());
                 self.numbers.insert(id, self.alive.len());
                 self.alive.push(1);

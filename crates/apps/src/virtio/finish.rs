@@ -156,7 +156,7 @@ impl Finisher {
     /// Finishes a packet, or stores it to be cut. Gives back a packet that cannot be finished.
     fn accept(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let claim = packet.offload().unwrap_or_default();
-        if claim.is_super_frame() {
+        if claim.is_gso() {
             if self.cut.is_some() || gso_packet(&packet, claim).is_none() {
                 return Err(packet);
             }
@@ -416,7 +416,7 @@ mod tests {
             let found = Transport::find(&before).ok();
             match finish(packet, ReceiverOffloads { checksums }, ENDLESS) {
                 Err(packet) => prop_assert_eq!(packet.bytes(), &before[..], "what is dropped"),
-                Ok((packets, _)) if claim.is_super_frame() => {
+                Ok((packets, _)) if claim.is_gso() => {
                     let kind = if claim.gso_type & 4 == 0 { Kind::Tcp4 } else { Kind::Tcp6 };
                     let whole = GsoPacket::new(&before, kind, claim.segment_size).unwrap();
                     let how = if checksums { Checksums::Partial } else { Checksums::Whole };

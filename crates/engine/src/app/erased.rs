@@ -1,4 +1,4 @@
-//! An app of any type, as the engine holds and calls it.
+//! The type-erased app: how the engine holds and calls an app of any type.
 
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use bellows_observe::layout::account;
 
 use super::io::Io;
 use super::{App, AppError, Status};
-use crate::panics::contain;
+use crate::panics::catch_panic;
 use crate::runtime::node::Node;
 
-/// Which of its three entries an app is called at.
+/// The entry points of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Pull,
@@ -21,17 +21,17 @@ pub(crate) enum Entry {
     Tick,
 }
 
-/// A call of one app at one entry, as a schedule makes it. If the app panics, the thread's state says so.
+/// Calls one app at one entry point, as a schedule does. If the app panics, the thread's state records it.
 ///
-/// By the C calling convention, because generated code calls it.
+/// Uses the C calling convention, because generated code calls it.
 ///
-/// Safety: [`Node::app`] leads to an app of the type that the function was made for, which nothing else refers to during
-/// the call.
+/// Safety: [`Node::app`] points at an app of the type that the function was made for, and nothing else refers to the
+/// app during the call.
 pub(crate) type Call = unsafe extern "C" fn(&Node);
 
-/// What the nested loop calls of an app, whatever its type.
+/// The nested schedule's call of an app of any type.
 pub(crate) trait NestedCall: Sync {
-    /// Calls the app if it has anything to do: it looks for itself.
+    /// Calls the app if it has work, which it checks itself.
     ///
     /// Safety: as for [`Call`].
     unsafe fn breathe(&self, entry: Entry, node: &Node);
@@ -87,7 +87,7 @@ unsafe extern "C" fn pull<A: App>(node: &Node) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *node.app.get().cast::<A>() };
     node.begin_call(account::PULL);
-    if contain(|| app.pull(&Io::new(node))).is_none() {
+    if catch_panic(|| app.pull(&Io::new(node))).is_none() {
         node.report_panic();
     }
     node.end_call();
@@ -98,7 +98,7 @@ unsafe extern "C" fn push<A: App>(node: &Node) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *node.app.get().cast::<A>() };
     node.begin_call(account::PUSH);
-    if contain(|| app.push(&Io::new(node))).is_none() {
+    if catch_panic(|| app.push(&Io::new(node))).is_none() {
         node.report_panic();
     }
     node.end_call();
@@ -109,24 +109,24 @@ unsafe extern "C" fn tick<A: App>(node: &Node) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *node.app.get().cast::<A>() };
     node.begin_call(account::TICK);
-    if contain(|| app.tick(&Io::new(node))).is_none() {
+    if catch_panic(|| app.tick(&Io::new(node))).is_none() {
         node.report_panic();
     }
     node.end_call();
 }
 
-/// In a lossless network: gives the app no more packets than fit on every output of what it makes of them.
+/// In a lossless network: gives the app no more packets than fit on every output after its fan-out.
 ///
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn pull_lossless<A: App>(node: &Node) {
-    node.admit();
+    node.set_budget();
     // SAFETY: the caller's promise.
     unsafe { pull::<A>(node) }
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn push_lossless<A: App>(node: &Node) {
-    if node.admit() > 0 {
+    if node.set_budget() > 0 {
         // SAFETY: the caller's promise.
         unsafe { push::<A>(node) }
     }
@@ -134,7 +134,7 @@ unsafe extern "C" fn push_lossless<A: App>(node: &Node) {
 
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn tick_lossless<A: App>(node: &Node) {
-    node.admit();
+    node.set_budget();
     // SAFETY: the caller's promise.
     unsafe { tick::<A>(node) }
 }
@@ -199,8 +199,7 @@ impl<A: App> DynApp for A {
     }
 }
 
-/// The owner of an app, to which [`Node::app`] may lead at the same time: unlike a box it does not claim to be the only
-/// way to it.
+/// The owner of an app that [`Node::app`] may also point at: unlike a box it does not claim exclusive access.
 pub(crate) struct AppBox(NonNull<dyn DynApp>);
 
 // SAFETY: the value owns the app, which may be sent.
@@ -222,8 +221,8 @@ impl Deref for AppBox {
     type Target = dyn DynApp;
 
     fn deref(&self) -> &(dyn DynApp + 'static) {
-        // SAFETY: the pointer came from a box and lives as long as the value; calls through a node, the only other way to
-        // the app, are made in breaths, during which nobody holds this reference (Engine is borrowed exclusively).
+        // SAFETY: the pointer came from a box and lives as long as the value. The only other access to the app is
+        // through a node, in breaths, and nothing holds this reference then (Engine is borrowed exclusively).
         unsafe { self.0.as_ref() }
     }
 }
@@ -237,15 +236,15 @@ impl DerefMut for AppBox {
 
 impl Drop for AppBox {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from Box::leak, and this is its owner's end.
+        // SAFETY: the pointer came from Box::leak, and its owner ends here.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// Stands in for an app that panicked: drops what comes in.
-pub(crate) struct Failed;
+/// Stands in for an app that panicked: drops its input.
+pub(crate) struct FailedApp;
 
-impl App for Failed {
+impl App for FailedApp {
     const PULLS: bool = false;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -253,15 +252,15 @@ impl App for Failed {
     }
 }
 
-/// Starts an app; a panic is a reason like others why it cannot.
-pub(crate) fn start_contained(app: &mut dyn DynApp, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {
-    contain(|| app.start(old)).unwrap_or_else(|| Err("it panicked when it was to start".into()))
+/// Starts an app. A panic becomes an error.
+pub(crate) fn try_start(app: &mut dyn DynApp, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {
+    catch_panic(|| app.start(old)).unwrap_or_else(|| Err("it panicked while starting".into()))
 }
 
-/// Stops an app; a panic is a reason like others why it could not finish.
-pub(crate) fn stop_contained(app: &mut dyn DynApp) -> Result<(), String> {
-    match contain(|| app.stop()) {
+/// Stops an app. A panic becomes an error.
+pub(crate) fn try_stop(app: &mut dyn DynApp) -> Result<(), String> {
+    match catch_panic(|| app.stop()) {
         Some(result) => result.map_err(|error| error.to_string()),
-        None => Err("it panicked when it was to stop".to_owned()),
+        None => Err("it panicked while stopping".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What an app works with while it is called: its inputs, its outputs, the time, new packets, counters.
+//! The interface of an app during a call: its inputs and outputs, the time, its counters and slots.
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
@@ -9,15 +9,16 @@ use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, pus
 use bellows_wiring::OPEN;
 
 use super::App;
-use crate::runtime::links::{TXDROP, dropping};
+use crate::runtime::links::{TXDROP, with_drop_reason};
 use crate::runtime::node::Node;
 use crate::runtime::slots::SlotHandle;
 
-/// What an app works with while it is called.
+/// The interface of an app to the engine during a call.
 ///
-/// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to [`Io::drop`]:
-/// a packet that is merely dropped is freed, but in no count, and the report of the run names that as a bug in the app. Only in
-/// apps in which packets [end](App::ENDS), as all do without outputs, is a packet that is freed one that has arrived.
+/// An app must give every packet that it takes from an [`Input`] to an [`Output`] or to [`Io::drop`], or keep it. A
+/// packet that is dropped by Rust alone is freed but not counted, and the report names this as a bug in the app. Only
+/// in apps in which packets [end](App::ENDS) (by default those without outputs) does freeing a packet mean that it
+/// arrived.
 pub struct Io<'a, A> {
     node: &'a Node,
     _app: PhantomData<fn(A)>,
@@ -29,19 +30,19 @@ impl<'a, A: App> Io<'a, A> {
         Io { node, _app: PhantomData }
     }
 
-    /// How many inputs there are: those that the app names, or those that are linked to an app with any number.
+    /// The number of inputs: named by the app, or linked to an app with any number of inputs.
     #[inline]
     pub fn inputs(&self) -> usize {
         self.node.inputs.len()
     }
 
-    /// How many outputs there are: those that the app names, or those that are linked to an app with any number.
+    /// The number of outputs: named by the app, or linked to an app with any number of outputs.
     #[inline]
     pub fn outputs(&self) -> usize {
         self.node.outputs.len()
     }
 
-    /// Opens an input. What is not taken out of it stays in line.
+    /// Opens an input. Packets that are not taken stay in the link.
     ///
     /// An input that does not exist or is not linked is empty.
     #[inline(always)]
@@ -53,27 +54,27 @@ impl<'a, A: App> Io<'a, A> {
         Input { vector, before, allowed, changed: false, link, node: self.node, _app: PhantomData }
     }
 
-    /// Opens an output. Packets leave when it is dropped.
+    /// Opens an output. Packets are sent when it is dropped.
     ///
-    /// What is sent to an output that does not exist or is not linked is dropped as `unlinked`.
+    /// Packets sent to an output that does not exist or is not linked are dropped as `unlinked`.
     #[inline(always)]
     pub fn output(&self, index: usize) -> Output<'a> {
         let link = self.node.outputs.get(index).copied().unwrap_or(OPEN);
         let mut vector = self.node.links().take(link);
         if vector.is_none() && link != OPEN {
-            vector = self.node.state().spare.borrow();
+            vector = self.node.state().free_vectors.allocate();
         }
         vector.compact();
         Output { vector: ManuallyDrop::new(vector), link, node: self.node }
     }
 
-    /// Whether an output is linked. An app need not ask; what it sends to one that is not is dropped as `unlinked`.
+    /// Whether an output is linked. Apps need not check: packets sent to an unlinked output are dropped as `unlinked`.
     #[inline]
     pub fn is_linked(&self, output: usize) -> bool {
         self.node.outputs.get(output).is_some_and(|&link| link != OPEN)
     }
 
-    /// Hands all that waits in an input to an output, by pointer if the output is empty. Hot.
+    /// Forwards all packets of an input to an output, by pointer if the output is empty. Hot.
     #[inline]
     pub fn forward(&self, input: usize, output: usize) {
         let (state, table) = (self.node.state(), self.node.links());
@@ -84,7 +85,7 @@ impl<'a, A: App> Io<'a, A> {
             && let (Some(from), Some(to)) = (link(from), link(to))
             && table.waiting[to_index as usize].get() == 0
         {
-            // The whole link changes hands: nothing of the vector but its pointer is touched.
+            // The whole vector changes hands: only its pointer is touched.
             let count = table.waiting[from_index as usize].replace(0);
             let bytes = from.bytes.replace(0);
             to.bytes.set(bytes);
@@ -101,26 +102,26 @@ impl<'a, A: App> Io<'a, A> {
         }
     }
 
-    /// The time, in nanoseconds of a clock that never goes back; the same throughout a breath.
+    /// The time in nanoseconds of a monotonic clock; constant throughout a breath.
     #[inline]
     pub fn now(&self) -> u64 {
         self.node.state().now()
     }
 
-    /// How many packets ahead their data is to be fetched, for apps that go over [`Input::packets`] themselves: as the network
-    /// says, or else [`App::PREFETCH`].
+    /// How many packets ahead to prefetch packet data, for apps that iterate over [`Input::packets`]: the value of the
+    /// network, or else [`App::PREFETCH`].
     #[inline]
     pub fn prefetch(&self) -> usize {
         self.node.prefetch
     }
 
-    /// How many packets a source brings in at a time.
+    /// The burst: the number of packets that a source brings in per breath.
     #[inline]
     pub fn burst(&self) -> usize {
         self.node.state().burst
     }
 
-    /// Whether the network is lossless: apps leave in their inputs what they cannot send or keep.
+    /// Whether the network is lossless: apps leave packets in their inputs that they can neither send nor keep.
     #[inline]
     pub fn is_lossless(&self) -> bool {
         self.node.state().lossless
@@ -135,10 +136,10 @@ impl<'a, A: App> Io<'a, A> {
         SlotHandle(&self.node.slots(self.node.links())[index])
     }
 
-    /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
-    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. A sleeping
-    /// engine does not look before then at packets that the app has left or holds, nor, if it has no [slots](App::slots),
-    /// whether it has something to pull.
+    /// Requests a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
+    /// from sleeping past it. The earliest request counts; it is cleared when it is served. Until then a sleeping
+    /// engine does not check packets that the app left or holds, nor, if the app has no [slots](App::slots), whether it
+    /// has something to pull.
     #[inline]
     pub fn wake_at(&self, time: u64) {
         let deadline = &self.node.deadline;
@@ -146,32 +147,32 @@ impl<'a, A: App> Io<'a, A> {
         self.node.state().wake_at(time);
     }
 
-    /// Drops a packet for a reason.
+    /// Drops a packet and counts it under a drop reason.
     #[inline]
     pub fn drop(&self, packet: Packet, reason: DropReason<A>) {
         if packet.is_marked() {
-            dropping(self.reason(reason), || drop(packet));
+            with_drop_reason(self.reason(reason), || drop(packet));
         } else {
             drop(packet);
         }
         self.count_drops(reason, 1);
     }
 
-    /// The position of one of the app's own reasons among all of its drops.
+    /// The position of one of the app's own drop reasons among all of its drop reasons.
     fn reason(&self, reason: DropReason<A>) -> usize {
         self.node.own_drops - self.node.cell + reason.position()
     }
 
-    /// Drops all that waits in an input for a reason.
+    /// Drops all packets of an input and counts them under a drop reason.
     pub fn drop_all(&self, input: &mut Input<'_, A>, reason: DropReason<A>) {
-        let count = dropping(self.reason(reason), || input.discard());
+        let count = with_drop_reason(self.reason(reason), || input.discard());
         self.count_drops(reason, count as u64);
     }
 
-    /// The same of the first `count` packets alone, as far as there are so many.
+    /// Drops up to `count` packets from the front of an input and counts them under a drop reason.
     pub fn drop_first(&self, input: &mut Input<'_, A>, count: usize, reason: DropReason<A>) {
         let before = input.len();
-        dropping(self.reason(reason), || input.discard_first(count));
+        with_drop_reason(self.reason(reason), || input.discard_first(count));
         self.count_drops(reason, (before - input.len()) as u64);
     }
 
@@ -181,69 +182,69 @@ impl<'a, A: App> Io<'a, A> {
         self.lost(count, reason);
     }
 
-    /// Counts packets as dropped that the app took earlier and has no more: what it had written was lost, say.
+    /// Counts packets as dropped that the app took earlier and no longer has: written data was lost, for example.
     #[inline]
     pub fn lost(&self, count: u64, reason: DropReason<A>) {
         const { assert!(!A::COUNTERS.drops().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
         self.node.links().slab.add(self.node.own_drops + reason.position(), count);
     }
 
-    /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
+    /// Counts packets that were not made because the pool had no buffer, as `no_buffer`.
     pub fn count_no_buffer(&self, count: usize) {
         self.node.count_common(common::NO_BUFFER, count);
         self.node.count_unmade(count);
     }
 
-    /// Tells that the app has got packets which it did not take from an input and did not make in this call: another thread has
-    /// made them, say. They count as made.
+    /// Counts packets as made that the app neither took from an input nor made in this call: another thread made them,
+    /// for example.
     pub fn brought_in(&self, count: usize) {
         self.node.links().slab.add(self.node.account + account::BROUGHT_IN, count as u64);
     }
 
-    /// Tells that the app has given packets to others without sending or freeing them: another thread has them now, say. They
-    /// count as having ended here.
+    /// Counts packets as ended here that the app passed on without sending or freeing them: another thread has them
+    /// now, for example.
     pub fn handed_off(&self, count: usize) {
         self.node.links().slab.add(self.node.account + account::HANDED_OFF, count as u64);
     }
 
-    /// Tells that nothing that the app is given can go anywhere any more, ever: the reader of the pipe that it writes to has
-    /// gone, say. When all apps say so in which packets [end](App::ENDS), the run is over: [`End::Closed`](crate::End::Closed).
-    /// To be told again whenever the app is called.
+    /// Declares that the app can never again deliver packets: the reader of its pipe is gone, for example. The run ends
+    /// with [`End::Closed`](crate::End::Closed) when all apps in which packets [end](App::ENDS) have declared it. Call
+    /// it again in every call of the app.
     pub fn close(&self) {
         self.node.closed.set(true);
         self.node.state().closed.set(true);
     }
 
-    /// Adds to a counter of the app's own.
+    /// Adds to one of the app's counters.
     #[inline]
     pub fn count(&self, counter: Count<A>, count: u64) {
         const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
         self.node.links().slab.add(self.node.own_counters + counter.position(), count);
     }
 
-    /// Sets a gauge of the app's own.
+    /// Sets one of the app's gauges.
     #[inline]
     pub fn set(&self, gauge: Gauge<A>, value: u64) {
         const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
         self.node.links().slab.set(self.node.own_counters + gauge.position(), value);
     }
 
-    /// Drops all that waits in the inputs of an app that has failed.
+    /// Drops all packets in the inputs of an app that has failed.
     pub(crate) fn fail_inputs(&self) {
         for index in 0..self.inputs() {
-            let count = dropping(common::APP_FAILED, || self.input(index).discard());
+            let count = with_drop_reason(common::APP_FAILED, || self.input(index).discard());
             self.node.count_common(common::APP_FAILED, count);
         }
     }
 }
 
-/// An input that is open: the packets that wait in its link, the oldest first.
+/// An open input: the packets that wait in its link, oldest first.
 ///
-/// Iterate over `&mut input`; breaking out of the loop leaves the rest queued.
+/// Iterate over `&mut input`; breaking out of the loop leaves the rest in the link.
 pub struct Input<'a, A> {
     vector: ManuallyDrop<Vector>,
     before: usize,
-    /// How many packets may be taken in all.
+    /// The number of packets that may be taken in total.
     allowed: usize,
     changed: bool,
     link: u32,
@@ -252,7 +253,7 @@ pub struct Input<'a, A> {
 }
 
 impl<A: App> Input<'_, A> {
-    /// How many packets the app may take: those that wait, or as many of them as a lossless network allows.
+    /// The number of packets that the app may take: all that wait, or as many as a lossless network allows.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.vector.len().min(self.budget())
@@ -269,14 +270,13 @@ impl<A: App> Input<'_, A> {
         self.allowed - (self.before - self.vector.len())
     }
 
-    /// The packets, for apps that go over them more than once.
+    /// The packets, for apps that iterate over them more than once.
     #[inline(always)]
     pub fn packets(&self) -> &[Packet] {
         &self.vector.as_slice()[..self.len()]
     }
 
-    /// The packets, to be changed in place, for apps that go over them more than once and then
-    /// [forward](Output::forward) them.
+    /// The packets, mutable, for apps that iterate over them more than once and then [forward](Output::forward) them.
     #[inline(always)]
     pub fn packets_mut(&mut self) -> &mut [Packet] {
         self.changed = true;
@@ -284,16 +284,16 @@ impl<A: App> Input<'_, A> {
         &mut self.vector.as_mut_slice()[..count]
     }
 
-    /// Takes the packets out whole, behind those that a vector of the app's own holds; by pointer if that is empty.
-    /// Returns how many: as many as fit.
+    /// Moves the packets to the end of a vector of the app's own, as many as fit; by pointer if that vector is empty.
+    /// Returns the number of packets moved.
     #[inline]
     pub fn take_into(&mut self, vector: &mut Vector) -> usize {
         self.recount();
-        let most = self.budget();
-        vector.append(&mut self.vector, most)
+        let max = self.budget();
+        vector.append(&mut self.vector, max)
     }
 
-    /// Frees the packets, for apps at which they end. Returns how many.
+    /// Frees the packets, for apps in which they end. Returns the number of packets.
     #[inline(always)]
     pub fn discard(&mut self) -> usize {
         let count = self.len();
@@ -305,7 +305,7 @@ impl<A: App> Input<'_, A> {
         count
     }
 
-    /// Frees the first packets, for apps that work on [`Input::packets`] and have done with these.
+    /// Frees the first packets, for apps that work on [`Input::packets`] and are done with these.
     #[inline]
     pub fn discard_first(&mut self, count: usize) {
         if count == self.vector.len() {
@@ -328,24 +328,24 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
     type Item = Packet;
     type IntoIter = Drain<'i>;
 
-    /// Fetches the data of packets ahead as the network says, or else the [app](App::PREFETCH).
+    /// Prefetches packet data as the network sets, or else the [app](App::PREFETCH).
     #[inline(always)]
     fn into_iter(self) -> Drain<'i> {
-        let most = self.budget();
-        self.vector.drain(most).prefetching(self.node.prefetch)
+        let max = self.budget();
+        self.vector.drain(max).prefetching(self.node.prefetch)
     }
 }
 
 impl<A> Drop for Input<'_, A> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: the field is not used after this, the only place that takes it.
+        // SAFETY: this is the only place that takes the field, and it is not used afterwards.
         let vector = unsafe { ManuallyDrop::take(&mut self.vector) };
         close_input(self.node, self.link, vector, self.before, self.allowed, self.changed);
     }
 }
 
-/// By value, so that an open input can live in registers.
+/// By value, so that an open input or output can live in registers.
 #[inline(never)]
 fn close_input(node: &Node, link: u32, mut vector: Vector, before: usize, allowed: usize, changed: bool) {
     let (state, table) = (node.state(), node.links());
@@ -359,10 +359,10 @@ fn close_input(node: &Node, link: u32, mut vector: Vector, before: usize, allowe
     if state.lossless {
         state.budget.set(state.budget.get().saturating_add(allowed - taken));
     }
-    table.put(link, vector, &state.spare);
+    table.put(link, vector, &state.free_vectors);
 }
 
-/// An output that is open: packets sent to it leave, and are counted, when it is dropped.
+/// An open output: packets sent to it leave, and are counted, when it is dropped.
 pub struct Output<'a> {
     vector: ManuallyDrop<Vector>,
     link: u32,
@@ -370,29 +370,29 @@ pub struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// How many packets can be sent before they are dropped. Only apps that bring packets in need to look.
+    /// The number of packets that can be sent before packets are dropped. Only apps that bring packets in need to
+    /// check.
     #[inline(always)]
     pub fn room(&self) -> usize {
         self.vector.room()
     }
 
-    /// Sends a packet. On a full link it is dropped and counted as `txdrop`. Hot.
+    /// Sends a packet. If the link is full, the packet is dropped and counted as `txdrop`. Hot.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) {
         if let Err(packet) = self.vector.push(packet) {
-            refuse(self.node, self.link, packet);
+            drop_at_link(self.node, self.link, packet);
         }
     }
 
-    /// Sends new packets made from a template: as many as there is room and there are buffers for, at most `count`.
-    /// Returns how many. Hot.
+    /// Sends up to `count` new packets made from a template, as many as there are room and buffers for. Returns the
+    /// number of packets. Hot.
     #[inline(always)]
     pub fn fill(&mut self, count: usize, template: &Template) -> usize {
         push_filled(&mut self.vector, count, template)
     }
 
-    /// Sends a copy of each packet. Those for which there is no room are counted as `txdrop`, those for which there
-    /// is no buffer as `no_buffer`. Hot.
+    /// Sends a copy of each packet. Copies without room count as `txdrop`, copies without a buffer as `no_buffer`. Hot.
     #[inline]
     pub fn push_copies(&mut self, packets: &[Packet]) {
         let fitting = packets.len().min(self.room());
@@ -402,22 +402,22 @@ impl Output<'_> {
         }
     }
 
-    /// Sends what a vector of the app's own holds, by pointer if nothing waits in this output. What does not fit stays
+    /// Sends the packets of a vector of the app's own, by pointer if this output is empty. Packets that do not fit stay
     /// in the vector.
     #[inline]
     pub fn send_from(&mut self, vector: &mut Vector) {
         self.vector.append(vector, usize::MAX);
     }
 
-    /// Sends all that waits in an input, by pointer if nothing waits in this output. Hot.
+    /// Sends all packets of an input, by pointer if this output is empty. Hot.
     #[inline]
     pub fn forward<A: App>(&mut self, input: &mut Input<'_, A>) {
         input.recount();
-        let most = input.budget();
-        self.vector.append(&mut input.vector, most);
+        let max = input.budget();
+        self.vector.append(&mut input.vector, max);
         if !input.is_empty() && (!self.node.state().lossless || self.link == OPEN) {
-            let count = dropping(refusal(self.link), || input.discard());
-            refuse_many(self.node, self.link, count);
+            let count = with_drop_reason(link_drop_reason(self.link), || input.discard());
+            count_link_drops(self.node, self.link, count);
         }
     }
 }
@@ -425,22 +425,22 @@ impl Output<'_> {
 impl Drop for Output<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: the field is not used after this, the only place that takes it.
+        // SAFETY: this is the only place that takes the field, and it is not used afterwards.
         let vector = unsafe { ManuallyDrop::take(&mut self.vector) };
         close_output(self.node, self.link, vector);
     }
 }
 
-/// By value, so that an open output can live in registers.
+/// By value, so that an open input or output can live in registers.
 #[inline(never)]
 fn close_output(node: &Node, index: u32, vector: Vector) {
     let (state, table) = (node.state(), node.links());
     if vector.is_none() {
         return;
     }
-    // Should an app have had two outputs open on one link, both are counted with what the link holds now.
+    // If the app had two outputs open on one link, both are counted, with the current contents of the link.
     let other = table.take(index);
-    let vector = if other.is_none() { vector } else { table.join(index, other, vector, &state.spare) };
+    let vector = if other.is_none() { vector } else { table.join(index, other, vector, &state.free_vectors) };
     let link = &table.links[index as usize];
     let sent = (vector.len() as u64).wrapping_sub(table.waiting[index as usize].get().into());
     if sent > 0 {
@@ -448,22 +448,22 @@ fn close_output(node: &Node, index: u32, vector: Vector) {
         table.slab.add(link.cell + counters::PACKETS, sent);
         table.slab.add(link.cell + counters::BYTES, vector.bytes().wrapping_sub(link.bytes.get()));
     }
-    table.put(index, vector, &state.spare);
+    table.put(index, vector, &state.free_vectors);
 }
 
 #[cold]
 #[inline(never)]
-fn refuse(node: &Node, index: u32, packet: Packet) {
-    dropping(refusal(index), || drop(packet));
-    refuse_many(node, index, 1);
+fn drop_at_link(node: &Node, index: u32, packet: Packet) {
+    with_drop_reason(link_drop_reason(index), || drop(packet));
+    count_link_drops(node, index, 1);
 }
 
-/// Why a link does not take packets: it is full, or missing.
-fn refusal(index: u32) -> usize {
+/// The reason for drops at a link: it is full, or missing.
+fn link_drop_reason(index: u32) -> usize {
     if index == OPEN { common::UNLINKED } else { TXDROP as usize }
 }
 
-/// Counts copies that were not made, because of a full or missing link or for want of buffers.
+/// Counts copies that were not made because the link is full or missing, or because the pool had no buffers.
 #[cold]
 #[inline(never)]
 fn count_missing_copies(node: &Node, index: u32, refused: usize, no_buffer: usize) {
@@ -472,14 +472,14 @@ fn count_missing_copies(node: &Node, index: u32, refused: usize, no_buffer: usiz
         node.count_common(common::NO_BUFFER, no_buffer);
     }
     if refused > 0 {
-        refuse_many(node, index, refused);
+        count_link_drops(node, index, refused);
     }
 }
 
-/// Counts packets that a full or missing link did not take.
+/// Counts packets that were dropped at a full or missing link.
 #[cold]
 #[inline(never)]
-fn refuse_many(node: &Node, index: u32, count: usize) {
+fn count_link_drops(node: &Node, index: u32, count: usize) {
     node.state().progress.set(true);
     match node.links().links.get(index as usize) {
         Some(full) => node.links().slab.add(full.cell + counters::DROPS, count as u64),

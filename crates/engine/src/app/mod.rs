@@ -1,4 +1,4 @@
-//! What an app is: the trait that authors write, what it works with, and the face of it that the engine holds.
+//! Apps: the trait that authors write, its interface to the engine, and the type-erased app that the engine holds.
 
 pub(crate) mod erased;
 pub(crate) mod io;
@@ -10,24 +10,24 @@ use bellows_wiring::Ports;
 
 use self::io::Io;
 
-/// Why an app cannot start, or failed to finish: one sentence that names the place and the way out.
+/// Why an app cannot start or failed to finish: one sentence that names the place and the remedy.
 pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An app: something that brings packets in, moves them on, or takes them out.
+/// An app: it brings packets in, passes them on, or takes them out.
 ///
-/// The engine calls [`pull`](App::pull) once a breath or when a [slot](App::slots) says so, [`push`](App::push) when an input holds packets, and
-/// [`tick`](App::tick) at the start and when a moment comes that the app asked for with [`Io::wake_at`]. All three work on the
-/// app's links through [`Io`].
+/// The engine calls [`pull`](App::pull) once a breath or when a [slot](App::slots) is ready, [`push`](App::push) when
+/// an input holds packets, and [`tick`](App::tick) at the start and at times that the app requested with
+/// [`Io::wake_at`]. All three use the app's links through [`Io`].
 ///
-/// Making an app (its constructor) must have no side effects: a network is checked by making its apps. Files,
-/// sockets and threads are opened in [`start`](App::start), and what exists is changed in [`begin`](App::begin), when all
-/// apps have started.
+/// The constructor of an app must have no side effects: checking a network constructs its apps. Open files and sockets
+/// and create threads in [`start`](App::start); change what exists outside in [`begin`](App::begin), when all apps have
+/// started.
 ///
 /// # Example
 /// ```
 /// use bellows_engine::{App, Io, Port, Ports};
 ///
-/// /// Turns each packet round: what was its source address becomes its destination.
+/// /// Swaps the source and destination addresses of each packet.
 /// struct Reflect;
 ///
 /// impl App for Reflect {
@@ -49,31 +49,31 @@ pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 /// }
 /// ```
 pub trait App: Send + Sized + 'static {
-    /// Ports that packets come from.
+    /// Ports through which packets come in.
     const INPUTS: Ports = Ports::NONE;
 
-    /// Ports that packets go to.
+    /// Ports through which packets go out.
     const OUTPUTS: Ports = Ports::NONE;
 
-    /// Whether [`pull`](App::pull) is called. Apps without inputs are; an app with inputs that also brings packets in
-    /// (a network interface) says so.
+    /// Whether the engine calls [`pull`](App::pull). The default is true for apps without inputs. An app with inputs
+    /// that also brings packets in (a network interface) sets it.
     const PULLS: bool = Self::INPUTS.is_none();
 
-    /// How many packets ahead the inputs' iterators fetch the packets' data; 0 for an app that does not read it. A
-    /// network can [say otherwise](crate::AppSpec::prefetching).
+    /// How many packets ahead the input iterators prefetch packet data; 0 for an app that does not read it. A network
+    /// can [override it](crate::AppSpec::prefetching).
     const PREFETCH: usize = 0;
 
-    /// The most packets that one packet from an input can become on one output. In a lossless network the app is
-    /// given no more packets than fit on every output, multiplied by this. 0 for an app of which nothing that goes in comes
-    /// out again, as a network interface: it is given packets however full its outputs are.
+    /// Maximum number of packets that one input packet can become on one output. In a lossless network the engine gives
+    /// the app no more packets than fit on every output after this multiplication. 0 for an app whose inputs do not
+    /// feed its outputs, such as a network interface: it gets packets however full its outputs are.
     const MAX_FAN_OUT: usize = 1;
 
-    /// Whether packets end in the app without being dropped: it consumes them, or passes on others in their place. If not, every
-    /// packet that it frees must be in a count of [drops](App::COUNTERS), and one that is not is reported as a bug in the app. (An app without
-    /// inputs may free a packet that it has made too many: that one counts as not made.)
+    /// Whether packets end in the app without being dropped: it consumes them, or sends others in their place. If not,
+    /// every packet that the app frees must count as a [drop](App::COUNTERS); one that does not is reported as a bug in
+    /// the app. (An app without inputs may free packets that it made; they count as not made.)
     const ENDS: bool = Self::OUTPUTS.is_none();
 
-    /// Why this app drops packets, and what else it counts: the list of [`counters!`](crate::counters).
+    /// Drop reasons and other counters of the app: the list of [`counters!`](crate::counters).
     ///
     /// ```
     /// use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -106,7 +106,7 @@ pub trait App: Send + Sized + 'static {
     /// }
     /// ```
     ///
-    /// A packet is dropped for a reason, and for nothing else:
+    /// A packet can only be dropped for a drop reason, not for another counter:
     ///
     /// ```compile_fail
     /// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -125,7 +125,7 @@ pub trait App: Send + Sized + 'static {
     /// # }
     /// ```
     ///
-    /// Nor for the reason of another app, or for one that `App::COUNTERS` does not have:
+    /// Nor can it be dropped for a reason of another app, or for a reason that is missing in `App::COUNTERS`:
     ///
     /// ```compile_fail
     /// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -145,102 +145,105 @@ pub trait App: Send + Sized + 'static {
     /// ```
     const COUNTERS: Counters<Self> = Counters::NONE;
 
-    /// How many [slots](Io::slot) the app wants. With none it is pulled in every breath; with some, in those breaths in
-    /// which a slot says that there is something to pull.
+    /// The number of [slots](Io::slot) that the app uses. Without slots it is pulled in every breath; with slots, in
+    /// breaths in which a slot is ready.
     ///
-    /// Asked once, before [`start`](App::start): the answer must follow from the app's configuration alone.
+    /// Called once, before [`start`](App::start): the answer must depend only on the app's configuration.
     fn slots(&self) -> usize {
         0
     }
 
-    /// Brings packets in. Called once a breath, or when a [slot](App::slots) says so; moves about [`Io::burst`] packets
-    /// and looks at [`Output::room`](crate::Output::room).
+    /// Brings packets in. Called once a breath, or when a [slot](App::slots) is ready. Brings in about [`Io::burst`]
+    /// packets, and no more than [`Output::room`](crate::Output::room).
     fn pull(&mut self, io: &Io<Self>) {
         let _ = io;
     }
 
-    /// Moves packets on. Called when an input holds packets. What is left in an input comes first next time; an app
-    /// that leaves packets there because something outside is not ready says with [`Io::wake_at`] when to ask again,
-    /// or the run may end as stalled.
+    /// Passes packets on. Called when an input holds packets. Packets left in an input come first next time. An app
+    /// that leaves packets there because something outside is not ready calls [`Io::wake_at`] for a retry; otherwise
+    /// the run may end as stalled.
     fn push(&mut self, io: &Io<Self>) {
         let _ = io;
     }
 
-    /// Does what is due. Called once at the start, and when a moment comes that [`Io::wake_at`] named.
+    /// Does work that depends on time. Called once at the start, and at times requested with [`Io::wake_at`].
     fn tick(&mut self, io: &Io<Self>) {
         let _ = io;
     }
 
-    /// How many packets are inside the app: those that it has taken from its inputs or made, and neither sent nor freed. A run
-    /// does not end before this is 0, and the report checks it: packets that are neither here nor anywhere else are a bug.
+    /// The number of packets inside the app: taken from its inputs or made, and neither sent nor freed. A run does not
+    /// end before this is 0, and the report checks it: a packet that is neither here nor anywhere else is a bug in the
+    /// app.
     fn held(&self) -> usize {
         0
     }
 
-    /// Whether [`pull`](App::pull) will bring in nothing more, ever. A run does not end before all apps say so.
+    /// Whether [`pull`](App::pull) will never again bring packets in. A run does not end before this is true for all
+    /// apps.
     fn is_finished(&self) -> bool {
         !Self::PULLS
     }
 
-    /// Opens what the app works with. In a reload, `old` is the app of the same name and type whose place this one
-    /// takes; whatever is taken out of it stays open.
+    /// Opens the app's resources. In a reload, `old` is the app of the same name and type that this one replaces;
+    /// resources taken from it stay open.
     ///
     /// # Errors
-    /// Why it cannot start; what it took out of `old` must be back there then. A network in which an app cannot start
-    /// does not run, and a reload is undone.
+    /// Why the app cannot start. What it took from `old` must be back there by then. A network in which an app cannot
+    /// start does not run; a reload is undone.
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let _ = old;
         Ok(())
     }
 
-    /// The run begins: every app of the network has started, and in a reload nothing can fail any more. Called once,
-    /// before the first other call with an [`Io`].
+    /// The run begins: every app of the network has started, and a reload can no longer fail. Called once, before the
+    /// first call with an [`Io`].
     ///
-    /// What exists outside and would be changed for good is changed here and not in [`start`](App::start): a file is
-    /// replaced, what lies in the way is removed, a pipe is read. So a network that cannot start leaves all as it was. What
-    /// can be refused is found out in `start`; what fails here all the same is for [`stop`](App::stop) to report.
+    /// Make irreversible changes outside the app here and not in [`start`](App::start): replace a file, remove an
+    /// obstacle, read from a pipe. So a network that cannot start changes nothing. Check in `start` whatever can be
+    /// refused; report an error that occurs here in [`stop`](App::stop).
     fn begin(&mut self) {}
 
-    /// The run ends, or a reload has removed or replaced the app: the last call with an [`Io`], so that the counters tell all
-    /// that the app has done. It is still to be [stopped](App::stop). Not called after a panic.
+    /// The run ends, or a reload removed or replaced the app: the last call with an [`Io`], for final counts.
+    /// [`stop`](App::stop) follows. Not called after a panic.
     ///
-    /// After a reload it is called on the thread that asked for it, while the new configuration runs: it may wait for a disk.
-    /// Packets that it sends then go nowhere; they are counted as `removed`, as those that it holds are.
+    /// After a reload it is called on the thread that requested the reload, while the new configuration runs: it may
+    /// wait for a disk. Packets sent here go nowhere; they count as `removed`, as do packets that the app holds.
     fn end(&mut self, io: &Io<Self>) {
         let _ = io;
     }
 
-    /// What other threads may ask while the app runs: how a socket stands, what was negotiated. Asked for once, after
-    /// [`start`](App::start); what is answered with `None` has nothing to tell but its counters.
+    /// The app's status for other threads: the state of a socket, the result of a negotiation. Called once, after
+    /// [`start`](App::start); `None` for an app that has nothing to report besides its counters.
     fn status(&self) -> Option<Arc<dyn Status>> {
         None
     }
 
-    /// Gives back to `old` what [`start`](App::start) took out of it: the reload failed elsewhere. The app is
-    /// [stopped](App::stop) then, without having [begun](App::begin).
+    /// Returns to `old` what [`start`](App::start) took from it: the reload failed elsewhere. The app is then
+    /// [stopped](App::stop) without having [begun](App::begin).
     fn give_back(&mut self, old: &mut Self) {
         let _ = old;
     }
 
-    /// Finishes: flushes files, ends threads. The last call, unless the app panicked before.
+    /// Finishes: flushes files, ends threads. The last call; skipped if the app panicked.
     ///
     /// # Errors
-    /// What could not be finished. It is reported, and the run's exit code says so.
+    /// What could not be finished. It is reported and shows in the exit code of the run.
     fn stop(&mut self) -> Result<(), AppError> {
         Ok(())
     }
 }
 
-/// What an app tells of itself to whoever asks: see [`App::status`].
+/// The status of an app, for other threads: see [`App::status`].
 ///
-/// It is asked on threads other than the engine's, at any time, also while and after the app is called, stopped and dropped. So
-/// that the engine never waits for it, it shares with its app no lock that it holds for long.
+/// It is called on threads other than the engine's, at any time, even while the app is being called, stopped or
+/// dropped, and after that. It must not share a lock with its app that it holds for long: the engine must never wait
+/// for it.
 pub trait Status: Send + Sync + 'static {
-    /// The state as it is now.
+    /// The current status.
     fn status(&self) -> serde_json::Value;
 }
 
-/// What the engine knows of an app's type.
+/// The constants of an app type.
 #[derive(Clone, Copy, Debug)]
 pub struct AppInfo {
     /// [`App::INPUTS`].
@@ -255,14 +258,14 @@ pub struct AppInfo {
     pub max_fan_out: usize,
     /// [`App::ENDS`].
     pub ends: bool,
-    /// Those of [`App::COUNTERS`] that are reasons for drops.
+    /// The drop reasons of [`App::COUNTERS`].
     pub drops: &'static [Counter],
-    /// The others.
+    /// The other counters of [`App::COUNTERS`].
     pub counters: &'static [Counter],
 }
 
 impl AppInfo {
-    /// Those of one type of app.
+    /// The constants of the app type `A`.
     pub const fn of<A: App>() -> AppInfo {
         AppInfo {
             inputs: A::INPUTS,

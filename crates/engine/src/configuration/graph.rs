@@ -19,27 +19,27 @@ use crate::app::erased::AppBox;
 use crate::dispatch::{Breath, Layout};
 use crate::network::AppSpec;
 use crate::network::topology::Topology;
-use crate::panics::contain;
-use crate::runtime::links::{Link, LinkTable, SpareVectors};
+use crate::panics::catch_panic;
+use crate::runtime::links::{FreeVectors, Link, LinkTable};
 use crate::runtime::node::Node;
 use crate::runtime::slots::Slot;
 use crate::runtime::state::ThreadState;
 use crate::settings::Settings;
 
-/// One configuration, laid out for the thread that runs it: what a breath touches, and how breaths are taken.
+/// One configuration laid out for the thread that runs it: everything that a breath touches.
 pub(crate) struct Graph {
     pub(crate) topology: Arc<Topology>,
     pub(crate) apps: Vec<AppBox>,
     pub(crate) nodes: Fixed<[Node]>,
     table: Fixed<LinkTable>,
-    /// The apps to pull, and those to push, in order.
+    /// The apps to pull and the apps to push, in order.
     pulls: Vec<usize>,
     pushes: Vec<usize>,
-    /// For each app the numbers of the links that it empties.
-    words: Vec<Range<usize>>,
+    /// For each app the numbers of its input links.
+    input_links: Vec<Range<usize>>,
     /// For each link of the network its number in the table.
     pub(crate) numbers: Vec<usize>,
-    /// For each number in the table the link of the network that has it.
+    /// For each number in the table its link of the network.
     links: Vec<Option<usize>>,
     pub(crate) breath: Arc<Breath>,
 }
@@ -64,7 +64,7 @@ impl Graph {
         let pulls: Vec<usize> = (0..apps.len()).filter(|&app| apps[app].info.pulls).collect();
         let is_linked = |app: &usize| wiring[*app].0.iter().any(|&link| link != OPEN);
         let pushes: Vec<usize> = push_order(apps.len(), &arcs, &pulls).into_iter().filter(is_linked).collect();
-        let (words, numbers, size) = number_links(&wiring, &pushes, topology.links.len());
+        let (input_links, numbers, size) = number_links(&wiring, &pushes, topology.links.len());
         let mut links = vec![None; size];
         numbers.iter().enumerate().for_each(|(link, &number)| links[number] = Some(link));
 
@@ -110,7 +110,7 @@ impl Graph {
             nodes: &nodes,
             pulls: &pulls,
             pushes: &pushes,
-            words: &words,
+            input_links: &input_links,
             links: &links,
         };
         let breath = Arc::new(Breath::compile(&layout, settings));
@@ -129,7 +129,7 @@ impl Graph {
             slots: (0..first_slot).map(|_| Slot::default()).collect(),
             slab: Arc::new(Slab::create(directory, generation, runtime_dir)?),
         });
-        Ok(Graph { topology, apps, nodes, table, pulls, pushes, words, numbers, links, breath })
+        Ok(Graph { topology, apps, nodes, table, pulls, pushes, input_links, numbers, links, breath })
     }
 
     #[inline(always)]
@@ -143,8 +143,8 @@ impl Graph {
         &self.table.slab
     }
 
-    /// Asks the processor to fetch what a commit touches: all of it at once, because it lies in the cache of the processor
-    /// that has just laid it out, from which line after line takes long.
+    /// Prefetches what a commit touches, all at once: it lies in the cache of the processor that laid it out, and
+    /// fetching it line by line is slow.
     pub(crate) fn prefetch(&self) {
         fn lines<T>(slice: &[T]) {
             let start = slice.as_ptr().cast::<u8>();
@@ -157,7 +157,7 @@ impl Graph {
         self.apps.iter().for_each(|app| prefetch(app.address().cast()));
     }
 
-    /// Makes the nodes ready for a thread that is about to run the graph.
+    /// Attaches the nodes to the thread that is about to run the graph.
     pub(crate) fn attach(&mut self, state: &ThreadState) {
         let links = NonNull::from(self.table());
         let doing = NonNull::from(&self.table.slab.cells()[cells::DOING]);
@@ -171,10 +171,10 @@ impl Graph {
 
     /// Takes breaths, as [`Breath::take`] does. The graph must be [attached](Graph::attach) to this state.
     #[inline]
-    pub(crate) fn take(&self, state: &ThreadState, attention: &AtomicU32, most: u64) -> u64 {
-        // SAFETY: the breath was compiled for the apps of these nodes; while apps panic or are swapped, it is compiled again
-        // before it is used.
-        unsafe { self.breath.take(state, &self.nodes, &self.table, attention, most) }
+    pub(crate) fn take(&self, state: &ThreadState, attention: &AtomicU32, max_breaths: u64) -> u64 {
+        // SAFETY: the breath was compiled for the apps of these nodes; after apps panic or are swapped, it is compiled
+        // again before it is used.
+        unsafe { self.breath.take(state, &self.nodes, &self.table, attention, max_breaths) }
     }
 
     /// Takes a sampled breath, as [`Breath::take_sampled`] does.
@@ -183,14 +183,13 @@ impl Graph {
         unsafe { self.breath.take_sampled(state, &self.nodes, &self.table) }
     }
 
-    /// Finishes a breath that ended halfway.
+    /// Finishes a breath whose pushes are pending.
     pub(crate) fn finish(&self, state: &ThreadState) {
         // SAFETY: as above.
         unsafe { self.breath.finish(state, &self.nodes, &self.table) }
     }
 
-    /// Puts another app into a node, for good: the one that was there has panicked. The breath is to be compiled again before
-    /// it is taken.
+    /// Replaces an app that panicked by a stand-in, for good. The breath must be compiled again before it is taken.
     pub(crate) fn replace_failed(&mut self, app: usize, stand_in: AppBox) -> AppBox {
         let node = &self.nodes[app];
         node.app.set(stand_in.address());
@@ -198,20 +197,20 @@ impl Graph {
         self.slab().set(node.account + account::FAILED, 1);
         self.slab().add(node.account + account::PANICS, 1);
         for slot in node.slots(self.table()) {
-            // What it watches may panic at its end.
-            let _ = contain(|| slot.never());
+            // The watched value may panic when it is dropped.
+            let _ = catch_panic(|| slot.never());
         }
         std::mem::replace(&mut self.apps[app], stand_in)
     }
 
-    /// Compiles the breath again, for the apps that are here now.
+    /// Compiles the breath again for the current apps.
     pub(crate) fn recompile(&mut self, settings: &Settings) {
-        let Graph { topology, apps, nodes, pulls, pushes, words, links, .. } = self;
-        let layout = Layout { topology, apps, nodes, pulls, pushes, words, links };
+        let Graph { topology, apps, nodes, pulls, pushes, input_links, links, .. } = self;
+        let layout = Layout { topology, apps, nodes, pulls, pushes, input_links, links };
         self.breath = Arc::new(Breath::compile(&layout, settings));
     }
 
-    /// Writes what is counted in an app's node, and of its books what they are worth now that it holds so many packets.
+    /// Writes the counts of an app's node, and the result of its books if the number of packets that it holds is known.
     pub(crate) fn write_books(&self, app: usize, held: Option<usize>) {
         let (node, slab) = (&self.nodes[app], self.slab());
         for (entry, calls) in node.calls.iter().enumerate() {
@@ -226,14 +225,14 @@ impl Graph {
         slab.set(node.account + account::UNCOUNTED, books.uncounted.cast_unsigned());
     }
 
-    /// Writes how much waits in the links.
-    pub(crate) fn write_waiting(&self, spare: &SpareVectors) {
+    /// Writes how much waits in each link.
+    pub(crate) fn write_waiting(&self, free_vectors: &FreeVectors) {
         for &number in &self.numbers {
             let cell = self.table.links[number].cell;
             let vector = self.table.take(number as u32);
             self.slab().set(cell + link::WAITING, vector.len() as u64);
             self.slab().set(cell + link::WAITING_BYTES, vector.bytes());
-            self.table.put(number as u32, vector, spare);
+            self.table.put(number as u32, vector, free_vectors);
         }
     }
 
@@ -246,13 +245,13 @@ impl Graph {
 }
 
 impl Drop for Graph {
-    /// Whatever panics at its end, an app or what it watches, ends alone.
+    /// Contains panics of apps and watched values that are dropped.
     fn drop(&mut self) {
         for app in self.apps.drain(..) {
-            let _ = contain(|| drop(app));
+            let _ = catch_panic(|| drop(app));
         }
         for slot in self.table.slots.iter() {
-            let _ = contain(|| slot.never());
+            let _ = catch_panic(|| slot.never());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What stays moves from one graph to the next, between two breaths.
+//! Moves kept apps and links from one graph to the next, between two breaths.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use bellows_observe::layout::{account, common};
 use bellows_packet::BufferUse;
 
 use super::{Configuration, Graph};
-use crate::network::topology::Origin;
-use crate::panics::contain;
-use crate::runtime::links::SpareVectors;
+use crate::network::topology::AppAction;
+use crate::panics::catch_panic;
+use crate::runtime::links::FreeVectors;
 
-/// Moves what stays from the graph that runs to a new configuration. Returns how many packets have no place in it.
-pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, spare: &SpareVectors) -> u64 {
+/// Moves kept apps and links from the running graph to a new configuration. Returns the number of packets dropped.
+pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, free_vectors: &FreeVectors) -> u64 {
     let Configuration { graph: new, plan } = new;
     let dropped = drop_held(old, plan);
     let (from, to) = (Arc::clone(old.slab()), Arc::clone(new.slab()));
@@ -20,25 +20,25 @@ pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, spare: &SpareV
     let links = plan.succession.removed_links().map(|link| old.table().waiting_in(old.numbers[link]).0);
     let dropped = dropped + links.sum::<u64>();
 
-    for (index, origin) in plan.origins.iter().enumerate() {
-        let Some(app) = origin.before() else { continue };
+    for (index, action) in plan.app_actions.iter().enumerate() {
+        let Some(app) = action.old_app() else { continue };
         let (before, after) = (&old.nodes[app], &new.nodes[index]);
         for (before, after) in before.calls.iter().zip(&after.calls) {
             after.set(before.get());
         }
         after.record(BufferUse { taken: before.taken.get(), freed: before.freed.get() });
-        if origin.is_new() {
+        if action.starts_app() {
             to.set(after.account + account::FAILED, 0);
         }
     }
-    for (index, origin) in plan.link_origins.iter().enumerate() {
-        let Some(link) = *origin else { continue };
+    for (index, kept) in plan.kept_links.iter().enumerate() {
+        let Some(link) = *kept else { continue };
         let before = old.numbers[link];
-        new.table().put(new.numbers[index] as u32, old.table().take(before as u32), spare);
+        new.table().put(new.numbers[index] as u32, old.table().take(before as u32), free_vectors);
         old.table().waiting[before].set(0);
     }
-    for (index, origin) in plan.origins.iter().enumerate() {
-        let Origin::Kept(app) = *origin else { continue };
+    for (index, action) in plan.app_actions.iter().enumerate() {
+        let AppAction::Keep(app) = *action else { continue };
         mem::swap(&mut new.apps[index], &mut old.apps[app]);
         let (before, after) = (&old.nodes[app], &new.nodes[index]);
         after.deadline.set(before.deadline.get());
@@ -49,15 +49,16 @@ pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, spare: &SpareV
     dropped
 }
 
-/// Counts packets inside the apps that go as dropped, and those that a successor has not taken over. Returns how many.
+/// Counts packets as dropped that are inside removed apps, or that a replacing app did not take over. Returns their
+/// number.
 fn drop_held(old: &Graph, plan: &super::Plan) -> u64 {
-    let replaced = plan.origins.iter().filter_map(|origin| match *origin {
-        Origin::Replaces(app) => Some((app, false)),
+    let replaced = plan.app_actions.iter().filter_map(|action| match *action {
+        AppAction::Replace(app) => Some((app, false)),
         _ => None,
     });
     let mut dropped = 0;
     for (app, is_gone) in replaced.chain(plan.succession.removed_apps().map(|(app, _)| (app, true))) {
-        let held = contain(|| old.apps[app].held()).unwrap_or(0);
+        let held = catch_panic(|| old.apps[app].held()).unwrap_or(0);
         if is_gone {
             old.write_books(app, Some(held));
         }

@@ -1,13 +1,13 @@
-//! One configuration: laid out for the thread that runs it, and what it changes.
+//! One configuration: a network laid out for the thread that runs it, and its difference from the one before.
 //!
-//! A configuration is made apart from the engine, on any thread; committing it then only moves what stays.
+//! A configuration is prepared apart from the engine, on any thread; committing it only moves the kept apps and links.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `graph` | the thread's part: apps, nodes, links, and the breath over them |
-//! | `plan` | the process' part: what continues what, and the start of the apps that are new |
-//! | `hand_over` | what stays moves from one graph to the next |
-//! | `retire` | the end of apps that a reload has taken out |
+//! | `plan` | the process' part: what a reload keeps, and the start of the other apps |
+//! | `hand_over` | moves kept apps and links from one graph to the next |
+//! | `retire` | the end of apps that a reload removed or replaced |
 
 mod graph;
 mod hand_over;
@@ -24,9 +24,9 @@ pub(crate) use self::graph::Graph;
 pub(crate) use self::hand_over::hand_over;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retire::{LateCount, retire};
-use crate::network::topology::{Origin, Topology};
+use crate::network::topology::{AppAction, Topology};
 use crate::network::{AppSpec, Network};
-use crate::panics::contain;
+use crate::panics::catch_panic;
 use crate::settings::Settings;
 
 /// A configuration that is ready to run.
@@ -35,18 +35,18 @@ pub(crate) struct Configuration {
     pub(crate) plan: Plan,
 }
 
-/// What a configuration follows.
-pub(crate) struct Before<'a> {
+/// The running configuration and the parameters of a reload; empty at the first start.
+pub(crate) struct ReloadParams<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) directory: &'a Directory,
-    /// Apps that are not to run on as they are, though they have not changed.
+    /// Apps to restart even if they did not change.
     pub(crate) restart: &'a [String],
-    /// The new configuration's generation.
+    /// The generation of the new configuration.
     pub(crate) generation: u64,
 }
 
-/// What the counters' directory says of an app that has so many slots.
-fn outline(app: &AppSpec, slots: usize) -> AppDescription<'_> {
+/// The entry of an app with this many slots in the counters' directory.
+fn app_description(app: &AppSpec, slots: usize) -> AppDescription<'_> {
     AppDescription {
         name: &app.name,
         kind: &app.kind,
@@ -63,43 +63,44 @@ fn outline(app: &AppSpec, slots: usize) -> AppDescription<'_> {
 }
 
 impl Configuration {
-    /// Lays out a network that has no [faults](Network::faults), in relation to the one that runs now.
+    /// Lays out a network that has no [wiring errors](Network::wiring_errors), as a successor of the running
+    /// configuration.
     pub(crate) fn prepare(
         network: Network,
-        before: &Before<'_>,
+        params: &ReloadParams<'_>,
         runtime_dir: Option<&RuntimeDir>,
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Configuration> {
         let topology = Topology::of(&network);
-        let mut origins = topology.origins(before.topology);
-        for (origin, app) in origins.iter_mut().zip(&topology.apps) {
-            match *origin {
-                Origin::Kept(old) if before.restart.contains(&app.name) => *origin = Origin::Replaces(old),
+        let mut app_actions = topology.app_actions(params.topology);
+        for (action, app) in app_actions.iter_mut().zip(&topology.apps) {
+            match *action {
+                AppAction::Keep(old) if params.restart.contains(&app.name) => *action = AppAction::Replace(old),
                 _ => {}
             }
         }
-        let link_origins = topology.link_origins(before.topology);
-        let slots: Vec<usize> = network.apps.iter().map(|app| contain(|| app.app.slots()).unwrap_or(0)).collect();
-        let outlines = network.apps.iter().zip(&slots).map(|(app, &slots)| outline(app, slots));
+        let kept_links = topology.kept_links(params.topology);
+        let slots: Vec<usize> = network.apps.iter().map(|app| catch_panic(|| app.app.slots()).unwrap_or(0)).collect();
+        let outlines = network.apps.iter().zip(&slots).map(|(app, &slots)| app_description(app, slots));
         let ends = network.links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
         let events = settings.events().iter().map(ToString::to_string).collect();
         let (mut directory, succession) = Directory::lay_out_after(
-            before.directory,
-            outlines.zip(origins.iter().map(|origin| origin.before())),
-            ends.zip(link_origins.iter().copied()),
+            params.directory,
+            outlines.zip(app_actions.iter().map(|action| action.old_app())),
+            ends.zip(kept_links.iter().copied()),
             events,
         );
         directory.source = network.source;
         directory.config = network.text;
-        let (apps, generation) = (network.apps, before.generation);
+        let (apps, generation) = (network.apps, params.generation);
         let graph = Graph::lay_out(topology, apps, &slots, directory, generation, runtime_dir, settings, names)?;
-        let plan = Plan::new(&graph, origins, link_origins, succession);
+        let plan = Plan::new(&graph, app_actions, kept_links, succession);
         Ok(Configuration { graph, plan })
     }
 }
 
-/// The positions of apps by their names.
+/// The positions of apps by name.
 fn positions(topology: &Topology) -> HashMap<&str, usize> {
     topology.apps.iter().enumerate().map(|(index, app)| (&*app.name, index)).collect()
 }

@@ -1,4 +1,4 @@
-//! The other threads' side of a running engine.
+//! The interface of a running engine for other threads.
 
 mod reload;
 mod shared;
@@ -13,12 +13,12 @@ use bellows_wiring::LinkSpec;
 
 pub use self::reload::ReloadError;
 pub use self::shared::app_at_work;
-pub(crate) use self::shared::{Old, Reply, Shared};
+pub(crate) use self::shared::{OldConfiguration, Reply, Shared};
 use self::shared::{View, lock};
-use crate::panics::contain;
+use crate::panics::catch_panic;
 use crate::runtime::attention::request;
 
-/// A handle by which other threads stop and reload an engine and read its counters.
+/// A handle for other threads to stop and reload an engine and read its counters.
 #[derive(Clone)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -29,69 +29,72 @@ impl Control {
         Control { shared }
     }
 
-    /// Ends the run after the breath that is being taken.
+    /// Ends the run after the current breath.
     pub fn stop(&self) {
-        self.shared.attention.ask(request::STOP);
+        self.shared.attention.raise(request::STOP);
     }
 
-    /// Asks a busy engine to write its gauges (links' waiting packets, breaths, buffers in use). A sleeping engine
-    /// has written them and is not woken.
+    /// Requests that a busy engine write its gauges (waiting packets of links, breaths, buffers in use). A sleeping
+    /// engine has written them and is not woken.
     pub fn refresh(&self) {
-        self.shared.attention.ask_quietly(request::GAUGES);
+        self.shared.attention.raise_quietly(request::GAUGES);
     }
 
-    /// All counters as they are now.
+    /// The current values of all counters.
     pub fn snapshot(&self) -> Snapshot {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
         Snapshot::of(&slab)
     }
 
-    /// What the engine is doing. A busy engine has to be asked to [write its gauges](Control::refresh) for this to be news.
-    pub fn pulse(&self) -> Liveness {
+    /// What the engine is doing. For a busy engine [refresh](Control::refresh) the gauges first.
+    pub fn liveness(&self) -> Liveness {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
         Liveness::of(&slab)
     }
 
-    /// Watches for breaths that take longer than [`Settings::breath_limit`](crate::Settings::breath_limit), until the run is over: for a thread of its
-    /// own, which is not to share the engine's processor. Returns at once if there is no limit.
+    /// Watches for breaths that take longer than [`Settings::breath_limit`](crate::Settings::breath_limit), until the
+    /// run is over. Call it on a thread of its own, on another processor than the engine's. Returns at once if there is
+    /// no limit.
     ///
-    /// It looks four times in the time that a breath may take, and does not wake an engine that sleeps.
+    /// Checks four times per limit, and does not wake a sleeping engine.
     pub fn watch_breaths(&self) {
-        let ask = || self.shared.attention.ask_quietly(request::SIGN);
-        let pulse = || {
+        let ask = || self.shared.attention.raise_quietly(request::WATCHDOG);
+        let liveness = || {
             let slab = Arc::clone(&self.shared.view.try_lock().ok()?.slab);
             Some(Liveness::of(&slab))
         };
-        self.shared.watchdog.watch(ask, pulse);
+        self.shared.watchdog.watch(ask, liveness);
     }
 
-    /// The slow breaths, and the times in which the process stood still, since the last call.
+    /// The slow breaths, and the standstills of the process, since the last call.
     pub fn take_slow_breaths(&self) -> SlowBreaths {
         self.shared.watchdog.take()
     }
 
-    /// How the breaths are taken: the calls in order, and their machine code.
+    /// The listing of a breath: the calls in order, and their machine code.
     pub fn listing(&self) -> Listing {
         let breath = Arc::clone(&lock(&self.shared.view).breath);
         breath.listing()
     }
 
-    /// What the apps tell of themselves, those that do, in the network's order. The engine takes no notice.
+    /// The status of each app that has one, in network order. Does not disturb the engine.
     pub fn statuses(&self) -> Vec<AppStatus> {
         let View { topology, statuses, .. } = lock(&self.shared.view).clone();
-        let told = topology.apps.iter().zip(statuses).filter_map(|(identity, status)| Some((identity, status?)));
-        told.map(|(identity, status)| AppStatus {
-            app: identity.name.clone(),
-            kind: identity.kind.clone(),
-            status: contain(|| status.status()).unwrap_or_default(),
-        })
-        .collect()
+        let pairs = topology.apps.iter().zip(statuses).filter_map(|(identity, status)| Some((identity, status?)));
+        pairs
+            .map(|(identity, status)| AppStatus {
+                app: identity.name.clone(),
+                kind: identity.kind.clone(),
+                status: catch_panic(|| status.status()).unwrap_or_default(),
+            })
+            .collect()
     }
 
-    /// Follows packets through the network. While somebody does, every breath is sampled.
+    /// Traces packets through the network. Every breath is sampled while a trace runs.
     ///
     /// # Errors
-    /// If there is no such app, another trace is going on, 10,000 packets are not enough, or the run is over.
+    /// If there is no such app or it sends nothing, another trace is running, more than 10,000 packets are requested,
+    /// or the run is over.
     pub fn trace(&self, order: TraceOrder) -> Result<Trace, WatchError> {
         if order.count > MAX_TRACED {
             return Err(WatchError::TooMany(order.count));
@@ -118,16 +121,16 @@ impl Control {
         if watchers.trace.as_ref().and_then(Weak::upgrade).is_some_and(|over| !over.load(Relaxed)) {
             return Err(WatchError::Busy);
         }
-        let (watch, trace) = TraceWatch::new(order, self.look_again());
+        let (watch, trace) = TraceWatch::new(order, self.rescan_watches());
         watchers.trace = Some(watch.lifetime());
         watchers.orders.push(Order::Trace(watch));
         drop(watchers);
-        self.shared.attention.ask(request::WATCH);
+        self.shared.attention.raise(request::WATCH);
         Ok(trace)
     }
 
-    /// Copies the first `snap` bytes of each packet that passes a link, as written in the network file:
-    /// `a.output -> b.input`. While somebody does, every breath is sampled.
+    /// Copies the first `snap` bytes of each packet that passes a link, written as in the network file: `a.output ->
+    /// b.input`. Every breath is sampled while a tap is open.
     ///
     /// # Errors
     /// If there is no such link, or the run is over.
@@ -141,16 +144,16 @@ impl Control {
         if watchers.closed {
             return Err(WatchError::Over);
         }
-        let (watch, tap) = TapWatch::new(wanted.to_string(), snap, self.look_again());
+        let (watch, tap) = TapWatch::new(wanted.to_string(), snap, self.rescan_watches());
         watchers.orders.push(Order::Tap(watch));
         drop(watchers);
-        self.shared.attention.ask(request::WATCH);
+        self.shared.attention.raise(request::WATCH);
         Ok(tap)
     }
 
-    /// What has the engine look again at what others want to watch.
-    fn look_again(&self) -> impl Fn() + Send + Sync + 'static {
+    /// A function that makes the engine check traces and taps again.
+    fn rescan_watches(&self) -> impl Fn() + Send + Sync + 'static {
         let attention = Arc::clone(&self.shared.attention);
-        move || attention.ask(request::WATCH)
+        move || attention.raise(request::WATCH)
     }
 }

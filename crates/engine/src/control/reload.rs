@@ -1,4 +1,4 @@
-//! Reloads: another network takes the place of the one that runs.
+//! Reloads: replace the running network by another.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,47 +11,48 @@ use bellows_sys::way_out;
 use bellows_wiring::WiringError;
 
 use super::Control;
-use super::shared::{Mailbox, Old, Reply, Request, lock};
+use super::shared::{Mailbox, OldConfiguration, Reply, Request, lock};
 use crate::app::AppError;
-use crate::configuration::{Before, Configuration, retire};
+use crate::configuration::{Configuration, ReloadParams, retire};
 use crate::network::Network;
-use crate::network::topology::{Origin, Topology};
-use crate::panics::contain;
+use crate::network::topology::{AppAction, Topology};
+use crate::panics::catch_panic;
 use crate::runtime::attention::request;
 
-/// Why a reload did not happen. The old configuration runs on.
+/// Why a reload failed. The old configuration runs on, except after [`Unpublished`](ReloadError::Unpublished).
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The new network is not put together right.
+    /// The new network has wiring errors.
     #[error("{}", .0.iter().map(WiringError::to_string).collect::<Vec<_>>().join("\n"))]
-    Faults(Vec<WiringError>),
+    Wiring(Vec<WiringError>),
     /// An app cannot start.
     #[error("app `{0}`: {1}; the old configuration runs on")]
     App(String, AppError),
-    /// The counters cannot be made.
+    /// The counters cannot be created.
     #[error(
-        "cannot make the counters: {0}; {help}; the old configuration runs on",
-        help = way_out(.0, "see that memory and room on the tmpfs are left")
+        "cannot create the counters: {0}; {help}; the old configuration runs on",
+        help = way_out(.0, "free some memory or space on the tmpfs")
     )]
     Counters(io::Error),
     /// The new configuration runs, but other processes cannot see its counters.
     #[error(
         "the new configuration runs, but its counters cannot be published: {0}; {help}",
-        help = way_out(.0, "see that the directory of the run is writable, and reload again")
+        help = way_out(.0, "make the runtime directory writable and reload again")
     )]
     Unpublished(io::Error),
-    /// There is nothing to reload any more.
+    /// The run is over.
     #[error("the run is over")]
     Over,
 }
 
 impl Control {
-    /// Replaces the running network. What did not change keeps its state and its packets.
+    /// Replaces the running network. Apps and links that did not change keep their state and their packets.
     ///
-    /// The new configuration is laid out on the calling thread; the engine swaps it in between two breaths, and the
-    /// calling thread ends what is gone. An app whose configuration changed may take over the resources of the old.
+    /// The calling thread lays out the new configuration; the engine commits it between two breaths; the calling thread
+    /// ends the apps that were removed or replaced. An app whose configuration changed may take over resources of the
+    /// old app.
     ///
-    /// Waits for the run to begin if it has not; must not be called on the engine's own thread.
+    /// Blocks until the run begins. Must not be called on the engine's own thread.
     ///
     /// # Errors
     /// See [`ReloadError`].
@@ -59,28 +60,28 @@ impl Control {
         self.reload_restarting(network, &[])
     }
 
-    /// As [`Control::reload`], but the apps of these names do not run on though they have not changed: new ones take their
-    /// places. Apps that have panicked are started again in any case.
+    /// As [`Control::reload`], and also restarts the named apps even if they did not change. Apps that panicked are
+    /// always restarted.
     ///
     /// # Errors
     /// See [`ReloadError`].
     pub fn reload_restarting(&self, network: Network, restart: &[String]) -> Result<Reloaded, ReloadError> {
         let start = Instant::now();
-        let faults = network.faults();
-        if !faults.is_empty() {
-            return Err(ReloadError::Faults(faults));
+        let errors = network.wiring_errors();
+        if !errors.is_empty() {
+            return Err(ReloadError::Wiring(errors));
         }
         let mut current = lock(&self.shared.current);
         let runtime_dir = self.shared.runtime_dir.as_deref();
         let generation = current.generation + 1;
         let names = self.shared.names.as_deref();
         let slab = Arc::clone(&lock(&self.shared.view).slab);
-        let before = Before { topology: &current.topology, directory: &slab.directory, restart, generation };
-        let new = Configuration::prepare(network, &before, runtime_dir, &self.shared.settings, names);
+        let params = ReloadParams { topology: &current.topology, directory: &slab.directory, restart, generation };
+        let new = Configuration::prepare(network, &params, runtime_dir, &self.shared.settings, names);
         let new = new.map_err(ReloadError::Counters)?;
         let topology = Arc::clone(&new.graph.topology);
         let mut report = compare(&current.topology, &new);
-        let successors = new.plan.successors(&new.graph);
+        let retired_apps = new.plan.retired_apps(&new.graph);
 
         let (sender, receiver) = channel();
         match &mut *lock(&self.shared.mailbox) {
@@ -92,7 +93,7 @@ impl Control {
                 return Err(ReloadError::Over);
             }
         }
-        self.shared.attention.ask(request::COMMIT);
+        self.shared.attention.raise(request::COMMIT);
         let reply = receiver.recv();
         report.swap_ns = start.elapsed().as_nanos() as u64;
         current.generation = generation;
@@ -112,14 +113,14 @@ impl Control {
                 let published = runtime_dir.map_or(Ok(()), |runtime_dir| runtime_dir.publish(generation));
                 report.dropped = dropped;
                 report.pause_ns = pause.as_nanos() as u64;
-                let Old { graph, statuses } = *old;
-                let retired = retire(graph, &successors);
-                // The last hold on what an app that is gone told.
-                let _ = contain(|| drop(statuses));
+                let OldConfiguration { graph, statuses } = *old;
+                let retired = retire(graph, &retired_apps);
+                // The last reference to the status of a removed app.
+                let _ = catch_panic(|| drop(statuses));
                 report.unfinished = retired.unfinished;
                 if !retired.late.is_empty() {
                     lock(&self.shared.late).extend(retired.late);
-                    self.shared.attention.ask(request::LATE_COUNTS);
+                    self.shared.attention.raise(request::LATE_COUNTS);
                 }
                 published.map_err(ReloadError::Unpublished)?;
                 Ok(report)
@@ -135,30 +136,30 @@ impl Control {
     }
 }
 
-/// What changes from one configuration to the next.
+/// The differences between two configurations.
 fn compare(old: &Topology, new: &Configuration) -> Reloaded {
     let Configuration { graph: new, plan } = new;
     let mut report = Reloaded::default();
     let mut stays = vec![false; old.apps.len()];
-    for (origin, identity) in plan.origins.iter().zip(&new.topology.apps) {
-        let names = match *origin {
-            Origin::Kept(app) => {
+    for (action, identity) in plan.app_actions.iter().zip(&new.topology.apps) {
+        let names = match *action {
+            AppAction::Keep(app) => {
                 stays[app] = true;
                 &mut report.kept
             }
-            Origin::Replaces(app) => {
+            AppAction::Replace(app) => {
                 stays[app] = true;
                 &mut report.replaced
             }
-            Origin::New => &mut report.added,
+            AppAction::Start => &mut report.added,
         };
         names.push(identity.name.clone());
     }
     let gone = old.apps.iter().zip(&stays).filter(|(_, stays)| !**stays);
     report.removed = gone.map(|(identity, _)| identity.name.clone()).collect();
-    let added = new.topology.links.iter().zip(&plan.link_origins).filter(|(_, origin)| origin.is_none());
+    let added = new.topology.links.iter().zip(&plan.kept_links).filter(|(_, kept)| kept.is_none());
     report.links_added = added.map(|(link, _)| link.to_string()).collect();
-    let stays: HashSet<usize> = plan.link_origins.iter().flatten().copied().collect();
+    let stays: HashSet<usize> = plan.kept_links.iter().flatten().copied().collect();
     let removed = old.links.iter().enumerate().filter(|(index, _)| !stays.contains(index));
     report.links_removed = removed.map(|(_, link)| link.to_string()).collect();
     report

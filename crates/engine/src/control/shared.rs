@@ -1,4 +1,4 @@
-//! What the engine's thread and the others share.
+//! State shared by the engine's thread and other threads.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,23 +17,23 @@ use crate::app::{AppError, Status};
 use crate::configuration::{Configuration, Graph, LateCount};
 use crate::dispatch::Breath;
 use crate::network::topology::Topology;
-use crate::panics::contain;
+use crate::panics::catch_panic;
 use crate::runtime::attention::Attention;
 use crate::settings::Settings;
 
 thread_local! {
-    /// The engine that this thread runs.
+    /// The engine that runs on this thread.
     static ENGINE: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The app that the engine of this thread is calling, if it is calling one: for panic hooks, which want to name it.
+/// The app that the engine on this thread is calling, if any. For panic hooks that name the app.
 pub fn app_at_work() -> Option<String> {
     let engine = ENGINE.try_with(|engine| engine.try_borrow().ok()?.upgrade()).ok()??;
     engine.app_at_work()
 }
 
-/// How long the end of a run waits for a reload that ends apps.
-const RETIRE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the end of a run waits for a reload that is still ending apps.
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Request {
     pub(crate) configuration: Box<Configuration>,
@@ -41,17 +41,17 @@ pub(crate) struct Request {
 }
 
 pub(crate) enum Reply {
-    Committed { old: Box<Old>, revived: Vec<String>, dropped: u64, pause: Duration },
+    Committed { old: Box<OldConfiguration>, revived: Vec<String>, dropped: u64, pause: Duration },
     Failed { app: String, error: AppError, configuration: Box<Configuration> },
 }
 
-/// What has run until a reload.
-pub(crate) struct Old {
+/// The configuration that ran before a reload.
+pub(crate) struct OldConfiguration {
     pub(crate) graph: Graph,
     pub(crate) statuses: Vec<Option<Arc<dyn Status>>>,
 }
 
-/// What runs now, as the other threads know it.
+/// The running configuration, as reloads see it.
 pub(super) struct Current {
     pub(super) topology: Arc<Topology>,
     pub(super) generation: u64,
@@ -62,11 +62,11 @@ pub(super) enum Mailbox {
     Closed,
 }
 
-/// What the engine's thread and the others share.
+/// State shared by the engine's thread and other threads.
 pub(crate) struct Shared {
     pub(crate) attention: Arc<Attention>,
     pub(super) mailbox: Mutex<Mailbox>,
-    /// Locked throughout a reload: one at a time.
+    /// Locked throughout a reload, so that reloads run one at a time.
     pub(super) current: Mutex<Current>,
     pub(super) view: Mutex<View>,
     pub(super) settings: Settings,
@@ -75,23 +75,23 @@ pub(crate) struct Shared {
     /// Names of apps in the timeline.
     pub(super) names: Option<Arc<Names>>,
     pub(super) watchers: Mutex<Watchers>,
-    /// What apps that a reload has taken out counted at their end: for the engine's thread, the one that writes counters.
+    /// Late counts of removed or replaced apps: for the engine's thread, the only one that writes counters.
     pub(super) late: Mutex<Vec<LateCount>>,
     pub(crate) watchdog: Arc<Watchdog>,
 }
 
-/// What others want to watch.
+/// Traces and taps of other threads.
 #[derive(Default)]
 pub(super) struct Watchers {
-    /// What the engine has not taken yet.
+    /// Orders that the engine has not taken yet.
     pub(super) orders: Vec<Order>,
-    /// The trace that is going on, if any: what tells that it is over.
+    /// The running trace, if any: its flag that it is over.
     pub(super) trace: Option<Weak<AtomicBool>>,
-    /// Whether the run has ended, so that nobody will take an order.
+    /// Whether the run has ended, so that no order will be taken.
     pub(super) closed: bool,
 }
 
-/// What other threads see of the running configuration.
+/// The view that other threads have of the running configuration.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) slab: Arc<Slab>,
@@ -137,25 +137,25 @@ impl Shared {
         })
     }
 
-    /// Shows other threads what runs now.
+    /// Publishes the running configuration to other threads.
     pub(crate) fn show(&self, graph: &Graph, statuses: &[Option<Arc<dyn Status>>]) {
         let before = mem::replace(&mut *lock(&self.view), View::of(graph, statuses));
-        // The statuses in it may be the last of apps that panicked.
-        let _ = contain(|| drop(before));
+        // It may hold the last references to the statuses of apps that panicked.
+        let _ = catch_panic(|| drop(before));
     }
 
-    /// From now on this thread runs the engine.
-    pub(crate) fn runs_here(self: &Arc<Shared>) {
+    /// Declares that this thread runs the engine.
+    pub(crate) fn set_current(self: &Arc<Shared>) {
         ENGINE.with_borrow_mut(|current| *current = Arc::downgrade(self));
     }
 
-    /// The app that the engine is calling, unless somebody is exchanging the view just now.
+    /// The app that the engine is calling; `None` while the view is being exchanged.
     pub(crate) fn app_at_work(&self) -> Option<String> {
         let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
         Some(Liveness::of(&slab).doing?.app)
     }
 
-    /// Names the code that runs now. A map that cannot be renewed is out of date, which perf shows as unknown code.
+    /// Writes the map of the current code for perf. If that fails, the old map stays and perf shows unknown code.
     pub(crate) fn renew_map_for_perf(&self) {
         let breath = Arc::clone(&lock(&self.view).breath);
         let _ = self.map_for_perf(&breath);
@@ -172,28 +172,28 @@ impl Shared {
         }
     }
 
-    /// What others want to watch and the engine has not taken yet.
+    /// Takes the orders for traces and taps.
     pub(crate) fn take_orders(&self) -> Vec<Order> {
         mem::take(&mut lock(&self.watchers).orders)
     }
 
-    /// What was counted late and is not in the counters yet.
+    /// Takes the late counts.
     pub(crate) fn take_late_counts(&self) -> Vec<LateCount> {
         mem::take(&mut lock(&self.late))
     }
 
-    /// Waits for a reload that still ends what it has taken out, but not for ever.
+    /// Waits for a reload that is still ending apps, up to [`RETIRE_TIMEOUT`].
     pub(crate) fn wait_for_reload(&self) {
-        let deadline = Instant::now() + RETIRE_PATIENCE;
+        let deadline = Instant::now() + RETIRE_TIMEOUT;
         while matches!(self.current.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// The run is over: who waits for an answer gets none.
+    /// The run is over: threads that wait for a reply get none.
     pub(crate) fn close(&self) {
         let last = mem::replace(&mut *lock(&self.mailbox), Mailbox::Closed);
-        // Apps may lie in it; they are dropped with the mailbox unlocked.
+        // It may hold apps, which are dropped with the mailbox unlocked.
         drop(last);
         lock(&self.watchers).closed = true;
         drop(self.take_orders());

@@ -1,7 +1,7 @@
-//! The ways to take a breath.
+//! The schedules: how a breath is executed.
 //!
-//! A breath pulls each app that brings packets in, then pushes each app whose inputs hold some, in topological
-//! order. Every schedule does just that; they differ in how the calls are found.
+//! A breath pulls each app that brings packets in, then pushes each app whose inputs hold packets, in topological
+//! order. All schedules do the same; they differ in how they find the calls.
 
 #[cfg(target_arch = "x86_64")]
 mod native;
@@ -34,22 +34,22 @@ pub(crate) struct Step {
     pub(crate) call: Call,
     /// The app's position in the network.
     pub(crate) app: usize,
-    /// What is tested before: the first of the app's slots (to pull; with none it is always called), or of the words that
-    /// say how many packets its links hold (to push), and how many.
+    /// What is tested before the call, as a first index and a count: slots of the app for a pull (with none it is
+    /// always called), words with the packet counts of its input links for a push.
     pub(crate) first: usize,
     pub(crate) count: usize,
 }
 
-/// What a breath is compiled from.
+/// The input from which a breath is compiled.
 pub(crate) struct Layout<'a> {
     pub(crate) topology: &'a Arc<Topology>,
     pub(crate) apps: &'a [AppBox],
     pub(crate) nodes: &'a [Node],
     pub(crate) pulls: &'a [usize],
     pub(crate) pushes: &'a [usize],
-    /// For each app the numbers of the links that it empties.
-    pub(crate) words: &'a [Range<usize>],
-    /// For each number the position of the link that has it in the topology.
+    /// For each app the numbers of its input links.
+    pub(crate) input_links: &'a [Range<usize>],
+    /// For each link number the position of the link in the topology.
     pub(crate) links: &'a [Option<usize>],
 }
 
@@ -70,26 +70,26 @@ impl Layout<'_> {
         let step = |&app: &usize| Step {
             call: self.apps[app].entry(Entry::Push, lossless),
             app,
-            first: self.words[app].start,
-            count: self.words[app].len(),
+            first: self.input_links[app].start,
+            count: self.input_links[app].len(),
         };
         self.pushes.iter().map(step).collect()
     }
 }
 
-/// What a stretch of a breath's code serves.
+/// The purpose of a section of a breath's code.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no code is generated there"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CodeSection {
-    /// The function's beginning.
+    /// The function's prologue.
     Entry,
-    /// The test before a pull, or the call itself where there is no test: its position among the pulls.
+    /// The test before a pull, or the call itself if there is no test: its position among the pulls.
     Pull(usize),
     /// The call of a pull that has slots.
     CallPull(usize),
-    /// What is looked at after the pulls.
+    /// The check after the pulls.
     PullsDone,
-    /// The test of the links of several pushes at once: the positions of the first and the last among the pushes.
+    /// The test of the links of several pushes at once: the first and the last position among the pushes.
     Links(usize, usize),
     /// A push: its position among the pushes.
     Push(usize),
@@ -97,24 +97,24 @@ pub(crate) enum CodeSection {
     Tail,
     /// The end of a breath in which an app was called.
     BusyTail,
-    /// The function's end.
+    /// The function's epilogue.
     Leave,
     /// The end of a breath in which a pull panicked.
-    Halfway,
+    PullPanicked,
 }
 
-/// How the breaths of one configuration are taken.
+/// The compiled breath of one configuration.
 pub(crate) struct Breath {
     /// The schedule in use.
     pub(crate) schedule: Schedule,
-    /// Why it is not the one that was asked for.
+    /// The fallback reason, if it is not the requested schedule.
     pub(crate) fallback_reason: Option<String>,
     pulls: Vec<Step>,
     pushes: Vec<Step>,
     native: Option<Native>,
-    /// What the nested loop calls, for each app.
+    /// The nested schedule's call for each app.
     nested: Vec<&'static dyn NestedCall>,
-    /// What explains the steps: apps and links, the types of the apps, and the links by their numbers.
+    /// For explaining the steps: apps and links, the types of the apps, and the links by number.
     topology: Arc<Topology>,
     types: Vec<&'static str>,
     links: Vec<Option<usize>>,
@@ -141,15 +141,15 @@ impl Breath {
         &self.topology.apps[step.app].name
     }
 
-    /// The links whose packets an app pushes.
+    /// The input links of an app.
     fn links(&self, step: &Step) -> Vec<String> {
         let spec = |number: &Option<usize>| number.map(|link| self.topology.links[link].to_string());
         self.links[step.first..][..step.count].iter().filter_map(spec).collect()
     }
 
-    /// What a stretch of the code serves, in words.
-    fn name(&self, stretch: CodeSection) -> String {
-        match stretch {
+    /// The name of a section of the code.
+    fn name(&self, section: CodeSection) -> String {
+        match section {
             CodeSection::Entry => "entry".to_owned(),
             CodeSection::Pull(pull) => format!("pull {}", self.app(&self.pulls[pull])),
             CodeSection::CallPull(pull) => format!("call pull {}", self.app(&self.pulls[pull])),
@@ -165,7 +165,7 @@ impl Breath {
             CodeSection::Tail => "tail".to_owned(),
             CodeSection::BusyTail => "tail of a breath with calls".to_owned(),
             CodeSection::Leave => "leave".to_owned(),
-            CodeSection::Halfway => "a pull panicked".to_owned(),
+            CodeSection::PullPanicked => "a pull panicked".to_owned(),
         }
     }
 
@@ -181,13 +181,13 @@ impl Breath {
         self.pulls.iter().map(pull).chain(self.pushes.iter().map(push)).collect()
     }
 
-    /// The breath, explained.
+    /// The listing of the breath.
     pub(crate) fn listing(&self) -> Listing {
         let calls = self.calls();
         let steps = self.pulls.iter().chain(&self.pushes).zip(&calls);
         let functions: HashMap<usize, &str> = steps.map(|(step, call)| (step.call as usize, &*call.function)).collect();
         let function = |address: usize| functions.get(&address).map(|name| (*name).to_owned());
-        let code = self.native.as_ref().map(|native| native.listing(|stretch| self.name(stretch), function));
+        let code = self.native.as_ref().map(|native| native.listing(|section| self.name(section), function));
         Listing {
             schedule: self.schedule.to_string(),
             fallback_reason: self.fallback_reason.clone(),
@@ -197,27 +197,27 @@ impl Breath {
         }
     }
 
-    /// The stretches of the code, for `perf`.
+    /// The sections of the code, for `perf`.
     pub(crate) fn symbols(&self) -> Vec<Symbol> {
-        self.native.as_ref().map(|native| native.symbols(|stretch| self.name(stretch))).unwrap_or_default()
+        self.native.as_ref().map(|native| native.symbols(|section| self.name(section))).unwrap_or_default()
     }
 
-    /// Takes up to `most` breaths, but at least one; ends after one that was interrupted, or when `attention` is not 0.
-    /// Returns how many.
+    /// Takes up to `max_breaths` breaths, but at least one; ends after a breath that was interrupted, or when
+    /// `attention` is not 0. Returns the number of breaths.
     ///
     /// # Safety
-    /// This breath was compiled for the apps of these nodes, which are attached to this state and this table of links.
+    /// This breath was compiled for the apps of these nodes, which are attached to this state and this link table.
     pub(crate) unsafe fn take(
         &self,
         state: &ThreadState,
         nodes: &[Node],
         table: &LinkTable,
         attention: &AtomicU32,
-        most: u64,
+        max_breaths: u64,
     ) -> u64 {
         if let Some(native) = &self.native {
             // SAFETY: the caller's promise.
-            return unsafe { native.take(state, table, attention, most) };
+            return unsafe { native.take(state, table, attention, max_breaths) };
         }
         let mut taken = 0;
         loop {
@@ -228,7 +228,7 @@ impl Breath {
                 _ => unsafe { self.flat(state, nodes, table) },
             }
             taken += 1;
-            if taken >= most || state.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
+            if taken >= max_breaths || state.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
                 return taken;
             }
         }
@@ -244,7 +244,7 @@ impl Breath {
             Some(native) => unsafe { native.take_sampled(state, table) },
             None => self.walk(state, nodes, table, |node, call, entry| {
                 let sampled = if entry == Entry::Pull { sampled_pull } else { sampled_push };
-                // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+                // SAFETY: walk() passes each call with the node of its app; the rest is the caller's promise.
                 unsafe { sampled(node, call) }
             }),
         }
@@ -253,11 +253,11 @@ impl Breath {
     /// Safety: as for [`Breath::take`].
     #[inline(always)]
     unsafe fn flat(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
-        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        // SAFETY: walk() passes each call with the node of its app; the rest is the caller's promise.
         self.walk(state, nodes, table, |node, call, _| unsafe { call(node) });
     }
 
-    /// Goes over one breath's calls, each with the node of its app.
+    /// Visits one breath's calls, each with the node of its app.
     #[inline(always)]
     fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, Entry)) {
         let slots = &table.slots;
@@ -267,7 +267,7 @@ impl Breath {
             }
         }
         if state.failures.get() > 0 {
-            state.halfway.set(true);
+            state.pushes_pending.set(true);
             return;
         }
         self.walk_pushes(nodes, table, &mut call);
@@ -284,18 +284,18 @@ impl Breath {
         }
     }
 
-    /// Finishes a breath that ended halfway. Who watches packets sees these, too.
+    /// Finishes a breath whose pushes are pending. Traces and taps see these calls, too.
     ///
     /// # Safety
     /// As for [`Breath::take`].
     #[cold]
     pub(crate) unsafe fn finish(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
-        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        // SAFETY: walk() passes each call with the node of its app; the rest is the caller's promise.
         self.walk_pushes(nodes, table, &mut |node, call, _| unsafe { sampled_push(node, call) });
         state.end_breath();
     }
 
-    /// The textbook's loop.
+    /// The nested schedule.
     ///
     /// Safety: as for [`Breath::take`].
     unsafe fn nested(&self, state: &ThreadState, nodes: &[Node]) {
@@ -304,7 +304,7 @@ impl Breath {
             unsafe { self.nested[step.app].breathe(Entry::Pull, &nodes[step.app]) }
         }
         if state.failures.get() > 0 {
-            state.halfway.set(true);
+            state.pushes_pending.set(true);
             return;
         }
         for step in &self.pushes {

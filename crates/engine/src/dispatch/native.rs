@@ -1,21 +1,21 @@
-//! The breath as straight-line machine code.
+//! The native schedule: a breath as straight-line machine code.
 //!
-//! Assembled for one configuration: every pull with its slots, every push with the words that say what its links hold,
-//! each call straight to the function made for the app's type. Two bodies lie one after the other: the *plain* one takes
-//! breath after breath until something is to be seen to; the *sampled* one takes one, and records the clocks of every
-//! call.
+//! The code is assembled for one configuration: every pull with its slots, every push with the packet counts of its
+//! links, each call directly to the function made for the app's type. There are two bodies, one after the other: the
+//! *plain* body takes breaths until something needs attention; the *sampled* body takes one breath and records the
+//! clocks of every call.
 //!
-//! A push is reached in two steps: the words of up to eight links are tested at once, and only if one is not 0 each app's
-//! own words are. So an idle breath costs a few instructions for eight links, and a busy one no more than a test and a
-//! direct call for each app. The code of a pull that has slots lies behind the body, so that an idle breath falls through.
+//! A push is tested in two steps: the words of up to eight links at once, and only if one is not 0 the words of each
+//! app. So an idle breath costs a few instructions for eight links, and a busy one no more than a test and a direct
+//! call for each app. The code of a pull with slots lies out of line, so that an idle breath falls through.
 //!
 //! ```text
 //! register  holds
 //!   r14     the thread's state
-//!   rbx     the words that say how many packets each link holds
+//!   rbx     the words with the packet count of each link
 //!   rbp     the slots
-//!   r13     the word in which other threads ask for attention
-//!   r15     how many breaths are left to take
+//!   r13     the word with the requests of other threads
+//!   r15     the number of breaths left to take
 //!   r12d    whether an app was called in this breath
 //! ```
 
@@ -41,9 +41,9 @@ use crate::runtime::state::ThreadState;
 
 /// Takes breaths; returns how many of `breaths` are left.
 ///
-/// Safety: the state, the words, the slots and the nodes that the code was assembled for are there, and the apps of those
-/// nodes are of the types that it was assembled for. `breaths` is not 0.
-type Body = unsafe extern "sysv64" fn(
+/// Safety: the state, the words, the slots and the nodes that the code was assembled for exist, and the apps of the
+/// nodes have the types that it was assembled for. `breaths` is not 0.
+type BreathFn = unsafe extern "sysv64" fn(
     state: *const ThreadState,
     words: *const std::cell::Cell<u32>,
     slots: *const Slot,
@@ -51,34 +51,34 @@ type Body = unsafe extern "sysv64" fn(
     breaths: u64,
 ) -> u64;
 
-/// What the sampled body calls.
+/// The functions that the sampled body calls.
 const SAMPLED: [(SampledCall, &str); 2] = [(sampled_pull, "sampled_pull"), (sampled_push, "sampled_push")];
 
-/// What a part of the code serves, and in which body it is.
+/// A section of the code, and the body that it belongs to.
 #[derive(Clone, Copy)]
 struct Part {
-    stretch: CodeSection,
+    section: CodeSection,
     is_sampled: bool,
 }
 
 impl Part {
     fn label(&self, name: impl Fn(CodeSection) -> String) -> String {
         let kind = if self.is_sampled { "sampled " } else { "" };
-        format!("{kind}{}", name(self.stretch))
+        format!("{kind}{}", name(self.section))
     }
 }
 
 /// The code of one configuration.
 pub(crate) struct Native {
     code: Code,
-    /// Where the sampled body begins.
+    /// Offset of the sampled body.
     sampled: usize,
     marks: Vec<Mark<Part>>,
     assembling: Duration,
 }
 
 impl Native {
-    /// Assembles the breath, if `for_perf` in memory for which `perf` asks its map. The error is the sentence that tells why it cannot be.
+    /// Assembles the breath; with `for_perf` in memory for which `perf` uses the map. The error is the fallback reason.
     pub(crate) fn assemble(
         layout: &Layout<'_>,
         pulls: &[Step],
@@ -89,7 +89,7 @@ impl Native {
         let reached = pulls.iter().chain(pushes).map(|step| step.call as usize);
         let reached = reached.chain(SAMPLED.map(|(function, _)| function as usize));
         let (low, high) = reached.fold((usize::MAX, 0), |(low, high), address| (low.min(address), high.max(address)));
-        // No stretch is longer than these.
+        // Upper bounds for the length of each section.
         let slots: usize = pulls.iter().map(|step| step.count).sum();
         let words: usize = pushes.iter().map(|step| step.count).sum();
         let capacity = 2 * (512 + 96 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
@@ -105,17 +105,23 @@ impl Native {
         Ok(Native { code, sampled, marks, assembling: start.elapsed() })
     }
 
-    /// Takes up to `most` breaths, as [`Breath::take`](super::Breath::take) does.
+    /// Takes up to `max_breaths` breaths, as [`Breath::take`](super::Breath::take) does.
     ///
     /// # Safety
-    /// This was assembled for the apps of the nodes that are attached to this state and this table of links.
+    /// This was assembled for the apps of the nodes that are attached to this state and this link table.
     #[inline]
-    pub(crate) unsafe fn take(&self, state: &ThreadState, table: &LinkTable, attention: &AtomicU32, most: u64) -> u64 {
-        let most = most.max(1);
-        // SAFETY: the plain body lies at the code's start; the caller's promise.
+    pub(crate) unsafe fn take(
+        &self,
+        state: &ThreadState,
+        table: &LinkTable,
+        attention: &AtomicU32,
+        max_breaths: u64,
+    ) -> u64 {
+        let max_breaths = max_breaths.max(1);
+        // SAFETY: the plain body is at the start of the code; the rest is the caller's promise.
         unsafe {
-            let body: Body = transmute(self.code.address());
-            most - body(state, table.waiting.as_ptr(), table.slots.as_ptr(), attention, most)
+            let body: BreathFn = transmute(self.code.address());
+            max_breaths - body(state, table.waiting.as_ptr(), table.slots.as_ptr(), attention, max_breaths)
         }
     }
 
@@ -125,9 +131,9 @@ impl Native {
     /// As for [`Native::take`].
     pub(crate) unsafe fn take_sampled(&self, state: &ThreadState, table: &LinkTable) {
         let attention = AtomicU32::new(0);
-        // SAFETY: the sampled body lies there; the caller's promise.
+        // SAFETY: the sampled body is at this offset; the rest is the caller's promise.
         unsafe {
-            let body: Body = transmute(self.code.address() + self.sampled);
+            let body: BreathFn = transmute(self.code.address() + self.sampled);
             body(state, table.waiting.as_ptr(), table.slots.as_ptr(), &raw const attention, 1);
         }
     }
@@ -137,7 +143,7 @@ impl Native {
         self.assembling
     }
 
-    /// The stretches of the code, for `perf`, under the names that `name` gives them.
+    /// The sections of the code, for `perf`, with names from `name`.
     pub(crate) fn symbols(&self, name: impl Fn(CodeSection) -> String) -> Vec<Symbol> {
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
         let symbol = |(mark, end): (&Mark<Part>, usize)| Symbol {
@@ -148,7 +154,7 @@ impl Native {
         self.marks.iter().zip(ends).map(symbol).filter(|symbol| symbol.size > 0).collect()
     }
 
-    /// The code, instruction by instruction. `name` names stretches, `function` the functions of apps by address.
+    /// The code, instruction by instruction. `name` names sections, `function` names the functions of apps by address.
     pub(crate) fn listing(
         &self,
         name: impl Fn(CodeSection) -> String,
@@ -168,54 +174,53 @@ impl Native {
     }
 }
 
-/// Writes the bodies, one after the other.
+/// Writes the two bodies.
 struct Writer<'a> {
     code: Assembler<Part>,
     nodes: &'a [Node],
     is_sampled: bool,
 }
 
-/// A field of the thread's state, in memory.
+/// Memory operand: a field of the thread's state.
 macro_rules! state {
     ($field:ident) => {
         memory(R14, offset_of!(ThreadState, $field))
     };
 }
 
-/// A field of a slot, in memory.
+/// Memory operand: a field of a slot.
 macro_rules! slot {
     ($slot:expr, $field:ident) => {
         memory(RBP, $slot * size_of::<Slot>() + offset_of!(Slot, $field))
     };
 }
 
-/// The loop over breaths begins at a multiple of this, so that the processor fetches it without a break.
-const LOOP: usize = 64;
+/// Alignment of the loop over breaths, so that the processor fetches it without a break.
+const LOOP_ALIGN: usize = 64;
 
-/// What a breath goes on with after links that hold nothing begins at a multiple of this, for the same reason. More gains
-/// nothing.
-const LANDING: usize = 32;
+/// Alignment of the jump target behind a group of empty links, for the same reason. A larger alignment gains nothing.
+const JUMP_ALIGN: usize = 32;
 
-/// What the caller expects to find unchanged.
-const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
+/// The callee-saved registers.
+const CALLEE_SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
 
 impl<'a> Writer<'a> {
     fn new(address: usize, nodes: &'a [Node]) -> Writer<'a> {
         Writer { code: Assembler::new(address), nodes, is_sampled: false }
     }
 
-    fn mark(&mut self, stretch: CodeSection) {
-        self.code.mark(Part { stretch, is_sampled: self.is_sampled });
+    fn mark(&mut self, section: CodeSection) {
+        self.code.mark(Part { section, is_sampled: self.is_sampled });
     }
 
     fn body(&mut self, pulls: &[Step], pushes: &[Step], sampled: Option<[SampledCall; 2]>) -> Written {
         self.is_sampled = sampled.is_some();
         let [sampled_pull, sampled_push] = sampled.map_or([None, None], |functions| functions.map(Some));
-        let [mut head, mut leave, mut halfway] = [Label::default(), Label::default(), Label::default()];
+        let [mut head, mut leave, mut pull_panicked] = [Label::default(), Label::default(), Label::default()];
         self.mark(CodeSection::Entry);
         self.enter()?;
         self.code.place(&mut head);
-        let mut behind = Vec::new();
+        let mut out_of_line = Vec::new();
         for (index, step) in pulls.iter().enumerate() {
             self.mark(CodeSection::Pull(index));
             if step.count == 0 {
@@ -227,12 +232,12 @@ impl<'a> Writer<'a> {
                 self.test_slot(slot, &mut out)?;
             }
             let back = self.code.here();
-            behind.push((index, step, out, back));
+            out_of_line.push((index, step, out, back));
         }
         if !pulls.is_empty() {
             self.mark(CodeSection::PullsDone);
             self.code.immediate(Op::Cmp_rm32_imm8, state!(failures), 0)?;
-            self.code.jump(Op::Jne_rel32_64, &mut halfway)?;
+            self.code.jump(Op::Jne_rel32_64, &mut pull_panicked)?;
         }
         let mut first = 0;
         for group in pushes.chunk_by(|one, next| one.first / GROUP == next.first / GROUP) {
@@ -244,13 +249,13 @@ impl<'a> Writer<'a> {
         self.code.place(&mut leave);
         self.leave()?;
         if !pulls.is_empty() {
-            self.mark(CodeSection::Halfway);
-            self.code.place(&mut halfway);
-            self.code.immediate(Op::Mov_rm8_imm8, state!(halfway), 1)?;
+            self.mark(CodeSection::PullPanicked);
+            self.code.place(&mut pull_panicked);
+            self.code.immediate(Op::Mov_rm8_imm8, state!(pushes_pending), 1)?;
             self.code.register(Op::Dec_rm64, R15)?;
             self.code.jump(Op::Jmp_rel32_64, &mut leave)?;
         }
-        for (index, step, mut out, mut back) in behind {
+        for (index, step, mut out, mut back) in out_of_line {
             self.mark(CodeSection::CallPull(index));
             self.code.place(&mut out);
             self.call(step, sampled_pull)?;
@@ -259,30 +264,30 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`LOOP`].
+    /// Saves the callee-saved registers, loads the arguments, and aligns to [`LOOP_ALIGN`].
     fn enter(&mut self) -> Written {
-        for register in SAVED {
+        for register in CALLEE_SAVED {
             self.code.register(Op::Push_r64, register)?;
         }
-        // Six registers and the return address: the stack is aligned for calls with 8 bytes more.
+        // Six registers and the return address: 8 more bytes align the stack for calls.
         self.code.put(Instruction::with2(Op::Sub_rm64_imm8, RSP, 8)?)?;
         for (to, argument) in [(R14, RDI), (RBX, RSI), (RBP, RDX), (R13, RCX), (R15, Register::R8)] {
             self.code.registers(Op::Mov_r64_rm64, to, argument)?;
         }
         self.code.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        self.code.align(LOOP)
+        self.code.align(LOOP_ALIGN)
     }
 
     fn leave(&mut self) -> Written {
         self.code.registers(Op::Mov_r64_rm64, RAX, R15)?;
         self.code.put(Instruction::with2(Op::Add_rm64_imm8, RSP, 8)?)?;
-        for register in SAVED.into_iter().rev() {
+        for register in CALLEE_SAVED.into_iter().rev() {
             self.code.register(Op::Pop_r64, register)?;
         }
         self.code.put(Instruction::with(Op::Retnq))
     }
 
-    /// To `ready` if the slot says that there is something to pull.
+    /// Jumps to `ready` if the slot is ready.
     fn test_slot(&mut self, index: usize, ready: &mut Label) -> Written {
         self.code.load(Op::Mov_r64_rm64, RAX, slot!(index, pointer))?;
         self.code.load(Op::Mov_r32_rm32, EAX, memory(RAX, 0))?;
@@ -291,13 +296,13 @@ impl<'a> Writer<'a> {
         self.code.jump(Op::Jne_rel32_64, ready)
     }
 
-    /// The pushes of apps whose links have numbers in one group, or of one app with more. `first` is the position of the
-    /// first among all pushes.
+    /// The pushes of apps whose links have numbers in one group, or of one app with more links. `first` is the position
+    /// of the first push among all pushes.
     fn group(&mut self, first: usize, steps: &[Step], sampled: Option<SampledCall>) -> Written {
-        let mut past = Label::default();
+        let mut group_end = Label::default();
         if let [one, .., last] = steps {
             self.mark(CodeSection::Links(first, first + steps.len() - 1));
-            self.test_together(one.first / GROUP * GROUP..last.first + last.count, &mut past)?;
+            self.test_together(one.first / GROUP * GROUP..last.first + last.count, &mut group_end)?;
         }
         for (index, step) in steps.iter().enumerate() {
             self.mark(CodeSection::Push(first + index));
@@ -308,13 +313,13 @@ impl<'a> Writer<'a> {
         }
         if steps.len() > 1 {
             // An idle breath jumps here.
-            self.code.align(LANDING)?;
-            self.code.place(&mut past);
+            self.code.align(JUMP_ALIGN)?;
+            self.code.place(&mut group_end);
         }
         Ok(())
     }
 
-    /// To `none` if all of these words are 0: two at a time.
+    /// Jumps to `none` if all of these words are 0: tests two at a time.
     fn test_together(&mut self, words: Range<usize>, none: &mut Label) -> Written {
         let mut op = Op::Mov_r64_rm64;
         for word in words.step_by(2) {
@@ -325,7 +330,8 @@ impl<'a> Writer<'a> {
         self.code.jump(Op::Je_rel32_64, none)
     }
 
-    /// To `none` if no link of the app holds packets: one word at a time, because it may just have been written.
+    /// Jumps to `none` if no link of the app holds packets: tests one word at a time, because it may just have been
+    /// written.
     fn test_words(&mut self, step: &Step, none: &mut Label) -> Written {
         if step.count == 1 {
             self.code.immediate(Op::Cmp_rm32_imm8, memory(RBX, step.first * 4), 0)?;
@@ -340,7 +346,7 @@ impl<'a> Writer<'a> {
         self.code.jump(Op::Je_rel8_64, none)
     }
 
-    /// Calls an app, and notes that one was called.
+    /// Calls an app, and sets the flag that an app was called.
     fn call(&mut self, step: &Step, sampled: Option<SampledCall>) -> Written {
         let node: *const Node = &raw const self.nodes[step.app];
         self.code.put(Instruction::with2(Op::Mov_r32_imm32, R12D, 1)?)?;
@@ -353,8 +359,8 @@ impl<'a> Writer<'a> {
         self.code.call(function)
     }
 
-    /// The end of a breath: the next one begins unless none is left, or other threads want something, or a call has asked
-    /// for an interruption. After calls, [`ThreadState::end_breath`].
+    /// The end of a breath: the next one begins unless none is left, another thread made a request, or a call
+    /// interrupted the breaths. After calls it does the work of [`ThreadState::end_breath`].
     fn tail(&mut self, head: &mut Label, leave: &mut Label) -> Written {
         let mut busy = Label::default();
         self.mark(CodeSection::Tail);

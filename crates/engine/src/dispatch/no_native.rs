@@ -1,4 +1,4 @@
-//! Stands in for the native schedule on machines for which no code is generated.
+//! Stand-in for the native schedule on machines without code generation.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) enum Native {}
 
 impl Native {
     pub(crate) fn assemble(_: &Layout<'_>, _: &[Step], _: &[Step], _: bool) -> Result<Native, String> {
-        Err(format!("code is generated for x86-64 only, and this machine is {}", std::env::consts::ARCH))
+        Err(format!("native code is generated for x86-64 only; this machine is {}", std::env::consts::ARCH))
     }
 
     pub(crate) unsafe fn take(&self, _: &ThreadState, _: &LinkTable, _: &AtomicU32, _: u64) -> u64 {

@@ -1,8 +1,8 @@
-//! Calls of apps in sampled breaths: what is recorded for each.
+//! Calls of apps in sampled breaths, and what is recorded for each.
 //!
-//! The sampled body of a breath makes every call through [`sampled`], which takes the clock before and after it and
-//! counts the packets that it moved. Which breaths are sampled, and which of these record, the thread's
-//! [sampler](crate::runtime::sampling) knows.
+//! The sampled body of a breath makes every call through [`sampled`], which reads the clock before and after the call
+//! and counts the packets that it moved. The thread's [sampler](crate::runtime::sampling) chooses the breaths that are
+//! sampled and those that are recorded.
 
 use bellows_observe::layout::{account, link};
 use bellows_packet::Mark;
@@ -47,9 +47,9 @@ pub(crate) unsafe extern "C" fn sampled_tick(node: &Node, call: Call) {
 #[inline(always)]
 unsafe fn sampled(node: &Node, call: Call, entry: usize) {
     let sampler = &node.state().sampler;
-    let before = Before::of(node, entry);
+    let before = CallCounts::of(node, entry);
     if sampler.watching.get() {
-        sampler.before_watched(node.links(), &watched(node, entry));
+        sampler.before_watched(node.links(), &watched_call(node, entry));
     }
     let counted = sampler.reading();
     let start = clock::ticks();
@@ -57,26 +57,26 @@ unsafe fn sampled(node: &Node, call: Call, entry: usize) {
     unsafe { call(node) }
     let end = clock::ticks();
     let counted = counted.zip(sampler.reading());
-    after(node, entry, start, end, before, counted);
+    record_call(node, entry, start, end, before, counted);
 }
 
-/// How many packets had passed an app before a call.
-struct Before {
+/// Counts of an app before a call.
+struct CallCounts {
     calls: u64,
     packets: u64,
     dropped: u64,
 }
 
-impl Before {
+impl CallCounts {
     #[inline]
-    fn of(node: &Node, entry: usize) -> Before {
-        Before { calls: node.calls[entry].get(), packets: passed(node, entry), dropped: dropped(node) }
+    fn of(node: &Node, entry: usize) -> CallCounts {
+        CallCounts { calls: node.calls[entry].get(), packets: packets_passed(node, entry), dropped: dropped(node) }
     }
 }
 
-/// A number that changes by one with each packet that a call takes (a push) or sends (a pull or tick).
+/// A number that grows by one with each packet that a call takes (a push) or sends (a pull or tick).
 #[inline]
-fn passed(node: &Node, entry: usize) -> u64 {
+fn packets_passed(node: &Node, entry: usize) -> u64 {
     let table = node.links();
     if entry == account::PUSH {
         let waiting = |&link: &u32| table.waiting.get(link as usize).map_or(0, |waiting| u64::from(waiting.get()));
@@ -85,7 +85,7 @@ fn passed(node: &Node, entry: usize) -> u64 {
     node.outputs.iter().map(|&link| table.sent(link)).fold(0, u64::wrapping_add)
 }
 
-/// How many packets an app has dropped for any reason.
+/// The number of packets that an app has dropped for any reason.
 #[inline]
 fn dropped(node: &Node) -> u64 {
     let table = node.links();
@@ -94,26 +94,33 @@ fn dropped(node: &Node) -> u64 {
     own.chain(node.outputs.iter().map(full)).fold(0, u64::wrapping_add)
 }
 
-/// Whether what an app sends in a call has come into the network with it.
+/// Whether packets that an app sends in a call came into the network with this call.
 fn brings_in(node: &Node, entry: usize) -> bool {
     entry == account::PULL || entry == account::TICK && node.inputs.is_empty()
 }
 
-/// A call, as those who watch packets see it.
-fn watched(node: &Node, entry: usize) -> watch::Call<'_> {
+/// A call, as traces and taps see it.
+fn watched_call(node: &Node, entry: usize) -> watch::Call<'_> {
     watch::Call { app: node.index, outputs: &node.outputs, brings_in: brings_in(node, entry) }
 }
 
 #[inline(never)]
-fn after(node: &Node, entry: usize, start: u64, end: u64, before: Before, counted: Option<(Reading, Reading)>) {
+fn record_call(
+    node: &Node,
+    entry: usize,
+    start: u64,
+    end: u64,
+    before: CallCounts,
+    counted: Option<(Reading, Reading)>,
+) {
     let sampler = &node.state().sampler;
-    sampler.note_call();
+    sampler.count_call();
     if node.calls[entry].get() == before.calls {
-        // In a lossless network, an app whose outputs have no room is not called after all.
+        // In a lossless network, an app whose outputs have no room was not called after all.
         return;
     }
-    let packets = passed(node, entry).wrapping_sub(before.packets);
-    if sampler.is_booking() {
+    let packets = packets_passed(node, entry).wrapping_sub(before.packets);
+    if sampler.is_recording() {
         let clocks = sampler.clocks(start, end);
         let slab = &node.links().slab;
         let first = node.account + account::samples(entry, sampler.events().len());
@@ -125,7 +132,7 @@ fn after(node: &Node, entry: usize, start: u64, end: u64, before: Before, counte
             slab.add(first + 1, packets);
             slab.add(first + 2, clocks);
             if let Some((from, to)) = counted {
-                sampler.book_events(slab, node.account, entry, packets, &to.since(&from));
+                sampler.record_events(slab, node.account, entry, packets, &to.since(&from));
             }
         }
         sampler.on_timeline(|timeline| {
@@ -140,20 +147,20 @@ fn after(node: &Node, entry: usize, start: u64, end: u64, before: Before, counte
         mark_one(node, start);
     }
     if sampler.watching.get() {
-        sampler.after_watched(node.links(), &watched(node, entry), start, end);
+        sampler.after_watched(node.links(), &watched_call(node, entry), start, end);
     }
 }
 
-/// Marks the last of the packets that an app has just brought in, so that its end will be noted.
-fn mark_one(node: &Node, born: u64) {
+/// Marks the last of the packets that an app just brought in, so that its end is logged.
+fn mark_one(node: &Node, created: u64) {
     let table = node.links();
     let holds = |link: &&u32| **link != OPEN && table.waiting[**link as usize].get() > 0;
     let mut holding = node.outputs.iter().filter(holds);
-    // If several hold packets, those of one may have been there before.
+    // If several outputs hold packets, one may hold older packets.
     let (Some(&link), None) = (holding.next(), holding.next()) else { return };
     table.with_packets(link, |packets| {
         if let Some(packet) = packets.last_mut().filter(|packet| !packet.is_marked()) {
-            packet.mark(Mark { born, id: 0 });
+            packet.mark(Mark { created, id: 0 });
         }
     });
 }

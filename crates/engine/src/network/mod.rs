@@ -9,20 +9,20 @@ use bellows_wiring::{LinkSpec, LinkSyntaxError, WiredApp, WiringError, wiring_er
 use crate::app::erased::DynApp;
 use crate::app::{App, AppInfo};
 
-/// One app of a network, made but not started.
+/// One app of a network, constructed but not started.
 pub struct AppSpec {
     /// Its name in links and reports.
     pub name: String,
     /// Its type's name.
     pub kind: String,
-    /// Two apps of one name, kind and fingerprint are the same: a reload keeps the old one.
+    /// Two apps of equal name, kind and fingerprint are the same: a reload keeps the old one.
     pub fingerprint: String,
     pub(crate) info: AppInfo,
     pub(crate) app: Box<dyn DynApp>,
 }
 
 impl AppSpec {
-    /// An app of any type under a name.
+    /// Names an app of any type.
     pub fn new<A: App>(name: &str, kind: &str, fingerprint: &str, app: A) -> AppSpec {
         AppSpec {
             name: name.to_owned(),
@@ -33,13 +33,13 @@ impl AppSpec {
         }
     }
 
-    /// What the engine knows of its type.
+    /// The constants of its type.
     pub fn info(&self) -> AppInfo {
         self.info
     }
 
-    /// Has the inputs' iterators fetch the packets' data so many packets ahead, at most 64, in place of what the app
-    /// [says](App::PREFETCH). A reload takes an app with another distance for another app.
+    /// Overrides the app's [prefetch distance](App::PREFETCH): input iterators prefetch packet data this many packets
+    /// ahead, at most 64. A reload treats an app with another distance as changed.
     #[must_use]
     pub fn prefetching(mut self, packets: usize) -> AppSpec {
         self.info.prefetch = packets;
@@ -54,26 +54,26 @@ impl fmt::Debug for AppSpec {
     }
 }
 
-/// Apps and links, the description of what an engine runs.
+/// The apps and links that an engine runs.
 #[derive(Debug, Default)]
 pub struct Network {
     /// The apps, in order.
     pub apps: Vec<AppSpec>,
     /// The links, in order.
     pub links: Vec<LinkSpec>,
-    /// File that it was read from, for reports; may be empty.
+    /// The file that it was read from, for reports; may be empty.
     pub source: String,
     /// Its text, for reports; may be empty.
     pub text: String,
 }
 
 impl Network {
-    /// A network of nothing.
+    /// An empty network.
     pub fn new() -> Network {
         Network::default()
     }
 
-    /// Adds an app, for networks that are built by a program rather than read from a file.
+    /// Adds an app, for networks built by a program rather than read from a file.
     pub fn app<A: App>(mut self, name: &str, app: A) -> Network {
         self.apps.push(AppSpec::new(name, std::any::type_name::<A>(), "", app));
         self
@@ -82,14 +82,14 @@ impl Network {
     /// Adds a link, written as `app.output -> app.input`.
     ///
     /// # Errors
-    /// When the text is no link. Whether its ends exist is found by [`Network::faults`].
+    /// If the text is no link. [`Network::wiring_errors`] checks whether its ends exist.
     pub fn link(mut self, link: &str) -> Result<Network, LinkSyntaxError> {
         self.links.push(link.parse()?);
         Ok(self)
     }
 
-    /// Everything that is wrong with the way the network is put together; empty if it can run.
-    pub fn faults(&self) -> Vec<WiringError> {
+    /// All wiring errors of the network; empty if it can run.
+    pub fn wiring_errors(&self) -> Vec<WiringError> {
         let apps: Vec<WiredApp<'_>> = self.apps.iter().map(AppSpec::wired).collect();
         wiring_errors(&apps, &self.links)
     }

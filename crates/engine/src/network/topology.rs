@@ -1,4 +1,4 @@
-//! What a configuration is, without its apps, and what of another one it continues.
+//! The topology of a configuration, and the difference between two topologies.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use bellows_wiring::LinkSpec;
 
 use super::{AppSpec, Network};
 
-/// What identifies an app from one configuration to the next.
+/// The identity of an app across configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppIdentity {
     pub(crate) name: String,
@@ -16,7 +16,7 @@ pub(crate) struct AppIdentity {
     of_type: TypeId,
 }
 
-/// What a configuration is, without its apps: enough to compare it with another.
+/// The apps and links of a configuration, without the apps themselves: enough to compare it with another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) apps: Vec<AppIdentity>,
@@ -34,49 +34,49 @@ impl Topology {
         Topology { apps: network.apps.iter().map(identity).collect(), links: network.links.clone() }
     }
 
-    /// For each app where it comes from, if this configuration follows `old`.
-    pub(crate) fn origins(&self, old: &Topology) -> Vec<Origin> {
+    /// For each app what a reload from `old` does to it.
+    pub(crate) fn app_actions(&self, old: &Topology) -> Vec<AppAction> {
         let known: HashMap<&str, usize> = old.apps.iter().enumerate().map(|(index, app)| (&*app.name, index)).collect();
-        let origin = |app: &AppIdentity| match known.get(&*app.name) {
-            Some(&index) if old.apps[index] == *app => Origin::Kept(index),
+        let action = |app: &AppIdentity| match known.get(&*app.name) {
+            Some(&index) if old.apps[index] == *app => AppAction::Keep(index),
             Some(&index) if old.apps[index].of_type == app.of_type && old.apps[index].kind == app.kind => {
-                Origin::Replaces(index)
+                AppAction::Replace(index)
             }
-            _ => Origin::New,
+            _ => AppAction::Start,
         };
-        self.apps.iter().map(origin).collect()
+        self.apps.iter().map(action).collect()
     }
 
-    /// For each link the one of `old` that it continues.
-    pub(crate) fn link_origins(&self, old: &Topology) -> Vec<Option<usize>> {
+    /// For each link the same link of `old`, if there is one.
+    pub(crate) fn kept_links(&self, old: &Topology) -> Vec<Option<usize>> {
         let known: HashMap<&LinkSpec, usize> =
             old.links.iter().enumerate().map(|(index, link)| (link, index)).collect();
         self.links.iter().map(|link| known.get(link).copied()).collect()
     }
 }
 
-/// Where an app of a new configuration comes from.
+/// What a reload does to an app of the new configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// It is new.
-    New,
-    /// It is this app of the old configuration, unchanged.
-    Kept(usize),
-    /// It takes the place of this app of the old configuration.
-    Replaces(usize),
+pub(crate) enum AppAction {
+    /// Starts a new app.
+    Start,
+    /// Keeps this app of the old configuration, unchanged.
+    Keep(usize),
+    /// Starts an app that replaces this app of the old configuration.
+    Replace(usize),
 }
 
-impl Origin {
-    /// The app of the old configuration whose counts this one takes over.
-    pub(crate) fn before(self) -> Option<usize> {
+impl AppAction {
+    /// The app of the old configuration whose counters this one continues.
+    pub(crate) fn old_app(self) -> Option<usize> {
         match self {
-            Origin::New => None,
-            Origin::Kept(app) | Origin::Replaces(app) => Some(app),
+            AppAction::Start => None,
+            AppAction::Keep(app) | AppAction::Replace(app) => Some(app),
         }
     }
 
-    /// Whether this is another app than before.
-    pub(crate) fn is_new(self) -> bool {
-        !matches!(self, Origin::Kept(_))
+    /// Whether the app is started.
+    pub(crate) fn starts_app(self) -> bool {
+        !matches!(self, AppAction::Keep(_))
     }
 }

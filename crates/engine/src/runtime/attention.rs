@@ -1,25 +1,25 @@
-//! The word by which other threads ask an engine's thread for something.
+//! The word through which other threads make requests of an engine's thread.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use bellows_sys::wake::Event;
 
-/// What can be asked for, as bits.
+/// The requests, as bits.
 pub(crate) mod request {
     pub(crate) const STOP: u32 = 1;
     pub(crate) const COMMIT: u32 = 2;
     pub(crate) const GAUGES: u32 = 4;
     pub(crate) const WATCH: u32 = 8;
     pub(crate) const LATE_COUNTS: u32 = 16;
-    pub(crate) const SIGN: u32 = 32;
+    pub(crate) const WATCHDOG: u32 = 32;
 }
 
-/// The requests to one thread, which each of its breaths tests, and what wakes it.
+/// The requests to one thread, tested by each of its breaths, and the event that wakes it.
 pub(crate) struct Attention {
-    /// The requests that it has not taken yet.
+    /// Pending requests.
     pub(crate) word: AtomicU32,
-    /// What it sleeps on.
+    /// The event that the thread sleeps on.
     pub(crate) event: Event,
 }
 
@@ -28,23 +28,23 @@ impl Attention {
         Ok(Attention { word: AtomicU32::new(0), event: Event::new()? })
     }
 
-    /// Asks for something, and wakes the thread if it sleeps.
-    pub(crate) fn ask(&self, request: u32) {
-        self.ask_quietly(request);
+    /// Makes a request and wakes the thread if it sleeps.
+    pub(crate) fn raise(&self, request: u32) {
+        self.raise_quietly(request);
         self.event.raise();
     }
 
-    /// Asks for something that a thread which sleeps has done, or need not do.
-    pub(crate) fn ask_quietly(&self, request: u32) {
+    /// Makes a request that a sleeping thread has already served, or need not serve.
+    pub(crate) fn raise_quietly(&self, request: u32) {
         self.word.fetch_or(request, Release);
     }
 
     #[inline]
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.word.load(Relaxed) != 0
     }
 
-    /// Takes the requests.
+    /// Takes the pending requests.
     pub(crate) fn take(&self) -> u32 {
         self.word.swap(0, Acquire)
     }

@@ -1,4 +1,4 @@
-//! The links of a thread: their packets, how many each holds, and the counters beside them.
+//! The links of a thread: their packets, the packet count of each, and the counters.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -12,39 +12,39 @@ use bellows_watch::Network;
 
 use super::slots::Slot;
 
-/// A packet dropped because a link was full; other reasons are numbered as the app's drop counters.
+/// Drop reason for a full link; other reasons are positions in the app's drop counters.
 pub(crate) const TXDROP: u32 = u32::MAX;
 
 /// A link: one vector, filled by one app and emptied by one app.
 ///
-/// It has memory only while it holds packets; see [`SpareVectors`].
+/// It has memory only while it holds packets; see [`FreeVectors`].
 pub(crate) struct Link {
     pub(crate) vector: Cell<Vector>,
-    /// The bytes in it, as far as they are in the counters.
+    /// Its bytes, as far as they are in the counters.
     pub(crate) bytes: Cell<u64>,
-    /// The first of its counters.
+    /// Its first counter cell.
     pub(crate) cell: usize,
     /// Its position in the network.
     pub(crate) index: usize,
 }
 
-/// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
-pub(crate) struct SpareVectors(RefCell<Vec<VectorMemory>>);
+/// Free vectors, the last used on top: a chain of any length uses a few hot ones.
+pub(crate) struct FreeVectors(RefCell<Vec<VectorMemory>>);
 
-impl SpareVectors {
-    pub(crate) fn new() -> SpareVectors {
-        SpareVectors(RefCell::new(Vec::with_capacity(64)))
+impl FreeVectors {
+    pub(crate) fn new() -> FreeVectors {
+        FreeVectors(RefCell::new(Vec::with_capacity(64)))
     }
 
-    /// Memory for a link that gets its first packets.
+    /// Takes memory for a link that gets its first packets.
     #[inline]
-    pub(crate) fn borrow(&self) -> Vector {
+    pub(crate) fn allocate(&self) -> Vector {
         self.0.borrow_mut().pop().map_or_else(new_vector, Vector::from)
     }
 
-    /// Takes back the memory of a link that has been emptied.
+    /// Takes back the memory of a link that was emptied.
     #[inline]
-    fn give_back(&self, vector: Vector) {
+    fn free(&self, vector: Vector) {
         if let Some(memory) = vector.into_memory() {
             self.0.borrow_mut().push(memory);
         }
@@ -56,52 +56,58 @@ fn new_vector() -> Vector {
     Vector::new()
 }
 
-/// All links and slots of a thread, and the counters of links and apps.
+/// The links and slots of a thread, and the counters of links and apps.
 ///
-/// Links are numbered in the order in which a breath empties them, those that one app empties side by side, with gaps so
-/// that eight can be tested at once; see [`number_links`](bellows_wiring::number_links).
+/// Links are numbered in the order in which a breath empties them. The links of one app are adjacent, with gaps so that
+/// eight links can be tested at once; see [`number_links`](bellows_wiring::number_links).
 pub(crate) struct LinkTable {
     pub(crate) links: Fixed<[Link]>,
-    /// How many packets each link holds: together, so that many can be tested at once.
+    /// The number of packets in each link: in one array, so that many can be tested at once.
     pub(crate) waiting: Fixed<[Cell<u32>]>,
     pub(crate) slots: Fixed<[Slot]>,
     pub(crate) slab: Arc<Slab>,
 }
 
 impl LinkTable {
-    /// Takes the packets out of a link, with the memory they are in.
+    /// Takes the vector out of a link.
     #[inline(always)]
     pub(crate) fn take(&self, number: u32) -> Vector {
         self.links.get(number as usize).map_or(Vector::none(), |link| link.vector.replace(Vector::none()))
     }
 
-    /// Puts into a link what is to wait there.
+    /// Puts a vector into a link.
     #[inline(always)]
-    pub(crate) fn put(&self, number: u32, vector: Vector, spare: &SpareVectors) {
+    pub(crate) fn put(&self, number: u32, vector: Vector, free_vectors: &FreeVectors) {
         let Some(link) = self.links.get(number as usize) else { return };
         let other = link.vector.replace(Vector::none());
-        let vector = if other.is_none() { vector } else { self.join(number, other, vector, spare) };
+        let vector = if other.is_none() { vector } else { self.join(number, other, vector, free_vectors) };
         self.waiting[number as usize].set(vector.len() as u32);
         if vector.is_empty() {
             link.bytes.set(0);
-            spare.give_back(vector);
+            free_vectors.free(vector);
         } else {
             link.bytes.set(vector.bytes());
             mem::forget(link.vector.replace(vector));
         }
     }
 
-    /// An app had two handles on one link open at a time: what the one left goes behind what the other did.
+    /// Joins two vectors of a link, after an app had two handles on it open at a time.
     #[cold]
-    pub(crate) fn join(&self, number: u32, mut first: Vector, mut second: Vector, spare: &SpareVectors) -> Vector {
+    pub(crate) fn join(
+        &self,
+        number: u32,
+        mut first: Vector,
+        mut second: Vector,
+        free_vectors: &FreeVectors,
+    ) -> Vector {
         first.append(&mut second, usize::MAX);
         self.slab.add(self.links[number as usize].cell + counters::DROPS, second.len() as u64);
-        dropping(TXDROP as usize, || free_all(&mut second));
-        spare.give_back(second);
+        with_drop_reason(TXDROP as usize, || free_all(&mut second));
+        free_vectors.free(second);
         first
     }
 
-    /// How many packets and bytes wait in a link.
+    /// The number of packets and bytes in a link.
     pub(crate) fn waiting_in(&self, number: usize) -> (u64, u64) {
         (self.waiting[number].get().into(), self.links[number].bytes.get())
     }
@@ -144,10 +150,10 @@ impl Network for LinkTable {
     }
 }
 
-/// Does what frees packets that are dropped for a reason: the position of its counter among the app's drops, or
-/// [`TXDROP`]. Those that are marked are noted with it.
+/// Runs code that drops packets, and logs the marked ones among them with the reason: the position of its counter among
+/// the app's drops, or [`TXDROP`].
 #[inline]
-pub(crate) fn dropping<T>(reason: usize, free: impl FnOnce() -> T) -> T {
+pub(crate) fn with_drop_reason<T>(reason: usize, free: impl FnOnce() -> T) -> T {
     let before = marked_events();
     let result = free();
     if marked_events() != before {

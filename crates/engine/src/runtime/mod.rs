@@ -1,13 +1,13 @@
-//! What a thread's calls of apps work on.
+//! What a thread's calls of apps use.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `attention` | the word by which other threads ask an engine's thread for something |
-//! | `slots` | words by which the engine sees without a call whether an app has something to pull |
-//! | `links` | the links of a thread, how many packets each holds, and the counters |
-//! | `sampling` | what the sampled breaths know and find out |
-//! | `state` | what all calls of a thread share: the time, the state of the breath, spare vectors |
-//! | `node` | how one app sits in the network: what a call of it works on |
+//! | `attention` | the word through which other threads make requests of an engine's thread |
+//! | `slots` | words by which the engine sees, without a call, whether an app has something to pull |
+//! | `links` | the links of a thread, the packet count of each, and the counters |
+//! | `sampling` | the sampler: state and results of sampled breaths |
+//! | `state` | state shared by all calls of a thread: the time, the state of the breath, free vectors |
+//! | `node` | one app's place in the network: what a call of it uses |
 
 pub(crate) mod attention;
 pub(crate) mod links;

@@ -1,4 +1,4 @@
-//! How one app sits in the network: what a call of it works on.
+//! Nodes: one app's place in the network, which a call of the app uses.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -14,12 +14,12 @@ use super::slots::Slot;
 use super::state::ThreadState;
 use crate::panics;
 
-/// What is wrong with the books of an app: nothing, unless the app has a bug.
+/// The discrepancy in the books of an app: zero, unless the app has a bug.
 pub(crate) struct Discrepancy {
-    /// Packets that came in or were made, and were neither sent nor freed and are not held; less than none if it is the other
+    /// Packets that came in or were made, and were neither sent nor freed and are not held; negative if it is the other
     /// way round.
     pub(crate) leaked: i64,
-    /// Packets that were freed and are in no count; less than none if more were counted as dropped than were freed.
+    /// Packets that were freed without being counted; negative if more packets count as dropped than were freed.
     pub(crate) uncounted: i64,
 }
 
@@ -27,50 +27,50 @@ fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// One app in the network: its links, its slots, its counters, and the way to the app itself. Calls get nothing else.
+/// One app in the network: its links, slots and counters, and a pointer to the app itself. A call gets nothing else.
 ///
-/// Invariant: between [`Graph::attach`](crate::configuration::Graph::attach) and the end of the graph that owns the node,
-/// `state`, `links` and `doing` lead to the state of the thread that runs the graph, the graph's links and a cell of its
-/// counters, and `app` to the app of this node. Only that thread follows them, while it breathes; once another graph runs,
-/// the thread that ends this one, which has attached it to a state of its own.
+/// Invariant: from [`Graph::attach`](crate::configuration::Graph::attach) until the graph that owns the node is
+/// dropped, `state`, `links` and `doing` point at the state of the thread that runs the graph, the graph's links and a
+/// cell of its counters, and `app` points at the app of this node. Only that thread follows them, while it breathes.
+/// Once another graph runs, only the thread that ends this graph does, after attaching it to a state of its own.
 pub(crate) struct Node {
     pub(crate) app: Cell<*mut ()>,
-    /// How often it has been called: to pull, to push, to tick.
+    /// The number of calls: pull, push, tick.
     pub(crate) calls: [Cell<u64>; account::ENTRIES],
-    /// Buffers that these calls have taken from the pool, and those that they have given back.
+    /// Buffers that these calls allocated and freed.
     pub(crate) taken: Cell<u64>,
     pub(crate) freed: Cell<u64>,
-    /// What these calls usually take, as far as the sampled breaths know.
+    /// What these calls usually cost, as far as sampled breaths know.
     pub(crate) usual: [Usual; account::ENTRIES],
     pub(crate) state: NonNull<ThreadState>,
     pub(crate) links: NonNull<LinkTable>,
-    /// The cell of the counters that says what the engine is doing.
+    /// The counter cell that shows what the engine is doing.
     pub(crate) doing: NonNull<AtomicU64>,
     /// Its links by port, or [`OPEN`].
     pub(crate) inputs: Box<[u32]>,
     pub(crate) outputs: Box<[u32]>,
     /// Its position in the network.
     pub(crate) index: usize,
-    /// The first of its slots, and how many there are.
+    /// Its first slot, and their number.
     pub(crate) first_slot: usize,
     pub(crate) slots: usize,
-    /// The first of its accounting cells.
+    /// Its first accounting cell.
     pub(crate) account: usize,
-    /// The first of its counters: the common reasons for drops, then its own reasons, then what else it counts.
+    /// Its first counter cell: common drop reasons, then its own drop reasons, then its other counters.
     pub(crate) cell: usize,
     pub(crate) own_drops: usize,
     pub(crate) own_counters: usize,
-    /// Whether it can take no packet any more: see [`Io::close`](crate::Io::close).
+    /// Whether it declared that it takes no more packets: see [`Io::close`](crate::Io::close).
     pub(crate) closed: Cell<bool>,
-    /// When it wants a tick, in nanoseconds of the engine's clock; at first, at once.
+    /// Time at which it wants a tick, in nanoseconds of the engine's clock; at first, at once.
     pub(crate) deadline: Cell<u64>,
     pub(crate) prefetch: usize,
     pub(crate) max_fan_out: usize,
-    /// Where its name is in the timeline.
+    /// The position of its name in the timeline.
     pub(crate) name: u32,
 }
 
-// SAFETY: what the pointers lead to is followed only on the engine's thread, by the type's invariant; the rest may be sent.
+// SAFETY: by the type's invariant the pointers are followed only on the engine's thread; the rest may be sent.
 unsafe impl Send for Node {}
 
 impl Node {
@@ -86,7 +86,7 @@ impl Node {
         unsafe { self.links.as_ref() }
     }
 
-    /// A call of the app begins.
+    /// Begins a call of the app.
     #[inline(always)]
     pub(crate) fn begin_call(&self, entry: usize) {
         self.doing().store(doing::calling(self.index), Relaxed);
@@ -94,7 +94,7 @@ impl Node {
         calls.set(calls.get() + 1);
     }
 
-    /// The call is over: what was taken from the pool and given back since the one before was its doing.
+    /// Ends the call: buffers allocated and freed since the previous call go to the app's account.
     #[inline(always)]
     pub(crate) fn end_call(&self) {
         self.doing().store(doing::NOTHING, Relaxed);
@@ -104,14 +104,14 @@ impl Node {
         }
     }
 
-    /// Puts buffers that were taken and freed on the account of the app.
+    /// Records buffers that were allocated and freed on the app's account.
     #[inline(always)]
     pub(crate) fn record(&self, change: BufferUse) {
         self.taken.set(self.taken.get().wrapping_add(change.taken));
         self.freed.set(self.freed.get().wrapping_add(change.freed));
     }
 
-    /// Whether every packet of the app is somewhere: to be asked between two calls, of an app that holds so many.
+    /// The discrepancy of an app that holds `held` packets. Call it between two calls of the app.
     pub(crate) fn discrepancy(&self, held: u64) -> Discrepancy {
         let table = self.links();
         let slab = &table.slab;
@@ -140,13 +140,13 @@ impl Node {
         let uncounted = self.freed.get().wrapping_sub(dropped).cast_signed();
         Discrepancy {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
-            // An app that only brings packets in may have made one too many and given it back.
+            // An app that only brings packets in may free packets that it made.
             uncounted: if entry.ends || entry.brings_in { uncounted.min(0) } else { uncounted },
         }
     }
 
-    /// Whether a link leads to it.
-    pub(crate) fn is_fed(&self) -> bool {
+    /// Whether the app has a linked input.
+    pub(crate) fn has_linked_input(&self) -> bool {
         self.inputs.iter().any(|&link| link != OPEN)
     }
 
@@ -173,13 +173,13 @@ impl Node {
         self.inputs.iter().any(|&link| table.waiting.get(link as usize).is_some_and(|waiting| waiting.get() > 0))
     }
 
-    /// Whether the app is to be pulled: it has no slots, or one of them says so.
+    /// Whether to pull the app: it has no slots, or one of them is ready.
     #[inline(always)]
     pub(crate) fn is_ready_to_pull(&self) -> bool {
         self.slots == 0 || self.slots(self.links()).iter().any(Slot::is_ready)
     }
 
-    /// How many packets the app may be given so that all that it can make of them fits on every output.
+    /// The number of packets that the app may take so that everything it makes of them fits on every output.
     fn budget(&self) -> usize {
         let table = self.links();
         let room = |&link: &u32| table.waiting.get(link as usize).map(|waiting| CAPACITY - waiting.get() as usize);
@@ -187,8 +187,8 @@ impl Node {
         least.and_then(|room| room.checked_div(self.max_fan_out)).unwrap_or(usize::MAX)
     }
 
-    /// In a lossless network: sets how many packets the app may take in the call that follows, and returns that.
-    pub(crate) fn admit(&self) -> usize {
+    /// In a lossless network: sets the number of packets that the app may take in the next call, and returns it.
+    pub(crate) fn set_budget(&self) -> usize {
         let budget = self.budget();
         self.state().budget.set(budget);
         budget
@@ -200,14 +200,14 @@ impl Node {
         self.links().slab.add(self.cell + reason, count as u64);
     }
 
-    /// Tells the engine that the app has panicked. What it had in hand has been freed by now, and is counted as dropped.
+    /// Reports that the app panicked. The packets that it had in hand are freed by now and count as dropped.
     #[cold]
     #[inline(never)]
     pub(crate) fn report_panic(&self) {
-        match panics::freed_since_the_last() {
+        match panics::freed_since_panic() {
             Some(0) => {}
             Some(in_hand) => self.count_common(common::APP_FAILED, in_hand as usize),
-            None => self.state().unwatched_panic.set(true),
+            None => self.state().in_hand_unknown.set(true),
         }
         self.state().report_panic(self.index);
     }

@@ -1,8 +1,8 @@
-//! What the sampled breaths know and find out.
+//! The sampler: state and results of sampled breaths.
 //!
-//! Sampled breaths are chosen at random, so that what they record stands for all; while somebody
-//! [watches](bellows_watch) packets, all breaths are sampled, but only those that were chosen record. What they do in each
-//! call is in [`dispatch::sampled`](crate::dispatch).
+//! Breaths are chosen at random, so that their records stand for all breaths. While a [trace or tap](bellows_watch)
+//! runs every breath is sampled, but only the chosen ones are recorded. [`dispatch::sampled`](crate::dispatch) does the
+//! work of each call.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,49 +18,50 @@ use fastrand::Rng;
 
 use super::links::LinkTable;
 
-/// Breaths from one that records to the next, on average.
-pub(crate) const EVERY: u64 = 128;
+/// Average number of breaths from one that is recorded to the next.
+pub(crate) const RECORD_INTERVAL: u64 = 128;
 
-/// Breaths from one that is chosen to the next, on average: most of them record, the others mark packets.
-const SAMPLED_EVERY: u64 = EVERY * (MARK_EVERY - 1) / MARK_EVERY;
+/// Average number of breaths from one that is chosen to the next: most of them are recorded, the others mark packets.
+const SAMPLE_INTERVAL: u64 = RECORD_INTERVAL * (MARK_INTERVAL - 1) / MARK_INTERVAL;
 
-/// One in so many breaths that were chosen counts events: reading their counters takes longer than reading the clock.
-const COUNT_EVERY: u64 = 4;
+/// One in this many recorded breaths counts events: reading event counters takes longer than reading the clock.
+const COUNT_INTERVAL: u64 = 4;
 
-/// One in so many breaths that were chosen marks packets, to see how long they stay, and records nothing: a vector with a marked
+/// One in this many chosen breaths marks packets, to measure their latency, and is not recorded: a vector with a marked
 /// packet takes longer to copy and to free.
-const MARK_EVERY: u64 = 8;
+const MARK_INTERVAL: u64 = 8;
 
-/// What sampled breaths need to know, and what they have found out so far.
+/// State and results of sampled breaths.
 pub(crate) struct Sampler {
-    /// Clocks that reading the clock twice takes.
+    /// Cost of reading the clock twice, in clocks.
     clock_cost: u64,
-    /// Whether the calls of this breath are recorded, or whether packets are marked in it; neither if it was not chosen.
+    /// Whether the calls of this breath are recorded, and whether packets are marked in it; neither if it was not
+    /// chosen.
     recording: Cell<bool>,
     marking: Cell<bool>,
-    /// When the breath began that is being taken, and how many of its calls took the clock.
+    /// Start of the current breath, and the number of its calls that read the clock.
     start: Cell<Option<u64>>,
     calls: Cell<u64>,
     random: RefCell<Rng>,
-    /// What is counted besides clocks.
+    /// The events counted besides clocks.
     events: ThreadEvents,
     /// Whether events are counted in this breath.
     counting: Cell<bool>,
     pub(crate) timeline: RefCell<Option<Timeline>>,
-    /// Whether somebody watches packets.
+    /// Whether a trace or tap runs.
     pub(crate) watching: Cell<bool>,
     pub(crate) watch: RefCell<Watch>,
     marked_events: RefCell<Vec<MarkedEvent>>,
 }
 
 impl Sampler {
-    /// One that counts these events, on the thread that takes the breaths.
+    /// A sampler that counts these events, on the thread that takes the breaths.
     ///
     /// # Errors
-    /// When they cannot be counted on this thread.
+    /// If the events cannot be counted on this thread.
     pub(crate) fn new(events: &[Event]) -> Result<Sampler, OpenError> {
         let events = ThreadEvents::new(events)?;
-        // What other engines of this thread have left behind.
+        // Discard what other engines of this thread left.
         take_marked_events(&mut Vec::new());
         Ok(Sampler {
             clock_cost: clock::cost(),
@@ -78,8 +79,8 @@ impl Sampler {
         })
     }
 
-    /// Whether the calls of the breath that has begun are recorded.
-    pub(crate) fn is_booking(&self) -> bool {
+    /// Whether the calls of the current breath are recorded.
+    pub(crate) fn is_recording(&self) -> bool {
         self.recording.get()
     }
 
@@ -87,26 +88,27 @@ impl Sampler {
         self.events.events()
     }
 
-    /// What has been counted, if anything is in this breath.
+    /// The event counts so far, if events are counted in this breath.
     #[inline]
     pub(crate) fn reading(&self) -> Option<Reading> {
         if self.counting.get() { self.events.reading() } else { None }
     }
 
-    /// How many breaths to take until the next one that is chosen: evenly spread, so that one in [`SAMPLED_EVERY`] is.
-    pub(crate) fn draw(&self) -> u64 {
-        self.random.borrow_mut().u64(..2 * SAMPLED_EVERY - 1)
+    /// Number of breaths until the next chosen one: uniformly distributed, so that one in [`SAMPLE_INTERVAL`] is
+    /// chosen.
+    pub(crate) fn next_interval(&self) -> u64 {
+        self.random.borrow_mut().u64(..2 * SAMPLE_INTERVAL - 1)
     }
 
-    /// Begins a sampled breath, unless it has begun with its ticks; returns the clock at its beginning.
-    pub(crate) fn begin_breath(&self, is_sampled: bool) -> u64 {
+    /// Begins a sampled breath, unless it began with its ticks. Returns its start time.
+    pub(crate) fn begin_breath(&self, is_chosen: bool) -> u64 {
         self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
-            let marks = is_sampled && random.u64(..MARK_EVERY) == 0;
-            let books = is_sampled && !marks;
+            let marks = is_chosen && random.u64(..MARK_INTERVAL) == 0;
+            let records = is_chosen && !marks;
             self.marking.set(marks);
-            self.recording.set(books);
-            self.counting.set(books && !self.events().is_empty() && random.u64(..COUNT_EVERY) == 0);
+            self.recording.set(records);
+            self.counting.set(records && !self.events().is_empty() && random.u64(..COUNT_INTERVAL) == 0);
             self.calls.set(0);
             let start = clock::ticks();
             self.start.set(Some(start));
@@ -114,38 +116,38 @@ impl Sampler {
         })
     }
 
-    /// A call has taken the clock.
-    pub(crate) fn note_call(&self) {
+    /// Counts a call that read the clock.
+    pub(crate) fn count_call(&self) {
         self.calls.set(self.calls.get() + 1);
     }
 
-    /// Whether one of the packets that come into the network in this breath is to be marked.
+    /// Whether to mark one of the packets that come into the network in this breath.
     pub(crate) fn is_marking(&self) -> bool {
         self.marking.get()
     }
 
-    /// Clocks from one moment to another, less what it takes to find out.
+    /// Clocks from `start` to `end`, less the cost of reading them.
     pub(crate) fn clocks(&self, start: u64, end: u64) -> u64 {
         end.wrapping_sub(start).saturating_sub(self.clock_cost)
     }
 
-    /// Has those who watch prepare for a call.
+    /// Prepares traces and taps for a call.
     #[cold]
     pub(crate) fn before_watched(&self, links: &LinkTable, call: &Call<'_>) {
         self.with_marked_events(links, |watch, marked_events| watch.before(links, call, marked_events));
     }
 
-    /// Shows those who watch what came of a call.
+    /// Shows traces and taps the result of a call.
     pub(crate) fn after_watched(&self, links: &LinkTable, call: &Call<'_>, start: u64, end: u64) {
         self.with_marked_events(links, |watch, marked_events| watch.after(links, call, start, end, marked_events));
     }
 
-    /// Takes in what became of the packets in an app that has failed.
+    /// Processes the events of marked packets in an app that has failed.
     pub(crate) fn after_failure(&self, links: &LinkTable, app: usize) {
         self.with_marked_events(links, |watch, marked_events| watch.failed(links, app, marked_events));
     }
 
-    /// Shows those who watch what became of packets since the last time.
+    /// Shows traces and taps the events of marked packets since the last time.
     fn with_marked_events(&self, links: &LinkTable, show: impl FnOnce(&mut Watch, &[MarkedEvent])) {
         let mut marked_events = self.marked_events.borrow_mut();
         take_marked_events(&mut marked_events);
@@ -153,21 +155,21 @@ impl Sampler {
         count_latencies(links, &mut marked_events);
     }
 
-    /// Records what was counted in a call of an app, from the first cell of its account on.
-    pub(crate) fn book_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
+    /// Records the event counts of a call, from the first cell of the app's account on.
+    pub(crate) fn record_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
         let events = self.events().len();
         slab.add(account + account::samples(entry, events) + account::COUNTED, packets);
         for (event, (sample, &overhead)) in counts.samples().iter().zip(self.events.overhead()).enumerate() {
             let cell = account + account::event(entry, events, event);
             let overhead = if sample.running > 0 { overhead } else { 0 };
-            // Less than none is recorded as well, so that the sum is right.
+            // A negative difference is recorded as well, so that the sum is right.
             slab.add(cell, sample.count.wrapping_sub(overhead));
             slab.add(cell + 1, sample.enabled);
             slab.add(cell + 2, sample.running);
         }
     }
 
-    /// Ends a sampled breath; returns the clock at its end.
+    /// Ends a sampled breath. Returns its end time.
     pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
         let end = clock::ticks();
         let Some(start) = self.start.take() else { return end };
@@ -178,13 +180,13 @@ impl Sampler {
         if !self.recording.take() {
             return end;
         }
-        // A breath in which events were counted, or packets watched, took longer than it would have.
+        // A breath with event counts, traces or taps took longer than it would have.
         let counts = moved && !self.counting.take() && !self.watching.get();
         if counts {
             record(&links.slab, links.slab.directory.histogram(histogram::BREATH), duration);
         }
         if let Some(timeline) = &mut *self.timeline.borrow_mut() {
-            timeline.end_breath(start, duration, counts, EVERY);
+            timeline.end_breath(start, duration, counts, RECORD_INTERVAL);
         }
         end
     }
@@ -197,10 +199,10 @@ impl Sampler {
     }
 }
 
-/// Counts how long packets stayed that have come to their end, those that are followed left out, and forgets them.
+/// Records the latency of packets that ended, except dropped and traced ones, and empties the log.
 fn count_latencies(links: &LinkTable, marked_events: &mut Vec<MarkedEvent>) {
     for event in marked_events.drain(..).filter(|event| event.kind == MarkedEventKind::Freed && event.mark.id == 0) {
-        let stayed = event.at.saturating_sub(event.mark.born);
+        let stayed = event.at.saturating_sub(event.mark.created);
         record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
     }
 }

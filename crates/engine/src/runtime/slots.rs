@@ -1,4 +1,4 @@
-//! Slots: words of memory by which the engine sees, without a call, whether an app has something to pull.
+//! Slots: memory words by which the engine sees, without a call, whether an app has something to pull.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,14 +6,14 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::panics::contain;
+use crate::panics::catch_panic;
 
-/// Something outside the engine that tells when there is something to pull: the index that the other side of a ring
-/// writes, or a descriptor that becomes readable, or both.
+/// Something outside the engine that signals packets to pull: a ring index that the other side writes, a descriptor
+/// that becomes readable, or both.
 ///
 /// # Example
-/// An app whose packets come from a thread that shares a queue with it. The word counts what was put into the queue, so the
-/// app is pulled as long as that is more than what it has taken out.
+/// An app that gets its packets from a thread through a shared queue. The word counts packets put into the queue; the
+/// app is pulled while this exceeds the number that it took out.
 ///
 /// ```
 /// use std::collections::VecDeque;
@@ -65,7 +65,7 @@ use crate::panics::contain;
 ///         let mut packets = self.queue.packets.lock().unwrap();
 ///         let count = packets.len().min(io.burst()).min(output.room());
 ///         packets.drain(..count).for_each(|packet| output.push(packet));
-///         // For the app's books: it neither made them nor took them from an input.
+///         // For the books: the app neither made these packets nor took them from an input.
 ///         io.brought_in(count);
 ///         self.taken = self.taken.wrapping_add(count as u32);
 ///         io.slot(0).expect(self.taken);
@@ -81,35 +81,34 @@ use crate::panics::contain;
 /// ```
 ///
 /// # A descriptor beside a word
-/// While the engine is awake the word alone decides. One that sleeps is woken by the descriptor and then pulls the app once,
-/// whatever the word says, so that the app can let the descriptor fall silent: a descriptor that stays readable wakes the
-/// engine again and again.
+/// While the engine is awake only the word decides. A sleeping engine is woken by the descriptor and then pulls the app
+/// once, whatever the word holds, so that the app can clear the descriptor: one that stays readable wakes the engine
+/// again and again.
 pub trait Watched: Send + Sync + 'static {
-    /// The word that the other side changes. Without one the app is pulled in every breath of an engine that is awake.
+    /// The word that the other side changes. Without one the app is pulled in every breath while the engine is awake.
     fn word(&self) -> Option<&AtomicU32> {
         None
     }
 
-    /// What becomes readable when a sleeping engine is to wake up. Without one a sleeping engine looks again every
-    /// millisecond.
+    /// The descriptor whose readability wakes a sleeping engine. Without one a sleeping engine polls every millisecond.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The engine is about to sleep: from now on the other side is to use the descriptor. The word is looked at once more after
-    /// this.
+    /// The engine is about to sleep: the other side must signal the descriptor from now on. The engine checks the word
+    /// once more after this call.
     fn arm(&self) {}
 
-    /// The engine is awake again and looks at the word: the other side need not use the descriptor.
+    /// The engine is awake and checks the word: the other side need not signal the descriptor.
     fn disarm(&self) {}
 }
 
-/// What the slots of apps that watch nothing point at.
+/// Word for slots that watch nothing.
 static NOTHING: AtomicU32 = AtomicU32::new(0);
 
-/// One slot, as the breath tests it: the app is to be pulled if `*pointer & mask != value`.
+/// One slot, as a breath tests it: the app is pulled if `*pointer & mask != value`.
 ///
-/// Invariant: the pointer leads to [`NOTHING`] or to the word of what `watched` keeps alive.
+/// Invariant: the pointer points at [`NOTHING`] or at the word of the value that `watched` keeps alive.
 #[repr(C)]
 pub(crate) struct Slot {
     pub(crate) pointer: Cell<*const AtomicU32>,
@@ -118,18 +117,18 @@ pub(crate) struct Slot {
     watched: RefCell<Option<Arc<dyn Watched>>>,
 }
 
-// SAFETY: the pointer leads to an atomic that may be read on any thread: a static one, or one inside a value that is Sync
-// and travels with the slot.
+// SAFETY: the pointer points at an atomic that any thread may read: a static one, or one inside a value that is Sync
+// and moves with the slot.
 unsafe impl Send for Slot {}
 
-/// What a slot means to an engine that is about to sleep, the most demanding last.
+/// How a slot wakes a sleeping engine. The variant that demands most is last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Expects {
-    /// Nothing, until the app says otherwise.
+pub(crate) enum WakeSource {
+    /// Not at all, until the app changes the slot.
     Nothing,
-    /// Something that its descriptor tells of.
+    /// Through its descriptor.
     Descriptor,
-    /// Something that no descriptor tells of.
+    /// Not by itself: the engine must poll.
     Polling,
 }
 
@@ -179,12 +178,12 @@ impl Slot {
         word.load(Relaxed) & self.mask.get() != self.value.get()
     }
 
-    /// Whether a watched word says that there is something to pull.
-    fn is_overdue(&self) -> bool {
+    /// Whether a watched word is ready.
+    fn is_word_ready(&self) -> bool {
         self.pointer.get() != &raw const NOTHING && self.is_ready()
     }
 
-    /// Asks what is watched for its word again.
+    /// Reads the address of the watched word again.
     fn moved(&self, value: u32) {
         if let Some(word) = self.watched.borrow().as_ref().and_then(|watched| watched.word()) {
             self.pointer.set(ptr::from_ref(word));
@@ -192,92 +191,93 @@ impl Slot {
         }
     }
 
-    /// Tells what is watched that the engine is about to sleep, or awake again.
-    pub(crate) fn tell(&self, asleep: bool) {
+    /// Calls [`Watched::arm`] before the engine sleeps, or [`Watched::disarm`] after it woke.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
         if let Some(watched) = &*self.watched.borrow() {
-            // What panics over it stays as it is.
-            let _ = contain(|| if asleep { watched.arm() } else { watched.disarm() });
+            // A panic leaves the watched value as it is.
+            let _ = catch_panic(|| if asleep { watched.arm() } else { watched.disarm() });
         }
     }
 
-    /// Moves what another slot says into this one.
+    /// Moves the state of another slot into this one.
     pub(crate) fn take_over(&self, other: &Slot) {
         self.set(other.pointer.get(), other.mask.get(), other.value.get());
         self.watched.replace(other.watched.take());
         other.never();
     }
 
-    pub(crate) fn expects(&self) -> Expects {
+    pub(crate) fn wake_source(&self) -> WakeSource {
         match &*self.watched.borrow() {
-            // What the word tells of was not pulled: nothing tells when the app can, and the descriptor may have told already.
-            Some(_) if self.is_overdue() => Expects::Polling,
-            Some(watched) if has_descriptor(&**watched) => Expects::Descriptor,
-            Some(_) => Expects::Polling,
-            None if self.is_ready() => Expects::Polling,
-            None => Expects::Nothing,
+            // The word is ready but the app did not pull: nothing signals when the app can, and the descriptor may
+            // already have signalled.
+            Some(_) if self.is_word_ready() => WakeSource::Polling,
+            Some(watched) if has_descriptor(&**watched) => WakeSource::Descriptor,
+            Some(_) => WakeSource::Polling,
+            None if self.is_ready() => WakeSource::Polling,
+            None => WakeSource::Nothing,
         }
     }
 
-    /// What the slot watches, if that has a descriptor.
-    pub(crate) fn listens(&self) -> Option<Listened> {
+    /// The watched value, if it has a descriptor.
+    pub(crate) fn watched_descriptor(&self) -> Option<WatchedDescriptor> {
         let watched = self.watched.borrow().clone()?;
-        has_descriptor(&*watched).then_some(Listened(watched))
+        has_descriptor(&*watched).then_some(WatchedDescriptor(watched))
     }
 }
 
-/// What panics over the question has none.
+/// A panic counts as no descriptor.
 fn has_descriptor(watched: &dyn Watched) -> bool {
-    contain(|| watched.descriptor().is_some()).unwrap_or(false)
+    catch_panic(|| watched.descriptor().is_some()).unwrap_or(false)
 }
 
-/// Something with a descriptor, kept alive while the engine sleeps on it.
-pub(crate) struct Listened(Arc<dyn Watched>);
+/// A watched value with a descriptor, kept alive while the engine sleeps on it.
+pub(crate) struct WatchedDescriptor(Arc<dyn Watched>);
 
-impl Listened {
+impl WatchedDescriptor {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        contain(|| self.0.descriptor()).flatten()
+        catch_panic(|| self.0.descriptor()).flatten()
     }
 }
 
-/// One of an app's own slots, from [`Io::slot`](crate::Io::slot).
+/// A slot of an app, from [`Io::slot`](crate::Io::slot).
 ///
-/// An app that has slots is pulled only in breaths in which one of them says that there is something to pull; at first
-/// each says so. What an app sets holds until it sets something else.
+/// An app with slots is pulled only in breaths in which one of them is ready. A new slot is always ready. A setting
+/// holds until the app changes it.
 pub struct SlotHandle<'a>(pub(crate) &'a Slot);
 
 impl SlotHandle<'_> {
-    /// Pull in every breath.
+    /// Pulls in every breath.
     #[inline]
     pub fn always(&self) {
         self.0.always();
     }
 
-    /// Do not pull on this slot's account: nothing will come, or not before a [tick](crate::App::tick).
+    /// Never pulls for this slot: nothing will come, or not before a [tick](crate::App::tick).
     #[inline]
     pub fn never(&self) {
         self.0.never();
     }
 
-    /// Pull when `word & mask` is not `value`, and wake up for its descriptor.
+    /// Pulls while `word & mask != value`, and wakes up for the descriptor.
     pub fn watch<W: Watched>(&self, watched: Arc<W>, mask: u32, value: u32) {
         self.0.watch(watched, mask, value);
     }
 
-    /// What the watched word has been seen to say: pull when it says something else. Hot.
+    /// Sets the value that the app has seen in the watched word: pulls when the word differs. Hot.
     #[inline]
     pub fn expect(&self, value: u32) {
         self.0.value.set(value);
     }
 
-    /// The same when the word is elsewhere now, as along a ring: asks what is watched for [its word](Watched::word), which must
-    /// be there if it was there at first, and lie in what the value keeps alive.
+    /// As [`expect`](SlotHandle::expect), after the word moved, for example along a ring: calls [`Watched::word`]
+    /// again. If there was a word at first there must be one now, inside what the watched value keeps alive.
     #[inline]
     pub fn moved(&self, value: u32) {
         self.0.moved(value);
     }
 }
 
-/// Only a descriptor: for files and sockets that must be read to see whether they hold anything.
+/// A descriptor without a word: for files and sockets that must be read to find out whether they hold anything.
 impl Watched for std::fs::File {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.as_fd())
@@ -307,11 +307,11 @@ mod tests {
         assert!(slot.is_ready());
         SlotHandle(&slot).expect(6);
         assert!(!slot.is_ready());
-        assert_eq!(slot.expects(), Expects::Polling);
+        assert_eq!(slot.wake_source(), WakeSource::Polling);
     }
 
     #[test]
-    fn what_is_watched_lives_as_long_as_the_slot_looks_at_it() {
+    fn a_watched_value_lives_as_long_as_its_slot_watches_it() {
         let slot = Slot::default();
         let ring = Arc::new(Ring(AtomicU32::new(0)));
         let memory = Arc::downgrade(&ring);
@@ -319,13 +319,13 @@ mod tests {
         assert!(memory.upgrade().is_some());
         let other = Slot::default();
         other.take_over(&slot);
-        assert!(memory.upgrade().is_some() && slot.expects() == Expects::Nothing);
+        assert!(memory.upgrade().is_some() && slot.wake_source() == WakeSource::Nothing);
         other.never();
         assert!(memory.upgrade().is_none() && !other.is_ready());
     }
 
     #[test]
-    fn a_descriptor_is_not_relied_on_while_the_word_says_that_there_is_something_to_pull() {
+    fn a_sleeping_engine_polls_beside_a_descriptor_while_the_word_is_ready() {
         struct Device(Ring, std::fs::File);
 
         impl Watched for Device {
@@ -341,17 +341,17 @@ mod tests {
         let device = Arc::new(Device(Ring(AtomicU32::new(7)), std::fs::File::open("/dev/null").unwrap()));
         let slot = Slot::default();
         SlotHandle(&slot).watch(Arc::clone(&device), u32::MAX, 7);
-        assert_eq!(slot.expects(), Expects::Descriptor);
+        assert_eq!(slot.wake_source(), WakeSource::Descriptor);
         device.0.0.store(8, Relaxed);
-        assert_eq!(slot.expects(), Expects::Polling, "the app could not pull it");
-        assert!(slot.listens().is_some());
+        assert_eq!(slot.wake_source(), WakeSource::Polling, "the app could not pull it");
+        assert!(slot.watched_descriptor().is_some());
     }
 
     #[test]
-    fn a_descriptor_without_a_word_is_pulled_while_awake_and_listened_to_asleep() {
+    fn a_descriptor_without_a_word_is_pulled_while_awake_and_watched_while_asleep() {
         let slot = Slot::default();
         SlotHandle(&slot).watch(Arc::new(std::fs::File::open("/dev/null").unwrap()), 0, 0);
-        assert!(slot.is_ready() && slot.expects() == Expects::Descriptor);
-        assert!(slot.listens().is_some_and(|listened| listened.descriptor().is_some()));
+        assert!(slot.is_ready() && slot.wake_source() == WakeSource::Descriptor);
+        assert!(slot.watched_descriptor().is_some_and(|watched| watched.descriptor().is_some()));
     }
 }

@@ -1,43 +1,42 @@
-//! What all calls of one thread share.
+//! State shared by all calls of one thread.
 
 use std::cell::{Cell, RefCell};
 
 use bellows_packet::{BufferUse, buffer_use};
 use bellows_sys::clock;
 
-use super::links::SpareVectors;
+use super::links::FreeVectors;
 use super::sampling::Sampler;
 
-/// What all calls of apps on one thread share during a breath. The first fields are those that generated code knows.
+/// State shared by all calls of apps on one thread. Generated code knows the first fields.
 #[repr(C)]
 pub(crate) struct ThreadState {
-    /// The time, read at most once a breath; 0 while nobody has asked.
+    /// The time, read at most once a breath; 0 while unread.
     pub(crate) now: Cell<u64>,
-    /// Breaths in which a packet moved.
+    /// Number of breaths in which a packet moved.
     pub(crate) moved: Cell<u64>,
-    /// Not 0 if the breaths are to be interrupted after this one: an app has panicked, or wants a tick.
+    /// Not 0 if breaths must be interrupted after this one: an app panicked, or wants a tick.
     pub(crate) interrupt: Cell<u32>,
-    /// How many apps have panicked and wait for stand-ins.
+    /// Number of apps that panicked and wait for stand-ins.
     pub(crate) failures: Cell<u32>,
     /// Whether a packet moved in this breath.
     pub(crate) progress: Cell<bool>,
     /// Whether a breath was interrupted between its pulls and its pushes.
-    pub(crate) halfway: Cell<bool>,
-    /// Whether it is not known what one of them had in hand.
-    pub(crate) unwatched_panic: Cell<bool>,
-    /// Which apps have panicked.
+    pub(crate) pushes_pending: Cell<bool>,
+    /// Whether the number of packets that a panicking app had in hand is unknown.
+    pub(crate) in_hand_unknown: Cell<bool>,
+    /// The apps that panicked.
     pub(crate) failed: RefCell<Vec<usize>>,
-    /// The time as a test sets it; `None` for the real one.
+    /// The time set by a test; `None` for the real time.
     pub(crate) manual_time: Cell<Option<u64>>,
-    /// How many packets the running app may still take from its inputs. Counts down in a lossless network only.
+    /// Number of packets that the running app may still take from its inputs. Used in lossless networks only.
     pub(crate) budget: Cell<usize>,
-    /// The earliest moment that an app wants a tick.
+    /// The earliest time at which an app wants a tick.
     pub(crate) next_deadline: Cell<u64>,
-    pub(crate) spare: SpareVectors,
-    /// What this thread had taken from the pool and given back when the last call was over: what has changed since then is the
-    /// doing of the next.
+    pub(crate) free_vectors: FreeVectors,
+    /// The thread's buffer use at the end of the last call: changes since then belong to the next call.
     pub(crate) buffers: Cell<BufferUse>,
-    /// Whether an app has told that it can take no packet any more, since somebody looked whether all have.
+    /// Whether an app declared that it takes no more packets, since the last check of all apps.
     pub(crate) closed: Cell<bool>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
@@ -52,13 +51,13 @@ impl ThreadState {
             interrupt: Cell::new(0),
             failures: Cell::new(0),
             progress: Cell::new(false),
-            halfway: Cell::new(false),
-            unwatched_panic: Cell::new(false),
+            pushes_pending: Cell::new(false),
+            in_hand_unknown: Cell::new(false),
             failed: RefCell::default(),
             manual_time: Cell::new(None),
             budget: Cell::new(usize::MAX),
             next_deadline: Cell::new(0),
-            spare: SpareVectors::new(),
+            free_vectors: FreeVectors::new(),
             buffers: Cell::default(),
             closed: Cell::new(false),
             burst,
@@ -67,7 +66,7 @@ impl ThreadState {
         }
     }
 
-    /// The time in nanoseconds, the same throughout a breath.
+    /// The time in nanoseconds, constant throughout a breath.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         if self.now.get() == 0 {
@@ -80,16 +79,16 @@ impl ThreadState {
         self.now.set(0);
     }
 
-    /// Ends a breath in which apps were called. Generated code does the same by itself.
+    /// Ends a breath in which apps were called. Generated code does the same inline.
     #[inline(always)]
     pub(crate) fn end_breath(&self) {
         self.moved.set(self.moved.get() + u64::from(self.progress.replace(false)));
         self.now.set(0);
     }
 
-    /// What has been taken from the pool and given back until now was not the doing of the next call.
+    /// Takes a snapshot of the thread's buffer use: changes until now do not belong to the next call.
     #[inline]
-    pub(crate) fn settle_buffers(&self) {
+    pub(crate) fn snapshot_buffer_use(&self) {
         self.buffers.set(buffer_use());
     }
 
@@ -99,14 +98,14 @@ impl ThreadState {
         self.interrupt.set(1);
     }
 
-    /// Asks for a tick not later than at this time.
+    /// Requests a tick no later than this time.
     #[inline]
     pub(crate) fn wake_at(&self, time: u64) {
         self.next_deadline.set(self.next_deadline.get().min(time));
         self.interrupt.set(1);
     }
 
-    /// Sets part of the budget aside for an input that is opened: as many packets as it holds, or what is left.
+    /// Reserves part of the budget for an input that is opened: as many packets as it holds, or the rest of the budget.
     #[inline(always)]
     pub(crate) fn reserve(&self, waiting: usize) -> usize {
         if !self.lossless {

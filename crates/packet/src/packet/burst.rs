@@ -1,13 +1,13 @@
-//! New packets.
+//! Bursts: several packets allocated together.
 
 use bellows_pool::{Buffers, DATA_ROOM};
 
 use super::{Packet, pointer};
 
-/// New packets, empty, each in a buffer of its own; made by [`Packet::allocate_burst`].
+/// New empty packets, each in its own buffer; made by [`Packet::allocate_burst`].
 ///
-/// Ends early when the pool runs out: [`Burst::missing`] tells how many were not to be had.
-/// Dropping it puts the buffers that were not used back.
+/// Ends early when the pool runs out: [`Burst::missing`] then returns the number of packets that could not be
+/// allocated. Dropping the burst returns unused buffers to the pool.
 pub struct Burst {
     buffers: Buffers,
 }
@@ -18,13 +18,14 @@ impl Burst {
         Burst { buffers: Buffers::new(wanted) }
     }
 
-    /// How many of the packets asked for have not been delivered: after the end, those that the pool did not have.
+    /// The number of packets not delivered yet. At the end, the number that the pool did not have.
     #[inline]
     pub fn missing(&self) -> usize {
         self.buffers.missing()
     }
 
-    /// The next packet, of this length; its bytes are whatever the buffer held before. `None` also if no ordinary buffer is so large.
+    /// The next packet, with this length. Its bytes hold whatever the buffer held before. `None` also if the length
+    /// exceeds an ordinary buffer.
     #[inline(always)]
     pub fn next_of(&mut self, length: usize) -> Option<Packet> {
         if length > DATA_ROOM {

@@ -15,7 +15,7 @@ const LENGTH_BITS: u32 = 20;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const TAG_SHIFT: u32 = 32;
 
-/// Where the data of a packet begins, or another place in its buffer, from an address that the pool has handed out.
+/// Turns an address that the pool handed out, or another address in the same buffer, into a pointer.
 #[inline(always)]
 pub(crate) fn pointer(address: usize) -> NonNull<u8> {
     // SAFETY: the addresses in this crate are those of buffers, which lie in the pool's mapping; none begins at 0.
@@ -25,53 +25,53 @@ pub(crate) fn pointer(address: usize) -> NonNull<u8> {
 /// Flag: the buffer is of the large class.
 pub(crate) const LARGE: u64 = 1 << LENGTH_BITS;
 
-/// Flag: the buffer's metadata line is valid.
+/// Flag: the metadata line holds a [`Meta`].
 pub(crate) const META: u64 = 2 << LENGTH_BITS;
 
-/// Flag: the data does not start where a new packet's does (or did not at some time).
+/// Flag: the data does not start where a new packet's data does, or did not at some time.
 const MOVED: u64 = 4 << LENGTH_BITS;
 
-/// Flag: the buffer's first line carries a mark.
+/// Flag: the metadata line holds a mark.
 pub(crate) const MARKED: u64 = 8 << LENGTH_BITS;
 
-/// Flag: the buffer's first line says what is left to do to the packet.
+/// Flag: the metadata line holds an offload.
 pub(crate) const OFFLOAD: u64 = 16 << LENGTH_BITS;
 
-/// Flags of packets that cannot be freed just by noting where their data starts.
+/// Flags of packets that cannot be freed by the address of their data alone.
 pub(crate) const SPECIAL: u64 = LARGE | MOVED | MARKED;
 
-/// The facts about a packet that few apps look at. They lie in the buffer, not in the handle.
+/// Metadata of a packet that few apps need. It lies in the buffer, not in the handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {
-    /// When the packet was received or recorded: nanoseconds since the Unix epoch; 0 if nobody knows.
+    /// Time at which the packet was received or recorded: nanoseconds since the Unix epoch; 0 if unknown.
     pub timestamp: u64,
-    /// Bytes it had on the wire; more than its length if it was cut.
+    /// Length of the packet on the wire; more than its length if it was truncated.
     pub original_length: u32,
-    /// On which interface of its source it arrived.
+    /// Interface of its source on which it arrived.
     pub ingress_port: u32,
     /// Link type of its outermost header, as numbered by pcap (1 for Ethernet).
     pub link_type: u32,
 }
 
-/// The first line of a buffer.
+/// The metadata line: the first cache line of a buffer.
 #[repr(C)]
-struct Front {
+struct MetadataLine {
     meta: Meta,
     mark: Mark,
     offload: Offload,
 }
 
-const _: () = assert!(size_of::<Front>() <= LINE && align_of::<Front>() <= LINE);
+const _: () = assert!(size_of::<MetadataLine>() <= LINE && align_of::<MetadataLine>() <= LINE);
 
-/// A packet: 16 bytes that own one buffer of the pool, which goes back when the packet is dropped.
+/// A packet: a 16-byte handle that owns one buffer of the packet pool. Dropping the packet frees the buffer.
 ///
-/// The handle carries what is hot (length, flags, tag), so an app that does not look at the data never touches
-/// the buffer. Freeing many packets at once is cheaper through [`crate::free_all`].
+/// The handle carries what most apps need (length, flags, tag), so an app that does not read the data never touches the
+/// buffer. [`crate::free_all`] frees many packets faster than dropping them one by one.
 ///
-/// Handles can be sent to other threads; the buffer then goes into the cache of the thread that drops it.
+/// Handles can be sent to other threads. The buffer goes into the cache of the thread that drops the packet.
 ///
-/// Two words, so that the handle travels in two registers.
+/// The handle is two words, so that it travels in two registers.
 #[repr(C)]
 pub struct Packet {
     data: NonNull<u8>,
@@ -89,22 +89,23 @@ unsafe impl Send for Packet {}
 unsafe impl Sync for Packet {}
 
 impl Packet {
-    /// Up to `count` new packets of length 0, with room for 2,048 bytes each.
+    /// Allocates up to `count` packets of length 0, with room for 2,048 bytes each.
     ///
-    /// Their data is whatever the buffer held before.
+    /// Their buffers hold whatever they held before.
     #[inline]
     pub fn allocate_burst(count: usize) -> Burst {
         Burst::new(count)
     }
 
-    /// One new packet of length 0, with room for at least `room` bytes; `None` when the pool has no such
-    /// buffer free, or `room` exceeds [`LARGE_DATA_ROOM`].
+    /// Allocates a packet of length 0 with room for at least `room` bytes; `None` when the pool has no such buffer
+    /// free, or `room` exceeds [`LARGE_DATA_ROOM`].
     #[inline]
     pub fn with_room(room: usize) -> Option<Packet> {
         Packet::with_room_for(room, || ANYONE)
     }
 
-    /// The same, with large buffers taken on an account: `None` also when that has its share.
+    /// As [`Packet::with_room`], with large buffers charged to an account: `None` also when the account has used up its
+    /// share.
     #[inline]
     pub fn with_room_of(share: &LargeShare, room: usize) -> Option<Packet> {
         Packet::with_room_for(room, || share.owner())
@@ -121,12 +122,12 @@ impl Packet {
         }
     }
 
-    /// On whose account this packet's buffer was taken.
+    /// The account that this packet's buffer is charged to.
     fn owner(&self) -> AccountNumber {
         if self.is_large() { bellows_pool::owner_of(self.address()) } else { ANYONE }
     }
 
-    /// A packet with these bytes, or `None` as for [`Packet::with_room`].
+    /// Allocates a packet with these bytes; `None` as for [`Packet::with_room`].
     #[inline]
     pub fn from_bytes(bytes: &[u8]) -> Option<Packet> {
         let mut packet = Packet::with_room(bytes.len())?;
@@ -161,20 +162,20 @@ impl Packet {
         self.word & LARGE != 0
     }
 
-    /// Bytes of data.
+    /// Length of the data in bytes.
     #[inline(always)]
     #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is not a case that code asks for")]
     pub fn len(&self) -> usize {
         (self.word & LENGTH_MASK) as usize
     }
 
-    /// A number that one app leaves for the next: an adjacency index, a flow hash.
+    /// A number that one app passes to the next with the packet: an adjacency index, a flow hash.
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         (self.word >> TAG_SHIFT) as u32
     }
 
-    /// Leaves a number for the next app.
+    /// Sets the tag.
     #[inline(always)]
     pub fn set_tag(&mut self, tag: u32) {
         self.word = self.word & ((1 << TAG_SHIFT) - 1) | u64::from(tag) << TAG_SHIFT;
@@ -212,7 +213,7 @@ impl Packet {
         self.buffer_data() + room - self.address() - self.len()
     }
 
-    /// Where the data of a new packet in this buffer would start.
+    /// Start of the data of a new packet in this buffer.
     #[inline]
     fn buffer_data(&self) -> usize {
         match self.word & MOVED {
@@ -221,10 +222,10 @@ impl Packet {
         }
     }
 
-    /// Puts bytes behind the data.
+    /// Appends bytes to the data.
     ///
     /// # Panics
-    /// If they are more than [`Packet::tailroom`].
+    /// If there are more bytes than [`Packet::tailroom`].
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) {
         let start = self.len();
@@ -232,7 +233,7 @@ impl Packet {
         debug_assert_eq!(self.len(), start + bytes.len());
     }
 
-    /// Lengthens the data by `count` bytes and hands them out; they hold whatever the buffer held before.
+    /// Extends the data by `count` bytes at the end and returns these bytes; they hold whatever the buffer held before.
     ///
     /// # Panics
     /// If `count` is more than [`Packet::tailroom`].
@@ -244,7 +245,7 @@ impl Packet {
         &mut self.bytes_mut()[start..]
     }
 
-    /// Cuts the data to `length` bytes; does nothing if it is not longer.
+    /// Truncates the data to `length` bytes; does nothing if it is not longer.
     #[inline]
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
@@ -252,13 +253,13 @@ impl Packet {
         }
     }
 
-    /// Takes `count` bytes off the front; all of them if there are no more. An offload's fields move along; if some of the bytes
-    /// were to be summed into a checksum, the packet loses its offload.
+    /// Removes `count` bytes from the front, or all if there are fewer. The fields of an offload are adjusted; if some
+    /// of the bytes belonged to a partial checksum, the offload is dropped.
     #[inline]
     pub fn trim_front(&mut self, count: usize) {
         let count = count.min(self.len());
-        // SAFETY: count <= len, so the pointer stays in the buffer, or comes to lie just behind it, where
-        // Class::reset still finds the buffer.
+        // SAFETY: count <= len, so the pointer stays in the buffer or points just past its data, where
+        // bellows_pool::start_of still finds the buffer.
         self.data = unsafe { self.data.add(count) };
         self.word = (self.word - count as u64) | MOVED;
         if self.has_offload() {
@@ -266,7 +267,7 @@ impl Packet {
         }
     }
 
-    /// Lengthens the data at the front by `count` bytes and hands out all of it. An offload's fields move along.
+    /// Extends the data by `count` bytes at the front and returns all of it. The fields of an offload are adjusted.
     ///
     /// # Panics
     /// If `count` is more than [`Packet::headroom`].
@@ -282,53 +283,53 @@ impl Packet {
         self.bytes_mut()
     }
 
-    fn front(&self) -> *mut Front {
+    fn metadata_line(&self) -> *mut MetadataLine {
         let address = self.buffer_data() - DATA_OFFSET;
         pointer(address).as_ptr().cast()
     }
 
-    /// The same, to be written: a flag says from now on that a part of it holds something.
+    /// The metadata line for writing. Sets `flag`, which says that a part of it is valid.
     #[inline(always)]
-    fn flagged_front(&mut self, flag: u64) -> *mut Front {
+    fn flag_metadata_line(&mut self, flag: u64) -> *mut MetadataLine {
         self.word |= flag;
-        self.front()
+        self.metadata_line()
     }
 
-    /// The metadata, if the packet carries any.
+    /// The metadata, if the packet has any.
     #[inline]
     pub fn meta(&self) -> Option<Meta> {
         // SAFETY: the flag says that set_meta wrote there; the line is aligned to 64 and belongs to this packet.
-        (self.word & META != 0).then(|| unsafe { (*self.front()).meta })
+        (self.word & META != 0).then(|| unsafe { (*self.metadata_line()).meta })
     }
 
-    /// Gives the packet metadata.
+    /// Sets the metadata.
     #[inline]
     pub fn set_meta(&mut self, meta: Meta) {
         // SAFETY: the first line of the buffer is aligned to 64, large enough (asserted above), and this packet's own.
-        unsafe { (*self.flagged_front(META)).meta = meta };
+        unsafe { (*self.flag_metadata_line(META)).meta = meta };
     }
 
-    /// Whether something is left to do to the packet.
+    /// Whether the packet has an offload.
     #[inline(always)]
     pub fn has_offload(&self) -> bool {
         self.word & OFFLOAD != 0
     }
 
-    /// What is left to do to the packet, as its sender claims; `None` if nothing is.
+    /// The offload, as the sender of the packet claims it.
     #[inline]
     pub fn offload(&self) -> Option<Offload> {
         // SAFETY: the flag says that set_offload wrote there; the line is aligned to 64 and belongs to this packet.
-        self.has_offload().then(|| unsafe { (*self.front()).offload })
+        self.has_offload().then(|| unsafe { (*self.metadata_line()).offload })
     }
 
-    /// Leaves something to do to whoever sends the packet on.
+    /// Sets the offload: work that is left to the device or driver that sends the packet on.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         // SAFETY: as for set_meta().
-        unsafe { (*self.flagged_front(OFFLOAD)).offload = offload };
+        unsafe { (*self.flag_metadata_line(OFFLOAD)).offload = offload };
     }
 
-    /// Says that all is done. Touches the handle only.
+    /// Removes the offload. Touches the handle only.
     #[inline(always)]
     pub fn clear_offload(&mut self) {
         self.word &= !OFFLOAD;
@@ -342,18 +343,18 @@ impl Packet {
         }
     }
 
-    /// The buffer in which the packet lies, from its start to the end of the data: what the packet occupies in the caches.
+    /// The bytes of the buffer from its start to the end of the data: what the packet occupies in the caches.
     pub fn buffer(&self) -> &[u8] {
         let start = bellows_pool::start_of(self.address(), self.is_large()) - DATA_OFFSET;
-        // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's memory
-        // is always initialised (mapped zeroed).
+        // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's
+        // memory is always initialised (mapped zeroed).
         unsafe { std::slice::from_raw_parts(pointer(start).as_ptr(), self.address() + self.len() - start) }
     }
 
-    /// Marks the packet: from now on the thread's log tells what becomes of it, see [`MarkedEvent`](crate::MarkedEvent).
+    /// Marks the packet: from now on the thread's log records its events, see [`MarkedEvent`](crate::MarkedEvent).
     pub fn mark(&mut self, mark: Mark) {
         // SAFETY: as for set_meta().
-        unsafe { (*self.flagged_front(MARKED)).mark = mark };
+        unsafe { (*self.flag_metadata_line(MARKED)).mark = mark };
     }
 
     /// Whether the packet is marked.
@@ -366,20 +367,20 @@ impl Packet {
     #[inline]
     pub fn marked(&self) -> Option<Mark> {
         // SAFETY: the flag says that mark() wrote there; the line is aligned to 64 and belongs to this packet.
-        self.is_marked().then(|| unsafe { (*self.front()).mark })
+        self.is_marked().then(|| unsafe { (*self.metadata_line()).mark })
     }
 
-    /// Takes the mark off, if there is one; the thread's log then says that the packet was freed. For apps that keep packets
-    /// to send copies of them: their way has come to its end.
+    /// Removes the mark, if there is one; the log then records that the packet was freed. For apps that keep a packet
+    /// to send copies of it.
     pub fn end_mark(&mut self) {
         if let Some(mark) = self.marked() {
             self.word &= !MARKED;
-            mark::note(mark, MarkedEventKind::Freed);
+            mark::log_event(mark, MarkedEventKind::Freed);
         }
     }
 
-    /// A second packet with the same data, tag, metadata and offload; `None` when the pool has no buffer free. A large buffer
-    /// is taken on the account of this packet's.
+    /// Copies the packet: data, tag, metadata, offload and a mark with a number. `None` when the pool has no buffer
+    /// free. A large buffer is charged to the account of the original.
     #[inline]
     pub fn copy(&self) -> Option<Packet> {
         let mut copy = Packet::with_room_for(self.len(), || self.owner())?;
@@ -387,7 +388,8 @@ impl Packet {
         Some(copy)
     }
 
-    /// Makes a packet of length 0 the copy of this one: data, tag, metadata and offload. Hot.
+    /// Makes `copy`, a packet of length 0, a copy of this packet: data, tag, metadata, offload and a mark with a
+    /// number. Hot.
     ///
     /// # Panics
     /// If `copy` has less tailroom than this packet is long.
@@ -404,11 +406,11 @@ impl Packet {
         }
         if let Some(mark) = self.marked().filter(|mark| mark.id != 0) {
             copy.mark(mark);
-            mark::note(mark, MarkedEventKind::Copied);
+            mark::log_event(mark, MarkedEventKind::Copied);
         }
     }
 
-    /// The end of a packet that is large or marked.
+    /// Frees a packet that is large or marked.
     #[cold]
     fn end(&mut self) {
         self.end_mark();
@@ -416,16 +418,16 @@ impl Packet {
         unsafe { bellows_pool::free(self.address(), self.is_large()) };
     }
 
-    /// Asks the processor to fetch the first line of the data, for an app that will read it soon.
+    /// Prefetches the first cache line of the data, for an app that reads it soon.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch(self.data.as_ptr());
     }
 }
 
-/// Copies between slices of one length; packets of up to 64 bytes without a call.
+/// Copies between slices of equal length; 16 to 64 bytes without a function call.
 ///
-/// The overlapping pairs of 16 bytes cover each length between 16 and 64 and touch nothing beyond it.
+/// The overlapping 16-byte pieces cover each length between 16 and 64 and touch nothing beyond it.
 #[inline(always)]
 pub(crate) fn copy_short(from: &[u8], to: &mut [u8]) {
     #[inline(always)]
@@ -448,7 +450,7 @@ pub(crate) fn copy_short(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Asks the processor to fetch the line at an address. Any address will do; a bad one is ignored.
+/// Prefetches the cache line at an address. Any address is allowed; an invalid one is ignored.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -464,8 +466,8 @@ pub fn prefetch(address: *const u8) {
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does nothing. (The
-    // compiler's own way to say it makes it a PREFETCHT0 unless all of the program is compiled for processors that have it.)
+    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does
+    // nothing. (The intrinsic compiles to PREFETCHT0 unless the whole program targets processors that have PREFETCHW.)
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -477,7 +479,7 @@ impl Drop for Packet {
     #[inline(always)]
     fn drop(&mut self) {
         if self.word & (LARGE | MARKED) == 0 {
-            // SAFETY: as in end(), of an ordinary buffer.
+            // SAFETY: as in end(), for an ordinary buffer.
             unsafe { bellows_pool::free(self.address(), false) };
         } else {
             self.end();
@@ -504,7 +506,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The short ways to a packet's rooms lead to what the buffer's bounds give, by the reciprocal and by counting.
+        /// Headroom, length and tailroom agree with the bounds of the buffer, and both ways to compute the tailroom
+        /// agree.
         #[test]
         fn rooms_end_where_the_buffer_does(
             large: bool,

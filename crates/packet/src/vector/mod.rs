@@ -1,4 +1,4 @@
-//! A vector of packets: what a link holds, and what apps work on.
+//! Vectors of packets: the contents of links, and what apps work on.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -14,20 +14,19 @@ mod whole;
 
 pub use whole::{Template, free_all, push_copies, push_filled};
 
-/// The most packets that a vector, and so a link, holds.
+/// Maximum number of packets in a vector, and so in a link.
 pub const CAPACITY: usize = 1_024;
 
-/// Slots behind the last that a prefetch may look at: they hold handles of long ago, or zeros.
+/// Slots behind the last that a prefetch may read: they hold old handles or zeros.
 const SLACK: usize = 64;
 
-/// Bytes of a vector's block, which begins at a page: see the magazines of free buffers, which lie in the second half
-/// of theirs.
+/// Bytes of a vector's block. The block begins at a page; magazines of free buffers lie in the second half of theirs.
 const SIZE: usize = (CAPACITY + SLACK) * size_of::<Packet>();
 
-/// Up to [`CAPACITY`] packets in a row, and the sum of their lengths.
+/// An array of up to [`CAPACITY`] packets, and the sum of their lengths.
 ///
-/// Packets are added at the end and taken from the front. A vector can also have [no memory](Vector::none): it
-/// then holds nothing and takes nothing.
+/// Packets are added at the end and taken from the front. A vector can also have [no memory](Vector::none): it then
+/// holds no packets and accepts none.
 ///
 /// Invariants: `start <= end <= CAPACITY`; the slots `start..end` hold packets that the vector owns; `bytes` is
 /// the sum of their lengths; without memory, `start == end == CAPACITY`.
@@ -44,7 +43,7 @@ unsafe impl Send for Vector {}
 /// The memory of an empty vector.
 pub struct VectorMemory(NonNull<Packet>);
 
-// SAFETY: as for the vector that it was.
+// SAFETY: as for the vector that it came from.
 unsafe impl Send for VectorMemory {}
 
 impl From<VectorMemory> for Vector {
@@ -80,8 +79,8 @@ impl Vector {
         self.slots == NonNull::dangling()
     }
 
-    /// Takes an empty vector apart, down to its memory: one word, which is quicker to put away than a vector. `None`
-    /// for a vector without memory, or one that holds packets, which it then frees.
+    /// Turns an empty vector into its memory: one word, cheaper to store than a vector. `None` for a vector without
+    /// memory, or for one that holds packets, which are then freed.
     #[inline(always)]
     pub fn into_memory(self) -> Option<VectorMemory> {
         if self.is_none() || !self.is_empty() {
@@ -92,13 +91,13 @@ impl Vector {
         Some(memory)
     }
 
-    /// How many packets it holds.
+    /// The number of packets.
     #[inline(always)]
     pub fn len(&self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// Whether it holds no packet.
+    /// Whether the vector holds no packets.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
@@ -110,13 +109,13 @@ impl Vector {
         self.bytes
     }
 
-    /// How many packets can be pushed before [`Vector::compact`].
+    /// The number of packets that can be pushed before [`Vector::compact`].
     #[inline(always)]
     pub fn room(&self) -> usize {
         CAPACITY - self.end as usize
     }
 
-    /// Moves the packets to the front of the memory, so that all room is behind them.
+    /// Moves the packets to the front of the memory, so that all free slots are behind them.
     #[inline(always)]
     pub fn compact(&mut self) {
         if self.start != 0 && !self.is_none() {
@@ -126,24 +125,24 @@ impl Vector {
 
     #[cold]
     fn move_to_front(&mut self) {
-        // SAFETY: both ranges lie in the slots; copy() allows that they overlap. The handles left behind are
-        // outside start..end and so are not owned twice.
+        // SAFETY: both ranges lie in the slots; copy_to() allows overlap. The handles left behind are outside
+        // start..end and so are not owned twice.
         unsafe { self.slots.add(self.start as usize).copy_to(self.slots, self.len()) };
         self.end -= self.start;
         self.start = 0;
     }
 
-    /// The packets, the oldest first.
+    /// The packets, oldest first.
     #[inline(always)]
     pub fn as_slice(&self) -> &[Packet] {
-        // SAFETY: start..end hold packets (or is empty, with a dangling but aligned pointer; adding to it stays
-        // within no allocation, so it is not added to then).
+        // SAFETY: start..end hold packets. Without memory the range is empty and the pointer dangling but aligned;
+        // front() does not add to it.
         unsafe { std::slice::from_raw_parts(self.front(), self.len()) }
     }
 
-    /// The packets, to be changed in place.
+    /// The packets, mutable.
     ///
-    /// Their lengths may change: [`Vector::recount`] afterwards.
+    /// Call [`Vector::recount`] if their lengths change.
     #[inline(always)]
     pub fn as_mut_slice(&mut self) -> &mut [Packet] {
         // SAFETY: as for as_slice, and the vector is borrowed exclusively.
@@ -160,56 +159,56 @@ impl Vector {
         if self.is_none() {
             return self.slots.as_ptr();
         }
-        // SAFETY: start <= CAPACITY, so this is inside the slots or one of the slack behind them.
+        // SAFETY: start <= CAPACITY, so this is inside the slots or the slack behind them.
         unsafe { self.slots.as_ptr().add(self.start as usize) }
     }
 
-    /// Adds a packet at the end; gives it back if there is no room. Hot.
+    /// Adds a packet at the end. Hot.
     ///
     /// # Errors
-    /// The packet itself, when [`Vector::room`] is 0.
+    /// The packet itself, if [`Vector::room`] is 0.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.end == CAPACITY as u32 {
             return Err(packet);
         }
         self.bytes += packet.len() as u64;
-        // SAFETY: end < CAPACITY, which is never so without memory; the slot holds no packet.
+        // SAFETY: end < CAPACITY, which is never true without memory; the slot holds no packet.
         unsafe { self.slots.add(self.end as usize).write(packet) };
         self.end += 1;
         Ok(())
     }
 
-    /// Takes packets from the front: at most `most` of them. Those that the iterator does not yield stay.
+    /// Takes up to `max` packets from the front. Packets that the iterator does not yield stay in the vector.
     #[inline(always)]
-    pub fn drain(&mut self, most: usize) -> Drain<'_> {
+    pub fn drain(&mut self, max: usize) -> Drain<'_> {
         let next = self.front();
-        let count = self.len().min(most);
+        let count = self.len().min(max);
         // SAFETY: count <= len, so the end is inside the slots or just behind the last of them.
         let end = unsafe { next.add(count) };
-        // Until the iterator is dropped the vector owns none of them: forgetting the iterator leaks them.
+        // Until the iterator is dropped the vector owns none of the packets: forgetting the iterator leaks them.
         self.start = self.end;
         Drain { next, end, vector: self, ahead: 0, _packets: PhantomData }
     }
 
-    /// Moves up to `most` packets from the front of `other` to the end of this one, as many as fit.
+    /// Moves up to `max` packets from the front of `other` to the end of this vector, as many as fit.
     ///
-    /// Returns how many. Swaps the memory of the two if that does it.
+    /// Returns the number of packets moved. Swaps the memory of the two vectors where possible.
     #[inline]
-    pub fn append(&mut self, other: &mut Vector, most: usize) -> usize {
+    pub fn append(&mut self, other: &mut Vector, max: usize) -> usize {
         let all = other.len();
-        if self.is_empty() && most >= all && !self.is_none() && !other.is_none() {
+        if self.is_empty() && max >= all && !self.is_none() && !other.is_none() {
             self.start = 0;
             self.end = 0;
             mem::swap(self, other);
             return all;
         }
-        self.append_copied(other, most)
+        self.append_copied(other, max)
     }
 
-    fn append_copied(&mut self, other: &mut Vector, most: usize) -> usize {
+    fn append_copied(&mut self, other: &mut Vector, max: usize) -> usize {
         self.compact();
-        let count = other.len().min(most).min(self.room());
+        let count = other.len().min(max).min(self.room());
         if count == 0 {
             return 0;
         }
@@ -225,30 +224,30 @@ impl Vector {
         other.start += count as u32;
         other.bytes -= bytes;
         if other.start == other.end {
-            // All room is in front again.
+            // All slots are free again.
             other.forget_all();
         }
         count
     }
 
-    /// The slots behind the last packet, as many as there is [`Vector::room`].
+    /// The free slots behind the last packet; their number is [`Vector::room`].
     #[inline(always)]
     pub(crate) fn free_slots(&mut self) -> *mut Packet {
-        // SAFETY: end <= CAPACITY. Without memory there is no room, and nobody asks.
+        // SAFETY: end <= CAPACITY. Without memory there is no room, and the callers do not call this.
         unsafe { self.slots.as_ptr().add(self.end as usize) }
     }
 
-    /// Takes possession of packets that were written into the free slots.
+    /// Adds packets that were written into the free slots.
     ///
     /// # Safety
-    /// The first `count` free slots hold packets that nobody else owns, of `bytes` bytes together.
+    /// The first `count` free slots hold packets that nothing else owns, of `bytes` bytes in total.
     #[inline(always)]
     pub(crate) unsafe fn pushed(&mut self, count: usize, bytes: u64) {
         self.end += count as u32;
         self.bytes += bytes;
     }
 
-    /// Ends the ownership of all packets: their buffers have been given back.
+    /// Empties the vector without freeing: the buffers have been returned to the pool.
     #[inline(always)]
     pub(crate) fn forget_all(&mut self) {
         if !self.is_none() {
@@ -275,9 +274,9 @@ impl Drop for Vector {
     }
 }
 
-/// Frees the packets and the memory of a vector that is being dropped.
+/// Frees the packets and the memory of a vector that is dropped.
 ///
-/// By value, so that a vector that is dropped when a loop unwinds can live in registers until then.
+/// By value, so that a vector dropped while a loop unwinds can live in registers until then.
 #[cold]
 #[inline(never)]
 fn release(mut vector: ManuallyDrop<Vector>) {
@@ -292,7 +291,7 @@ impl fmt::Debug for Vector {
     }
 }
 
-/// Packets taken from the front of a vector one by one; made by [`Vector::drain`].
+/// Iterator over packets taken from the front of a vector; made by [`Vector::drain`].
 pub struct Drain<'a> {
     next: *mut Packet,
     end: *mut Packet,
@@ -302,7 +301,8 @@ pub struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    /// Fetches the data of the packet `distance` places ahead (at most 64) each time a packet is yielded; 0 does not.
+    /// Prefetches the data of the packet `distance` places ahead (at most 64) each time a packet is yielded; 0 turns
+    /// this off.
     #[inline(always)]
     pub fn prefetching(mut self, distance: usize) -> Self {
         self.ahead = distance.min(SLACK);
@@ -316,9 +316,8 @@ impl Drain<'_> {
 
     #[inline(always)]
     fn prefetch(&self, ahead: usize) {
-        // SAFETY: next < end <= slots + CAPACITY when this is called with ahead > 0 or from prefetching() with a
-        // vector of any length: next + ahead lies inside the slots and their slack of 64 (ahead <= 64), memory
-        // that the arena zeroed. A vector without memory is excluded by next == end.
+        // SAFETY: next < end <= slots + CAPACITY, checked here, and ahead <= SLACK: next + ahead lies inside the slots
+        // and their slack, memory that the arena zeroed. A vector without memory has next == end.
         unsafe {
             if self.next < self.end {
                 let address = self.next.add(ahead).cast::<*const u8>().read();
@@ -339,7 +338,7 @@ impl Iterator for Drain<'_> {
         if self.ahead > 0 {
             self.prefetch(self.ahead);
         }
-        // SAFETY: next < end, so the slot holds a packet that nobody else owns; advancing gives it up.
+        // SAFETY: next < end, so the slot holds a packet that nothing else owns; advancing `next` gives up the slot.
         unsafe {
             let packet = self.next.read();
             self.next = self.next.add(1);
@@ -364,7 +363,7 @@ impl Drop for Drain<'_> {
         if self.vector.is_none() {
             return;
         }
-        // SAFETY: both pointers lie in the slots, next not before the first of them.
+        // SAFETY: both pointers lie in the slots, and next is not before the first slot.
         self.vector.start = unsafe { self.next.offset_from_unsigned(self.vector.slots.as_ptr()) } as u32;
         if self.vector.is_empty() {
             self.vector.forget_all();
@@ -388,8 +387,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push(u8),
-        Drain { most: usize, taken: usize },
-        Append { to_second: bool, most: usize },
+        Drain { max: usize, taken: usize },
+        Append { to_second: bool, max: usize },
         Compact,
         FreeAll,
         Truncate(usize),
@@ -398,9 +397,9 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             6 => any::<u8>().prop_map(Step::Push),
-            3 => (0usize..50, 0usize..50).prop_map(|(most, taken)| Step::Drain { most, taken }),
-            2 => (any::<bool>(), 0usize..60).prop_map(|(to_second, most)| Step::Append { to_second, most }),
-            1 => Just(Step::Append { to_second: true, most: usize::MAX }),
+            3 => (0usize..50, 0usize..50).prop_map(|(max, taken)| Step::Drain { max, taken }),
+            2 => (any::<bool>(), 0usize..60).prop_map(|(to_second, max)| Step::Append { to_second, max }),
+            1 => Just(Step::Append { to_second: true, max: usize::MAX }),
             1 => Just(Step::Compact),
             1 => Just(Step::FreeAll),
             1 => (0usize..40).prop_map(Step::Truncate),
@@ -412,7 +411,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two vectors behave as two queues of packet lengths do, and their byte totals hold.
+        /// Two vectors behave like two queues of packet lengths, and their byte totals are right.
         #[test]
         fn vectors_behave_as_queues(steps in proptest::collection::vec((step(), 1usize..90), 1..60)) {
             let (mut first, mut second) = (Vector::new(), Vector::new());
@@ -424,20 +423,20 @@ mod tests {
                         if first.push(packet).is_ok() { model.push_back(length.into()) }
                         else { prop_assert_eq!(first.room(), 0) }
                     },
-                    Step::Drain { most, taken } => {
-                        let expected: Vec<usize> = model.drain(..taken.min(most).min(model.len())).collect();
+                    Step::Drain { max, taken } => {
+                        let expected: Vec<usize> = model.drain(..taken.min(max).min(model.len())).collect();
                         let drained: Vec<usize> =
-                            first.drain(most).prefetching(most % 9).take(taken).map(|packet| packet.len()).collect();
+                            first.drain(max).prefetching(max % 9).take(taken).map(|packet| packet.len()).collect();
                         prop_assert_eq!(drained, expected);
                     }
-                    Step::Append { to_second, most } => {
+                    Step::Append { to_second, max } => {
                         let (from, to, from_model, to_model) = match to_second {
                             true => (&mut first, &mut second, &mut model, &mut second_model),
                             false => (&mut second, &mut first, &mut second_model, &mut model),
                         };
                         let room = CAPACITY - to.len();
-                        let moved = to.append(from, most);
-                        prop_assert_eq!(moved, from_model.len().min(most).min(room));
+                        let moved = to.append(from, max);
+                        prop_assert_eq!(moved, from_model.len().min(max).min(room));
                         to_model.extend(from_model.drain(..moved));
                     }
                     Step::Compact => { first.compact(); prop_assert_eq!(first.room(), CAPACITY - model.len()) }

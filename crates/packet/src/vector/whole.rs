@@ -8,7 +8,7 @@ use super::Vector;
 use crate::bulk::kernels;
 use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
 
-/// What many packets begin as: up to a whole ordinary buffer of bytes, stored in whole cache lines.
+/// The initial content of many packets: up to one ordinary buffer of bytes, stored in whole cache lines.
 #[derive(Clone, Debug)]
 pub struct Template {
     lines: Vec<[u8; LINE]>,
@@ -17,7 +17,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`DATA_ROOM`].
+    /// A template with these bytes; `None` if there are more than [`DATA_ROOM`], the size of an ordinary buffer.
     pub fn new(bytes: &[u8]) -> Option<Template> {
         if bytes.len() > DATA_ROOM {
             return None;
@@ -27,16 +27,16 @@ impl Template {
         Some(Template { lines, word: bytes.len() as u64, fill: kernels().fill })
     }
 
-    /// Length in bytes of the packets made from it.
+    /// Length in bytes of packets made from the template.
     #[expect(clippy::len_without_is_empty, reason = "as for packets")]
     pub fn len(&self) -> usize {
         self.word as usize
     }
 }
 
-/// Frees all packets of a vector: the fast way out for sinks.
+/// Frees all packets of a vector at once: the fast way for sinks.
 ///
-/// Hot: one pass over the handles, no look at the data.
+/// Hot: one pass over the handles, without reading the data.
 #[inline]
 pub fn free_all(vector: &mut Vector) {
     match free_plain(vector.as_slice()) {
@@ -45,21 +45,22 @@ pub fn free_all(vector: &mut Vector) {
     }
 }
 
-/// Frees packets up to the first ones that are special. Returns how many are left. Those that were freed must be forgotten.
+/// Frees packets up to the first group with a special packet. Returns the number of packets left. The caller must
+/// forget the freed ones.
 #[inline(always)]
 fn free_plain(packets: &[Packet]) -> usize {
-    // SAFETY: the loop writes the address of each packet's buffer, which is the packet's alone, or says that one is special,
-    // and runs no other code; the callers forget those that were freed.
+    // SAFETY: the loop writes the address of each packet's buffer, which only that packet owns, or reports a special
+    // packet, and runs no other code; the callers forget the freed packets.
     unsafe { free_many(packets, kernels().buffer_starts) }
 }
 
-/// Ends the marks of packets; whether any had one.
+/// Ends the marks of packets. Returns whether any packet had one.
 fn end_marks(packets: &mut [Packet]) -> bool {
     let marked = packets.iter_mut().filter(|packet| packet.is_marked());
     marked.map(Packet::end_mark).count() > 0
 }
 
-/// Frees the last `left` packets of a vector, of which some are special; those before them have been freed.
+/// Frees the last `left` packets of a vector, some of which are special; the packets before them have been freed.
 #[cold]
 fn free_special(vector: &mut Vector, mut left: usize) {
     let length = vector.len();
@@ -69,7 +70,7 @@ fn free_special(vector: &mut Vector, mut left: usize) {
     free_one_by_one(vector, left);
 }
 
-/// Frees the last `left` packets of a vector one after the other; those before them have been freed.
+/// Frees the last `left` packets of a vector one by one; the packets before them have been freed.
 fn free_one_by_one(vector: &mut Vector, left: usize) {
     let done = vector.len() - left;
     let mut drain = vector.drain(usize::MAX);
@@ -77,14 +78,15 @@ fn free_one_by_one(vector: &mut Vector, left: usize) {
     drain.for_each(drop);
 }
 
-/// Adds up to `count` packets made from a template to the end of a vector, as many as it and the pool have room for.
+/// Adds up to `count` packets made from a template to the end of a vector, as many as the vector and the pool have room
+/// for.
 ///
-/// Returns how many. Hot.
+/// Returns the number of packets added. Hot.
 #[inline]
 pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> usize {
     with_free_buffers(count.min(vector.room()), |buffers, _| {
-        // SAFETY: the buffers are free ordinary ones, which have room for the template's lines (Template::new
-        // checked); the vector has room for all packets asked for behind its end.
+        // SAFETY: the buffers are free ordinary ones with room for the template's lines (Template::new checks); the
+        // vector has room behind its end for all packets asked for.
         unsafe {
             (template.fill)(buffers, &template.lines, template.word, vector.free_slots());
             vector.pushed(buffers.len(), (buffers.len() * template.len()) as u64);
@@ -92,9 +94,9 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
     })
 }
 
-/// Adds a copy of each packet to the end of a vector, until it or the pool has no more room.
+/// Adds a copy of each packet to the end of a vector, until the vector or the pool has no more room.
 ///
-/// Returns how many. Hot.
+/// Returns the number of packets added. Hot.
 #[inline]
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
@@ -106,8 +108,8 @@ pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     with_free_buffers(packets.len(), |buffers, done| {
         let packets = &packets[done..][..buffers.len()];
         let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
-        // SAFETY: the buffers are free ordinary ones, into which the packets fit, and none of these carries
-        // metadata or an offload, as checked above; the vector has room for all packets behind its end.
+        // SAFETY: the buffers are free ordinary ones that the packets fit into, and no packet has metadata, a mark or
+        // an offload, as checked above; the vector has room for all packets behind its end.
         unsafe {
             copy(packets, buffers, vector.free_slots());
             vector.pushed(buffers.len(), bytes);

@@ -172,7 +172,7 @@ impl ReceiveQueue {
         let [kinds, header_length, segment_size, checksum_start, checksum_offset, buffers] = halves;
         let [flags, gso_type] = kinds.to_le_bytes();
         let offload = Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset };
-        let wanted = offload.needs_checksum() || offload.is_super_frame();
+        let wanted = offload.needs_checksum() || offload.is_gso();
         // A header of a device that has not negotiated offloads is no error; it is ignored.
         let offload = if wanted && slots.features.has(Features::GUEST_CSUM) { offload } else { Offload::default() };
         Header { offload, buffers: if slots.features.has(Features::MRG_RXBUF) { buffers } else { 1 } }
