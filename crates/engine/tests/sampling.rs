@@ -194,12 +194,15 @@ impl App for Clockwork {
     }
 }
 
-/// Breaths after a deadline are sampled as often as others.
+/// Breaths after a deadline are recorded as often as others, also while a tap has every breath sampled.
 #[test]
-fn ticks_are_sampled_no_more_often_than_other_calls() {
-    for schedule in Schedule::ALL {
+fn ticks_are_recorded_no_more_often_than_other_calls() {
+    const LINK: &str = "clockwork.output -> sink.input";
+    for (schedule, tapped) in Schedule::ALL.into_iter().flat_map(|schedule| [(schedule, false), (schedule, true)]) {
         let network = Network::new().app("clockwork", Clockwork).app("sink", Sink);
-        let mut engine = engine(network.link("clockwork.output -> sink.input").unwrap(), schedule);
+        let mut engine = engine(network.link(LINK).unwrap(), schedule);
+        let _tap = tapped.then(|| engine.control().tap(LINK, 64).unwrap());
+        engine.handle_requests();
         let end = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
             engine.breathe_times(10_000);
@@ -209,7 +212,7 @@ fn ticks_are_sampled_no_more_often_than_other_calls() {
         let share = snapshot.engine("sampled_breaths") as f64 / snapshot.engine("breaths") as f64;
         let expected = calls as f64 * share;
         let deviation = (sampled as f64 - expected).abs() / expected.sqrt();
-        assert!(deviation < 8.0, "{sampled} of {calls} ticks where {expected:.0} are expected, {schedule}");
+        assert!(deviation < 8.0, "{sampled} of {calls} ticks where {expected:.0} are expected, {schedule}, {tapped}");
     }
 }
 
