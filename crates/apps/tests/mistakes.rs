@@ -34,7 +34,7 @@ fn mistakes_of_several_keys_come_together() {
         [
             "`a`: `02:00` is not an Ethernet address",
             "`a`: `x` is not an Ethernet address",
-            "`a`: 2001:db8::1 is no IPv4 address",
+            "`a`: 2001:db8::1 is not an IPv4 address",
             "app type `source` has no key `szie`",
             "`rate`: `10gb/s` is no rate",
         ]

@@ -201,7 +201,7 @@ fn a_full_disk_is_counted_drops_and_an_error() {
     assert_eq!((app.in_packets, app.drops["write_failed"], app.counters["written"]), (4, 4, 0));
     let [(_, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
     assert!(error.starts_with("/dev/full: writing failed, 0 bytes into the file"), "{error}");
-    assert!(error.ends_with("4 packets could not be written, the capture holds 0 packets"), "{error}");
+    assert!(error.ends_with("4 packets could not be written; the capture contains 0 packets"), "{error}");
 }
 
 /// A small file system for one test.

@@ -153,7 +153,7 @@ mod tests {
         let text = render(&rows(&snapshot, &registry, false), false);
         for line in [
             "shaper                    in_packets      7  packets received on all inputs\n",
-            "shaper                    over_rate       3  dropped: packets that came too fast, without a queue\n",
+            "shaper                    over_rate       3  dropped: packets above the rate, without a queue\n",
             "shaper                    odd             2  dropped\n",
             "a.output -> shaper.input  txdrop          1  dropped: the link was full\n",
             "(engine)                  breaths         5  ",
