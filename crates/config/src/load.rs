@@ -606,10 +606,10 @@ impl<'r> Builder<'r> {
     fn wiring(&mut self, links: &[Link]) {
         let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
         let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
-        let faults = wiring_errors(&apps, &specs);
+        let errors = wiring_errors(&apps, &specs);
         let mut incomplete = HashSet::new();
-        for fault in faults {
-            match fault {
+        for error in errors {
+            match error {
                 // Reported when the tables were read.
                 WiringError::DuplicateApp { .. } => {}
                 WiringError::DuplicateLink { link, spec, first } => {
