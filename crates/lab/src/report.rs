@@ -368,8 +368,8 @@ impl Report {
             let lost =
                 self.lost.map_or(String::new(), |lost| format!(", others had {:.1} percent of the time", 100.0 * lost));
             notes.push(format!(
-                "undecided: {} of {} figures; the machine was too disturbed (widest: {}, half-width {} {}{lost}); measure again \
-                 when it is quiet, or in more --processes",
+                "undecided: {} of {} figures; the machine was too disturbed (widest: {}, half-width {} {}{lost}); \
+                 measure again when it is quiet, or in more --processes",
                 undecided.len(),
                 self.results.len(),
                 widest.case,

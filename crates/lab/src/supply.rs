@@ -112,8 +112,8 @@ pub enum SupplyError {
     Rate(f64),
     /// The pool has too few buffers.
     #[error(
-        "the pool gives {got} of {wanted} packets that are to be ready; ask for a smaller burst, or see that the measured \
-         apps do not keep so many"
+        "the pool gives {got} of {wanted} packets that are to be ready; ask for a smaller burst, or see that the \
+         measured apps do not keep so many"
     )]
     Pool {
         /// Packets to be ready.

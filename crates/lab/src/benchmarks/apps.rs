@@ -1,4 +1,5 @@
-//! `bench apps`: what every app of the catalogue costs a packet, with packets from each level of the memory hierarchy.
+//! `bench apps`: the cost per packet of every app in the catalogue, with packets from each level of the memory
+//! hierarchy.
 
 use std::fmt::Write;
 
@@ -18,10 +19,10 @@ use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
 use crate::workers::ProcessError;
 
-/// Measure what every app costs per packet, from each level of the caches
+/// Measure the cost per packet of every app, from each level of the caches
 ///
-/// Each figure is a difference: from source to sink through the app, less from source to sink without it, as `bellows
-/// appbench` measures it, with packets of 60 bytes. Apps that need keys get some.
+/// Each figure is the difference that `bellows appbench` measures: from source to sink through the app, minus from
+/// source to sink without it, with packets of 60 bytes. Apps that need keys get typical values.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -60,17 +61,17 @@ impl Benchmark for Arguments {
     }
 }
 
-/// Packets in the capture that is read.
+/// Packets in the capture that apps read.
 const CAPTURED: usize = 20_000;
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 struct Subjected {
     name: String,
     row: Row,
 }
 
-/// The lines of the table, as the apps declare them, and for each app that is not measured a sentence that says why.
+/// The rows of the table, as the apps declare them, and a sentence for each app that is not measured.
 fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Subjected>, Vec<String>) {
     let (mut subjects, mut notes) = (Vec::new(), Vec::new());
     for entry in registry.entries().filter(|entry| entry.name().contains(filter)) {
@@ -92,16 +93,16 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Subje
     (subjects, notes)
 }
 
-/// What was measured, and the shape of the table.
+/// The report and the columns of the table.
 #[derive(Clone, Debug)]
 struct Outcome {
     report: Report,
     residents: Vec<Resident>,
-    /// How wide the longest name is.
+    /// The width of the longest name.
     width: usize,
 }
 
-/// The share of an audience that some of all processes have.
+/// Reports the progress of some of the processes as a part of all.
 struct Part<'a> {
     audience: &'a mut dyn Audience,
     before: usize,
@@ -228,7 +229,7 @@ impl Arguments {
         }
     }
 
-    /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
+    /// The jobs for one row of the table. An app that makes its own packets has only one cell.
     fn jobs(&self, subject: &Subjected, residences: &[Residence], registry: &Registry) -> Vec<Job> {
         let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
         if appbench::brings_packets(&job(None), registry) {
@@ -252,10 +253,10 @@ fn figure(subject: &Subjected, options: &Arguments, sheet: &Sheet) -> Option<Mea
     Some(Measurement::with("app", "clocks/packet", found, labels))
 }
 
-/// The label of an app that brings packets of its own, in the place of a level.
+/// The label, in place of a level, of an app that makes its own packets.
 const OWN: &str = "own";
 
-/// A file that an app has written, which is removed.
+/// A file that an app writes, removed on drop.
 struct Written(std::path::PathBuf);
 
 impl Drop for Written {
@@ -265,11 +266,11 @@ impl Drop for Written {
 }
 
 impl Outcome {
-    /// What stands above the rows.
+    /// The heading of the table.
     fn head(&self) -> String {
         let Outcome { report, residents, width, .. } = self;
         let mut text = report.heading();
-        let _ = writeln!(text, "clocks a packet more than from source to sink, each with its {}\n", report.interval());
+        let _ = writeln!(text, "clocks per packet, minus those from source to sink, with {}\n", report.interval());
         let _ = write!(text, "{:<width$}", "app");
         for resident in residents {
             let _ = write!(text, "  {:>24}", resident.name());
@@ -286,7 +287,7 @@ impl Outcome {
         let mut text = format!("{name:<width$}");
         match at(json!(OWN)) {
             Some(own) => {
-                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the baseline");
+                let _ = write!(text, "  {own:>24}  makes its own packets; cost minus the baseline's source");
             }
             None => {
                 for resident in residents {
@@ -299,7 +300,7 @@ impl Outcome {
     }
 }
 
-/// What stands below the rows.
+/// The text below the rows.
 fn text_after_rows(report: &Report) -> String {
     let sentences = report.sentences();
     if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
@@ -315,7 +316,7 @@ impl Listed for Arguments {
         (&["--cpu", "99999"], "processor 99999"),
     ];
 
-    /// Its figures are those of `appbench`, and so are its workers.
+    /// The workers are those of `appbench`.
     fn work(registry: &Registry) -> Result<(), std::io::Error> {
         appbench::Arguments::work(registry)
     }
@@ -328,7 +329,7 @@ mod tests {
     use crate::residence::Levels;
 
     #[test]
-    fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
+    fn every_app_of_the_catalogue_can_be_linked_as_it_is_measured() {
         let registry = bellows_apps::registry();
         let capture = Capture::make(10).unwrap();
         let files = BenchFiles::new(&capture.path, capture.path.with_extension("written.pcap"));

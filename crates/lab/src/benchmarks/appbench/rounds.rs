@@ -1,4 +1,4 @@
-//! One process's measurement: rounds of baseline and network with the app that alternate.
+//! The measurement of one process: alternating rounds of the baseline and the network with the app.
 
 use std::collections::BTreeMap;
 
@@ -17,41 +17,41 @@ use crate::workers::panicked;
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";
 
-/// The same in cycles of the core, estimated by the yardstick, where the processor does not count them.
+/// Cycles of the core, estimated from the clocks where the processor does not count them.
 pub(super) const CYCLES: &str = "estimated_cycles";
 
-/// What a packet costs in one run: how often each event happened.
+/// Events per packet in one network.
 pub type Costs = BTreeMap<String, f64>;
 
-/// What one process found out about one run.
+/// The results of one process for one network.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
-    /// What a packet costs.
+    /// Events per packet.
     pub costs: Costs,
-    /// Packets that were measured.
+    /// The number of measured packets.
     pub packets: u64,
-    /// Packets that came to what is measured, that left it, and that it dropped, by reason.
+    /// Packets that entered the measured apps.
     pub came: u64,
-    /// See `came`.
+    /// Packets that left them.
     pub left: u64,
-    /// See `came`.
+    /// Packets that they dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets that were offered and not taken in time.
+    /// Packets that were offered and not accepted in time.
     pub missed: u64,
-    /// What the sampled breaths recorded.
+    /// The records of the sampled breaths.
     pub recorded: Recording,
 }
 
-/// What one process found out.
+/// The results of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Without the app, where that can be.
+    /// Without the app, if that is possible.
     pub baseline: Option<Tally>,
-    /// With it.
+    /// With the app.
     pub with_app: Option<Tally>,
-    /// The names of the apps that are measured.
+    /// The names of the measured apps.
     pub measured: Vec<String>,
-    /// Over how much memory the packets of a round were spread.
+    /// The memory footprint of a round's packets.
     pub reach: Option<Reach>,
     /// The share of breaths in the network with the app in which a packet moved.
     pub busy: f64,
@@ -60,7 +60,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// With what callgrind counted in one run.
+    /// Adds callgrind's counts of one network.
     pub(super) fn counted(mut self, run: Run, counts: &Counts) -> Comparison {
         let tally = match run {
             Run::Baseline => &mut self.baseline,
@@ -73,19 +73,19 @@ impl Comparison {
         self
     }
 
-    /// With the run that another process did.
+    /// Adds the network that another process measured.
     pub(super) fn joined(self, other: Comparison) -> Comparison {
         Comparison { baseline: other.baseline.or(self.baseline), with_app: other.with_app.or(self.with_app), ..other }
     }
 }
 
-/// Breaths after which packets that come through at all have come.
+/// Untimed breaths at the start, enough for the first packets to pass.
 const FIRST_BREATHS: u64 = 64;
 
-/// How long packets may take, in nanoseconds.
+/// How long to wait for packets, in nanoseconds.
 const PATIENCE: u64 = 500_000_000;
 
-/// Sees whether packets go through; nothing is measured.
+/// Checks that packets pass, without measuring.
 pub(super) fn attempt(bed: &mut Bed) -> Result<Comparison, String> {
     let start = clock::now();
     let books = loop {
@@ -98,7 +98,7 @@ pub(super) fn attempt(bed: &mut Bed) -> Result<Comparison, String> {
     verdict(bed, &books).map_or(Ok(Comparison::default()), Err)
 }
 
-/// Why what an app does cannot be measured, in a sentence with the way out.
+/// The reason why an app cannot be measured, with advice; `None` if it can.
 fn verdict(bed: &Bed, books: &Books) -> Option<String> {
     let Books { came, left, waiting, .. } = books;
     let measured = bed.measured.join(" | ");
@@ -106,20 +106,21 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
         panic_of(app)
     } else if *came == 0 {
         format!(
-            "no packet came to `{measured}` within half a second; see that what feeds it sends packets at once and for ever"
+            "no packet reached `{measured}` within half a second; make sure that its source starts at once and does \
+             not end"
         )
     } else if came == waiting {
         format!(
-            "`{measured}` takes no packets: all {came} that came wait before it; link the input that it reads with --in, or \
-             change its config"
+            "`{measured}` takes no packets: all {came} packets wait in its input links; link the input that it reads \
+             with --in, or change its config"
         )
     } else if *left == 0
         && 2 * pool::usage().in_use as u64 > came - books.dropped().min(*came)
         && books.dropped() < *came
     {
         format!(
-            "`{measured}` keeps the packets that it takes: of {came} it has passed none on within half a second, so that there \
-             is nothing steady to measure; change its config so that packets come out sooner"
+            "`{measured}` keeps its packets: it passed on none of {came} within half a second, so there is no steady \
+             state to measure; change its config so that packets come out sooner"
         )
     } else {
         return None;
@@ -127,7 +128,7 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
     Some(why)
 }
 
-/// What an app said when it panicked, and where it was.
+/// The message and place of an app's panic.
 fn panic_of(app: &str) -> String {
     match panicked() {
         Some(panic) => format!("`{app}` panicked: {panic}"),
@@ -135,30 +136,30 @@ fn panic_of(app: &str) -> String {
     }
 }
 
-/// What is measured once an app has panicked is not what the app does.
+/// Fails if an app has panicked, because its figures are meaningless then.
 fn see_that_none_panicked(bed: &Bed) -> Result<(), String> {
     bed.books().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
 }
 
-/// How long a process measures at most, in nanoseconds, however few packets come.
+/// The maximum time that a process measures, in nanoseconds.
 const TIME: u64 = 5_000_000_000;
 
-/// How much one round takes, about, in nanoseconds.
+/// The approximate duration of a round, in nanoseconds.
 const ROUND: u64 = 1_000_000;
 
-/// A process has at least so many rounds, if it has the packets.
+/// The minimum number of rounds of a process, if it has enough packets.
 const ROUNDS: u64 = 40;
 
-/// Sampled breaths of each run at least.
+/// The minimum number of sampled breaths for each network.
 const MIN_SAMPLED: u64 = 4;
 
 /// Breaths of a round under a fixed load.
 const LOADED_BREATHS: u64 = 10_000;
 
-/// The live accounting gets one in so many of the packets once more.
+/// The live accounting is measured with the packets divided by this.
 const BOOKED_PART: u64 = 2;
 
-/// What one round counted.
+/// The counts of one round.
 #[derive(Clone, Debug, Default)]
 struct Round {
     clocks: u64,
@@ -175,9 +176,9 @@ impl Round {
     }
 }
 
-/// What counts beside the clock.
+/// Reads the clock and the event counters.
 struct Meter {
-    /// Clocks that reading the clock twice takes.
+    /// The cost of reading the clock twice, in clocks.
     clock_cost: u64,
     group: Option<Group>,
     no_pmu: Option<String>,
@@ -204,7 +205,7 @@ impl Meter {
         self.group.as_ref().map(Group::reading)
     }
 
-    /// One round of so many breaths, or of the packets that fill as many.
+    /// One round of `breaths` breaths, or of the packets that fill as many breaths.
     fn round(&self, bed: &mut Bed, breaths: u64) -> Result<Round, String> {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
         if !bed.has_rounds() {
@@ -226,7 +227,7 @@ impl Meter {
         Ok(round)
     }
 
-    /// Adds what some breaths take to a round.
+    /// Adds the cost of some breaths to a round.
     fn time(&self, round: &mut Round, breathe: impl FnOnce() -> u64) {
         let before = self.reading();
         let start = clock::ticks();
@@ -240,7 +241,7 @@ impl Meter {
     }
 }
 
-/// A round of each run, and how fast the processor ran between them.
+/// A round of each network, and the processor's speed between them.
 struct Pair {
     baseline: Option<Round>,
     with_app: Round,
@@ -253,15 +254,15 @@ impl Pair {
     }
 }
 
-/// Makes the networks of a measurement: that of a run, with or without sampled breaths.
+/// Makes the networks of a measurement, with or without sampled breaths.
 pub(super) trait Beds {
-    /// Whether there is something to compare with.
+    /// Whether there is a baseline.
     fn has_baseline(&self) -> bool;
 
-    /// The network of a run, ready to breathe.
+    /// Makes one network.
     fn make(&self, run: Run, sampling: bool) -> Result<Bed, String>;
 
-    /// Those of both runs, laid out in this order or in the other.
+    /// Makes both networks in the given order.
     fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Bed>, Bed), String> {
         let baseline = || self.has_baseline().then(|| self.make(Run::Baseline, sampling)).transpose();
         if with_app_first {
@@ -272,7 +273,7 @@ pub(super) trait Beds {
     }
 }
 
-/// Measures both runs in turn, and then what the live accounting records for them.
+/// Measures both networks in turn, and then what the live accounting records for them.
 pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
     if options.offered.is_some() {
         return load(options.packets(), beds, with_app_first);
@@ -310,8 +311,8 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     })
 }
 
-/// What the live accounting records for both runs under a fixed load, which leaves nothing else to measure: the load says how
-/// many clocks there are for a packet.
+/// What the live accounting records for both networks under a fixed load. Nothing else is measured, because the load
+/// fixes the clocks per packet.
 fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
     let (in_baseline, in_with_app) = book(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
@@ -328,7 +329,7 @@ fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparis
     })
 }
 
-/// Rounds of both runs, until each has had its packets or the time is up.
+/// Runs rounds of both networks until each has had its packets or the time is up.
 fn alternate(
     packets: u64,
     meter: &Meter,
@@ -342,7 +343,7 @@ fn alternate(
     while measured < packets && (clock::now() < start + TIME || pairs.is_empty()) {
         let step = yardstick();
         let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
-        // Whichever comes first has the other's traces in the caches.
+        // The first network finds the caches as the other left them, so the order alternates.
         let pair = if pairs.len() % 2 == 0 {
             let first = without()?;
             Pair { baseline: first, with_app: meter.round(with_app, breaths)?, step }
@@ -358,7 +359,7 @@ fn alternate(
         } else if clock::now() > last + PATIENCE {
             let books = with_app.books();
             let dry = format!(
-                "packets ceased to come after {}; let their source send for ever (`repeat = \"forever\"` of a pcap-reader), or \
+                "the source ended after {} packets; let it repeat (`repeat = \"forever\"` of a pcap-reader), or \
                  measure fewer with --packets",
                 books.came
             );
@@ -368,7 +369,7 @@ fn alternate(
     Ok(pairs)
 }
 
-/// What the sampled breaths record for both runs, while each has so many packets, in turn.
+/// What the sampled breaths record for both networks, which run in turn until each has had `packets` packets.
 fn book(
     packets: u64,
     breaths: u64,
@@ -405,7 +406,7 @@ fn tally(bed: &Bed) -> Tally {
     Tally { came, left, drops, ..Tally::default() }
 }
 
-/// What a packet costs in these rounds.
+/// Events per packet in these rounds.
 fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
     let packets: u64 = rounds.iter().map(|round| round.packets).sum();
     let a_packet = |count: f64| count / packets as f64;
@@ -414,14 +415,14 @@ fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
         let count = rounds.iter().map(|round| round.counts.get(index).copied().unwrap_or(f64::NAN)).sum();
         ((*name).to_owned(), a_packet(count))
     });
-    // An event that was not counted in some round has no sum.
+    // An event that was not counted in every round has no sum.
     counted.filter(|(_, cost)| cost.is_finite()).chain([(CLOCKS.to_owned(), clocks)]).collect()
 }
 
-/// Packets of a round for which packets are made ready, about.
+/// The approximate number of packets in a round with prepared packets.
 const READY: u64 = 8_192;
 
-/// With the cycles of the core that the clocks were, where they have not been counted.
+/// Adds estimated cycles of the core if cycles were not counted.
 fn estimated(mut costs: Costs, step: f64) -> Costs {
     if let Some(clocks) = costs.get(CLOCKS).copied()
         && cfg!(target_arch = "x86_64")
@@ -433,7 +434,7 @@ fn estimated(mut costs: Costs, step: f64) -> Costs {
     costs
 }
 
-/// How many breaths a round has: as many as take about a millisecond in the slower run, and few enough for a good many rounds.
+/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`ROUNDS`] rounds.
 fn breaths(packets: u64, baseline: Option<&mut Bed>, with_app: &mut Bed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
@@ -450,7 +451,7 @@ fn breaths(packets: u64, baseline: Option<&mut Bed>, with_app: &mut Bed) -> Resu
     Ok(wanted.clamp(1, most))
 }
 
-/// Has callgrind count one run. What comes before is the same each time.
+/// Runs one network under callgrind. The untimed start is the same each time.
 pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Result<Comparison, String> {
     bed.pass(FIRST_BREATHS)?;
     let mut measured = 0;
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_those_of_all_packets_of_the_rounds_together() {
+    fn costs_are_averaged_over_all_packets_of_the_rounds() {
         let rounds = [round(100, 100), round(500, 200)];
         let costs = costs(&["cycles", "l3_misses"], &rounds.iter().collect::<Vec<_>>());
         assert_eq!(costs[CLOCKS], 2.0);
@@ -512,8 +513,7 @@ mod tests {
         assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_a_packet).len(), 1, "one is better than none");
     }
 
-    /// What is disturbed at random in both runs alike does not look like a difference: choosing the quieter half favours
-    /// neither.
+    /// Random disturbances of both networks do not look like a difference: choosing the quieter half favours neither.
     #[test]
     fn the_choice_of_rounds_favours_neither_run() {
         let mut random = fastrand::Rng::with_seed(1);

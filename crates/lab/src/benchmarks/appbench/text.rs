@@ -1,4 +1,4 @@
-//! The report as tables for people.
+//! The text report.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use super::wiring::Wiring;
 use super::{Options, Plan, Subject};
 use crate::report::Report;
 
-/// What was measured, in words.
+/// A description of the measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Title {
-    /// What packets go through in the baseline and in the network with the app; no baseline if there is none.
+    /// The path of packets in the baseline, if there is one, and in the network with the app.
     baseline: Option<String>,
     with_app: String,
     /// The labels that all figures have.
@@ -77,7 +77,7 @@ pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String
     text
 }
 
-/// The tables as the document has them.
+/// The tables, in the format of the original document.
 fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
     type Of = fn(&EventRow) -> Option<Median>;
     let runs: [(String, Of); 3] = [
@@ -92,7 +92,7 @@ fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
             continue;
         }
         let _ = writeln!(text, "{heading}");
-        // What one process counts has no spread.
+        // The counts of a single process have no spread.
         let heading = if sheet.processes > 1 { format!("   {interval}") } else { String::new() };
         let _ = writeln!(text, "{:<32}{:>23} {:>11}{heading}", "EVENT", "TOTAL", "/packet");
         for (event, found) in rows {
@@ -104,18 +104,18 @@ fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
     }
 }
 
-/// What the live accounting says beside the difference.
+/// The table of the live accounting.
 fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
     let Some(accounted) = sheet.accounted else { return };
     let interval = if sheet.processes > 1 { interval } else { "" };
     let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
-    let _ = writeln!(text, "live accounting, clocks for each packet that comes:");
+    let _ = writeln!(text, "live accounting, clocks per incoming packet:");
     let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "baseline", "with app", "packets/call");
     for Recorded { app, baseline, with_app, vector } in &sheet.recorded {
         let vector = vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value));
         let _ = writeln!(text, "{app:<32}{:>11} {:>11} {vector:>13}", figure(*baseline), figure(*with_app));
     }
-    let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks a packet", "");
+    let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks per packet", "");
     let difference = sheet.clocks().and_then(|line| line.difference);
     for (name, found) in [
         ("by the difference", difference),
@@ -133,7 +133,7 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
 /// A line for each set of conditions.
 fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
     let against = title.baseline.as_ref().map_or(String::new(), |way| format!(" against {way}"));
-    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.with_app);
+    let _ = writeln!(text, "{}{against}, clocks per packet:\n", title.with_app);
     let wide = sheets.iter().map(|sheet| sheet.conditions().len()).max().unwrap_or(0).max("conditions".len());
     let heads = ["baseline", "with app", "difference", "accounted", "packets/call"];
     let _ = write!(text, "{:<wide$}", "conditions");
@@ -164,11 +164,11 @@ fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
     text.push('\n');
 }
 
-/// What became of the packets.
+/// A sentence about where the packets went.
 fn way_of_packets(sheet: &Sheet) -> String {
     let dropped: Vec<String> =
         sheet.drops.iter().map(|(reason, part)| format!("{} % were dropped as {reason}", percent(*part))).collect();
-    let mut sentence = format!("of 100 packets that came, {} left", percent(sheet.left));
+    let mut sentence = format!("of 100 incoming packets, {} left", percent(sheet.left));
     for part in dropped {
         sentence.push_str("; ");
         sentence.push_str(&part);

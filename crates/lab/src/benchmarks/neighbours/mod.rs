@@ -291,7 +291,8 @@ fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
              guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
         ),
         format!(
-            "{stolen} of {all} slices of {} ms left out: the host, or other threads, had the engine's processor meanwhile",
+            "{stolen} of {all} slices of {} ms left out: the host, or other threads, had the engine's processor \
+             meanwhile",
             SLICE.as_millis()
         ),
         format!("`{UNBOUNDED}` is not judged: what page faults of guests' memory cost is not the engine's to bound"),

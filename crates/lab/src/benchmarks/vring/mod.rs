@@ -494,7 +494,8 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
     let line = |(size, shares): (&u64, &Vec<f64>)| {
         let rings = shares.len();
         format!(
-            "{size} bytes, in and out: of what skipping copies would give over memcpy, in packets a second, the blitter gives {:.0} percent (median of {rings} rings)",
+            "{size} bytes, in and out: of what skipping copies would give over memcpy, in packets a second, the \
+             blitter gives {:.0} percent (median of {rings} rings)",
             middle(shares)
         )
     };
