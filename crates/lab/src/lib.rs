@@ -26,13 +26,13 @@
 //! |---|---|
 //! | `bellows bench apps` | the cost per packet of every app, from each level of the caches |
 //! | `bellows bench blit` | the speed of batched packet copies, compared with memcpy |
-//! | `bellows bench engine` | the cost per packet of the engine |
+//! | `bellows bench engine` | the engine's cost per packet |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
-//! | `bellows bench notify` | the cost of notifying a virtual machine, and of first touching its memory |
+//! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |
 //! | `bellows bench reload` | how long a reload takes, and how long packets wait for it |
 //! | `bellows bench vring` | the cost per packet of a virtio-net ring, for each of its options |
-//! | `bellows appbench` | the cost per packet of one app, and its causes |
+//! | `bellows appbench` | an app's cost per packet, and its causes |
 //! | `bellows breathsim` | the cost of a breath under each schedule, idle and busy |
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,11 @@
-//! `bench history`: whether the engine's speed depends on what it met before.
+//! `bench history`: whether the engine's speed depends on earlier traffic.
 //!
-//! Processes run the same network and measure the same traffic: one has had it from its start, one was idle before, one has
-//! had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)), so that whatever
-//! disturbs one disturbs the others. A network whose mix of packets changes and changes back is compared with one in which
-//! it stays, before and after.
+//! Processes run the same network and measure the same traffic: one has had this traffic from its start, one was idle
+//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)),
+//! so that a disturbance of one disturbs the others. A network whose mix of packets changes and changes back is
+//! compared with one whose mix stays the same, before and after.
 //!
-//! With `--control` the comparison itself is looked at: none of the processes has a history, and one of
-//! them does more work.
+//! `--control` tests the comparison itself: none of the processes has a history, and one of them does more work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -30,28 +29,28 @@ use crate::timing::middle;
 use crate::turns::{Match, Session};
 use crate::workers::{self, Side, fail, settle};
 
-/// Packets a breath.
+/// Packets per breath.
 const BURST: usize = 128;
 
-/// Packets that a slice of a turn moves through apps, about: thirty microseconds' work.
+/// The approximate number of packets that a slice of a turn moves through apps: thirty microseconds of work.
 const SLICE: usize = 12_000;
 
-/// Within these bounds history counts as making no difference.
+/// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
 
 /// Measure whether the engine's speed depends on earlier traffic
 ///
-/// A ratio of 1 says that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
-/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains that have had the
-/// measured traffic from their start; mix-change, a network in which packets go different ways, with one mix of
-/// packets after another mix against the same before, beside a network whose mix stays. All histories of a network
-/// live at the same time, in a process each, and take turns of a millisecond; what disturbs one disturbs all. The
-/// figure is the median of the ratios of neighbouring turns, over many such groups of fresh processes, with its 95
-/// percent confidence interval. The condition `clocks` is what a packet costs without a history.
+/// A ratio of 1 means that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
+/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains with the measured traffic
+/// from the start; mix-change, a network in which packets take different paths, with one mix of packets after another
+/// mix against before it, beside a network whose mix stays the same. All histories of a network live at the same time,
+/// in one process each, and take turns of a millisecond; a disturbance of one disturbs all. The figure is the median of
+/// the ratios of neighbouring turns, over many such groups of fresh processes, with its 95 percent confidence interval.
+/// The condition `clocks` is the cost of a packet without a history.
 ///
-/// `--control 0` compares processes of which none has a history: every interval should hold 1. `--control 4` lets the second
-/// have 128 packets in a breath and the others 124, and counts 124, which must be seen. With `--beside thrash` a process on another
-/// processor wears out the last-level cache meanwhile.
+/// `--control 0` compares processes without a history: every interval should contain 1. `--control 4` gives the second
+/// process 128 packets per breath and the others 124, but counts 124 for all; the ratio must show this. With `--beside
+/// thrash` a process on another processor thrashes the last-level cache meanwhile.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -76,15 +75,15 @@ pub struct Arguments {
     /// Turns of about 1 ms per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
     rounds: usize,
-    /// Seconds that an engine is idle before the traffic
+    /// Seconds that an engine is idle before its traffic
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     idle_seconds: f64,
-    /// Compare networks without a history, one of which has so many more packets in a breath that are not counted
+    /// Compare networks without a history; one has this many extra packets per breath, which are not counted
     #[arg(long, value_name = "PACKETS", value_parser = whole(0..=64), conflicts_with = "case")]
     control: Option<usize>,
 }
 
-/// A time that one can wait for.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
@@ -108,7 +107,7 @@ impl Benchmark for Arguments {
     }
 }
 
-/// What is compared.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     IdleFirst,
@@ -130,24 +129,24 @@ impl Case {
     }
 }
 
-/// What a process runs.
+/// The network of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Trial {
-    /// Packets that go through so many tees.
+    /// A chain of this many tees.
     Tees(usize),
-    /// A mix of packets that go different ways.
+    /// A network in which a mix of packets takes different paths.
     Mixes,
 }
 
-/// What a network has met before it is measured; with mixes, between two measurements.
+/// The history of a network before it is measured; with mixes, between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Before {
     Nothing,
     Idleness,
     OtherTraffic,
-    /// Nothing; but a breath has so many more packets than are counted.
+    /// No history, but each breath has this many extra packets that are not counted.
     More(usize),
 }
 
@@ -160,7 +159,7 @@ struct Task {
     options: Arguments,
 }
 
-/// Processes that are compared: the first has no history.
+/// Processes to compare. The first has no history.
 struct Comparison {
     schedule: Schedule,
     trial: Trial,
@@ -174,7 +173,7 @@ impl Comparison {
         befores.map(of).collect()
     }
 
-    /// The turns in each stage.
+    /// The number of turns in each stage.
     fn turns(&self, options: &Arguments) -> Vec<usize> {
         match self.trial {
             Trial::Tees(_) => vec![options.rounds],
@@ -182,7 +181,7 @@ impl Comparison {
         }
     }
 
-    /// The ratios that some matches have found.
+    /// The ratios over all matches.
     fn results(&self, matches: &[Match]) -> Vec<Measurement> {
         let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
         let result = |(number, &(case, before)): (usize, &(Case, Before))| {
@@ -209,7 +208,7 @@ fn tenths(clocks: f64) -> Value {
     json!((clocks * 10.0).round() / 10.0)
 }
 
-/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let cases =
         if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
@@ -229,7 +228,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
     Ok(report)
 }
 
-/// What is to be compared for some cases: all histories of a network together.
+/// The comparisons for the chosen cases: all histories of a network together.
 fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
     let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
     let befores = [
@@ -252,7 +251,7 @@ fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
     comparisons
 }
 
-/// What the ratios say.
+/// The conclusion from the ratios.
 fn verdict(results: &[Measurement]) -> String {
     let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
     let outside: Vec<String> = decided
@@ -277,14 +276,14 @@ fn verdict(results: &[Measurement]) -> String {
     }
 }
 
-/// Lays out a network, in a process that has done nothing else, and lets it have its history.
+/// Lays out a network in a fresh process, and runs its history.
 ///
 /// # Errors
-/// None: what cannot be laid out ends the process.
+/// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { trial, before, schedule, options } = task;
     settle(options.common.cpu);
-    // More than a burst would cost more than its packets.
+    // The total stays within a burst, because a larger one would cost more per packet.
     let counted = BURST - options.control.unwrap_or(0);
     let burst = if let Before::More(packets) = before { counted + packets } else { counted };
     let mut bench = match trial {
@@ -306,11 +305,11 @@ fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     Ok(Box::new(Historic { bench, before, counted, rounds: options.rounds }))
 }
 
-/// A network in a comparison.
+/// The worker's side: a network with a history.
 struct Historic {
     bench: Bench,
     before: Before,
-    /// Packets of a breath that are counted.
+    /// Counted packets per breath.
     counted: usize,
     rounds: usize,
 }
@@ -327,20 +326,20 @@ impl Side for Historic {
     }
 }
 
-/// A network whose source is switched while it runs.
+/// A network with a switchable source.
 struct Bench {
     engine: Engine,
     switch: Arc<AtomicU32>,
-    /// Breaths of a slice, of which a turn times [`SLICES`].
+    /// Breaths in a slice. A turn has [`SLICES`] timed slices.
     breaths: u64,
 }
 
-/// Slices of a turn, and before them as many as bring a network's memory back into the caches.
+/// Timed slices of a turn, and untimed ones before them to reload the caches.
 const SLICES: usize = 20;
 const WARM_UP: u64 = 8;
 
 impl Bench {
-    /// A network in which each packet is handled about so many times.
+    /// A network in which each packet passes about `visits` apps.
     fn new(network: Network, schedule: Schedule, switch: Arc<AtomicU32>, visits: usize) -> Bench {
         let settings = Settings { burst: BURST, schedule, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
@@ -356,13 +355,13 @@ impl Bench {
         }
     }
 
-    /// Lets traffic through for as long as some turns take.
+    /// Runs traffic for the length of some turns.
     fn pass(&mut self, traffic: u32, turns: usize) {
         self.switch.store(traffic, Relaxed);
         self.engine.breathe_times(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
     }
 
-    /// What a packet costs, of the usual traffic, if so many are counted in a breath.
+    /// The cost per packet of the usual traffic, counting `packets` packets per breath.
     fn measure(&mut self, packets: usize) -> Turn {
         self.switch.store(traffic::USUAL, Relaxed);
         let Bench { engine, breaths, .. } = self;
@@ -381,22 +380,22 @@ mod traffic {
     pub(super) const OTHER: u32 = 2;
 }
 
-/// What a source brings in a breath: runs of so many packets of one length.
+/// The packets of one breath: runs of (length, count).
 type Breath = Vec<(usize, usize)>;
 
-/// What it brings in one breath after the other, over and over.
+/// The packets of successive breaths, repeated.
 type Traffic = Vec<Breath>;
 
-/// A source whose traffic is switched from outside while it runs.
+/// A source whose traffic can be switched while it runs.
 struct Switched {
     switch: Arc<AtomicU32>,
-    /// Each traffic with its packets, from switch position 1 on.
+    /// The packets of each traffic, from switch position 1 on.
     traffics: Vec<Vec<Vec<(Template, usize)>>>,
     /// Breaths so far.
     turn: usize,
 }
 
-/// A switched source and its switch, which is off.
+/// A switchable source and its switch, which is off.
 fn source(traffics: Vec<Traffic>) -> (Switched, Arc<AtomicU32>) {
     let made = |breath: Breath| breath.into_iter().map(|(length, count)| (template(length), count)).collect();
     let traffics = traffics.into_iter().map(|traffic| traffic.into_iter().map(made).collect()).collect();
@@ -404,7 +403,7 @@ fn source(traffics: Vec<Traffic>) -> (Switched, Arc<AtomicU32>) {
     (Switched { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
 }
 
-/// A frame of a length, which also says from whom to whom it goes.
+/// A frame with this length, which also determines its addresses.
 fn template(length: usize) -> Template {
     let mut frame = vec![0x5a; length];
     let addresses = [&[2, 0, 0, 0], &(length as u16).to_be_bytes()[..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
@@ -435,7 +434,7 @@ fn other_traffic() -> Traffic {
         .collect()
 }
 
-/// Two mixes of small and large frames, which go different ways through [`mixed`].
+/// Two mixes of small and large frames, which take different paths through [`mixed`].
 fn mixes() -> Vec<Traffic> {
     let usual = [(60, 8), (1_514, 4), (64, 4)].repeat(BURST / 16);
     let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 16), (300, turn)]);
@@ -446,7 +445,7 @@ fn a_tee() -> tee::Tee {
     configured(tee::Config::default())
 }
 
-/// Each tee gives copies of its packets to the next tee, and the packets to a sink; the last one feeds two sinks.
+/// Each tee copies its packets to the next tee and to a sink; the last one feeds two sinks.
 fn chain_of_tees(source: Switched, tees: usize) -> Network {
     let network = Network::new().app("source", source).app("end", sink::Sink);
     let network = linked(network, ["source.output -> tee0.input"]);
@@ -457,7 +456,7 @@ fn chain_of_tees(source: Switched, tees: usize) -> Network {
     })
 }
 
-/// Frames are counted, shared out by their addresses, and then copied and cut on one way, thinned out on the other.
+/// Frames are counted and split by their addresses, then copied and truncated on one path, sampled on the other.
 fn mixed(source: Switched) -> Network {
     let network = Network::new()
         .app("source", source)
@@ -563,7 +562,7 @@ mod tests {
     fn a_control_takes_turns() {
         let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
         let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
-        // A side takes turns, and lets the rest of its history pass between two stages.
+        // A side takes turns, and runs the rest of its history between two stages.
         let mut side = lay_out(task(Before::More(4))).unwrap();
         assert!(side.turn().figures[0] > 0.0);
         side.advance();
