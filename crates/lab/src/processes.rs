@@ -1,8 +1,8 @@
-//! The same measurement in many fresh processes, in alternation.
+//! Runs the same measurement in many fresh processes, in alternation.
 //!
-//! What a process measures depends on where its memory happened to be put and on what ran beside it. A figure is
-//! therefore taken in several processes, each case once in every round of processes, so that a slow minute of the
-//! machine meets all cases alike. Figures that are compared need more: see [`turns`](crate::turns).
+//! The figures of a process depend on the placement of its memory and on other programs. Each figure is therefore
+//! measured in several processes, with one process per case in every round, so that a slow minute of the machine
+//! affects all cases. Comparisons need more: see [`turns`](crate::turns).
 
 use std::process::Command;
 
@@ -13,8 +13,7 @@ use crate::audience::Audience;
 use crate::machine::Machine;
 use crate::workers::{ProcessError, Worker, this_program};
 
-/// Has a task done by a fresh process of this program, started with some arguments. Returns its answer, and the machine
-/// that it found.
+/// Runs a task in a fresh process of this program with some arguments. Returns the answer and the machine.
 ///
 /// # Errors
 /// See [`ProcessError`].
@@ -26,7 +25,7 @@ pub fn ask<T: Serialize, A: DeserializeOwned>(
     converse(Command::new(this_program()?).args(arguments), task, audience)
 }
 
-/// Has a task done by the process that a command starts.
+/// Runs a task in the process that a command starts.
 pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(
     command: &mut Command,
     task: &T,
@@ -44,18 +43,18 @@ pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(
     }
 }
 
-/// What many processes answered.
+/// The answers of many processes.
 #[derive(Debug)]
 pub struct Answers<A> {
-    /// For each task, what its processes answered.
+    /// For each task, the answers of its processes.
     pub answers: Vec<Vec<A>>,
-    /// The machine that the first of them found.
+    /// The machine, as the first process reported it.
     pub machine: Machine,
-    /// Whether the audience had enough before all were done.
+    /// Whether the benchmark was interrupted.
     pub interrupted: bool,
 }
 
-/// Has each task done in so many fresh processes: all tasks once, then all once more.
+/// Runs each task in `processes` fresh processes: all tasks once, then all once more, and so on.
 ///
 /// # Errors
 /// See [`ProcessError`].
@@ -68,7 +67,7 @@ pub fn take_turns<T: Serialize, A: DeserializeOwned>(
     take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], audience)
 }
 
-/// As [`take_turns`], with tasks that may differ from process to process: `task` gets the task's number and the round's.
+/// [`take_turns`] with tasks that may differ between processes: `task` gets the numbers of the task and of the round.
 ///
 /// # Errors
 /// See [`ProcessError`].
