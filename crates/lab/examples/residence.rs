@@ -1,8 +1,8 @@
-//! The levels of this machine's memory hierarchy, and what packets cost that lie in each:
+//! The levels of this machine's memory hierarchy, and the cost of packets in each:
 //! `cargo run --release -p bellows-lab --example residence [TRAFFIC]`.
 //!
-//! Three networks: source to sink; with an app between that looks at each packet; and with one that looks at a packet only
-//! when it knows what the one before holds, so that nothing hides how long a load takes.
+//! There are three networks: source to sink; with an app between that reads each packet; and with an app whose reads
+//! depend on each other, so that nothing hides the latency of a load.
 
 use std::error::Error;
 
@@ -14,7 +14,7 @@ use bellows_lab::traffic::Traffic;
 use bellows_stats::median;
 use bellows_sys::{clock, cpu};
 
-/// Looks at the first line of each packet; if it is chained, where it looks depends on what it saw before.
+/// Reads the first line of each packet; if `chained`, each read depends on the previous one.
 #[derive(Default)]
 struct Looker<const CHAINED: bool> {
     seen: usize,
@@ -27,7 +27,7 @@ impl<const CHAINED: bool> App for Looker<CHAINED> {
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for packet in &mut io.input(0) {
-            // A byte has no such bit; the processor does not know.
+            // A byte has no such bit, but the processor does not know this.
             let place = if CHAINED { self.seen & 0x100 } else { 0 };
             self.seen = packet.bytes().get(place).copied().unwrap_or(0).into();
             output.push(packet);
@@ -35,11 +35,11 @@ impl<const CHAINED: bool> App for Looker<CHAINED> {
     }
 }
 
-/// Packets of one figure, and figures of which the median is printed.
+/// The packets of one figure, and the number of figures whose median is printed.
 const PACKETS: usize = 8_192;
 const FIGURES: usize = 200;
 
-/// Clocks a packet, and over how much memory the packets of a round are spread.
+/// Clocks per packet, and the memory footprint of a round's packets.
 fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach>), Box<dyn Error>> {
     let settings = Settings { sampling: false, ..Settings::default() };
     let burst = settings.burst;
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let levels = Levels::measure()?;
     print!("{levels}");
-    println!("\nclocks a packet   sink   look  chain   packets     bytes   pages");
+    println!("\nclocks/packet     sink   look  chain   packets     bytes   pages");
     let levels_and_none = levels.names().into_iter().map(Some);
     for level in [None].into_iter().chain(levels_and_none) {
         let residence = level.map(|level| levels.residence(level)).transpose()?;

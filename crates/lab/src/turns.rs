@@ -1,24 +1,24 @@
-//! Processes that are compared live at the same time and take turns.
+//! Compares processes that live at the same time and take turns.
 //!
-//! The speed of a machine changes within seconds: other tenants of a host use its caches and its memory, other programs
-//! its processors. Two processes that are measured one after the other meet different machines. Therefore all processes of
-//! a comparison, its *sides*, are started together, lay out what they measure, and then wait. They take turns of about a
-//! millisecond on one processor: the process that started them gives one side its turn, the side works and answers, and the
-//! next side follows. Whatever disturbs one side for longer than some milliseconds
-//! disturbs the others equally, and the ratio of neighbouring turns is free of it.
+//! The speed of a machine changes within seconds: other tenants of a host use its caches and memory, other programs its
+//! processors. Two processes that are measured one after the other see different machines. Therefore all processes of a
+//! comparison, its *sides*, are started together, lay out their measurement, and then wait. They take turns of about a
+//! millisecond on one processor: the benchmark requests a turn from one side, the side works and answers, and the next
+//! side follows. A disturbance of more than some milliseconds affects all sides equally, and cancels out in the ratio
+//! of neighbouring turns.
 //!
-//! - *What a turn times.* A turn begins with work that is not timed and that brings the side's memory back into the caches.
-//!   The timed part consists of slices of some ten microseconds (`slices`), and the turn's figure is the median slice. A
-//!   slice in which the host took the processor away, or in which the kernel ran another program, is much longer
-//!   than its neighbours: such a gap in the time-stamp counter does not reach the median, and is added up as *lost*
-//!   time. No kernel counter sees the host, and those that exist have ticks of ten milliseconds.
-//! - *Which turns count.* A *round* is one turn of each side. Of all rounds the quieter half counts, chosen by the time that
-//!   all sides took together, so that the choice favours none of them.
-//! - *The order.* Every side goes first as often as every other, and each order occurs forwards and backwards.
-//! - *What an interval holds.* Every `Match` has fresh processes, because identical processes differ: their memory lies
-//!   elsewhere. A match yields one figure, and the confidence interval is that of the median over the matches.
-//! - *Stages.* A figure that may be compared with itself, before and after something happened to one side, is measured in two
-//!   stages. The ratio of the sides' ratios is then free of what makes the processes different, too.
+//! - *Timing.* A turn begins with untimed work that reloads the side's memory into the caches. The timed part consists
+//!   of slices of some ten microseconds (`slices`), and the turn's figure is the median slice. A slice in which the
+//!   host took the processor away, or in which the kernel ran another program, is much longer than its neighbours: such
+//!   a gap in the time-stamp counter does not affect the median, and is added up as *lost* time. Kernel counters would
+//!   not do: none sees the host reliably, and their ticks are ten milliseconds.
+//! - *Choice of turns.* A *round* is one turn of each side. Only the quieter half of the rounds counts, chosen by the
+//!   time that all sides took together, so that the choice favours none of them.
+//! - *Order.* Every side goes first equally often, and each order occurs forwards and backwards.
+//! - *Interval.* Every `Match` has fresh processes, because identical processes differ in the placement of their
+//!   memory. A match yields one figure, and the confidence interval is that of the median over the matches.
+//! - *Stages.* To compare a side with itself before and after an event, its figure is measured in two stages. In the
+//!   ratio of the sides' ratios the differences between processes cancel out too.
 
 use std::process::Command;
 
@@ -32,20 +32,20 @@ use crate::slices::Turn;
 use crate::timing::{middle, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};
 
-/// All that one side did.
+/// The turns of one side.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Why it took no part.
+    /// Why the side could not take part.
     pub(crate) refused: Option<String>,
-    /// Its turns in each stage.
+    /// The turns of each stage.
     stages: Vec<Vec<Turn>>,
 }
 
-/// One comparison: fresh processes, which took their turns together.
+/// One comparison of fresh processes that took turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Match {
     pub(crate) sides: Vec<Record>,
-    /// The rounds of each stage that count.
+    /// The indices of the quieter rounds of each stage, which count.
     quiet: Vec<Vec<usize>>,
 }
 
@@ -55,7 +55,7 @@ impl Match {
         Match { sides, quiet }
     }
 
-    /// A figure of one side in the rounds that count; empty if it took no part.
+    /// A figure of one side in the rounds that count; empty if the side did not take part.
     fn figures(&self, side: usize, stage: usize, figure: usize) -> Vec<f64> {
         let turns = &self.sides[side].stages[stage];
         self.quiet[stage].iter().filter_map(|&round| turns.get(round)?.figures.get(figure).copied()).collect()
@@ -67,12 +67,12 @@ impl Match {
         (!figures.is_empty()).then(|| middle(&figures))
     }
 
-    /// A figure of one side over one of another: the median ratio of turns in the same round. Each is given as (side, figure).
+    /// The median ratio of two figures, each given as (side, figure), over turns in the same round.
     pub(crate) fn ratio(&self, one: (usize, usize), other: (usize, usize), stage: usize) -> Option<f64> {
         self.compared(one, other, stage, |one, other| one / other)
     }
 
-    /// What is made of two figures: the median of what turns in the same round give.
+    /// The median of a function of two figures, over turns in the same round.
     fn compared(
         &self,
         one: (usize, usize),
@@ -85,7 +85,7 @@ impl Match {
         (!both.is_empty()).then(|| middle(&both))
     }
 
-    /// The median share of the turns' time that others had.
+    /// The share of the turns' time lost to the host and to other programs.
     pub(crate) fn lost(&self) -> f64 {
         let turns = || self.sides.iter().flat_map(|side| side.stages.iter().flatten());
         let (lost, took) =
@@ -94,8 +94,8 @@ impl Match {
     }
 }
 
-/// A figure of the first stage beside its bare loop, which is measured in the same turns by the same side: the loop, the
-/// figure over it, and what the engine adds to it.
+/// Adds to a figure of the first stage that of its bare loop, which the same side measures in the same turns: the
+/// loop's figure, the ratio and the difference.
 pub(crate) fn beside_bare_loop(
     found: Measurement,
     matches: &[Match],
@@ -114,7 +114,8 @@ pub(crate) fn beside_bare_loop(
     Measurement { reference: Some(middle(&loops)), of_reference, overhead, ..found }
 }
 
-/// The half of a stage's rounds in which all sides together took least. Each side counts equally, however long its turns are.
+/// The half of a stage's rounds with the shortest total time. Each side has equal weight, whatever the length of its
+/// turns.
 fn quiet_rounds(sides: &[Record], stage: usize) -> Vec<usize> {
     let sides: Vec<(&[Turn], f64)> = sides
         .iter()
@@ -138,21 +139,21 @@ fn order(sides: usize, round: usize) -> impl Iterator<Item = usize> {
 
 /// The comparisons of a benchmark, one after the other.
 pub(crate) struct Session<'a> {
-    /// Make this program take part in a comparison.
+    /// The arguments that make this program a worker.
     arguments: &'a [&'a str],
     /// The processor to measure on.
     cpu: Option<usize>,
     audience: &'a mut dyn Audience,
-    /// Processes that are done, and all.
+    /// The number of finished processes, and of all.
     done: usize,
     all: usize,
-    /// The share of the time that others had in each match.
+    /// The share of lost time in each match.
     lost: Vec<f64>,
     machine: Option<Machine>,
     interrupted: bool,
 }
 
-/// Another program that takes part in a match, by the same [protocol](crate::workers). Its task is `null`.
+/// Another program that takes part in a match with the same [protocol](crate::workers). Its task is `null`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) program: String,
@@ -160,7 +161,7 @@ pub(crate) struct Peer {
 }
 
 impl<'a> Session<'a> {
-    /// One of so many processes in all.
+    /// A session with `all` processes in total.
     pub(crate) fn new(
         arguments: &'a [&'a str],
         cpu: Option<usize>,
@@ -171,8 +172,8 @@ impl<'a> Session<'a> {
         Session { arguments, cpu, audience, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
     }
 
-    /// Lets fresh processes do some tasks in so many matches. `tasks` gets the match's number; `turns` is how many turns each
-    /// side takes in each stage. Returns the matches that were ended; all, unless the audience has had enough.
+    /// Runs `processes` matches of fresh processes. `tasks` gets the match's number; `turns` is the number of turns of
+    /// each side in each stage. Returns the finished matches, which are all unless the benchmark is interrupted.
     ///
     /// # Errors
     /// See [`ProcessError`].
@@ -198,18 +199,18 @@ impl<'a> Session<'a> {
         Ok(matches)
     }
 
-    /// Whether the audience has had enough.
+    /// Whether the benchmark has been interrupted.
     pub(crate) fn is_over(&mut self) -> bool {
         self.interrupted |= self.audience.is_enough();
         self.interrupted
     }
 
-    /// The machine that the processes found, if there has been one.
+    /// The machine, as a worker reported it, or as this process sees it.
     pub(crate) fn machine(&self) -> Machine {
         self.machine.clone().unwrap_or_else(Machine::here)
     }
 
-    /// Shows a finished part of the report to people.
+    /// Shows a finished part of the text report.
     pub(crate) fn show(&mut self, text: &str) {
         self.audience.show(text);
     }
@@ -220,7 +221,7 @@ impl<'a> Session<'a> {
         Circumstances { machine, lost, interrupted: self.interrupted }
     }
 
-    /// One match, unless the audience had enough before its end.
+    /// Runs one match. `None` if it was interrupted.
     fn one_match<T: Serialize>(
         &mut self,
         tasks: &[T],
@@ -230,7 +231,7 @@ impl<'a> Session<'a> {
     ) -> Result<Option<Match>, ProcessError> {
         let count = tasks.len() + peers.len();
         let mut workers: Vec<Option<Worker>> = (0..count).map(|_| None).collect();
-        // Whoever is started first gets other memory: each in turn.
+        // The order of starting affects the placement of memory, so it rotates.
         for index in order(count, number) {
             workers[index] = Some(match tasks.get(index) {
                 Some(task) => Worker::start(self.arguments, task)?,
@@ -272,9 +273,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Lets all sides take their turns. Says whether they did, or the audience had enough.
+/// Lets all sides take their turns. Returns false if interrupted.
 ///
-/// Whoever hands out the turns is on the sides' processor, where waking a side is cheapest: it sleeps while they work.
+/// The calling thread runs on the sides' processor, where waking a side is cheapest. It sleeps while they work.
 fn take_turns(
     workers: &mut [Worker],
     sides: &mut [Record],
@@ -358,9 +359,10 @@ mod tests {
         assert!((0.995..1.005).contains(&ratio), "{ratio}");
     }
 
-    /// What changes the machine's speed by a factor of two, and lasts longer than a round, is no difference between sides.
+    /// A change of the machine's speed by a factor of two that lasts longer than a round does not look like a
+    /// difference.
     #[test]
-    fn a_machine_that_changes_its_speed_changes_no_ratio() {
+    fn a_change_of_the_machines_speed_changes_no_ratio() {
         let mut random = fastrand::Rng::with_seed(2);
         let speeds: Vec<f64> = (0..400).map(|round| if round / 25 % 3 == 0 { 2.0 } else { 1.0 }).collect();
         let mut measured =
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_was_refused_has_no_figures_and_disturbs_no_other() {
+    fn a_refused_side_has_no_figures_and_disturbs_no_other() {
         let found = Match::of(vec![side(&[100.0, 101.0]), side(&[])], 1);
         assert_eq!((found.figure(0, 0, 0), found.figure(1, 0, 0)), (Some(10.0), None));
         assert_eq!(found.ratio((1, 0), (0, 0), 0), None);

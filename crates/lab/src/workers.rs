@@ -1,18 +1,18 @@
-//! A benchmark and its workers: fresh processes that measure, and the lines that they say to each other.
+//! Workers: fresh processes that measure, and their protocol.
 //!
-//! Every benchmark has its work done by processes that have done nothing else. All of them speak one protocol, by lines of
-//! JSON: orders on the worker's standard input, answers on its standard output.
+//! Every benchmark measures in fresh processes. All workers speak one protocol in lines of JSON: requests on the
+//! worker's standard input, answers on its standard output.
 //!
-//! | order | answer |
+//! | request | answer |
 //! |---|---|
-//! | the task: whatever the benchmark and its worker agreed on | `{"machine": …, "outcome": {"Ok": …}}`: what was measured, or `null` if turns follow; `{"Err": "why"}` from a worker that cannot take part, and ends |
+//! | the task, in the benchmark's own format | `{"machine": …, "outcome": {"Ok": …}}` with the result, or `null` if turns follow; `{"Err": "why"}` if the worker cannot take part and ends |
 //! | `"turn"`, any number of times | a [`Turn`] |
 //! | `"advance"`, between two stages | `null` |
-//! | the end of standard input | `{"Ok": null}`, or `{"Err": "why"}` if all that was measured is worthless; then the worker ends |
+//! | end of standard input | `{"Ok": null}`, or `{"Err": "why"}` if the whole measurement is invalid; then the worker ends |
 //!
-//! A worker that does its task at once ([`answer`]) puts all it has found into its first answer. One that takes turns
-//! ([`take_part`]) lays out what it measures, and then waits for orders. What a worker writes to its standard error is
-//! shown; if it ends with a code other than 0, that is the reason for its failure.
+//! A worker that does its task at once ([`answer`]) puts all results into its first answer. A worker that takes turns
+//! ([`take_part`]) lays out what it measures, and then waits for requests. The worker's standard error is shown; if it
+//! ends with a code other than 0, that text is the reason for the failure.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -31,38 +31,37 @@ use crate::audience::Audience;
 use crate::machine::Machine;
 use crate::slices::Turn;
 
-/// What a worker could not do.
+/// Why a worker failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started.
+    /// The worker could not be started.
     #[error("cannot start {0} for a measurement: {1}")]
     Start(PathBuf, std::io::Error),
-    /// It failed.
+    /// The worker failed.
     #[error("a measuring process failed: {1} ({0})")]
     Failed(ExitStatus, String),
-    /// It answered something else.
-    #[error("a measuring process answered what cannot be read: {0}; is it another version of this program?")]
+    /// The worker's answer is invalid.
+    #[error("a measuring process sent an invalid answer: {0}; is it another version of this program?")]
     Answer(serde_json::Error),
-    /// It ended without having failed.
+    /// The worker ended successfully without an answer.
     #[error("a measuring process ended without an answer; is it another version of this program?")]
     Silent,
-    /// The audience had enough before there was anything to report.
+    /// The benchmark was interrupted before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }
 
 impl ProcessError {
-    /// Whether whoever asked for the measurement made a mistake, which the worker has explained. Everything else should
-    /// not have happened.
+    /// Whether the error is the caller's mistake, which the worker has explained, not an internal failure.
     pub fn is_mistake(&self) -> bool {
         matches!(self, ProcessError::Failed(status, _) if status.code() == Some(MISTAKEN))
     }
 }
 
-/// The code with which a worker ends that explains why it cannot measure.
+/// The exit code of a worker that has explained why it cannot measure.
 const MISTAKEN: i32 = 2;
 
-/// What a worker is told after its task.
+/// A request after the task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Order {
@@ -73,34 +72,34 @@ enum Order {
 /// The answer to a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reply<A> {
-    /// The machine that the worker found. A model of something else does not look at it.
+    /// The machine. A program other than Bellows does not report it.
     pub(crate) machine: Option<Machine>,
-    /// What it measured, or why it takes no part.
+    /// The result, or why the worker cannot take part.
     pub(crate) outcome: Result<A, String>,
 }
 
-/// A worker as the benchmark sees it. One that is dropped is killed: nobody is left to work for.
+/// The benchmark's side of a worker. Dropping it kills the worker.
 pub(crate) struct Worker {
     child: Child,
-    /// Closed to end it.
+    /// Closed to end the worker.
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// What it writes to its standard error.
+    /// Collects the worker's standard error.
     said: Option<JoinHandle<String>>,
 }
 
-/// How long an audience that has had enough waits, about.
+/// How often to check for an interrupt.
 const IMPATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 impl Worker {
-    /// Starts this program with some arguments, and gives it its task.
+    /// Starts this program with some arguments, and sends the task.
     pub(crate) fn start(arguments: &[&str], task: &impl Serialize) -> Result<Worker, ProcessError> {
         Worker::run(Command::new(this_program()?).args(arguments), task)
     }
 
-    /// Starts a command that speaks the protocol, and gives it its task.
+    /// Starts a command that speaks the protocol, and sends the task.
     ///
-    /// It is in a process group of its own: an interrupt at the terminal is for the process that waits for it.
+    /// The worker has its own process group, so that an interrupt at the terminal reaches only the benchmark.
     pub(crate) fn run(command: &mut Command, task: &impl Serialize) -> Result<Worker, ProcessError> {
         let program = PathBuf::from(command.get_program());
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -113,7 +112,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The answer to the task, unless the audience has had enough before it comes.
+    /// Waits for the answer to the task, or an interrupt.
     pub(crate) fn reply<A: DeserializeOwned>(&mut self, audience: &dyn Audience) -> Result<Reply<A>, ProcessError> {
         loop {
             let answers = self.answers.get_ref();
@@ -127,19 +126,19 @@ impl Worker {
         }
     }
 
-    /// Lets it take a turn.
+    /// Requests a turn.
     pub(crate) fn turn(&mut self) -> Result<Turn, ProcessError> {
         self.order(&Order::Turn);
         self.answer()
     }
 
-    /// Lets it do what lies between two stages.
+    /// Requests the work between two stages.
     pub(crate) fn advance(&mut self) -> Result<(), ProcessError> {
         self.order(&Order::Advance);
         self.answer()
     }
 
-    /// Ends it. Returns what it wrote to its standard error.
+    /// Ends the worker. Returns its standard error.
     pub(crate) fn finish(mut self) -> Result<String, ProcessError> {
         self.orders = None;
         let ended: Result<(), String> = self.answer()?;
@@ -153,7 +152,7 @@ impl Worker {
         }
     }
 
-    /// Sends a line. A worker that has ended is noticed when it does not answer.
+    /// Sends a line. If the worker has ended, the missing answer shows it.
     fn order(&mut self, order: &impl Serialize) {
         if let Some(orders) = &mut self.orders {
             let _ = say(orders, order);
@@ -190,7 +189,7 @@ impl Drop for Worker {
     }
 }
 
-/// What a program said that is no worker.
+/// The output of a program.
 pub(crate) struct Heard {
     pub(crate) status: ExitStatus,
     /// Its standard output, and its standard error.
@@ -198,7 +197,7 @@ pub(crate) struct Heard {
     pub(crate) said: String,
 }
 
-/// Runs a program to its end, unless the audience has had enough before: then it is interrupted, as from a terminal.
+/// Runs a program to its end. An interrupt is passed on to the program.
 pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<Heard, ProcessError> {
     let program = PathBuf::from(command.get_program());
     let failed = |error| ProcessError::Start(program.clone(), error);
@@ -212,7 +211,7 @@ pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<He
     while !answers.is_finished() {
         std::thread::sleep(std::time::Duration::from_nanos(IMPATIENCE.tv_nsec as u64));
         if audience.is_enough() && !std::mem::replace(&mut is_told, true) {
-            // It ends its own workers.
+            // The program ends its own workers.
             if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
             }
@@ -223,12 +222,12 @@ pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<He
     if is_told { Err(ProcessError::Interrupted) } else { Ok(Heard { status, answers, said }) }
 }
 
-/// The file that this program runs from.
+/// The path of this program's executable.
 pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
     std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))
 }
 
-/// Reads all that comes, on a thread.
+/// Reads to the end on a new thread.
 fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -244,27 +243,27 @@ fn say(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error>
     to.flush()
 }
 
-/// What a worker measures in turns, laid out and warm.
+/// One side of a comparison, which a worker measures in turns.
 pub trait Side {
     /// Takes a turn.
     fn turn(&mut self) -> Turn;
 
-    /// Does what lies between two stages.
+    /// Does the work between two stages.
     fn advance(&mut self) {}
 
-    /// Ends.
+    /// Ends the measurement.
     ///
     /// # Errors
-    /// What makes all that was measured worthless.
+    /// Why the whole measurement is invalid.
     fn finish(self: Box<Self>) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A worker that does its task at once: reads it, does it, and says what it found.
+/// Runs a worker that does its task at once: reads the task, does it, and writes the answer.
 ///
 /// # Errors
-/// When the task cannot be read or the answer not written.
+/// When the task cannot be read or the answer cannot be written.
 pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> Result<(), std::io::Error> {
     struct Done;
     impl Side for Done {
@@ -275,11 +274,11 @@ pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> R
     serve(|task| (Ok(work(task)), Box::new(Done) as Box<dyn Side>))
 }
 
-/// A worker that takes turns: reads its task, lays out what it asks for, and takes a turn whenever it is told to, until
+/// Runs a worker that takes turns: reads the task, lays out the measurement, and takes a turn on each request, until
 /// standard input ends.
 ///
 /// # Errors
-/// When the task cannot be read or an answer not be written.
+/// When the task cannot be read or an answer cannot be written.
 pub fn take_part<T: DeserializeOwned>(
     lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
 ) -> Result<(), std::io::Error> {
@@ -316,8 +315,8 @@ fn serve<T: DeserializeOwned, A: Serialize>(
     say(&mut answers, &side.finish())
 }
 
-/// Prepares a worker: binds its thread to a processor, the last that it may use if none is given, and
-/// measures the clock. Panics are remembered for [`panicked`].
+/// Prepares a worker: pins its thread to a processor (by default the last one that it may use), calibrates the clock,
+/// and records panics for [`panicked`].
 pub(crate) fn settle(processor: Option<usize>) {
     remember_panics();
     if let Some(processor) = processor.or_else(|| cpu::allowed().last().copied())
@@ -328,20 +327,20 @@ pub(crate) fn settle(processor: Option<usize>) {
     clock::calibrate();
 }
 
-/// The last panic: what it said, and where it was.
+/// The message and place of the last panic.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
-/// Does something that may panic because an app does, when it is made for instance.
+/// Does work in which an app may panic, such as creating the app.
 ///
 /// # Errors
-/// What the panic said, and where it was.
+/// The message and place of the panic.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     remember_panics();
     let result = std::panic::catch_unwind(AssertUnwindSafe(work));
     result.map_err(|_| format!("an app panicked: {}", panicked().unwrap_or_default()))
 }
 
-/// Remembers each panic. An engine goes on when an app panics, and only then is it known what the process answers.
+/// Records each panic. An engine continues when an app panics, so the worker reports the panic later.
 fn remember_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -356,12 +355,12 @@ fn remember_panics() {
     });
 }
 
-/// What the last panic of this process said, and where it was.
+/// The message and place of this process's last panic.
 pub(crate) fn panicked() -> Option<String> {
     PANICKED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Ends a worker with a message for the one that asked.
+/// Ends a worker with an error message for the user.
 pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
     eprintln!("{message}");
     std::process::exit(MISTAKEN)
@@ -371,7 +370,7 @@ pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
 mod tests {
     use super::*;
 
-    /// A program of the shell as a worker, with the task 7.
+    /// A shell script as a worker, with the task 7.
     fn worker(script: &str) -> Worker {
         Worker::run(Command::new("sh").args(["-c", script]), &7).unwrap()
     }
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_what_it_is() {
+    fn invalid_answers_are_reported() {
         let reply = |script: &str| worker(script).reply::<u32>(&()).map(|_| ()).unwrap_err();
         let failed = reply("read task; echo 'no such processor' >&2; exit 2");
         assert!(failed.is_mistake() && failed.to_string().contains("no such processor"), "{failed}");
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_found_its_figures_worthless_has_failed() {
+    fn a_worker_with_invalid_figures_has_failed() {
         let mut worker = worker(
             r#"read task; echo '{"machine":null,"outcome":{"Ok":1}}'; cat > /dev/null; echo '{"Err":"packets are missing"}'"#,
         );
@@ -420,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_that_has_enough_does_not_wait() {
+    fn an_interrupt_ends_the_wait() {
         struct Impatient;
         impl Audience for Impatient {
             fn progress(&mut self, _: usize, _: usize) {}

@@ -311,7 +311,7 @@ impl Listed for Arguments {
         &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name"),
-        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["--packets", "none"], "give a number of packets"),
         (&["--cpu", "99999"], "processor 99999"),
     ];

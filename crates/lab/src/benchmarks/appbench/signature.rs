@@ -183,7 +183,8 @@ mod tests {
         assert_eq!(missing.to, (8, 30.0), "the shortest that is as good as the best");
         let words = Finding::Missing(missing).in_words("reader");
         let expected = "`reader` costs 80.0 clocks per packet with packets from dram, against 20.0 with packets from \
-                        l2, and 30.0 with a prefetch distance of 8 packets instead of 0; write `prefetch = 8` in its table";
+                        l2, and 30.0 with a prefetch distance of 8 packets instead of 0; write `prefetch = 8` in its \
+                        table";
         assert!(words.ends_with(expected), "{words}");
     }
 

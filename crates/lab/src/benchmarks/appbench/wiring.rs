@@ -131,7 +131,7 @@ impl Wiring {
         }
         let written = |ends: &[LinkEnd]| names(&ends.iter().map(LinkEnd::to_string).collect::<Vec<_>>());
         if !self.quiet.is_empty() {
-            remarks.push(format!("{} get no packets; choose the inputs that get packets with --in", written(&self.quiet)));
+            remarks.push(format!("{} get no packets; choose inputs that get packets with --in", written(&self.quiet)));
         }
         if self.fed.len() > 1 {
             let fed = written(&self.fed);

@@ -107,7 +107,7 @@ pub struct Arguments {
     /// Only rings without these options
     #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
     without: Vec<String>,
-    /// How packets lie in descriptors
+    /// Layout of packets in descriptors
     #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
     chain: Vec<Chain>,
     /// How rings copy packets: blitter, memcpy, none
@@ -498,8 +498,8 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
     let line = |(size, shares): (&u64, &Vec<f64>)| {
         let rings = shares.len();
         format!(
-            "{size} bytes, in and out: the blitter gains {:.0} percent of what skipping all copies would gain over memcpy, \
-             in packets per second (median of {rings} rings)",
+            "{size} bytes, in and out: the blitter gains {:.0} percent of what skipping all copies would gain over \
+             memcpy, in packets per second (median of {rings} rings)",
             middle(shares)
         )
     };
