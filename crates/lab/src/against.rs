@@ -19,11 +19,11 @@ use bellows_sys::cpu;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::Finished;
 use crate::report::{BenchError, Measurement, Report};
 use crate::steal;
-use crate::workers::{ProcessError, heard, this_program};
+use crate::workers::{ProcessError, run_program, this_program};
 
 /// The options of a comparison.
 pub struct Comparison<'a> {
@@ -56,20 +56,20 @@ impl Comparison<'_> {
     ///
     /// # Errors
     /// When one of them cannot be run, or prints something other than a report.
-    pub fn run(&self, audience: &mut dyn Audience) -> Result<Finished, BenchError> {
+    pub fn run(&self, observer: &mut dyn Observer) -> Result<Finished, BenchError> {
         let programs = [this_program()?, self.found()?];
         let mut random = Rng::new();
         let (mut pairs, mut excluded): (Vec<Pair>, usize) = (Vec::new(), 0);
         let mut first: Option<Report> = None;
         let mut interrupted = false;
         'pairs: while pairs.len() < self.pairs && pairs.len() + excluded < TRIES * self.pairs {
-            audience.progress(2 * pairs.len(), 2 * self.pairs);
+            observer.progress(2 * pairs.len(), 2 * self.pairs);
             let mut pair = Pair::default();
             let mut worst = 0.0f64;
             let begins = usize::from(random.bool());
             for number in 0..2 {
                 let side = (begins + number) % 2;
-                let (report, stolen) = match self.report(&programs[side], audience) {
+                let (report, stolen) = match self.report(&programs[side], observer) {
                     Err(BenchError::Process(ProcessError::Interrupted)) if !pairs.is_empty() => {
                         interrupted = true;
                         break 'pairs;
@@ -81,7 +81,7 @@ impl Comparison<'_> {
                 if side == 0 {
                     first.get_or_insert(report);
                 }
-                audience.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
+                observer.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
             }
             // At the end a disturbed pair is better than none.
             if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == TRIES * self.pairs && pairs.is_empty() {
@@ -116,20 +116,20 @@ impl Comparison<'_> {
     }
 
     /// One run of a program: its report, and the share of the time for which the host took the processor away.
-    fn report(&self, program: &Path, audience: &mut dyn Audience) -> Result<(Report, f64), BenchError> {
+    fn report(&self, program: &Path, observer: &mut dyn Observer) -> Result<(Report, f64), BenchError> {
         let processor = self.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
         let (start, before) = (Instant::now(), steal::stolen(processor));
         let mut command = Command::new(program);
         command.args(self.words).args(["--processes", "1", "--json"]);
-        let heard = heard(&mut command, audience)?;
+        let output = run_program(&mut command, observer)?;
         let stolen =
             steal::stolen(processor).zip(before).map_or(0.0, |(after, before)| after.saturating_sub(before) as f64);
         let share = stolen / steal::TICKS_PER_SECOND / start.elapsed().as_secs_f64().max(1e-3);
-        let report = serde_json::from_str(&heard.answers).map_err(|error| {
+        let report = serde_json::from_str(&output.stdout).map_err(|error| {
             let program = program.display();
-            let said = heard.said.lines().next().map_or_else(String::new, |said| format!(": {said}"));
-            let why = match heard.answers.is_empty() {
-                true => format!("{program} did not run the benchmark ({}){said}", heard.status),
+            let said = output.stderr.lines().next().map_or_else(String::new, |said| format!(": {said}"));
+            let why = match output.stdout.is_empty() {
+                true => format!("{program} did not run the benchmark ({}){said}", output.status),
                 false => format!("{program} did not print a report of this version ({error})"),
             };
             BenchError::Refused(format!(

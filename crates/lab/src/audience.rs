@@ -1,7 +1,7 @@
 //! Receives progress and partial reports from a benchmark.
 
 /// Receives progress and partial reports from a benchmark, and can end it early.
-pub trait Audience {
+pub trait Observer {
     /// `done` of `all` processes have finished.
     fn progress(&mut self, done: usize, all: usize);
 
@@ -9,21 +9,21 @@ pub trait Audience {
     fn show(&mut self, text: &str);
 
     /// A worker succeeded and wrote this to its standard error.
-    fn said(&mut self, text: &str);
+    fn worker_stderr(&mut self, text: &str);
 
     /// Whether the benchmark should end with the figures that it has so far.
-    fn is_enough(&self) -> bool;
+    fn should_stop(&self) -> bool;
 }
 
 /// Ignores everything, for tests and for programs that need only the report.
-impl Audience for () {
+impl Observer for () {
     fn progress(&mut self, _: usize, _: usize) {}
 
     fn show(&mut self, _: &str) {}
 
-    fn said(&mut self, _: &str) {}
+    fn worker_stderr(&mut self, _: &str) {}
 
-    fn is_enough(&self) -> bool {
+    fn should_stop(&self) -> bool {
         false
     }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
 use crate::report::{BenchError, Report};
 
@@ -61,7 +61,7 @@ pub struct Lab<'a> {
     /// The catalogue of apps.
     pub registry: &'a Registry,
     /// Receives progress and partial reports.
-    pub audience: &'a mut dyn Audience,
+    pub observer: &'a mut dyn Observer,
 }
 
 impl<'a> Lab<'a> {
@@ -98,7 +98,7 @@ impl Finished {
 /// Why there is no report.
 pub fn run(benchmark: &dyn Benchmark, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cpu = benchmark.common().cpu;
-    let start = |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.audience).map(|it| (beside, it));
+    let start = |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.observer).map(|it| (beside, it));
     let disturbance = benchmark.beside().map(start).transpose()?;
     let mut finished = benchmark.run(lab)?;
     if let Some((beside, disturbance)) = disturbance {
@@ -119,12 +119,12 @@ pub struct Common {
     pub cpu: Option<usize>,
     /// The comparison to run in place of the benchmark.
     #[command(flatten)]
-    pub rival: Rival,
+    pub against: AgainstOptions,
 }
 
 /// The options of a comparison with another build.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-pub struct Rival {
+pub struct AgainstOptions {
     /// Compare with another build of this program
     ///
     /// Runs the benchmark with this program and with the other one in pairs, each pair in random order, and reports

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::slices::Turn;
 use crate::workers::{ProcessError, Reply, Side, Worker};
 
@@ -85,13 +85,13 @@ impl Disturbance {
         beside: Beside,
         measured: Option<usize>,
         arguments: &[&str],
-        audience: &dyn Audience,
+        observer: &dyn Observer,
     ) -> Result<Disturbance, BesideError> {
         let all = cpu::allowed();
         let measured = measured.or_else(|| all.last().copied()).unwrap_or_default();
         let processor = all.into_iter().find(|&cpu| cpu != measured).ok_or(BesideError::OneProcessor(measured))?;
         let mut worker = Worker::start(arguments, &Task { beside, processor })?;
-        let Reply { outcome, .. } = worker.reply::<()>(audience)?;
+        let Reply { outcome, .. } = worker.reply::<()>(observer)?;
         outcome.map_err(|why| BesideError::Processor(processor, why))?;
         Ok(Disturbance { _worker: worker, processor })
     }

@@ -36,7 +36,7 @@ use std::{env, fs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::processes::converse;
 use crate::workers::{ProcessError, this_program};
 
@@ -183,7 +183,7 @@ pub enum CallgrindError {
 pub fn count<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(Counts, A), CallgrindError> {
     let output = Output::new();
     let program = this_program()?;
@@ -198,7 +198,7 @@ pub fn count<T: Serialize, A: DeserializeOwned>(
         .args(arguments)
         .env_clear()
         .envs(env::vars_os().filter(|(name, _)| is_kept(&name.to_string_lossy())));
-    let answer = match converse(&mut command, task, audience) {
+    let answer = match converse(&mut command, task, observer) {
         Err(ProcessError::Start(_, error)) if error.kind() == ErrorKind::NotFound => {
             return Err(CallgrindError::NotInstalled);
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
 use crate::workers::{ProcessError, Worker, this_program};
 
@@ -20,22 +20,22 @@ use crate::workers::{ProcessError, Worker, this_program};
 pub fn ask<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(A, Machine), ProcessError> {
-    converse(Command::new(this_program()?).args(arguments), task, audience)
+    converse(Command::new(this_program()?).args(arguments), task, observer)
 }
 
 /// Runs a task in the process that a command starts.
 pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(
     command: &mut Command,
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(A, Machine), ProcessError> {
     let mut worker = Worker::run(command, task)?;
-    let reply = worker.reply(audience)?;
+    let reply = worker.reply(observer)?;
     let said = worker.finish()?;
     if !said.is_empty() {
-        audience.said(&said);
+        observer.worker_stderr(&said);
     }
     match reply.outcome {
         Ok(answer) => Ok((answer, reply.machine.unwrap_or_else(Machine::here))),
@@ -62,9 +62,9 @@ pub fn take_turns<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     tasks: &[T],
     processes: usize,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<A>, ProcessError> {
-    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], audience)
+    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], observer)
 }
 
 /// [`take_turns`] with tasks that may differ between processes: `task` gets the numbers of the task and of the round.
@@ -76,15 +76,15 @@ pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
     tasks: usize,
     processes: usize,
     task: impl Fn(usize, usize) -> T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<A>, ProcessError> {
     let mut answers: Vec<Vec<A>> = (0..tasks).map(|_| Vec::new()).collect();
     let mut machine = None;
     let all = tasks * processes;
     for number in 0..all {
-        audience.progress(number, all);
+        observer.progress(number, all);
         let (round, index) = (number / tasks, number % tasks);
-        match ask(arguments, &task(index, round), audience) {
+        match ask(arguments, &task(index, round), observer) {
             Ok((answer, found)) => {
                 answers[index].push(answer);
                 machine.get_or_insert(found);
@@ -95,6 +95,6 @@ pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
             Err(error) => return Err(error),
         }
     }
-    audience.progress(all, all);
+    observer.progress(all, all);
     Ok(Answers { answers, machine: machine.unwrap_or_else(Machine::here), interrupted: false })
 }

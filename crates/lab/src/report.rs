@@ -292,7 +292,7 @@ impl Measurement {
 }
 
 /// What a session of turns reports besides figures.
-pub(crate) struct Circumstances {
+pub(crate) struct SessionInfo {
     pub(crate) machine: Machine,
     /// The share of the measured time lost to the host and to other programs.
     pub(crate) lost: f64,
@@ -345,13 +345,8 @@ impl Report {
     }
 
     /// The report of a benchmark whose processes took turns.
-    pub(crate) fn of_turns(
-        bench: &str,
-        circumstances: Circumstances,
-        processes: usize,
-        results: Vec<Measurement>,
-    ) -> Report {
-        let Circumstances { machine, lost, interrupted } = circumstances;
+    pub(crate) fn of_turns(bench: &str, info: SessionInfo, processes: usize, results: Vec<Measurement>) -> Report {
+        let SessionInfo { machine, lost, interrupted } = info;
         Report { lost: Some(lost), interrupted, ..Report::new(bench, machine, processes, results) }
     }
 
@@ -361,7 +356,7 @@ impl Report {
     }
 
     /// Warnings about undecided and missing figures.
-    fn circumstances(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let undecided: Vec<&Measurement> = self.results.iter().filter(|result| result.undecided).collect();
         if let Some(widest) = undecided.iter().max_by(|one, other| one.half_width().total_cmp(&other.half_width())) {
@@ -386,7 +381,7 @@ impl Report {
     /// The sentences below the figures.
     pub(crate) fn sentences(&self) -> String {
         let mut lines = self.notes.clone();
-        lines.extend(self.circumstances());
+        lines.extend(self.warnings());
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 

@@ -98,16 +98,16 @@ pub struct Residence {
     pub level: Resident,
     /// The bytes of packets that the level holds besides other data.
     pub(crate) hold: usize,
-    pub(crate) way_out: WayOut,
+    pub(crate) displacement: Displacement,
 }
 
 /// How packets leave the nearer levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum WayOut {
+pub(crate) enum Displacement {
     /// They stay in the first level.
-    Stay,
+    None,
     /// This number of other bytes is read.
-    Wash(usize),
+    Read(usize),
     /// They are evicted from all caches.
     Evict,
 }
@@ -193,12 +193,12 @@ impl Levels {
     pub fn residence(&self, level: Resident) -> Result<Residence, NotFound> {
         let found = self.get(level)?;
         let before = self.found.iter().rev().filter(|(name, _)| *name < level).find_map(|(_, level)| level.capacity);
-        let way_out = match (level, before) {
-            (Resident::L1, _) | (_, None) => WayOut::Stay,
-            (Resident::Dram, _) if self.evicts => WayOut::Evict,
-            (_, Some(before)) => WayOut::Wash(2 * before),
+        let displacement = match (level, before) {
+            (Resident::L1, _) | (_, None) => Displacement::None,
+            (Resident::Dram, _) if self.evicts => Displacement::Evict,
+            (_, Some(before)) => Displacement::Read(2 * before),
         };
-        Ok(Residence { level, hold: found.capacity.map_or(usize::MAX, |capacity| capacity / 2), way_out })
+        Ok(Residence { level, hold: found.capacity.map_or(usize::MAX, |capacity| capacity / 2), displacement })
     }
 
     /// The levels of callgrind's two simulated caches. The second one serves as second and third level.
@@ -402,12 +402,12 @@ mod tests {
 
     /// A simulated machine: the size and latency of each cache, and the latency of memory.
     #[derive(Clone, Debug)]
-    struct Truth {
+    struct SimulatedMachine {
         caches: Vec<(usize, f64)>,
         memory: f64,
     }
 
-    impl Truth {
+    impl SimulatedMachine {
         /// The latency of a load in a cycle through `size` bytes. A cache that is too small keeps hardly any of them.
         fn load(&self, size: usize) -> f64 {
             let below = |cache: usize| self.caches.get(cache + 1).map_or(self.memory, |next| next.1);
@@ -433,7 +433,7 @@ mod tests {
 
     /// Machines with such a number of caches, each at least eight times as large and 1.5 times as slow as the one
     /// before, and memory.
-    fn truth(caches: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Truth> {
+    fn machine(caches: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = SimulatedMachine> {
         let steps = proptest::collection::vec((8.0..24.0f64, 2.2..5.0f64), caches);
         (20usize << 10..64 << 10, 0.8..2.0f64, steps, 2.5..8.0f64).prop_map(|(size, time, steps, memory)| {
             let mut caches = vec![(size, time)];
@@ -443,7 +443,7 @@ mod tests {
             }
             // Memory must be slower than the last cache to be distinguishable.
             let slowest = caches[caches.len() - 1].1;
-            Truth { memory: (slowest * memory).max(60.0), caches }
+            SimulatedMachine { memory: (slowest * memory).max(60.0), caches }
         })
     }
 
@@ -454,12 +454,12 @@ mod tests {
         proptest::collection::vec(three, times).prop_map(|noise| noise.into_iter().flat_map(<[f64; 3]>::from).collect())
     }
 
-    fn check(truth: &Truth, found: &[(Resident, Level)]) -> Result<(), TestCaseError> {
+    fn check(machine: &SimulatedMachine, found: &[(Resident, Level)]) -> Result<(), TestCaseError> {
         let names: Vec<Resident> = found.iter().map(|(name, _)| *name).collect();
-        let expected = [&Resident::ALL[..truth.caches.len()], &[Resident::Dram]].concat();
+        let expected = [&Resident::ALL[..machine.caches.len()], &[Resident::Dram]].concat();
         prop_assert_eq!(names, expected, "{:?}", found);
         let mut before = 0;
-        for ((capacity, time), (_, level)) in truth.caches.iter().zip(found) {
+        for ((capacity, time), (_, level)) in machine.caches.iter().zip(found) {
             let ratio = level.capacity.unwrap() as f64 / *capacity as f64;
             prop_assert!((0.5..=2.0).contains(&ratio), "{:?}: capacity {}", level, capacity);
             prop_assert!(level.working_set > before && level.working_set <= *capacity, "{:?}", level);
@@ -474,20 +474,20 @@ mod tests {
         /// Each cache is found with its latency, an approximate size, and a working set that fits into it but not into
         /// the one before.
         #[test]
-        fn the_levels_of_a_noisy_curve_are_found(truth in truth(1..=2), noise in noise()) {
-            check(&truth, &find(&truth.curve(&noise), Some(truth.memory)))?;
+        fn the_levels_of_a_noisy_curve_are_found(machine in machine(1..=2), noise in noise()) {
+            check(&machine, &find(&machine.curve(&noise), Some(machine.memory)))?;
         }
 
         /// Without an instruction to evict lines, memory is at the end of the curve, if that is slow enough.
         #[test]
-        fn memory_is_found_at_the_end_of_the_curve(truth in truth(1..=1), noise in noise()) {
-            check(&truth, &find(&truth.curve(&noise), None))?;
+        fn memory_is_found_at_the_end_of_the_curve(machine in machine(1..=1), noise in noise()) {
+            check(&machine, &find(&machine.curve(&noise), None))?;
         }
 
         /// A flat curve has one level and no memory.
         #[test]
         fn a_flat_curve_is_one_level(time in 0.5..3.0f64, noise in noise(), evicts in any::<bool>()) {
-            let flat = Truth { caches: vec![(LARGEST, time)], memory: time };
+            let flat = SimulatedMachine { caches: vec![(LARGEST, time)], memory: time };
             let found = find(&flat.curve(&noise), evicts.then_some(time * 1.5));
             prop_assert_eq!(found.len(), 1, "{:?}", found);
             prop_assert_eq!(found[0].0, Resident::L1);
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_level_that_looks_like_two_is_merged() {
         let caches = vec![(48 << 10, 1.3), (256 << 10, 3.9), (1 << 20, 6.0), (6 << 20, 18.0), (24 << 20, 26.0)];
-        let found = find(&Truth { caches, memory: 110.0 }.curve(&[]), Some(110.0));
+        let found = find(&SimulatedMachine { caches, memory: 110.0 }.curve(&[]), Some(110.0));
         let sizes: Vec<usize> = found.iter().filter_map(|(_, level)| level.capacity).collect();
         assert_eq!(found.len(), 4, "{found:?}");
         assert!((1 << 20..2 << 20).contains(&sizes[1]) && sizes[2] >= 16 << 20, "{found:?}");
@@ -524,8 +524,8 @@ mod tests {
 
     #[test]
     fn a_missing_level_is_reported_with_the_existing_ones() {
-        let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
-        let levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
+        let machine = SimulatedMachine { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
+        let levels = Levels { found: find(&machine.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
         assert_eq!(
             levels.get(Resident::L3).unwrap_err().to_string(),
             "no l3 was found on this machine, only l1, l2, dram; leave l3 out, or measure again when the machine is \
@@ -541,25 +541,29 @@ mod tests {
     /// Packets get into each further level by leaving the one before, and into memory by eviction, if that is possible.
     #[test]
     fn packets_leave_the_levels_before() {
-        let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
-        let mut levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
+        let machine = SimulatedMachine { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
+        let mut levels = Levels { found: find(&machine.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
         let ways = |levels: &Levels| {
             levels.names().into_iter().map(|level| levels.residence(level).unwrap()).collect::<Vec<Residence>>()
         };
         let (l1, l2, dram) = (Resident::L1, Resident::L2, Resident::Dram);
-        let evicting = Residence { level: dram, hold: usize::MAX, way_out: WayOut::Evict };
+        let evicting = Residence { level: dram, hold: usize::MAX, displacement: Displacement::Evict };
         let cached = [
-            Residence { level: l1, hold: 16 << 10, way_out: WayOut::Stay },
-            Residence { level: l2, hold: 1 << 20, way_out: WayOut::Wash(64 << 10) },
+            Residence { level: l1, hold: 16 << 10, displacement: Displacement::None },
+            Residence { level: l2, hold: 1 << 20, displacement: Displacement::Read(64 << 10) },
         ];
         assert_eq!(ways(&levels), [&cached[..], &[evicting]].concat());
         levels.evicts = false;
-        let washing = Residence { way_out: WayOut::Wash(4 << 20), ..evicting };
+        let washing = Residence { displacement: Displacement::Read(4 << 20), ..evicting };
         assert_eq!(ways(&levels), [&cached[..], &[washing]].concat());
         assert!(levels.residence(Resident::L3).is_err());
         let simulated = Levels::simulated();
         assert!(Resident::ALL.iter().all(|level| simulated.residence(*level).is_ok()));
-        assert_ne!(simulated.residence(dram).unwrap().way_out, WayOut::Evict, "no simulated cache notices an eviction");
+        assert_ne!(
+            simulated.residence(dram).unwrap().displacement,
+            Displacement::Evict,
+            "no simulated cache notices an eviction"
+        );
     }
 
     /// A cycle visits each line once before it repeats.

@@ -3,7 +3,7 @@
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 
 /// The result of one turn of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl Sliced {
     /// The timing of slices, given as (units of work, clocks).
     pub(crate) fn of(slices: &[(u64, f64)]) -> Sliced {
         let each = |&(units, clocks): &(u64, f64)| clocks / units as f64;
-        let clocks = middle(&slices.iter().map(each).collect::<Vec<f64>>());
+        let clocks = median_or_nan(&slices.iter().map(each).collect::<Vec<f64>>());
         let long = slices.iter().filter(|slice| each(slice) > 2.0 * clocks);
         let lost = long.map(|&(units, took)| took - clocks * units as f64).sum();
         Sliced { clocks, took: slices.iter().map(|(_, took)| took).sum(), lost }

@@ -1,6 +1,6 @@
 //! The source of a measurement: its packets are in a chosen level of the memory hierarchy when an app gets them.
 //!
-//! A [`Supply`] sends packets that its [`Handle`] has prepared outside the timed part. [`Handle::rest`] makes all of
+//! A [`Supply`] sends packets that its [`Handle`] has prepared outside the timed part. [`Handle::prepare`] makes all of
 //! them anew from the frames of some [`Traffic`], whatever the apps did to the previous round's, and then moves their
 //! data:
 //!
@@ -23,19 +23,19 @@
 //! use bellows_apps::sink::Sink;
 //! use bellows_engine::{Engine, Network, Settings};
 //! use bellows_lab::residence::{Levels, Resident};
-//! use bellows_lab::supply::{Order, pair};
+//! use bellows_lab::supply::{SupplyConfig, pair};
 //! use bellows_sys::clock;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let residence = Levels::simulated().residence(Resident::L2)?;
-//! let order = Order { residence: Some(residence), ..Order::new("imix".parse()?) };
+//! let config = SupplyConfig { residence: Some(residence), ..SupplyConfig::new("imix".parse()?) };
 //! let settings = Settings::default();
-//! let (supply, mut handle) = pair(&order, settings.burst)?;
+//! let (supply, mut handle) = pair(&config, settings.burst)?;
 //! let network = Network::new().app("supply", supply).app("sink", Sink).link("supply.output -> sink.input")?;
 //! let mut engine = Engine::new(network, settings, None)?;
 //! let (mut clocks, mut packets) = (0, 0);
 //! for _ in 0..10 {
-//!     handle.rest()?;
+//!     handle.prepare()?;
 //!     // Reloads the engine's own data into the caches.
 //!     engine.breathe();
 //!     let (start, ready) = (clock::ticks(), handle.left());
@@ -63,18 +63,18 @@ use bellows_sys::memory::{HUGE_PAGE, Pages, Words};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::residence::{Residence, WayOut, bytes};
+use crate::residence::{Displacement, Residence, bytes};
 use crate::traffic::{Traffic, TrafficError};
 
 /// The maximum number of prepared packets.
-const MOST: usize = 8_192;
+const MAX_READY: usize = 8_192;
 
 /// The maximum number of prepared packets in large buffers. The default packet pool has twice as many.
 const MAX_LARGE: usize = 256;
 
 /// Bytes that a packet takes besides its data: its handle in this round and in the next, its place in the list of free
 /// buffers, and some slack.
-const BOOKS: usize = 64;
+const PACKET_OVERHEAD: usize = 64;
 
 /// The minimum number of prepared bursts: one to reload the engine's own data, and one that is timed.
 const MIN_BURSTS: usize = 2;
@@ -84,7 +84,7 @@ const BACKLOG: u64 = 1_024;
 
 /// The options of a supply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct SupplyConfig {
     /// The contents of the packets.
     pub traffic: Traffic,
     /// The level that packets are in when they are sent. If `None`, they are written when they are sent.
@@ -95,10 +95,10 @@ pub struct Order {
     pub supplies: usize,
 }
 
-impl Order {
+impl SupplyConfig {
     /// A single supply of this traffic at the maximum rate, with packets written when they are sent.
-    pub fn new(traffic: Traffic) -> Order {
-        Order { traffic, residence: None, offered: None, supplies: 1 }
+    pub fn new(traffic: Traffic) -> SupplyConfig {
+        SupplyConfig { traffic, residence: None, offered: None, supplies: 1 }
     }
 }
 
@@ -134,7 +134,7 @@ pub enum SupplyError {
 
 /// Sends the packets that its [`Handle`] has prepared.
 pub struct Supply {
-    stock: Stock,
+    content: Content,
     pace: Option<Pace>,
     /// The number of rounds that have begun.
     round: u64,
@@ -142,7 +142,7 @@ pub struct Supply {
 }
 
 /// The packets that a supply sends.
-enum Stock {
+enum Content {
     /// Prepared packets, the next one last.
     Ready(Vec<Packet>),
     /// Packets written when they are sent, all from one frame.
@@ -183,14 +183,14 @@ struct Reservoir {
     packets: usize,
     residence: Residence,
     /// Memory to read to push packets out of a level.
-    wash: Option<Words>,
+    displacing: Option<Words>,
     random: Rng,
-    reach: Reach,
+    footprint: Footprint,
 }
 
 /// The memory footprint of a round's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reach {
+pub struct Footprint {
     /// The number of packets in a round.
     pub packets: usize,
     /// The bytes of the cache lines of their data.
@@ -208,23 +208,23 @@ pub struct Reach {
 ///
 /// # Errors
 /// See [`SupplyError`].
-pub fn pair(order: &Order, burst: usize) -> Result<(Supply, Handle), SupplyError> {
-    let frames = order.traffic.frames()?;
-    let pace = order.offered.map(Pace::new).transpose()?;
+pub fn pair(config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), SupplyError> {
+    let frames = config.traffic.frames()?;
+    let pace = config.offered.map(Pace::new).transpose()?;
     let shared = Arc::new(Shared {
         round: AtomicU64::new(0),
-        left: AtomicUsize::new(if order.residence.is_none() { usize::MAX } else { 0 }),
+        left: AtomicUsize::new(if config.residence.is_none() { usize::MAX } else { 0 }),
         missed: AtomicU64::new(0),
         next: Mutex::default(),
     });
-    let (stock, reservoir) = match order.residence {
+    let (content, reservoir) = match config.residence {
         Some(residence) => {
-            let reservoir = Reservoir::new(frames, residence, order.supplies.max(1), burst.clamp(1, CAPACITY))?;
-            (Stock::Ready(Vec::new()), Some(reservoir))
+            let reservoir = Reservoir::new(frames, residence, config.supplies.max(1), burst.clamp(1, CAPACITY))?;
+            (Content::Ready(Vec::new()), Some(reservoir))
         }
-        None => (Stock::of(frames), None),
+        None => (Content::of(frames), None),
     };
-    let supply = Supply { stock, pace, round: 0, shared: Arc::clone(&shared) };
+    let supply = Supply { content, pace, round: 0, shared: Arc::clone(&shared) };
     Ok((supply, Handle { reservoir, shared }))
 }
 
@@ -233,7 +233,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`SupplyError::Pool`]: the packet pool has too few buffers.
-    pub fn rest(&mut self) -> Result<(), SupplyError> {
+    pub fn prepare(&mut self) -> Result<(), SupplyError> {
         if let Some(reservoir) = &mut self.reservoir {
             let mut next = self.shared.next();
             reservoir.fill(&mut next)?;
@@ -255,8 +255,8 @@ impl Handle {
 
     /// The memory footprint of a round's packets, with the pages of the first round; `None` if packets are written when
     /// they are sent.
-    pub fn reach(&self) -> Option<Reach> {
-        self.reservoir.as_ref().map(|reservoir| reservoir.reach)
+    pub fn footprint(&self) -> Option<Footprint> {
+        self.reservoir.as_ref().map(|reservoir| reservoir.footprint)
     }
 }
 
@@ -267,22 +267,23 @@ impl Reservoir {
         supplies: usize,
         burst: usize,
     ) -> Result<Reservoir, SupplyError> {
-        let wash = match residence.way_out {
-            WayOut::Wash(length) => {
+        let displacing = match residence.displacement {
+            Displacement::Read(length) => {
                 let mut words =
                     Words::new(length / size_of::<u64>()).map_err(|source| SupplyError::Memory { length, source })?;
                 // Unwritten pages would all map to the zero page.
                 words.fill(1);
                 Some(words)
             }
-            WayOut::Stay | WayOut::Evict => None,
+            Displacement::None | Displacement::Evict => None,
         };
         let hold = residence.hold / supplies;
         let packets = ready(&frames, hold, burst);
         let (next, random) = (0, Rng::with_seed(7));
-        let mut reservoir = Reservoir { frames, next, packets, residence, wash, random, reach: Reach::default() };
+        let mut reservoir =
+            Reservoir { frames, next, packets, residence, displacing, random, footprint: Footprint::default() };
         let bytes = reservoir.frames.iter().cycle().take(packets).map(|frame| lines(frame)).sum();
-        reservoir.reach = Reach { packets, bytes, fits: bytes / 3 <= hold / 2, ..Reach::default() };
+        reservoir.footprint = Footprint { packets, bytes, fits: bytes / 3 <= hold / 2, ..Footprint::default() };
         Ok(reservoir)
     }
 
@@ -299,8 +300,8 @@ impl Reservoir {
         }
         packets.reverse();
         self.next = (self.next + self.packets) % self.frames.len();
-        if self.reach.pages == 0 {
-            self.survey(packets);
+        if self.footprint.pages == 0 {
+            self.count_pages(packets);
         }
         self.displace(packets);
         Ok(())
@@ -314,10 +315,10 @@ impl Reservoir {
         if buffers.len() < count {
             return Err(self.empty(buffers.len()));
         }
-        match self.residence.way_out {
+        match self.residence.displacement {
             // Adjacent buffers spread evenly over the cache sets.
-            WayOut::Stay => buffers.sort_unstable_by_key(|packet| packet.bytes().as_ptr().addr()),
-            WayOut::Wash(_) | WayOut::Evict => self.random.shuffle(&mut buffers),
+            Displacement::None => buffers.sort_unstable_by_key(|packet| packet.bytes().as_ptr().addr()),
+            Displacement::Read(_) | Displacement::Evict => self.random.shuffle(&mut buffers),
         }
         Ok(buffers)
     }
@@ -328,16 +329,16 @@ impl Reservoir {
 
     /// Moves the packets, which have just been written, to their level.
     fn displace(&self, packets: &[Packet]) {
-        match self.residence.way_out {
+        match self.residence.displacement {
             // The first line of long packets may have been evicted; it is what every app reads.
-            WayOut::Stay => packets.iter().for_each(|packet| {
+            Displacement::None => packets.iter().for_each(|packet| {
                 black_box(packet.bytes().first().copied());
             }),
-            WayOut::Wash(_) => {
-                let words = self.wash.iter().flat_map(|words| words.iter());
+            Displacement::Read(_) => {
+                let words = self.displacing.iter().flat_map(|words| words.iter());
                 black_box(words.step_by(LINE / size_of::<u64>()).fold(0u64, |sum, word| sum.wrapping_add(*word)));
             }
-            WayOut::Evict => {
+            Displacement::Evict => {
                 cache::evict(packets.iter().map(Packet::buffer));
             }
         }
@@ -346,22 +347,22 @@ impl Reservoir {
     }
 
     /// Counts the pages of the packets.
-    fn survey(&mut self, packets: &[Packet]) {
+    fn count_pages(&mut self, packets: &[Packet]) {
         let page_size = if pool::pages() == Pages::Plain { 4096 } else { HUGE_PAGE };
         let pages = |packet: &Packet| {
             let range = packet.bytes().as_ptr_range();
             range.start.addr() / page_size..range.end.addr().div_ceil(page_size)
         };
         let pages: HashSet<usize> = packets.iter().flat_map(pages).collect();
-        self.reach = Reach { pages: pages.len(), page_size, ..self.reach };
+        self.footprint = Footprint { pages: pages.len(), page_size, ..self.footprint };
     }
 }
 
 /// The number of packets to prepare: whole bursts.
 fn ready(frames: &[Vec<u8>], hold: usize, burst: usize) -> usize {
-    let each = frames.iter().map(|frame| lines(frame) + BOOKS).sum::<usize>().div_ceil(frames.len());
+    let each = frames.iter().map(|frame| lines(frame) + PACKET_OVERHEAD).sum::<usize>().div_ceil(frames.len());
     let large = frames.iter().filter(|frame| frame.len() > DATA_ROOM).count();
-    let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MOST).min(MOST);
+    let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MAX_READY).min(MAX_READY);
     let bursts = (hold / each).min(most) / burst;
     bursts.max(MIN_BURSTS) * burst
 }
@@ -371,12 +372,12 @@ fn lines(frame: &[u8]) -> usize {
     frame.len().next_multiple_of(LINE)
 }
 
-impl Stock {
+impl Content {
     /// Packets that are written when they are sent.
-    fn of(frames: Vec<Vec<u8>>) -> Stock {
+    fn of(frames: Vec<Vec<u8>>) -> Content {
         match &frames[..] {
-            [frame] if let Some(template) = Template::new(frame) => Stock::Alike(template),
-            _ => Stock::InTurn { frames, next: 0 },
+            [frame] if let Some(template) = Template::new(frame) => Content::Alike(template),
+            _ => Content::InTurn { frames, next: 0 },
         }
     }
 
@@ -384,14 +385,14 @@ impl Stock {
     #[inline(always)]
     fn send(&mut self, wanted: usize, output: &mut Output<'_>) -> usize {
         match self {
-            Stock::Ready(packets) => {
+            Content::Ready(packets) => {
                 let rest = packets.len().saturating_sub(wanted);
                 let sent = packets.len() - rest;
                 packets.drain(rest..).rev().for_each(|packet| output.push(packet));
                 sent
             }
-            Stock::Alike(template) => output.fill(wanted, template),
-            Stock::InTurn { frames, next } => send_in_turn(frames, next, wanted, output),
+            Content::Alike(template) => output.fill(wanted, template),
+            Content::InTurn { frames, next } => send_in_turn(frames, next, wanted, output),
         }
     }
 }
@@ -471,14 +472,14 @@ impl App for Supply {
                 io.count(Supply::MISSED, missed);
             }
         }
-        let sent = self.stock.send(wanted, &mut output);
+        let sent = self.content.send(wanted, &mut output);
         if sent < wanted {
             io.count_no_buffer(wanted - sent);
         }
         if let Some(pace) = &mut self.pace {
             pace.done += sent as u64;
         }
-        if let Stock::Ready(packets) = &self.stock {
+        if let Content::Ready(packets) = &self.content {
             // The handle made these packets between two breaths.
             io.brought_in(sent);
             self.shared.left.store(packets.len(), Relaxed);
@@ -490,7 +491,7 @@ impl Supply {
     #[cold]
     fn begin_round(&mut self) {
         self.round = self.shared.round.load(Relaxed);
-        if let Stock::Ready(packets) = &mut self.stock {
+        if let Content::Ready(packets) = &mut self.content {
             mem::swap(packets, &mut *self.shared.next());
         }
         self.pace.iter_mut().for_each(Pace::restart);

@@ -16,7 +16,7 @@ pub(crate) fn clocks(turns: usize, mut turn: impl FnMut()) -> f64 {
 }
 
 /// The median of some samples, or NaN without any.
-pub(crate) fn middle(samples: &[f64]) -> f64 {
+pub(crate) fn median_or_nan(samples: &[f64]) -> f64 {
     median(samples).map_or(f64::NAN, |median| median.value)
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn middle(samples: &[f64]) -> f64 {
 ///
 /// Interference makes a round longer and never shorter, so the lower quartile differs less between processes than the
 /// median.
-pub(crate) fn undisturbed(samples: &[f64]) -> f64 {
+pub(crate) fn lower_quartile(samples: &[f64]) -> f64 {
     quantile(samples, 0.25).unwrap_or(f64::NAN)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn quieter_half<T>(mut rounds: Vec<T>, together: impl Fn(&T) -> f64) 
 /// memory.
 ///
 /// A processor's frequency changes from second to second; dividing by this figure cancels it out.
-pub(crate) fn yardstick() -> f64 {
+pub(crate) fn calibration_step() -> f64 {
     const STEPS: u64 = 5_000;
     let mut number = black_box(1u64);
     clocks(1, || {
@@ -52,9 +52,9 @@ pub(crate) fn yardstick() -> f64 {
     }) / STEPS as f64
 }
 
-/// Core cycles per step of the [`yardstick`]: three for the multiplication and one for the addition, on Intel
+/// Core cycles per step of the [`calibration_step`]: three for the multiplication and one for the addition, on Intel
 /// processors since Nehalem and AMD processors since Zen 2 (Fog, *Instruction tables*).
-pub(crate) const CYCLES_A_STEP: f64 = 4.0;
+pub(crate) const CYCLES_PER_STEP: f64 = 4.0;
 
 #[cfg(test)]
 mod tests {
@@ -62,9 +62,9 @@ mod tests {
 
     /// Each step takes some clocks, so the optimizer has not removed any.
     #[test]
-    fn the_yardstick_takes_every_step() {
+    fn the_optimizer_keeps_every_step() {
         clock::calibrate();
-        let step = undisturbed(&(0..20).map(|_| yardstick()).collect::<Vec<f64>>());
+        let step = lower_quartile(&(0..20).map(|_| calibration_step()).collect::<Vec<f64>>());
         assert!((1.0..100.0).contains(&(step * 2.6e9 / clock::ticks_per_second() as f64)), "{step} clocks");
     }
 }

@@ -25,11 +25,11 @@ use std::process::Command;
 use bellows_sys::cpu;
 use serde::Serialize;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
-use crate::report::{Circumstances, Measurement, Overhead, Ratio};
+use crate::report::{Measurement, Overhead, Ratio, SessionInfo};
 use crate::slices::Turn;
-use crate::timing::{middle, quieter_half};
+use crate::timing::{median_or_nan, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};
 
 /// The turns of one side.
@@ -64,7 +64,7 @@ impl Match {
     /// The median of a figure of one side.
     pub(crate) fn figure(&self, side: usize, stage: usize, figure: usize) -> Option<f64> {
         let figures = self.figures(side, stage, figure);
-        (!figures.is_empty()).then(|| middle(&figures))
+        (!figures.is_empty()).then(|| median_or_nan(&figures))
     }
 
     /// The median ratio of two figures, each given as (side, figure), over turns in the same round.
@@ -82,7 +82,7 @@ impl Match {
     ) -> Option<f64> {
         let (ones, others) = (self.figures(one.0, stage, one.1), self.figures(other.0, stage, other.1));
         let both: Vec<f64> = ones.iter().zip(&others).map(|(&one, &other)| of(one, other)).collect();
-        (!both.is_empty()).then(|| middle(&both))
+        (!both.is_empty()).then(|| median_or_nan(&both))
     }
 
     /// The share of the turns' time lost to the host and to other programs.
@@ -111,7 +111,7 @@ pub(crate) fn beside_bare_loop(
     let compared = |of: fn(f64, f64) -> f64| each(&|found| found.compared((side, figure), (side, bare), 0, of));
     let of_reference = Ratio::of(&compared(|one, other| one / other));
     let overhead = Overhead::of(&compared(|one, other| one - other));
-    Measurement { reference: Some(middle(&loops)), of_reference, overhead, ..found }
+    Measurement { reference: Some(median_or_nan(&loops)), of_reference, overhead, ..found }
 }
 
 /// The half of a stage's rounds with the shortest total time. Each side has equal weight, whatever the length of its
@@ -121,7 +121,7 @@ fn quiet_rounds(sides: &[Record], stage: usize) -> Vec<usize> {
         .iter()
         .map(|side| side.stages[stage].as_slice())
         .filter(|turns| !turns.is_empty())
-        .map(|turns| (turns, middle(&turns.iter().map(|turn| turn.took).collect::<Vec<f64>>()).max(1.0)))
+        .map(|turns| (turns, median_or_nan(&turns.iter().map(|turn| turn.took).collect::<Vec<f64>>()).max(1.0)))
         .collect();
     let rounds = sides.iter().map(|(turns, _)| turns.len()).min().unwrap_or(0);
     let together = |round: usize| sides.iter().map(|(turns, usual)| turns[round].took / usual).sum::<f64>();
@@ -143,7 +143,7 @@ pub(crate) struct Session<'a> {
     arguments: &'a [&'a str],
     /// The processor to measure on.
     cpu: Option<usize>,
-    audience: &'a mut dyn Audience,
+    observer: &'a mut dyn Observer,
     /// The number of finished processes, and of all.
     done: usize,
     all: usize,
@@ -166,10 +166,10 @@ impl<'a> Session<'a> {
         arguments: &'a [&'a str],
         cpu: Option<usize>,
         all: usize,
-        audience: &'a mut dyn Audience,
+        observer: &'a mut dyn Observer,
     ) -> Session<'a> {
-        audience.progress(0, all);
-        Session { arguments, cpu, audience, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
+        observer.progress(0, all);
+        Session { arguments, cpu, observer, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
     }
 
     /// Runs `processes` matches of fresh processes. `tasks` gets the match's number; `turns` is the number of turns of
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
             let tasks = tasks(number);
             let Some(found) = self.one_match(&tasks, peers, turns, number)? else { break };
             self.done += tasks.len() + peers.len();
-            self.audience.progress(self.done, self.all);
+            self.observer.progress(self.done, self.all);
             self.lost.push(found.lost());
             matches.push(found);
         }
@@ -201,7 +201,7 @@ impl<'a> Session<'a> {
 
     /// Whether the benchmark has been interrupted.
     pub(crate) fn is_over(&mut self) -> bool {
-        self.interrupted |= self.audience.is_enough();
+        self.interrupted |= self.observer.should_stop();
         self.interrupted
     }
 
@@ -212,13 +212,13 @@ impl<'a> Session<'a> {
 
     /// Shows a finished part of the text report.
     pub(crate) fn show(&mut self, text: &str) {
-        self.audience.show(text);
+        self.observer.show(text);
     }
 
-    pub(crate) fn circumstances(self) -> Circumstances {
+    pub(crate) fn info(self) -> SessionInfo {
         let machine = self.machine();
-        let lost = if self.lost.is_empty() { 0.0 } else { middle(&self.lost) };
-        Circumstances { machine, lost, interrupted: self.interrupted }
+        let lost = if self.lost.is_empty() { 0.0 } else { median_or_nan(&self.lost) };
+        SessionInfo { machine, lost, interrupted: self.interrupted }
     }
 
     /// Runs one match. `None` if it was interrupted.
@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         let mut workers: Vec<Worker> = workers.into_iter().flatten().collect();
         let mut sides = Vec::new();
         for worker in &mut workers {
-            let Reply { machine, outcome } = match worker.reply::<()>(self.audience) {
+            let Reply { machine, outcome } = match worker.reply::<()>(self.observer) {
                 Err(ProcessError::Interrupted) => {
                     self.interrupted = true;
                     return Ok(None);
@@ -256,8 +256,8 @@ impl<'a> Session<'a> {
             }
             sides.push(Record { refused: outcome.err(), stages: vec![Vec::new(); turns.len()] });
         }
-        let audience: &dyn Audience = &*self.audience;
-        if !take_turns(&mut workers, &mut sides, turns, self.cpu, audience)? {
+        let observer: &dyn Observer = &*self.observer;
+        if !take_turns(&mut workers, &mut sides, turns, self.cpu, observer)? {
             self.interrupted = true;
             return Ok(None);
         }
@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
             if side.refused.is_none() {
                 let said = worker.finish()?;
                 if !said.is_empty() {
-                    self.audience.said(&said);
+                    self.observer.worker_stderr(&said);
                 }
             }
         }
@@ -281,11 +281,11 @@ fn take_turns(
     sides: &mut [Record],
     turns: &[usize],
     processor: Option<usize>,
-    audience: &dyn Audience,
+    observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let before = cpu::allowed();
     let pinned = processor.or_else(|| before.last().copied()).is_some_and(|processor| cpu::pin_to(processor).is_ok());
-    let result = play(workers, sides, turns, audience);
+    let result = play(workers, sides, turns, observer);
     if pinned {
         let _ = cpu::allow(&before);
     }
@@ -296,7 +296,7 @@ fn play(
     workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],
-    audience: &dyn Audience,
+    observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let takes_part: Vec<bool> = sides.iter().map(|side| side.refused.is_none()).collect();
     for (stage, &turns) in turns.iter().enumerate() {
@@ -306,7 +306,7 @@ fn play(
             }
         }
         for round in 0..turns {
-            if audience.is_enough() {
+            if observer.should_stop() {
                 return Ok(false);
             }
             for side in order(workers.len(), round).filter(|&side| takes_part[side]) {

@@ -27,7 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
 use crate::slices::Turn;
 
@@ -54,17 +54,17 @@ pub enum ProcessError {
 impl ProcessError {
     /// Whether the error is the caller's mistake, which the worker has explained, not an internal failure.
     pub fn is_mistake(&self) -> bool {
-        matches!(self, ProcessError::Failed(status, _) if status.code() == Some(MISTAKEN))
+        matches!(self, ProcessError::Failed(status, _) if status.code() == Some(EXIT_MISTAKE))
     }
 }
 
 /// The exit code of a worker that has explained why it cannot measure.
-const MISTAKEN: i32 = 2;
+const EXIT_MISTAKE: i32 = 2;
 
 /// A request after the task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum Request {
     Turn,
     Advance,
 }
@@ -82,14 +82,14 @@ pub(crate) struct Reply<A> {
 pub(crate) struct Worker {
     child: Child,
     /// Closed to end the worker.
-    orders: Option<ChildStdin>,
+    requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// Collects the worker's standard error.
-    said: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
 }
 
 /// How often to check for an interrupt.
-const IMPATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 impl Worker {
     /// Starts this program with some arguments, and sends the task.
@@ -105,22 +105,23 @@ impl Worker {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = piped.process_group(0).spawn();
         let mut child = spawned.map_err(|error| ProcessError::Start(program, error))?;
-        let (orders, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (requests, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(answers), Some(errors)) = (answers, errors) else { unreachable!("both are pipes") };
-        let mut worker = Worker { child, orders, answers: BufReader::new(answers), said: Some(collected(errors)) };
-        worker.order(task);
+        let mut worker =
+            Worker { child, requests, answers: BufReader::new(answers), stderr: Some(read_in_thread(errors)) };
+        worker.send(task);
         Ok(worker)
     }
 
     /// Waits for the answer to the task, or an interrupt.
-    pub(crate) fn reply<A: DeserializeOwned>(&mut self, audience: &dyn Audience) -> Result<Reply<A>, ProcessError> {
+    pub(crate) fn reply<A: DeserializeOwned>(&mut self, observer: &dyn Observer) -> Result<Reply<A>, ProcessError> {
         loop {
             let answers = self.answers.get_ref();
-            let came = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&IMPATIENCE)).unwrap_or(0);
+            let came = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&POLL_INTERVAL)).unwrap_or(0);
             if came > 0 {
                 return self.answer();
             }
-            if audience.is_enough() {
+            if observer.should_stop() {
                 return Err(ProcessError::Interrupted);
             }
         }
@@ -128,24 +129,24 @@ impl Worker {
 
     /// Requests a turn.
     pub(crate) fn turn(&mut self) -> Result<Turn, ProcessError> {
-        self.order(&Order::Turn);
+        self.send(&Request::Turn);
         self.answer()
     }
 
     /// Requests the work between two stages.
     pub(crate) fn advance(&mut self) -> Result<(), ProcessError> {
-        self.order(&Order::Advance);
+        self.send(&Request::Advance);
         self.answer()
     }
 
     /// Ends the worker. Returns its standard error.
     pub(crate) fn finish(mut self) -> Result<String, ProcessError> {
-        self.orders = None;
+        self.requests = None;
         let ended: Result<(), String> = self.answer()?;
         match (self.child.wait(), ended) {
-            (Ok(status), Ok(())) if status.success() => Ok(self.said()),
+            (Ok(status), Ok(())) if status.success() => Ok(self.stderr_text()),
             (Ok(status), ended) => {
-                let said = self.said();
+                let said = self.stderr_text();
                 Err(ProcessError::Failed(status, ended.err().unwrap_or(said)))
             }
             (Err(error), _) => Err(ProcessError::Start("a measuring process".into(), error)),
@@ -153,9 +154,9 @@ impl Worker {
     }
 
     /// Sends a line. If the worker has ended, the missing answer shows it.
-    fn order(&mut self, order: &impl Serialize) {
-        if let Some(orders) = &mut self.orders {
-            let _ = say(orders, order);
+    fn send(&mut self, request: &impl Serialize) {
+        if let Some(requests) = &mut self.requests {
+            let _ = write_line(requests, request);
         }
     }
 
@@ -169,16 +170,16 @@ impl Worker {
 
     /// Why there is no answer.
     fn failure(&mut self) -> ProcessError {
-        self.orders = None;
+        self.requests = None;
         match self.child.wait() {
             Ok(status) if status.success() => ProcessError::Silent,
-            Ok(status) => ProcessError::Failed(status, self.said()),
+            Ok(status) => ProcessError::Failed(status, self.stderr_text()),
             Err(error) => ProcessError::Start("a measuring process".into(), error),
         }
     }
 
-    fn said(&mut self) -> String {
-        self.said.take().and_then(|said| said.join().ok()).unwrap_or_default().trim().to_owned()
+    fn stderr_text(&mut self) -> String {
+        self.stderr.take().and_then(|stderr| stderr.join().ok()).unwrap_or_default().trim().to_owned()
     }
 }
 
@@ -190,27 +191,27 @@ impl Drop for Worker {
 }
 
 /// The output of a program.
-pub(crate) struct Heard {
+pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
     /// Its standard output, and its standard error.
-    pub(crate) answers: String,
-    pub(crate) said: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Runs a program to its end. An interrupt is passed on to the program.
-pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<Heard, ProcessError> {
+pub(crate) fn run_program(command: &mut Command, observer: &dyn Observer) -> Result<ProgramOutput, ProcessError> {
     let program = PathBuf::from(command.get_program());
     let failed = |error| ProcessError::Start(program.clone(), error);
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.process_group(0).spawn().map_err(failed)?;
-    let (Some(answers), Some(said)) = (child.stdout.take(), child.stderr.take()) else {
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         unreachable!("both are pipes")
     };
-    let (answers, said) = (collected(answers), collected(said));
-    let mut is_told = false;
-    while !answers.is_finished() {
-        std::thread::sleep(std::time::Duration::from_nanos(IMPATIENCE.tv_nsec as u64));
-        if audience.is_enough() && !std::mem::replace(&mut is_told, true) {
+    let (stdout, stderr) = (read_in_thread(stdout), read_in_thread(stderr));
+    let mut is_signalled = false;
+    while !stdout.is_finished() {
+        std::thread::sleep(std::time::Duration::from_nanos(POLL_INTERVAL.tv_nsec as u64));
+        if observer.should_stop() && !std::mem::replace(&mut is_signalled, true) {
             // The program ends its own workers.
             if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
@@ -218,8 +219,8 @@ pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<He
         }
     }
     let status = child.wait().map_err(failed)?;
-    let [answers, said] = [answers, said].map(|text| text.join().unwrap_or_default());
-    if is_told { Err(ProcessError::Interrupted) } else { Ok(Heard { status, answers, said }) }
+    let [stdout, stderr] = [stdout, stderr].map(|text| text.join().unwrap_or_default());
+    if is_signalled { Err(ProcessError::Interrupted) } else { Ok(ProgramOutput { status, stdout, stderr }) }
 }
 
 /// The path of this program's executable.
@@ -228,7 +229,7 @@ pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
 }
 
 /// Reads to the end on a new thread.
-fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+fn read_in_thread(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = from.read_to_end(&mut bytes);
@@ -236,7 +237,7 @@ fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-fn say(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error> {
+fn write_line(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     to.write_all(&line)?;
@@ -302,17 +303,17 @@ fn serve<T: DeserializeOwned, A: Serialize>(
     let Some(task) = lines.next() else { return Ok(()) };
     let mut answers = std::io::stdout().lock();
     let (outcome, mut side) = begin(serde_json::from_str(&task?)?);
-    say(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
+    write_line(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
     for line in lines {
         match serde_json::from_str(&line?)? {
-            Order::Turn => say(&mut answers, &side.turn())?,
-            Order::Advance => {
+            Request::Turn => write_line(&mut answers, &side.turn())?,
+            Request::Advance => {
                 side.advance();
-                say(&mut answers, &())?;
+                write_line(&mut answers, &())?;
             }
         }
     }
-    say(&mut answers, &side.finish())
+    write_line(&mut answers, &side.finish())
 }
 
 /// Prepares a worker: pins its thread to a processor (by default the last one that it may use), calibrates the clock,
@@ -363,7 +364,7 @@ pub(crate) fn panicked() -> Option<String> {
 /// Ends a worker with an error message for the user.
 pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
     eprintln!("{message}");
-    std::process::exit(MISTAKEN)
+    std::process::exit(EXIT_MISTAKE)
 }
 
 #[cfg(test)]
@@ -420,16 +421,16 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_wait() {
-        struct Impatient;
-        impl Audience for Impatient {
+        struct Stopped;
+        impl Observer for Stopped {
             fn progress(&mut self, _: usize, _: usize) {}
             fn show(&mut self, _: &str) {}
-            fn said(&mut self, _: &str) {}
-            fn is_enough(&self) -> bool {
+            fn worker_stderr(&mut self, _: &str) {}
+            fn should_stop(&self) -> bool {
                 true
             }
         }
         let mut slow = worker("exec sleep 60");
-        assert!(matches!(slow.reply::<u32>(&Impatient), Err(ProcessError::Interrupted)));
+        assert!(matches!(slow.reply::<u32>(&Stopped), Err(ProcessError::Interrupted)));
     }
 }

@@ -9,7 +9,7 @@ use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::callgrind::{self, Counts};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::supply::{Order, pair};
+use bellows_lab::supply::{SupplyConfig, pair};
 use bellows_lab::workers;
 use bellows_packet::{Template, Vector, free_all, push_filled};
 use bellows_testkit::programs::has_program;
@@ -65,16 +65,16 @@ impl App for Looker {
 /// The number of packets that were read in the measured parts.
 fn look(level: Resident) -> u64 {
     let residence = Levels::simulated().residence(level).unwrap();
-    let order = Order { residence: Some(residence), ..Order::new("60".parse().unwrap()) };
+    let config = SupplyConfig { residence: Some(residence), ..SupplyConfig::new("60".parse().unwrap()) };
     let settings = Settings { sampling: false, ..Settings::default() };
-    let (supply, mut handle) = pair(&order, settings.burst).unwrap();
+    let (supply, mut handle) = pair(&config, settings.burst).unwrap();
     let network = Network::new().app("supply", supply).app("looker", Looker::default());
     let network = network.link("supply.output -> looker.input").unwrap();
     let mut engine = Engine::new(network, settings, None).unwrap();
     let mut looked = 0;
     // In the first rounds the caches do not contain the engine's data yet.
     for round in 0..4 {
-        handle.rest().unwrap();
+        handle.prepare().unwrap();
         engine.breathe();
         let left = handle.left();
         let mut look = || engine.breathe_times((left / BURST) as u64);

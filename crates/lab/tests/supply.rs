@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::supply::{Handle, Order, Supply, SupplyError, pair};
+use bellows_lab::supply::{Handle, Supply, SupplyConfig, SupplyError, pair};
 use bellows_packet::{HEADROOM, Meta, Packet, pool};
 use bellows_rig::Rig;
 use proptest::prelude::*;
@@ -89,8 +89,11 @@ impl App for Meddler {
     }
 }
 
-fn order(traffic: &str, level: Resident) -> Order {
-    Order { residence: Some(Levels::simulated().residence(level).unwrap()), ..Order::new(traffic.parse().unwrap()) }
+fn order(traffic: &str, level: Resident) -> SupplyConfig {
+    SupplyConfig {
+        residence: Some(Levels::simulated().residence(level).unwrap()),
+        ..SupplyConfig::new(traffic.parse().unwrap())
+    }
 }
 
 fn settings() -> Settings {
@@ -98,7 +101,7 @@ fn settings() -> Settings {
 }
 
 /// A supply in a network with a [`Meddler`].
-fn meddled(order: &Order, deeds: &[Deed]) -> (Engine, Handle, Log) {
+fn meddled(order: &SupplyConfig, deeds: &[Deed]) -> (Engine, Handle, Log) {
     let (supply, handle) = pair(order, BURST).unwrap();
     let log = Log::default();
     let meddler = Meddler { log: Arc::clone(&log), deeds: deeds.to_vec(), next: 0, held: Vec::new() };
@@ -130,10 +133,10 @@ proptest! {
         let order = order(traffic, level);
         let frames = order.traffic.frames().unwrap();
         let (mut engine, mut handle, log) = meddled(&order, &deeds);
-        let packets = handle.reach().unwrap().packets;
+        let packets = handle.footprint().unwrap().packets;
         prop_assert!(packets % BURST == 0 && packets >= 2 * BURST);
         for (round, breaths) in rounds.into_iter().enumerate() {
-            handle.rest().unwrap();
+            handle.prepare().unwrap();
             prop_assert_eq!(handle.left(), packets);
             engine.breathe_times(breaths as u64);
             let sent = (breaths * BURST).min(packets);
@@ -158,7 +161,7 @@ fn rounds_use_the_same_buffers() {
     let _alone = alone();
     let (mut engine, mut handle, log) = meddled(&order("60", Resident::L2), &[Deed::Pass]);
     let mut rounds = (0..5).map(|_| {
-        handle.rest().unwrap();
+        handle.prepare().unwrap();
         engine.breathe_times(1_000);
         let seen = std::mem::take(&mut *log.lock().unwrap());
         seen.into_iter().map(|packet| packet.address).collect::<Vec<usize>>()
@@ -177,44 +180,44 @@ fn rounds_use_the_same_buffers() {
 #[test]
 fn a_level_takes_as_many_packets_as_it_holds() {
     let _alone = alone();
-    let reach = |order: &Order| pair(order, 128).unwrap().1.reach().unwrap();
-    let packets = |traffic, level| reach(&order(traffic, level)).packets;
+    let footprint = |order: &SupplyConfig| pair(order, 128).unwrap().1.footprint().unwrap();
+    let packets = |traffic, level| footprint(&order(traffic, level)).packets;
     assert_eq!(packets("60", Resident::L1), 256, "two bursts at least");
     assert_eq!(packets("60", Resident::L2), 4_096, "512 KiB of lines and books");
     assert_eq!(packets("60", Resident::L3), 8_192, "the maximum");
     assert_eq!(packets("1514", Resident::L3), 5_120, "8 MiB");
     assert_eq!(packets("1514", Resident::Dram), 8_192);
     assert_eq!(packets("9000", Resident::Dram), 256, "large buffers are few");
-    assert!(reach(&order("60", Resident::L1)).fits && !reach(&order("1514", Resident::L1)).fits);
-    let shared = Order { supplies: 2, ..order("60", Resident::L2) };
-    assert_eq!(reach(&shared).packets, 2_048);
+    assert!(footprint(&order("60", Resident::L1)).fits && !footprint(&order("1514", Resident::L1)).fits);
+    let shared = SupplyConfig { supplies: 2, ..order("60", Resident::L2) };
+    assert_eq!(footprint(&shared).packets, 2_048);
 }
 
 #[test]
 fn the_reach_counts_pages() {
     let _alone = alone();
     let (_supply, mut handle) = pair(&order("1514", Resident::Dram), 128).unwrap();
-    handle.rest().unwrap();
-    let reach = handle.reach().unwrap();
-    assert_eq!(reach.bytes, 8_192 * 1_536);
-    let least = 8_192 * 2_240 / reach.page_size;
-    let most = if reach.page_size == 4096 { 2 * 8_192 } else { 65_536 * 2_240 / reach.page_size + 1 };
-    assert!((least..=most).contains(&reach.pages), "{reach:?}");
+    handle.prepare().unwrap();
+    let footprint = handle.footprint().unwrap();
+    assert_eq!(footprint.bytes, 8_192 * 1_536);
+    let least = 8_192 * 2_240 / footprint.page_size;
+    let most = if footprint.page_size == 4096 { 2 * 8_192 } else { 65_536 * 2_240 / footprint.page_size + 1 };
+    assert!((least..=most).contains(&footprint.pages), "{footprint:?}");
 }
 
 #[test]
 fn without_a_level_packets_are_written_when_they_are_sent() {
     let _alone = alone();
     for traffic in ["60", "64:3,590:2,9000"] {
-        let order = Order::new(traffic.parse().unwrap());
+        let order = SupplyConfig::new(traffic.parse().unwrap());
         let frames = order.traffic.frames().unwrap();
         let deeds = [Deed::Overwrite, Deed::Truncate, Deed::Drop, Deed::AddHeader];
         let (mut engine, mut handle, log) = meddled(&order, &deeds);
         for _ in 0..3 {
-            handle.rest().unwrap();
+            handle.prepare().unwrap();
             engine.breathe_times(50);
         }
-        assert_eq!((handle.left(), handle.reach()), (usize::MAX, None));
+        assert_eq!((handle.left(), handle.footprint()), (usize::MAX, None));
         let seen = log.lock().unwrap();
         assert_eq!(seen.len(), 150 * BURST);
         assert!(
@@ -231,13 +234,13 @@ fn an_empty_pool_is_an_error() {
     let mut kept: Vec<Packet> = Packet::allocate_burst(pool::config().packets).collect();
     kept.truncate(kept.len() - 100);
     let (mut engine, mut handle, log) = meddled(&order("60", Resident::L1), &[Deed::Pass]);
-    let error = handle.rest().unwrap_err();
+    let error = handle.prepare().unwrap_err();
     assert!(matches!(error, SupplyError::Pool { .. }), "{error}");
     assert!(error.to_string().contains("use a smaller burst"), "{error}");
     engine.breathe_times(10);
     assert!(log.lock().unwrap().is_empty());
     drop(kept);
-    handle.rest().unwrap();
+    handle.prepare().unwrap();
     engine.breathe();
     assert_eq!(log.lock().unwrap().len(), BURST);
     drop((engine, handle));
@@ -245,7 +248,7 @@ fn an_empty_pool_is_an_error() {
 }
 
 /// A supply by itself, with a manual clock.
-fn paced(order: &Order) -> (Rig, Handle) {
+fn paced(order: &SupplyConfig) -> (Rig, Handle) {
     let (supply, handle): (Supply, Handle) = pair(order, BURST).unwrap();
     (Rig::with_settings(supply, &[], &["output"], settings()), handle)
 }
@@ -255,11 +258,11 @@ fn offered_packets_are_sent_when_they_are_due() {
     let _alone = alone();
     for resident in [None, Some(Resident::L3)] {
         let residence = resident.map(|level| Levels::simulated().residence(level).unwrap());
-        let order = Order { residence, offered: Some(1e6), ..Order::new("60".parse().unwrap()) };
+        let order = SupplyConfig { residence, offered: Some(1e6), ..SupplyConfig::new("60".parse().unwrap()) };
         let (mut rig, mut handle) = paced(&order);
         let sent = |handle: &mut Handle, rig: &mut Rig, micros: u64| {
             if micros == 0 {
-                handle.rest().unwrap();
+                handle.prepare().unwrap();
             }
             rig.set_time(1_000_000_000 + micros * 1_000);
             rig.breathe();
@@ -271,7 +274,7 @@ fn offered_packets_are_sent_when_they_are_due() {
         assert_eq!(times.map(|time| sent(&mut handle, &mut rig, time)), expected);
         // A round begins when its first packet is sent.
         let pause = 10_000_000;
-        handle.rest().unwrap();
+        handle.prepare().unwrap();
         assert_eq!([pause, pause + 5].map(|time| sent(&mut handle, &mut rig, time)), [1, 5]);
         assert_eq!(handle.missed(), 0);
         // Packets beyond the backlog are missed and counted.
@@ -286,9 +289,9 @@ proptest! {
     #[test]
     fn the_offered_rate_is_kept(rate in 1_000.0..40e6f64, steps in prop::collection::vec(1u64..20_000, 1..50)) {
         let _alone = alone();
-        let order = Order { offered: Some(rate), ..Order::new("60".parse().unwrap()) };
+        let order = SupplyConfig { offered: Some(rate), ..SupplyConfig::new("60".parse().unwrap()) };
         let (mut rig, mut handle) = paced(&order);
-        handle.rest().unwrap();
+        handle.prepare().unwrap();
         let (mut now, mut sent) = (5_000_000_000u64, 0);
         let start = now;
         for step in [0].into_iter().chain(steps) {
@@ -306,7 +309,7 @@ proptest! {
 #[test]
 fn invalid_rates_are_refused() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let order = Order { offered: Some(rate), ..Order::new("60".parse().unwrap()) };
+        let order = SupplyConfig { offered: Some(rate), ..SupplyConfig::new("60".parse().unwrap()) };
         assert!(matches!(pair(&order, BURST), Err(SupplyError::Rate(_))));
     }
 }

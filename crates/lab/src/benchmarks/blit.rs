@@ -22,12 +22,12 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
-use crate::timing::{clocks, middle, undisturbed};
+use crate::timing::{clocks, lower_quartile, median_or_nan};
 use crate::workers::{self, fail, settle};
 
 /// The distance between buffers, the offset of the data, and the extra offset on one side.
@@ -253,7 +253,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("blit"), lab.audience).map(|report| Finished::new(report, text))
+        run(self, &lab.worker("blit"), lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
@@ -284,7 +284,7 @@ struct Answer {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
@@ -299,7 +299,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         }
     }
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.processes, results);
     report.notes = notes;
@@ -320,8 +320,8 @@ fn figures(task: &Task, answers: &[Answer]) -> Vec<Measurement> {
             ("size", size.label()),
             ("batch", json!(batch)),
             ("where", json!(task.place)),
-            ("clocks", tenths(middle(&each(|figure| figure.blit)))),
-            ("memcpy", tenths(middle(&each(|figure| figure.memcpy)))),
+            ("clocks", tenths(median_or_nan(&each(|figure| figure.blit)))),
+            ("memcpy", tenths(median_or_nan(&each(|figure| figure.memcpy)))),
         ];
         Measurement::of(case.name(), "ratio", &each(|figure| figure.memcpy / figure.blit), labels)
     };
@@ -411,8 +411,9 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
         }
     }
     let [memcpy, rest @ ..] = samples.as_slice() else { return Vec::new() };
-    let memcpy = undisturbed(memcpy);
-    let figure = |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: undisturbed(samples) };
+    let memcpy = lower_quartile(memcpy);
+    let figure =
+        |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: lower_quartile(samples) };
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 

@@ -19,13 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
 use crate::slices::{Sliced, Turn, sliced};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
@@ -78,7 +78,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("engine"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, &lab.worker("engine"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
@@ -165,13 +165,13 @@ struct Task {
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured).map_err(BenchError::Capture)?;
     let schedules = options.conditions.schedules();
     let processes = cases.len() * schedules.len() * options.processes;
-    let mut session = Session::new(arguments, options.common.cpu, processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes, observer);
     let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
     for &case in &cases {
         let tasks = |number: usize| {
@@ -188,7 +188,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         results.extend(found);
         notes.extend(other_schedules(case, options, &matches));
     }
-    let mut report = Report::of_turns("engine", session.circumstances(), options.processes, results);
+    let mut report = Report::of_turns("engine", session.info(), options.processes, results);
     report.notes = notes;
     Ok(report)
 }
@@ -218,18 +218,18 @@ fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option
     if case.unit() == "ratio" || others.is_empty() {
         return None;
     }
-    let told = |(other, schedule): (usize, &Schedule)| {
+    let text = |(other, schedule): (usize, &Schedule)| {
         let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((other + 1, 0), (0, 0), 0)).collect();
         Some(format!("{schedule} {}", Ratio::of(&ratios)?.written()))
     };
-    let told: Vec<String> = others.iter().enumerate().filter_map(told).collect();
+    let texts: Vec<String> = others.iter().enumerate().filter_map(text).collect();
     let labels = match case {
         Case::ChainForward => ", forward".to_owned(),
         Case::ChainLoop => ", loop".to_owned(),
         Case::InFlight(packets) => format!(", {packets} packets"),
         _ => String::new(),
     };
-    (!told.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), told.join(", ")))
+    (!texts.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), texts.join(", ")))
 }
 
 impl Case {
@@ -258,16 +258,16 @@ fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
 }
 
 /// A side whose turn is a closure.
-struct Laid<F>(F);
+struct FnSide<F>(F);
 
-impl<F: FnMut() -> Turn> Side for Laid<F> {
+impl<F: FnMut() -> Turn> Side for FnSide<F> {
     fn turn(&mut self) -> Turn {
         self.0()
     }
 }
 
-fn laid<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
-    Box::new(Laid(turn))
+fn side_of<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
+    Box::new(FnSide(turn))
 }
 
 struct Bench {
@@ -344,7 +344,7 @@ impl Bench {
     fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
         let calls = SLICE.div_ceil(packets);
         let mut is_first = self.swapped;
-        laid(move || {
+        side_of(move || {
             // The first part of a turn finds the caches as other processes left them, so the order alternates.
             is_first = !is_first;
             let mut with = || {
@@ -380,7 +380,7 @@ impl Bench {
         };
         let breaths = SLICE.div_ceil(self.burst) as u64;
         let mut number = 0;
-        laid(move || {
+        side_of(move || {
             // Sampled breaths are random, so a slice must contain many. The two engines alternate slice by slice.
             let mut parts = [Vec::new(), Vec::new()];
             number += 1;
@@ -394,8 +394,9 @@ impl Bench {
                     parts[which].push(part);
                 }
             }
-            let [one, other] =
-                parts.each_ref().map(|parts| middle(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
+            let [one, other] = parts
+                .each_ref()
+                .map(|parts| median_or_nan(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
             Turn::of(vec![one / other], &parts.concat())
         })
     }
@@ -403,7 +404,7 @@ impl Bench {
     /// Clocks per event of the timeline, without reading the clock.
     fn event(&self) -> Box<dyn Side> {
         let runtime_dir = runtime_dir("events");
-        laid(move || {
+        side_of(move || {
             let mut clocks = f64::NAN;
             let part = sliced(1, || {
                 clocks = clocks_per_event(&runtime_dir);
@@ -418,7 +419,7 @@ impl Bench {
         let mut short = self.engine(source_sink());
         let calls = (SLICE / 4).div_ceil(self.burst);
         let packets = (calls * CHAIN * self.burst) as f64;
-        laid(move || {
+        side_of(move || {
             let without = part(calls, || {
                 short.breathe();
             });
@@ -435,7 +436,7 @@ impl Bench {
         let mut engine = self.engine(production());
         // The sources send one packet each at the start.
         while engine.breathe() {}
-        laid(move || {
+        side_of(move || {
             let mut busy = engine.breathe_times(WARM_UP as u64 * IDLE_BREATHS);
             let time = sliced(SLICES, || busy += engine.breathe_times(IDLE_BREATHS));
             if busy > 0 {
@@ -450,7 +451,7 @@ impl Bench {
     fn read_capture(&self) -> Box<dyn Side> {
         let Bench { schedule, burst, capture, .. } = self;
         let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
-        laid(move || {
+        side_of(move || {
             let config = serde_json::from_value(json!({ "path": capture })).unwrap_or_else(|error| fail(&error));
             let reader = configured::<pcap_reader::PcapReader>(config);
             let network = Network::new().app("reader", reader).app("sink", sink::Sink);
@@ -625,7 +626,7 @@ impl Bare {
             let [mut from, mut to] = std::mem::replace(&mut self.vectors, [Vector::none(), Vector::none()]);
             for packet in from.drain(usize::MAX) {
                 if let Err(refused) = to.push(packet) {
-                    cannot_be(refused);
+                    unexpected(refused);
                 }
             }
             self.vectors = std::hint::black_box([to, from]);
@@ -643,7 +644,7 @@ impl Bare {
 /// Never called, because both vectors have the same capacity.
 #[cold]
 #[inline(never)]
-fn cannot_be(refused: Packet) {
+fn unexpected(refused: Packet) {
     drop(refused);
 }
 

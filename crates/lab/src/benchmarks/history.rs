@@ -19,13 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
 use crate::slices::{Turn, sliced};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::turns::{Match, Session};
 use crate::workers::{self, Side, fail, settle};
 
@@ -103,7 +103,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("history"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, &lab.worker("history"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
@@ -132,7 +132,7 @@ impl Case {
 /// The network of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Trial {
+enum Workload {
     /// A chain of this many tees.
     Tees(usize),
     /// A network in which a mix of packets takes different paths.
@@ -142,7 +142,7 @@ enum Trial {
 /// The history of a network before it is measured; with mixes, between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Before {
+enum History {
     Nothing,
     Idleness,
     OtherTraffic,
@@ -150,11 +150,11 @@ enum Before {
     More(usize),
 }
 
-/// One trial for one process.
+/// One workload for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
-    trial: Trial,
-    before: Before,
+    workload: Workload,
+    before: History,
     schedule: Schedule,
     options: Arguments,
 }
@@ -162,40 +162,40 @@ struct Task {
 /// Processes to compare. The first has no history.
 struct Comparison {
     schedule: Schedule,
-    trial: Trial,
-    others: Vec<(Case, Before)>,
+    workload: Workload,
+    others: Vec<(Case, History)>,
 }
 
 impl Comparison {
     fn tasks(&self, options: &Arguments) -> Vec<Task> {
-        let befores = [Before::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
-        let of = |before| Task { trial: self.trial, before, schedule: self.schedule, options: options.clone() };
-        befores.map(of).collect()
+        let histories = [History::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
+        let of = |before| Task { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
+        histories.map(of).collect()
     }
 
     /// The number of turns in each stage.
     fn turns(&self, options: &Arguments) -> Vec<usize> {
-        match self.trial {
-            Trial::Tees(_) => vec![options.rounds],
-            Trial::Mixes => vec![options.rounds / 2; 2],
+        match self.workload {
+            Workload::Tees(_) => vec![options.rounds],
+            Workload::Mixes => vec![options.rounds / 2; 2],
         }
     }
 
     /// The ratios over all matches.
     fn results(&self, matches: &[Match]) -> Vec<Measurement> {
         let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
-        let result = |(number, &(case, before)): (usize, &(Case, Before))| {
+        let result = |(number, &(case, before)): (usize, &(Case, History))| {
             let other = (number + 1, 0);
-            let ratio = |found: &Match| match self.trial {
-                Trial::Tees(_) => found.ratio(other, (0, 0), 0),
-                Trial::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
+            let ratio = |found: &Match| match self.workload {
+                Workload::Tees(_) => found.ratio(other, (0, 0), 0),
+                Workload::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
             };
             let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
-            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(middle(&clocks)))];
-            if let Trial::Tees(tees) = self.trial {
+            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(median_or_nan(&clocks)))];
+            if let Workload::Tees(tees) = self.workload {
                 labels.push(("tees", tees.into()));
             }
-            if let Before::More(packets) = before {
+            if let History::More(packets) = before {
                 labels.push(("more_packets", packets.into()));
             }
             Measurement::compared(case.name(), "ratio", &ratios, labels)
@@ -209,12 +209,12 @@ fn tenths(clocks: f64) -> Value {
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases =
         if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
     let comparisons = comparisons(options, &cases);
     let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for comparison in &comparisons {
         let turns = comparison.turns(options);
@@ -223,28 +223,28 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         session.show(&table.part("history", session.machine(), options.processes, &found));
         results.extend(found);
     }
-    let mut report = Report::of_turns("history", session.circumstances(), options.processes, results);
-    report.notes = vec![verdict(&report.results)];
+    let mut report = Report::of_turns("history", session.info(), options.processes, results);
+    report.notes = vec![conclusion(&report.results)];
     Ok(report)
 }
 
 /// The comparisons for the chosen cases: all histories of a network together.
 fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
-    let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
-    let befores = [
-        with(Case::IdleFirst, Before::Idleness),
-        with(Case::OtherFirst, Before::OtherTraffic),
-        options.control.map(|packets| (Case::Control, Before::More(packets))),
+    let with = |case: Case, before: History| cases.contains(&case).then_some((case, before));
+    let histories = [
+        with(Case::IdleFirst, History::Idleness),
+        with(Case::OtherFirst, History::OtherTraffic),
+        options.control.map(|packets| (Case::Control, History::More(packets))),
     ];
-    let befores: Vec<(Case, Before)> = befores.into_iter().flatten().collect();
-    let tees = if befores.is_empty() { &[] } else { options.tees.as_slice() };
+    let histories: Vec<(Case, History)> = histories.into_iter().flatten().collect();
+    let tees = if histories.is_empty() { &[] } else { options.tees.as_slice() };
     let mut comparisons = Vec::new();
     for &schedule in &options.conditions.schedules() {
-        let of = |&tees: &usize| Comparison { schedule, trial: Trial::Tees(tees), others: befores.clone() };
+        let of = |&tees: &usize| Comparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
         comparisons.extend(tees.iter().map(of));
-        comparisons.extend(with(Case::MixChange, Before::OtherTraffic).map(|other| Comparison {
+        comparisons.extend(with(Case::MixChange, History::OtherTraffic).map(|other| Comparison {
             schedule,
-            trial: Trial::Mixes,
+            workload: Workload::Mixes,
             others: vec![other],
         }));
     }
@@ -252,7 +252,7 @@ fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
 }
 
 /// The conclusion from the ratios.
-fn verdict(results: &[Measurement]) -> String {
+fn conclusion(results: &[Measurement]) -> String {
     let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
     let outside: Vec<String> = decided
         .iter()
@@ -281,46 +281,46 @@ fn verdict(results: &[Measurement]) -> String {
 /// # Errors
 /// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { trial, before, schedule, options } = task;
+    let Task { workload, before, schedule, options } = task;
     settle(options.common.cpu);
     // The total stays within a burst, because a larger one would cost more per packet.
     let counted = BURST - options.control.unwrap_or(0);
-    let burst = if let Before::More(packets) = before { counted + packets } else { counted };
-    let mut bench = match trial {
-        Trial::Tees(tees) => {
+    let burst = if let History::More(packets) = before { counted + packets } else { counted };
+    let mut bench = match workload {
+        Workload::Tees(tees) => {
             let (source, switch) = source(vec![vec![vec![(60, burst)]], other_traffic()]);
             Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1)
         }
-        Trial::Mixes => {
+        Workload::Mixes => {
             let (source, switch) = source(mixes());
             Bench::new(mixed(source), schedule, switch, 8)
         }
     };
-    match (trial, before) {
-        (Trial::Mixes, _) | (_, Before::Nothing | Before::More(_)) => {}
-        (_, Before::Idleness) => bench.idle(options.idle_seconds),
-        (_, Before::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
+    match (workload, before) {
+        (Workload::Mixes, _) | (_, History::Nothing | History::More(_)) => {}
+        (_, History::Idleness) => bench.idle(options.idle_seconds),
+        (_, History::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
     }
     bench.pass(traffic::USUAL, options.rounds / 4);
-    Ok(Box::new(Historic { bench, before, counted, rounds: options.rounds }))
+    Ok(Box::new(HistorySide { bench, before, counted, rounds: options.rounds }))
 }
 
 /// The worker's side: a network with a history.
-struct Historic {
+struct HistorySide {
     bench: Bench,
-    before: Before,
+    before: History,
     /// Counted packets per breath.
     counted: usize,
     rounds: usize,
 }
 
-impl Side for Historic {
+impl Side for HistorySide {
     fn turn(&mut self) -> Turn {
         self.bench.measure(self.counted)
     }
 
     fn advance(&mut self) {
-        let between = if self.before == Before::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
+        let between = if self.before == History::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
         self.bench.pass(between, self.rounds);
         self.bench.pass(traffic::USUAL, self.rounds / 4);
     }
@@ -387,7 +387,7 @@ type Breath = Vec<(usize, usize)>;
 type Traffic = Vec<Breath>;
 
 /// A source whose traffic can be switched while it runs.
-struct Switched {
+struct SwitchedSource {
     switch: Arc<AtomicU32>,
     /// The packets of each traffic, from switch position 1 on.
     traffics: Vec<Vec<Vec<(Template, usize)>>>,
@@ -396,11 +396,11 @@ struct Switched {
 }
 
 /// A switchable source and its switch, which is off.
-fn source(traffics: Vec<Traffic>) -> (Switched, Arc<AtomicU32>) {
+fn source(traffics: Vec<Traffic>) -> (SwitchedSource, Arc<AtomicU32>) {
     let made = |breath: Breath| breath.into_iter().map(|(length, count)| (template(length), count)).collect();
     let traffics = traffics.into_iter().map(|traffic| traffic.into_iter().map(made).collect()).collect();
     let switch = Arc::new(AtomicU32::new(traffic::NONE));
-    (Switched { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
+    (SwitchedSource { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
 }
 
 /// A frame with this length, which also determines its addresses.
@@ -411,7 +411,7 @@ fn template(length: usize) -> Template {
     Template::new(&frame).unwrap_or_else(|| fail(&"no template"))
 }
 
-impl App for Switched {
+impl App for SwitchedSource {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
     fn pull(&mut self, io: &Io<Self>) {
@@ -446,7 +446,7 @@ fn a_tee() -> tee::Tee {
 }
 
 /// Each tee copies its packets to the next tee and to a sink; the last one feeds two sinks.
-fn chain_of_tees(source: Switched, tees: usize) -> Network {
+fn chain_of_tees(source: SwitchedSource, tees: usize) -> Network {
     let network = Network::new().app("source", source).app("end", sink::Sink);
     let network = linked(network, ["source.output -> tee0.input"]);
     (0..tees).fold(network, |network, tee| {
@@ -457,7 +457,7 @@ fn chain_of_tees(source: Switched, tees: usize) -> Network {
 }
 
 /// Frames are counted and split by their addresses, then copied and truncated on one path, sampled on the other.
-fn mixed(source: Switched) -> Network {
+fn mixed(source: SwitchedSource) -> Network {
     let network = Network::new()
         .app("source", source)
         .app("counter", configured::<counter::Counter>(counter::Config::default()))
@@ -543,46 +543,51 @@ mod tests {
 
     #[test]
     fn a_case_measures_only_what_it_compares() {
-        use Before::{Idleness, Nothing, OtherTraffic};
+        use History::{Idleness, Nothing, OtherTraffic};
         let options = parsed::<Arguments>(&["--schedule", "flat", "--tees", "3"]);
-        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
-            let befores = |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
-            comparisons(options, cases).iter().map(|comparison| (comparison.trial, befores(comparison))).collect()
+        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Workload, Vec<History>)> {
+            let histories =
+                |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
+            comparisons(options, cases).iter().map(|comparison| (comparison.workload, histories(comparison))).collect()
         };
-        let mixes = (Trial::Mixes, vec![Nothing, OtherTraffic]);
+        let mixes = (Workload::Mixes, vec![Nothing, OtherTraffic]);
         assert_eq!(sides(&options, &[Case::MixChange]), std::slice::from_ref(&mixes));
-        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Trial::Tees(3), vec![Nothing, OtherTraffic])]);
-        let tees = (Trial::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
+        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Workload::Tees(3), vec![Nothing, OtherTraffic])]);
+        let tees = (Workload::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
         assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
         let control = Arguments { control: Some(4), ..options };
-        assert_eq!(sides(&control, &[Case::Control]), [(Trial::Tees(3), vec![Nothing, Before::More(4)])]);
+        assert_eq!(sides(&control, &[Case::Control]), [(Workload::Tees(3), vec![Nothing, History::More(4)])]);
     }
 
     #[test]
     fn a_control_takes_turns() {
         let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
-        let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+        let task =
+            |before| Task { workload: Workload::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
         // A side takes turns, and runs the rest of its history between two stages.
-        let mut side = lay_out(task(Before::More(4))).unwrap();
+        let mut side = lay_out(task(History::More(4))).unwrap();
         assert!(side.turn().figures[0] > 0.0);
         side.advance();
         assert_eq!(side.finish(), Ok(()));
     }
 
     #[test]
-    fn the_verdict_names_the_intervals_that_are_too_wide() {
+    fn the_conclusion_names_intervals_outside_the_bounds() {
         let labels = |schedule: Schedule| vec![("schedule", json!(schedule)), ("tees", 8.into())];
         let ratio =
             |values: &[f64]| Measurement::compared("idle-first", "ratio", values, labels(Schedule::Flat)).unwrap();
         let steady = ratio(&[1.01, 1.0, 0.99]);
         let slow = ratio(&[1.2, 1.0, 1.1]);
         let disturbed = ratio(&[0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 0.7]);
-        assert_eq!(verdict(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
+        assert_eq!(conclusion(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
         assert_eq!(
-            verdict(&[steady.clone(), slow]),
+            conclusion(&[steady.clone(), slow]),
             "one of 2 intervals does not lie within 0.97–1.03: idle-first with 8 tees under flat (1.000 – 1.200)"
         );
-        assert_eq!(verdict(&[steady, disturbed.clone()]), "every interval that is narrow enough lies within 0.97–1.03");
-        assert_eq!(verdict(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
+        assert_eq!(
+            conclusion(&[steady, disturbed.clone()]),
+            "every interval that is narrow enough lies within 0.97–1.03"
+        );
+        assert_eq!(conclusion(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
     }
 }

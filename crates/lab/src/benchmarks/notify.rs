@@ -29,19 +29,19 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
 
 /// The pause before a notification, in nanoseconds, so that the sleeper is asleep.
 const PAUSE: u64 = 50_000;
 
 /// The maximum time to wait for a notification.
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The memory to touch: the number of 4 KiB pages, the number of them in a timed slice, and the number of 2 MiB pages.
 const SMALL_PAGES: usize = 4_096;
@@ -161,7 +161,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("notify"), lab.audience).map(|report| Finished::new(report, text))
+        run(self, &lab.worker("notify"), lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
@@ -198,11 +198,11 @@ impl Answer {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let answers = answers.concat();
     let mut report = Report::new("notify", machine, options.processes, results(&cases, &answers));
     report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
@@ -233,7 +233,7 @@ fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement>
     let key = if case.unit() == "clocks/call" { "peer" } else { "page" };
     let labels = || vec![(key, json!(condition.name()))];
     let clocks = Measurement::of(case.name(), case.unit(), &clocks, labels()).map(|clocks| Measurement {
-        reference: (!is_reference).then(|| middle(&writes)),
+        reference: (!is_reference).then(|| median_or_nan(&writes)),
         of_reference: if is_reference { None } else { Ratio::of(&ratios) },
         ..clocks
     });
@@ -310,8 +310,8 @@ fn measure(task: Task) -> Answer {
             let own = cpu::ranges(&own);
             missing.push(format!("helper, poll, epoll, read: not available: only processor {own} may be used"));
         }
-        let (beds, kernel) = beds(other, &mut missing).unwrap_or_else(|error| fail(&error));
-        figures = notifications(&beds, options.rounds);
+        let (channels, kernel) = channels(other, &mut missing).unwrap_or_else(|error| fail(&error));
+        figures = notifications(&channels, options.rounds);
         if kernel.demoted() > 0 {
             figures.retain(|figure| figure.case != Case::Direct);
             missing.push("direct: not measured: it was too slow, so the helper took over".to_owned());
@@ -327,7 +327,7 @@ fn measure(task: Task) -> Answer {
 }
 
 /// An eventfd with its sleeper and its notifiers.
-struct Bed {
+struct Channel {
     condition: Condition,
     event: Arc<OwnedFd>,
     sleeper: Option<Sleeper>,
@@ -337,7 +337,7 @@ struct Bed {
 
 /// A channel for each condition, with the methods that the system allows; and the notifiers through io_uring. All their
 /// threads run on the other processor.
-fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>, Notifiers)> {
+fn channels(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Channel>, Notifiers)> {
     let conditions = if other.is_some() { &Condition::PEERS[..] } else { &[Condition::Idle] };
     let count = conditions.len();
     // The notifiers' threads inherit the processor of the thread that creates them.
@@ -354,7 +354,7 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
              that the container allows"
         ));
     }
-    let bed = |(index, condition): (usize, Condition)| {
+    let channel = |(index, condition): (usize, Condition)| {
         // Only read(2) needs a blocking eventfd.
         let flags = if condition == Condition::Read { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK };
         let event = Arc::new(eventfd(0, flags | EventfdFlags::CLOEXEC)?);
@@ -363,45 +363,47 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
         let helper = helpers.as_ref().map(|helpers| set(helpers.get(index))).transpose()?;
         let sleeps = other.filter(|_| condition != Condition::Idle);
         let sleeper = sleeps.map(|cpu| Sleeper::start(Arc::clone(&event), condition, cpu)).transpose()?;
-        Ok(Bed { condition, event, sleeper, direct, helper })
+        Ok(Channel { condition, event, sleeper, direct, helper })
     };
-    let beds: io::Result<Vec<Bed>> = conditions.iter().copied().enumerate().map(bed).collect();
-    Ok((beds?, kernel))
+    let channels: io::Result<Vec<Channel>> = conditions.iter().copied().enumerate().map(channel).collect();
+    Ok((channels?, kernel))
 }
 
 /// The medians of each method under each condition.
-fn notifications(beds: &[Bed], rounds: usize) -> Vec<Figure> {
-    let of_bed =
-        |bed| Case::NOTIFY.into_iter().map(move |case| Way { bed, case, clocks: Vec::new(), seen: Vec::new() });
-    let mut ways: Vec<Way<'_>> = beds.iter().flat_map(of_bed).filter(|way| way.bed.has(way.case)).collect();
-    let (mut order, mut random): (Vec<usize>, Rng) = ((0..ways.len()).collect(), Rng::new());
+fn notifications(channels: &[Channel], rounds: usize) -> Vec<Figure> {
+    let of_channel = |channel| {
+        Case::NOTIFY.into_iter().map(move |case| Samples { channel, case, clocks: Vec::new(), seen: Vec::new() })
+    };
+    let mut all: Vec<Samples<'_>> =
+        channels.iter().flat_map(of_channel).filter(|samples| samples.channel.has(samples.case)).collect();
+    let (mut order, mut random): (Vec<usize>, Rng) = ((0..all.len()).collect(), Rng::new());
     for _ in 0..rounds.max(1) {
         random.shuffle(&mut order);
-        for &way in &order {
-            let way = &mut ways[way];
-            let (clocks, seen) = way.bed.notify(way.case);
-            way.clocks.push(clocks);
-            way.seen.extend(seen);
+        for &index in &order {
+            let samples = &mut all[index];
+            let (clocks, seen) = samples.channel.notify(samples.case);
+            samples.clocks.push(clocks);
+            samples.seen.extend(seen);
         }
     }
-    let figure = |way: &Way<'_>| Figure {
-        case: way.case,
-        condition: way.bed.condition,
-        clocks: middle(&way.clocks),
-        seen: (!way.seen.is_empty()).then(|| middle(&way.seen)),
+    let figure = |samples: &Samples<'_>| Figure {
+        case: samples.case,
+        condition: samples.channel.condition,
+        clocks: median_or_nan(&samples.clocks),
+        seen: (!samples.seen.is_empty()).then(|| median_or_nan(&samples.seen)),
     };
-    ways.iter().map(figure).collect()
+    all.iter().map(figure).collect()
 }
 
 /// The samples of one method under one condition.
-struct Way<'a> {
-    bed: &'a Bed,
+struct Samples<'a> {
+    channel: &'a Channel,
     case: Case,
     clocks: Vec<f64>,
     seen: Vec<f64>,
 }
 
-impl Bed {
+impl Channel {
     fn has(&self, case: Case) -> bool {
         match case {
             Case::Direct => self.direct.is_some(),
@@ -431,7 +433,7 @@ impl Bed {
                 (clocks, Some(clock::ticks_to_ns(woken.saturating_sub(start)) as f64))
             }
             _ => {
-                until(|| take(&self.event).is_ok());
+                spin_until(|| take(&self.event).is_ok());
                 (clocks, None)
             }
         }
@@ -454,11 +456,11 @@ fn take(event: &OwnedFd) -> rustix::io::Result<usize> {
 }
 
 /// Spins until a condition holds.
-fn until(is_so: impl Fn() -> bool) {
+fn spin_until(is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        if start.elapsed() > LIMIT {
-            fail(&format!("a notification was not seen within {} seconds", LIMIT.as_secs()));
+        if start.elapsed() > TIMEOUT {
+            fail(&format!("a notification was not seen within {} seconds", TIMEOUT.as_secs()));
         }
         std::hint::spin_loop();
     }
@@ -466,11 +468,11 @@ fn until(is_so: impl Fn() -> bool) {
 
 /// A thread that sleeps on its eventfd again and again, as a driver does.
 struct Sleeper {
-    state: Arc<Sleep>,
+    state: Arc<SleeperState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Sleep {
+struct SleeperState {
     event: Arc<OwnedFd>,
     /// How often the thread has gone to sleep.
     turn: AtomicU64,
@@ -483,7 +485,7 @@ impl Sleeper {
     /// Starts a sleeper on a processor.
     fn start(event: Arc<OwnedFd>, how: Condition, cpu: usize) -> io::Result<Sleeper> {
         let [turn, woken] = [0, 0].map(AtomicU64::new);
-        let state = Arc::new(Sleep { event, turn, woken, ended: AtomicBool::new(false) });
+        let state = Arc::new(SleeperState { event, turn, woken, ended: AtomicBool::new(false) });
         let theirs = Arc::clone(&state);
         let sleep = move || match cpu::pin_to(cpu).and_then(|()| Ok(theirs.run(how)?)) {
             Ok(()) => {}
@@ -497,12 +499,12 @@ impl Sleeper {
 
     /// Waits until the thread sleeps again. Returns when it was woken.
     fn woken_after(&self, turn: u64) -> u64 {
-        until(|| self.state.turn.load(Acquire) != turn);
+        spin_until(|| self.state.turn.load(Acquire) != turn);
         self.state.woken.load(Relaxed)
     }
 }
 
-impl Sleep {
+impl SleeperState {
     fn run(&self, how: Condition) -> rustix::io::Result<()> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &self.event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;

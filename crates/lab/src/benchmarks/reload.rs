@@ -11,13 +11,13 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Text, loaded};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
 
 /// Measure how long a reload takes, and how long packets wait for it
@@ -53,7 +53,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("reload"), lab.audience).map(|report| Finished::new(report, Report::text))
+        run(self, &lab.worker("reload"), lab.observer).map(|report| Finished::new(report, Report::text))
     }
 }
 
@@ -68,7 +68,7 @@ struct Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
     times: Times,
-    books: Books,
+    counts: PacketCounts,
     /// The share of the time in which the engine's thread ran on its processor.
     share: f64,
 }
@@ -86,7 +86,7 @@ struct Times {
 
 /// The packet counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Books {
+struct PacketCounts {
     /// Packets and copies that were made.
     made: u64,
     /// Packets that arrived at a sink.
@@ -100,12 +100,12 @@ struct Books {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let schedules = options.conditions.schedules();
     let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
     let tasks: Vec<Task> = schedules.iter().map(task).collect();
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();
@@ -130,27 +130,27 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
 
 /// A sentence with the packet counts of all processes. The workers have checked that they balance.
 fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
-    let sum = |part: fn(&Books) -> u64| answers.iter().map(|answer| part(&answer.books)).sum::<u64>();
+    let sum = |part: fn(&PacketCounts) -> u64| answers.iter().map(|answer| part(&answer.counts)).sum::<u64>();
     let reloads = (reloads + 1) * answers.len();
     format!(
         "{schedule}: {reloads} reloads; of {} packets, {} arrived, {} were dropped as without reloads, {} were in apps \
          and links that a reload removed, {} were in the network at the end: none is missing",
-        sum(|books| books.made),
-        sum(|books| books.arrived),
-        sum(|books| books.dropped),
-        sum(|books| books.reload),
-        sum(|books| books.left),
+        sum(|counts| counts.made),
+        sum(|counts| counts.arrived),
+        sum(|counts| counts.dropped),
+        sum(|counts| counts.reload),
+        sum(|counts| counts.left),
     )
 }
 
 /// An engine with less than this share of its processor was disturbed.
-const ENOUGH: f64 = 0.92;
+const MIN_SHARE: f64 = 0.92;
 
 /// A warning if other programs ran on the engine's processor, because swaps wait for the engine.
 fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
     let shares: Vec<f64> = answers.iter().map(|answer| answer.share).collect();
-    let share = middle(&shares);
-    (share < ENOUGH).then(|| {
+    let share = median_or_nan(&shares);
+    (share < MIN_SHARE).then(|| {
         let percent = 100.0 * share;
         format!(
             "{schedule}: the engine had {percent:.0} percent of its processor; on a quiet machine swaps are shorter"
@@ -173,7 +173,7 @@ fn measure(task: Task) -> Answer {
     let (times, outcome, share) = std::thread::scope(|scope| {
         let times = scope.spawn(|| {
             other.map(cpu::pin_to);
-            let times = swap_again_and_again(&control, &texts, options.reloads);
+            let times = swap_repeatedly(&control, &texts, options.reloads);
             control.stop();
             times
         });
@@ -183,15 +183,15 @@ fn measure(task: Task) -> Answer {
         let outcome = engine.finish(end);
         (times.join().unwrap_or_else(|_| fail(&"the thread that reloads panicked")), outcome, share)
     });
-    let books = Books::of(&outcome);
-    if let Err(why) = books.check() {
+    let counts = PacketCounts::of(&outcome);
+    if let Err(why) = counts.check() {
         fail(&why);
     }
-    Answer { times, books, share }
+    Answer { times, counts, share }
 }
 
 /// Swaps the networks `reloads` times after an untimed first swap, which waits for the run to start.
-fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) -> Times {
+fn swap_repeatedly(control: &Control, texts: &[String; 2], reloads: usize) -> Times {
     let mut times = Times::default();
     for round in 0..=reloads {
         let start = Instant::now();
@@ -207,34 +207,34 @@ fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) 
     times
 }
 
-impl Books {
+impl PacketCounts {
     /// The counts of a whole run. The sources, tees and sinks are in both networks, so they count from the start.
-    fn of(outcome: &Outcome) -> Books {
+    fn of(outcome: &Outcome) -> PacketCounts {
         let snapshot = &outcome.snapshot;
-        let mut books = Books { reload: snapshot.removed(), ..Books::default() };
+        let mut counts = PacketCounts { reload: snapshot.removed(), ..PacketCounts::default() };
         let mut unmade = 0;
         for app in &snapshot.apps {
             match app.kind.as_str() {
                 "source" => {
-                    books.made += app.out_packets;
+                    counts.made += app.out_packets;
                     // Packets without a buffer count as drops but were never made.
                     unmade += app.drops["no_buffer"];
                 }
                 // A copy of each packet. A copy without a buffer counts as made and dropped.
-                "tee" => books.made += app.in_packets,
-                "sink" => books.arrived += app.in_packets,
+                "tee" => counts.made += app.in_packets,
+                "sink" => counts.arrived += app.in_packets,
                 _ => {}
             }
         }
-        books.dropped = snapshot.dropped() - books.reload - unmade;
+        counts.dropped = snapshot.dropped() - counts.reload - unmade;
         // Gauges are written at the end. The buffers in use are those in links and in apps.
-        books.left = snapshot.engine("buffers_in_use");
-        books
+        counts.left = snapshot.engine("buffers_in_use");
+        counts
     }
 
     /// Whether every packet is accounted for.
     fn check(&self) -> Result<(), String> {
-        let Books { made, arrived, dropped, reload, left } = *self;
+        let PacketCounts { made, arrived, dropped, reload, left } = *self;
         if made == 0 {
             return Err("no packet moved while networks were swapped".to_owned());
         }
@@ -316,10 +316,10 @@ mod tests {
 
     #[test]
     fn a_missing_packet_is_found() {
-        let books = Books { made: 10, arrived: 5, dropped: 2, reload: 2, left: 1 };
-        assert_eq!(books.check(), Ok(()));
-        let lost = Books { left: 0, ..books }.check().unwrap_err();
+        let counts = PacketCounts { made: 10, arrived: 5, dropped: 2, reload: 2, left: 1 };
+        assert_eq!(counts.check(), Ok(()));
+        let lost = PacketCounts { left: 0, ..counts }.check().unwrap_err();
         assert!(lost.starts_with("the books do not balance: 10 packets were made, but 5 arrived"), "{lost}");
-        assert!(Books::default().check().is_err());
+        assert!(PacketCounts::default().check().is_err());
     }
 }

@@ -7,7 +7,7 @@ use bellows_engine::Schedule;
 use clap::ValueEnum;
 
 use super::{AppbenchError, Counters, InPlace, Options, Row, Subject, measure, run};
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, packets, whole};
+use crate::bench::{AgainstOptions, Benchmark, Common, Finished, Lab, Listed, packets, whole};
 use crate::report::BenchError;
 use crate::residence::Resident;
 use crate::traffic::{self, Traffic};
@@ -171,7 +171,7 @@ impl Listed for Arguments {
 
 impl Benchmark for Arguments {
     fn common(&self) -> Common {
-        Common { json: self.json, cpu: self.cpu, rival: Rival::default() }
+        Common { json: self.json, cpu: self.cpu, against: AgainstOptions::default() }
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -191,6 +191,6 @@ impl Benchmark for Arguments {
             },
             ..Options::new(self.subject()?)
         };
-        Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.audience)?)
+        Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.observer)?)
     }
 }

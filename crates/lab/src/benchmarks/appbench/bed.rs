@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wiring::Wiring;
 use crate::networks::configured;
-use crate::supply::{Handle, Order, Reach, pair};
+use crate::supply::{Footprint, Handle, SupplyConfig, pair};
 
 /// The links that count the packets of a measurement: those into the measured apps.
 #[derive(Clone, Debug, Default)]
@@ -33,10 +33,10 @@ impl Links {
 }
 
 /// How long prepared packets may stand still before a round is given up, in nanoseconds.
-const STUCK: u64 = 100_000_000;
+const STUCK_TIMEOUT: u64 = 100_000_000;
 
 /// A measured network.
-pub(super) struct Bed {
+pub(super) struct Testbed {
     pub(super) engine: Engine,
     burst: usize,
     handles: Vec<Handle>,
@@ -84,7 +84,7 @@ impl Recording {
 
 /// The counters of a network at one time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
+pub(super) struct Totals {
     /// Packets that entered the measured apps, and packets that left them.
     pub(super) came: u64,
     pub(super) left: u64,
@@ -99,14 +99,14 @@ pub(super) struct Books {
     pub(super) sampled: u64,
 }
 
-impl Books {
+impl Totals {
     /// The number of packets that the measured apps dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 }
 
-impl Bed {
+impl Testbed {
     /// Apps in a row between sources and sinks. Without apps there are `pairs` pairs of source and sink. The new names
     /// differ from `taken`.
     pub(super) fn of_row(
@@ -114,12 +114,12 @@ impl Bed {
         wiring: &Wiring,
         pairs: usize,
         taken: &[String],
-        order: Order,
+        supply_config: SupplyConfig,
         settings: Settings,
-    ) -> Result<Bed, String> {
+    ) -> Result<Testbed, String> {
         let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
         let (sources, handles) = Default::default();
-        let mut ends = Ends { taken: taken.to_vec(), order, burst: settings.burst, sources, handles };
+        let mut ends = Endpoints { taken: taken.to_vec(), supply_config, burst: settings.burst, sources, handles };
         let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
         let mut links = Vec::new();
         if measured.is_empty() {
@@ -146,13 +146,13 @@ impl Bed {
             ends.sources.push(own.clone());
             links = Links::into(&network, own).0;
         }
-        Bed::new(network, links, measured, ends.sources, ends.handles, settings)
+        Testbed::new(network, links, measured, ends.sources, ends.handles, settings)
     }
 
     /// A whole network, of which one app is measured.
-    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Bed, String> {
+    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Testbed, String> {
         let measured = network.apps.iter().filter(|spec| spec.name == app).map(|spec| spec.name.clone()).collect();
-        Bed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
+        Testbed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
     }
 
     fn new(
@@ -162,24 +162,24 @@ impl Bed {
         sources: Vec<String>,
         handles: Vec<Handle>,
         settings: Settings,
-    ) -> Result<Bed, String> {
+    ) -> Result<Testbed, String> {
         let burst = settings.burst;
         let at = |link: &LinkSpec| network.links.iter().position(|other| other == link);
         let coming = coming.iter().filter_map(at).collect();
         let ends = |link: &LinkSpec| measured.contains(&link.from.app) && !measured.contains(&link.to.app);
         let leaving = (0..network.links.len()).filter(|&index| ends(&network.links[index])).collect();
         let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
-        Ok(Bed { engine, burst, handles, coming, leaving, measured, sources })
+        Ok(Testbed { engine, burst, handles, coming, leaving, measured, sources })
     }
 
     /// Whether packets are prepared for each round, so that a round has a fixed number of them.
     pub(super) fn has_rounds(&self) -> bool {
-        self.handles.iter().any(|handle| handle.reach().is_some())
+        self.handles.iter().any(|handle| handle.footprint().is_some())
     }
 
     /// The memory footprint of a round's packets.
-    pub(super) fn reach(&self) -> Option<Reach> {
-        self.handles.iter().find_map(Handle::reach)
+    pub(super) fn footprint(&self) -> Option<Footprint> {
+        self.handles.iter().find_map(Handle::footprint)
     }
 
     /// Offered packets that were dropped because the backlog was full.
@@ -201,7 +201,7 @@ impl Bed {
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        self.handles.iter_mut().try_for_each(Handle::rest).map_err(|error| error.to_string())
+        self.handles.iter_mut().try_for_each(Handle::prepare).map_err(|error| error.to_string())
     }
 
     /// Breathes until the prepared packets have been sent. Returns the number of breaths in which a packet moved.
@@ -215,7 +215,7 @@ impl Bed {
             moved += self.engine.breathe_times(1);
             let now = clock::now();
             if self.left() < left || end == 0 {
-                end = now + STUCK;
+                end = now + STUCK_TIMEOUT;
             } else if now > end {
                 break;
             }
@@ -244,7 +244,7 @@ impl Bed {
     }
 
     /// Reads the counters.
-    pub(super) fn books(&self) -> Books {
+    pub(super) fn totals(&self) -> Totals {
         let snapshot = self.engine.snapshot();
         let sum = |links: &[usize]| links.iter().map(|&link| snapshot.links[link].packets).sum();
         let mut drops = BTreeMap::new();
@@ -256,7 +256,7 @@ impl Bed {
         let failed = |app: &&AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
         let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
         let recorded = sources.map(|app| recorded(app, "packets")).sum();
-        Books {
+        Totals {
             came: sum(&self.coming),
             left: sum(&self.leaving),
             waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
@@ -284,15 +284,15 @@ fn account(app: &AppCounts) -> Account {
 }
 
 /// Creates the sources and sinks of a measurement under unused names.
-struct Ends {
+struct Endpoints {
     taken: Vec<String>,
-    order: Order,
+    supply_config: SupplyConfig,
     burst: usize,
     sources: Vec<String>,
     handles: Vec<Handle>,
 }
 
-impl Ends {
+impl Endpoints {
     fn name(&mut self, base: &str) -> String {
         let numbered = (1..).map(|number| if number == 1 { base.to_owned() } else { format!("{base}-{number}") });
         let name = numbered.into_iter().find(|name| !self.taken.contains(name)).unwrap_or_default();
@@ -302,7 +302,7 @@ impl Ends {
 
     fn source(&mut self, network: &mut Network) -> Result<LinkEnd, String> {
         let name = self.name("source");
-        let (supply, handle) = pair(&self.order, self.burst).map_err(|error| error.to_string())?;
+        let (supply, handle) = pair(&self.supply_config, self.burst).map_err(|error| error.to_string())?;
         network.apps.push(AppSpec::new(&name, "source", "", supply));
         self.handles.push(handle);
         self.sources.push(name.clone());

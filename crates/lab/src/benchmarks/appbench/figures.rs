@@ -10,7 +10,7 @@ use super::signature::{self, Point};
 use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
 use crate::report::Measurement;
-use crate::supply::Reach;
+use crate::supply::Footprint;
 
 /// The figures of one event.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Recorded {
 
 /// The figures under one combination of conditions.
 #[derive(Clone, Debug)]
-pub(crate) struct Sheet {
+pub(crate) struct Summary {
     pub(super) cell: Cell,
     pub(super) processes: usize,
     /// Packets of each network in all processes.
@@ -50,7 +50,7 @@ pub(crate) struct Sheet {
     pub(super) busy: f64,
     /// Percentage of the offered packets that were not accepted in time.
     pub(super) missed: f64,
-    pub(super) reach: Option<Reach>,
+    pub(super) footprint: Option<Footprint>,
     pub(super) measured: Vec<String>,
     pub(super) no_pmu: Option<String>,
 }
@@ -64,8 +64,8 @@ fn rank(event: &str) -> (usize, &str) {
     (FIRST.iter().position(|first| *first == event).unwrap_or(FIRST.len()), event)
 }
 
-impl Sheet {
-    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Sheet {
+impl Summary {
+    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Summary {
         let with_apps: Vec<&Tally> = answers.iter().filter_map(|answer| answer.with_app.as_ref()).collect();
         let mut events: Vec<String> =
             with_apps.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
@@ -85,7 +85,7 @@ impl Sheet {
             let all: Option<Vec<f64>> = answers.iter().map(of).collect();
             median(&all?)
         };
-        Sheet {
+        Summary {
             cell,
             processes: answers.len(),
             packets: total(|tally| tally.packets),
@@ -96,7 +96,7 @@ impl Sheet {
             lines,
             busy,
             missed: 100.0 * total(|tally| tally.missed) as f64 / (came + total(|tally| tally.missed) as f64),
-            reach: answers.iter().find_map(|answer| answer.reach),
+            footprint: answers.iter().find_map(|answer| answer.footprint),
             measured: answers.first().map(|answer| answer.measured.clone()).unwrap_or_default(),
             left: 100.0 * total(|tally| tally.left) as f64 / came,
             drops,
@@ -246,14 +246,14 @@ fn recorded(answers: &[Comparison]) -> Vec<Recorded> {
 }
 
 /// Whether a difference is within noise.
-pub(super) fn is_zero(difference: &Median) -> bool {
+pub(super) fn is_within_noise(difference: &Median) -> bool {
     (difference.low..=difference.high).contains(&0.0)
 }
 
 /// The notes of the report.
-pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec<String> {
+pub(super) fn notes(options: &Options, plan: &Plan<'_>, summaries: &[Summary]) -> Vec<String> {
     let mut notes = Vec::new();
-    let idle = sheets.iter().filter(|sheet| sheet.busy < BUSY).map(|sheet| sheet.busy);
+    let idle = summaries.iter().filter(|summary| summary.busy < BUSY).map(|summary| summary.busy);
     if let Some(busy) = idle.min_by(f64::total_cmp) {
         notes.push(format!(
             "a packet moved in only {busy:.0} of 100 breaths: the clocks per packet are mostly waiting, so there is no \
@@ -264,36 +264,38 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
         "the fixed load also fixes the clocks per packet: the cost of the app is what the live accounting records"
             .to_owned()
     }));
-    for sheet in sheets {
-        let conditions = sheet.conditions();
-        let place = if sheets.len() > 1 { format!("{conditions}: ") } else { String::new() };
-        if sheet.missed > 0.0 {
-            notes.push(format!("{place}{:.1} % of the offered packets were not accepted in time", sheet.missed));
+    for summary in summaries {
+        let conditions = summary.conditions();
+        let place = if summaries.len() > 1 { format!("{conditions}: ") } else { String::new() };
+        if summary.missed > 0.0 {
+            notes.push(format!("{place}{:.1} % of the offered packets were not accepted in time", summary.missed));
         }
-        let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
-        if sheet.is_certain() && is_zero(&difference) {
+        let Some(difference) = summary.clocks().and_then(|line| line.difference) else { continue };
+        if summary.is_certain() && is_within_noise(&difference) {
             notes.push(format!("{place}the difference in clocks is within noise: its interval contains zero"));
         }
     }
-    if let Some(sheet) = sheets.first().filter(|sheet| !sheet.is_certain() && options.counters == Counters::Processor) {
+    if let Some(summary) =
+        summaries.first().filter(|summary| !summary.is_certain() && options.counters == Counters::Processor)
+    {
         notes.push(format!(
             "with fewer than {ENOUGH} processes ({}) no interval reaches 95 percent: a difference may be noise",
-            sheet.processes
+            summary.processes
         ));
     }
-    let points: Vec<Point> = sheets.iter().filter_map(|sheet| sheet.point(plan.own_distance)).collect();
+    let points: Vec<Point> = summaries.iter().filter_map(|summary| summary.point(plan.own_distance)).collect();
     if let Some(finding) = signature::find(&points, plan.own_distance)
-        && sheets.iter().all(Sheet::is_certain)
+        && summaries.iter().all(Summary::is_certain)
     {
         notes.push(finding.in_words(&plan.subject_name));
     }
     notes.extend(plan.remarks.iter().cloned());
-    notes.extend(sheets.iter().filter_map(Sheet::spread));
-    if let Some(why) = sheets.iter().find_map(|sheet| sheet.no_pmu.clone())
+    notes.extend(summaries.iter().filter_map(Summary::spread));
+    if let Some(why) = summaries.iter().find_map(|summary| summary.no_pmu.clone())
         && options.counters == Counters::Processor
     {
         notes.push(why);
-        if sheets.iter().any(|sheet| sheet.lines.iter().any(|line| line.event == CYCLES)) {
+        if summaries.iter().any(|summary| summary.lines.iter().any(|line| line.event == CYCLES)) {
             notes.push(format!(
                 "{CYCLES} are derived from the clocks and the speed of a chain of multiplications between the rounds: \
                  unlike clocks, they do not change with the processor's frequency"
@@ -307,10 +309,10 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
     notes
 }
 
-impl Sheet {
+impl Summary {
     /// A sentence about the memory footprint of a round's packets.
     fn spread(&self) -> Option<String> {
-        let Reach { packets, bytes, pages, page_size, fits } = self.reach?;
+        let Footprint { packets, bytes, pages, page_size, fits } = self.footprint?;
         let level = self.cell.residence?.level;
         let page =
             if page_size > 1 << 20 { format!("{} MiB", page_size >> 20) } else { format!("{} KiB", page_size >> 10) };
@@ -356,17 +358,17 @@ mod tests {
     fn the_difference_is_taken_within_each_process() {
         // The processes differ by more than the app costs.
         let answers = (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
-        let sheet = Sheet::of(CELL, answers);
-        let clocks = sheet.clocks().unwrap();
+        let summary = Summary::of(CELL, answers);
+        let clocks = summary.clocks().unwrap();
         let difference = clocks.difference.unwrap();
         assert_eq!((difference.low, difference.value, difference.high), (2.0, 2.0, 2.0));
-        assert!(!is_zero(&difference) && sheet.is_certain());
+        assert!(!is_within_noise(&difference) && summary.is_certain());
         assert_eq!((clocks.with_app.low, clocks.with_app.high), (32.0, 112.0));
         // 1,000 clocks for 500 packets; the difference is 2.
-        assert_eq!((sheet.accounted.unwrap().value, sheet.gap.unwrap().value), (2.0, 0.0));
-        let tee = &sheet.recorded[0];
+        assert_eq!((summary.accounted.unwrap().value, summary.gap.unwrap().value), (2.0, 0.0));
+        let tee = &summary.recorded[0];
         assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
-        assert_eq!((sheet.left, sheet.drops["txdrop"], sheet.packets), (90.0, 10.0, 15_000));
+        assert_eq!((summary.left, summary.drops["txdrop"], summary.packets), (90.0, 10.0, 15_000));
     }
 
     #[test]
@@ -381,7 +383,7 @@ mod tests {
         let options = Options::new(Subject::Row(Row { apps: "tee".to_owned(), ..Row::default() }));
         let registry = bellows_apps::registry();
         let plan = Plan::of(&options, &registry).unwrap();
-        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Sheet::of(CELL, answers)]).join("\n");
+        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Summary::of(CELL, answers)]).join("\n");
         let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3))).collect();
         assert!(said(even(15)).contains("the difference in clocks is within noise"));
         assert!(said(even(5)).contains("with fewer than 6 processes (5) no interval reaches 95 percent"));
@@ -392,7 +394,7 @@ mod tests {
     #[test]
     fn a_network_that_waits_for_packets_has_no_difference() {
         let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0) };
-        let sheet = Sheet::of(CELL, (0..15).map(idle).collect());
-        assert!(sheet.lines.is_empty() && sheet.gap.is_none() && sheet.accounted.is_some());
+        let summary = Summary::of(CELL, (0..15).map(idle).collect());
+        assert!(summary.lines.is_empty() && summary.gap.is_none() && summary.accounted.is_some());
     }
 }

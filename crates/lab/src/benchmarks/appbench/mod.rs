@@ -51,21 +51,21 @@ use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::Finished;
 use crate::callgrind::{self, CallgrindError, Counts};
 use crate::machine::Machine;
 use crate::processes::{Answers, ask, take_turns_with};
 use crate::report::{BenchError, Report};
 use crate::residence::{Levels, NotFound, Residence, Resident};
-use crate::supply::Order;
+use crate::supply::SupplyConfig;
 use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
 pub use arguments::Arguments;
 pub use bed::{Account, Recording};
-use bed::{Bed, Links};
-pub(crate) use figures::Sheet;
-use rounds::Beds;
+use bed::{Links, Testbed};
+pub(crate) use figures::Summary;
+use rounds::TestbedFactory;
 pub use rounds::{Comparison, Tally};
 use wiring::{Wiring, WiringError};
 
@@ -181,10 +181,10 @@ impl Options {
     }
 
     /// What the measurement's sources send.
-    fn order(&self, cell: Cell, supplies: usize) -> Result<Order, TrafficError> {
+    fn supply_config(&self, cell: Cell, supplies: usize) -> Result<SupplyConfig, TrafficError> {
         let traffic = self.traffic.clone().map_or_else(|| SMALL.parse(), Ok)?;
         let offered = self.offered.map(|all| all / supplies.max(1) as f64);
-        Ok(Order { traffic, residence: cell.residence, offered, supplies })
+        Ok(SupplyConfig { traffic, residence: cell.residence, offered, supplies })
     }
 
     /// Whether all options about packets have their defaults.
@@ -296,30 +296,30 @@ impl From<AppbenchError> for BenchError {
 
 /// Why a worker has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Trouble {
+enum TaskError {
     /// The apps cannot be measured.
     Refused(String),
     /// An app panicked.
     Panicked(String),
 }
 
-impl From<Trouble> for AppbenchError {
-    fn from(trouble: Trouble) -> AppbenchError {
-        match trouble {
-            Trouble::Refused(why) => AppbenchError::Refused(why),
-            Trouble::Panicked(what) => AppbenchError::Panicked(what),
+impl From<TaskError> for AppbenchError {
+    fn from(error: TaskError) -> AppbenchError {
+        match error {
+            TaskError::Refused(why) => AppbenchError::Refused(why),
+            TaskError::Panicked(what) => AppbenchError::Panicked(what),
         }
     }
 }
 
-impl Trouble {
+impl TaskError {
     /// The outcome of a worker, or an error if an app panicked. `last` is the message of the last panic.
-    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, Trouble> {
+    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, TaskError> {
         match (outcome, last) {
-            (outcome, None) => outcome.map_err(Trouble::Refused),
-            (Ok(_), Some(panic)) => Err(Trouble::Panicked(format!("an app panicked: {panic}"))),
-            (Err(why), Some(panic)) if why.contains(&panic) => Err(Trouble::Panicked(why)),
-            (Err(why), Some(panic)) => Err(Trouble::Panicked(format!("{why}: {panic}"))),
+            (outcome, None) => outcome.map_err(TaskError::Refused),
+            (Ok(_), Some(panic)) => Err(TaskError::Panicked(format!("an app panicked: {panic}"))),
+            (Err(why), Some(panic)) if why.contains(&panic) => Err(TaskError::Panicked(why)),
+            (Err(why), Some(panic)) => Err(TaskError::Panicked(format!("{why}: {panic}"))),
         }
     }
 }
@@ -336,9 +336,9 @@ pub struct Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Work {
     /// Measure the levels of the memory hierarchy.
-    Survey,
+    MeasureLevels,
     /// Check whether packets pass.
-    Try,
+    DryRun,
     /// Measure both networks, laid out in the given order.
     Measure { with_app_first: bool },
     /// Run one network under callgrind.
@@ -348,7 +348,7 @@ enum Work {
 /// The answer of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    outcome: Result<Comparison, Trouble>,
+    outcome: Result<Comparison, TaskError>,
     levels: Option<Levels>,
 }
 
@@ -360,36 +360,36 @@ pub fn run(
     options: &Options,
     arguments: &[&str],
     registry: &Registry,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Finished, AppbenchError> {
     let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
     }
-    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, audience)?) };
+    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, observer)?) };
     let cells = options.cells(levels.as_ref())?;
     let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
-    let machine = attempt(&jobs[0], arguments, audience)?;
+    let machine = dry_run(&jobs[0], arguments, observer)?;
     let title = text::Title::of(options, &plan);
     let (answers, interrupted) = match options.counters {
         Counters::Processor => {
-            let found = take_turns(&jobs, options.processes, arguments, audience)?;
+            let found = take_turns(&jobs, options.processes, arguments, observer)?;
             (found.answers, found.interrupted)
         }
-        Counters::Valgrind => (count(&jobs, &plan, arguments, audience)?, false),
+        Counters::Valgrind => (count(&jobs, &plan, arguments, observer)?, false),
     };
     let answered = jobs.iter().zip(answers).filter(|(_, answers)| !answers.is_empty());
-    let mut sheets: Vec<Sheet> = answered.map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    let mut summaries: Vec<Summary> = answered.map(|(job, answers)| Summary::of(job.cell, answers)).collect();
     if plan.is_comparison() {
         // The account covers the measured apps only, but the difference is between two sets of apps.
-        sheets.iter_mut().for_each(|sheet| sheet.gap = None);
+        summaries.iter_mut().for_each(|summary| summary.gap = None);
     }
     let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
-    let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
+    let results = summaries.iter().flat_map(|summary| summary.results(&title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
-    report.notes = figures::notes(options, &plan, &sheets);
+    report.notes = figures::notes(options, &plan, &summaries);
     report.interrupted = interrupted;
-    Ok(Finished::new(report, move |report| text::render(report, &sheets, &title)))
+    Ok(Finished::new(report, move |report| text::render(report, &summaries, &title)))
 }
 
 /// A measurement under one combination of conditions.
@@ -409,16 +409,16 @@ impl Job {
 pub(crate) fn levels(
     options: &Options,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Levels, AppbenchError> {
     if options.counters == Counters::Valgrind {
         return Ok(Levels::simulated());
     }
     let cell = Cell { residence: None, prefetch: None };
-    let survey = Task { options: options.clone(), cell, what: Work::Survey };
-    let (Answer { outcome, levels }, _) = ask(arguments, &survey, audience)?;
+    let task = Task { options: options.clone(), cell, what: Work::MeasureLevels };
+    let (Answer { outcome, levels }, _) = ask(arguments, &task, observer)?;
     outcome?;
-    levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
+    levels.ok_or_else(|| unreachable!("the task finds levels or fails"))
 }
 
 /// Checks that the apps can be linked.
@@ -433,8 +433,8 @@ pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
 }
 
 /// Checks in a fresh process that the apps can be measured.
-pub(crate) fn attempt(job: &Job, arguments: &[&str], audience: &mut dyn Audience) -> Result<Machine, AppbenchError> {
-    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::Try), audience)?;
+pub(crate) fn dry_run(job: &Job, arguments: &[&str], observer: &mut dyn Observer) -> Result<Machine, AppbenchError> {
+    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::DryRun), observer)?;
     outcome?;
     Ok(machine)
 }
@@ -444,13 +444,13 @@ pub(crate) fn take_turns(
     jobs: &[Job],
     processes: usize,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<Comparison>, AppbenchError> {
     let task = |job: usize, round| jobs[job].task(Work::Measure { with_app_first: round % 2 == 1 });
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns_with(arguments, jobs.len(), processes, task, audience)?;
+        take_turns_with(arguments, jobs.len(), processes, task, observer)?;
     let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
-    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, machine, interrupted })
+    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, TaskError>>()?, machine, interrupted })
 }
 
 /// Runs both networks of each job under callgrind.
@@ -458,16 +458,16 @@ fn count(
     jobs: &[Job],
     plan: &Plan<'_>,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
     let runs: &[Run] = if plan.has_baseline { &[Run::Baseline, Run::WithApp] } else { &[Run::WithApp] };
     let mut counted = Vec::new();
     for (done, job) in jobs.iter().enumerate() {
         let mut whole = Comparison::default();
         for (index, &run) in runs.iter().enumerate() {
-            audience.progress(done * runs.len() + index, jobs.len() * runs.len());
+            observer.progress(done * runs.len() + index, jobs.len() * runs.len());
             let (counts, answer): (Counts, Answer) =
-                callgrind::count(arguments, &job.task(Work::Count(run)), audience)?;
+                callgrind::count(arguments, &job.task(Work::Count(run)), observer)?;
             let comparison = answer.outcome?;
             whole = whole.joined(comparison.counted(run, &counts));
         }
@@ -480,45 +480,46 @@ fn count(
 pub fn measure(task: Task, registry: &Registry) -> Answer {
     let Task { options, cell, what } = task;
     settle(options.cpu);
-    if what == Work::Survey {
+    if what == Work::MeasureLevels {
         let (outcome, levels) = match Levels::measure() {
             Ok(levels) => (Ok(Comparison::default()), Some(levels)),
             Err(error) => (Err(error.to_string()), None),
         };
-        return Answer { outcome: outcome.map_err(Trouble::Refused), levels };
+        return Answer { outcome: outcome.map_err(TaskError::Refused), levels };
     }
-    let outcome = Trouble::unless_panicked(work(&options, cell, what, registry), panicked());
+    let outcome = TaskError::unless_panicked(work(&options, cell, what, registry), panicked());
     Answer { outcome, levels: None }
 }
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
     let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
-    let beds = CellBeds { plan: &plan, options, cell, registry };
+    let beds = CellTestbeds { plan: &plan, options, cell, registry };
     match what {
-        Work::Survey => Ok(Comparison::default()),
-        Work::Try => rounds::attempt(&mut beds.make(Run::WithApp, false)?),
+        Work::MeasureLevels => Ok(Comparison::default()),
+        Work::DryRun => rounds::dry_run(&mut beds.make(Run::WithApp, false)?),
         Work::Measure { with_app_first } => rounds::compare(options, &beds, with_app_first),
         Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
     }
 }
 
 /// Makes the networks of one cell.
-struct CellBeds<'b> {
+struct CellTestbeds<'b> {
     plan: &'b Plan<'b>,
     options: &'b Options,
     cell: Cell,
     registry: &'b Registry,
 }
 
-impl Beds for CellBeds<'_> {
+impl TestbedFactory for CellTestbeds<'_> {
     fn has_baseline(&self) -> bool {
         self.plan.has_baseline
     }
 
-    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String> {
+    fn make(&self, run: Run, sampling: bool) -> Result<Testbed, String> {
         let settings = Settings { sampling, ..self.plan.settings.clone() };
-        let order = self.options.order(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
-        self.plan.bed(run, settings, self.cell, order, self.registry)
+        let supply_config =
+            self.options.supply_config(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
+        self.plan.bed(run, settings, self.cell, supply_config, self.registry)
     }
 }
 
@@ -598,19 +599,26 @@ impl<'s> Plan<'s> {
     }
 
     /// Makes one of the two networks.
-    fn bed(&self, run: Run, settings: Settings, cell: Cell, order: Order, registry: &Registry) -> Result<Bed, String> {
-        let told = |error: AppbenchError| error.to_string();
+    fn bed(
+        &self,
+        run: Run,
+        settings: Settings,
+        cell: Cell,
+        supply_config: SupplyConfig,
+        registry: &Registry,
+    ) -> Result<Testbed, String> {
+        let to_text = |error: AppbenchError| error.to_string();
         match self.subject {
             Subject::Row(row) => {
                 let (apps, wiring) = match run {
                     Run::WithApp => (&row.apps, &self.wiring),
                     Run::Baseline => (&row.against, &self.against),
                 };
-                let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
-                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, order, settings)
+                let apps = fetching(row.read(apps, registry).map_err(to_text)?, cell.prefetch);
+                Testbed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, supply_config, settings)
             }
             Subject::InPlace(place) => {
-                let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;
+                let Loaded { mut network, engine, .. } = place.load(registry).map_err(to_text)?;
                 // The first network of a process fixes the packet pool.
                 let _ = pool::init(engine.pool_config());
                 let mut links = Links::into(&network, &place.app);
@@ -622,7 +630,7 @@ impl<'s> Plan<'s> {
                     network.apps.append(&mut fetching(app, cell.prefetch));
                     network.apps.extend(rest);
                 }
-                Bed::in_place(network, &place.app, links, settings)
+                Testbed::in_place(network, &place.app, links, settings)
             }
         }
     }

@@ -7,11 +7,11 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Bed, Books, Recording};
+use super::bed::{Recording, Testbed, Totals};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
-use crate::supply::Reach;
-use crate::timing::{CYCLES_A_STEP, middle, quieter_half, yardstick};
+use crate::supply::Footprint;
+use crate::timing::{CYCLES_PER_STEP, calibration_step, median_or_nan, quieter_half};
 use crate::workers::panicked;
 
 /// The event that is always counted.
@@ -52,7 +52,7 @@ pub struct Comparison {
     /// The names of the measured apps.
     pub measured: Vec<String>,
     /// The memory footprint of a round's packets.
-    pub reach: Option<Reach>,
+    pub footprint: Option<Footprint>,
     /// The share of breaths in the network with the app in which a packet moved.
     pub busy: f64,
     /// Why the processor's own counters were not read.
@@ -83,26 +83,26 @@ impl Comparison {
 const FIRST_BREATHS: u64 = 64;
 
 /// How long to wait for packets, in nanoseconds.
-const PATIENCE: u64 = 500_000_000;
+const TIMEOUT: u64 = 500_000_000;
 
 /// Checks that packets pass, without measuring.
-pub(super) fn attempt(bed: &mut Bed) -> Result<Comparison, String> {
+pub(super) fn dry_run(bed: &mut Testbed) -> Result<Comparison, String> {
     let start = clock::now();
-    let books = loop {
+    let totals = loop {
         bed.pass(FIRST_BREATHS)?;
-        let books = bed.books();
-        if verdict(bed, &books).is_none() || clock::now() > start + PATIENCE || books.panicked.is_some() {
-            break books;
+        let totals = bed.totals();
+        if unmeasurable(bed, &totals).is_none() || clock::now() > start + TIMEOUT || totals.panicked.is_some() {
+            break totals;
         }
     };
-    verdict(bed, &books).map_or(Ok(Comparison::default()), Err)
+    unmeasurable(bed, &totals).map_or(Ok(Comparison::default()), Err)
 }
 
 /// The reason why an app cannot be measured, with advice; `None` if it can.
-fn verdict(bed: &Bed, books: &Books) -> Option<String> {
-    let Books { came, left, waiting, .. } = books;
+fn unmeasurable(bed: &Testbed, totals: &Totals) -> Option<String> {
+    let Totals { came, left, waiting, .. } = totals;
     let measured = bed.measured.join(" | ");
-    let why = if let Some(app) = &books.panicked {
+    let why = if let Some(app) = &totals.panicked {
         panic_of(app)
     } else if *came == 0 {
         format!(
@@ -115,8 +115,8 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
              with --in, or change its config"
         )
     } else if *left == 0
-        && 2 * pool::usage().in_use as u64 > came - books.dropped().min(*came)
-        && books.dropped() < *came
+        && 2 * pool::usage().in_use as u64 > came - totals.dropped().min(*came)
+        && totals.dropped() < *came
     {
         format!(
             "`{measured}` keeps its packets: it passed on none of {came} within half a second, so there is no steady \
@@ -137,18 +137,18 @@ fn panic_of(app: &str) -> String {
 }
 
 /// Fails if an app has panicked, because its figures are meaningless then.
-fn see_that_none_panicked(bed: &Bed) -> Result<(), String> {
-    bed.books().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
+fn check_no_panic(bed: &Testbed) -> Result<(), String> {
+    bed.totals().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
 }
 
 /// The maximum time that a process measures, in nanoseconds.
-const TIME: u64 = 5_000_000_000;
+const MAX_TIME: u64 = 5_000_000_000;
 
 /// The approximate duration of a round, in nanoseconds.
-const ROUND: u64 = 1_000_000;
+const ROUND_TIME: u64 = 1_000_000;
 
 /// The minimum number of rounds of a process, if it has enough packets.
-const ROUNDS: u64 = 40;
+const MIN_ROUNDS: u64 = 40;
 
 /// The minimum number of sampled breaths for each network.
 const MIN_SAMPLED: u64 = 4;
@@ -157,7 +157,7 @@ const MIN_SAMPLED: u64 = 4;
 const LOADED_BREATHS: u64 = 10_000;
 
 /// The live accounting is measured with the packets divided by this.
-const BOOKED_PART: u64 = 2;
+const RECORDED_DIVISOR: u64 = 2;
 
 /// The counts of one round.
 #[derive(Clone, Debug, Default)]
@@ -206,18 +206,18 @@ impl Meter {
     }
 
     /// One round of `breaths` breaths, or of the packets that fill as many breaths.
-    fn round(&self, bed: &mut Bed, breaths: u64) -> Result<Round, String> {
+    fn round(&self, bed: &mut Testbed, breaths: u64) -> Result<Round, String> {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
         if !bed.has_rounds() {
             bellows_packet::sort_free_buffers();
-            let came = bed.books().came;
+            let came = bed.totals().came;
             self.time(&mut round, || bed.engine.breathe_times(breaths));
             round.breaths = breaths;
-            round.packets = bed.books().came - came;
+            round.packets = bed.totals().came - came;
             return Ok(round);
         }
         let start = clock::now();
-        while round.breaths < breaths && clock::now() < start + PATIENCE {
+        while round.breaths < breaths && clock::now() < start + TIMEOUT {
             let ready = bed.ready()?;
             let before = round.busy;
             self.time(&mut round, || bed.send_ready());
@@ -255,15 +255,15 @@ impl Pair {
 }
 
 /// Makes the networks of a measurement, with or without sampled breaths.
-pub(super) trait Beds {
+pub(super) trait TestbedFactory {
     /// Whether there is a baseline.
     fn has_baseline(&self) -> bool;
 
     /// Makes one network.
-    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String>;
+    fn make(&self, run: Run, sampling: bool) -> Result<Testbed, String>;
 
     /// Makes both networks in the given order.
-    fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Bed>, Bed), String> {
+    fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Testbed>, Testbed), String> {
         let baseline = || self.has_baseline().then(|| self.make(Run::Baseline, sampling)).transpose();
         if with_app_first {
             let with_app = self.make(Run::WithApp, sampling)?;
@@ -274,7 +274,11 @@ pub(super) trait Beds {
 }
 
 /// Measures both networks in turn, and then what the live accounting records for them.
-pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
+pub(super) fn compare(
+    options: &Options,
+    beds: &impl TestbedFactory,
+    with_app_first: bool,
+) -> Result<Comparison, String> {
     if options.offered.is_some() {
         return load(options.packets(), beds, with_app_first);
     }
@@ -282,11 +286,11 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     let (mut baseline, mut with_app) = beds.both(false, with_app_first)?;
     let breaths = breaths(options.packets(), baseline.as_mut(), &mut with_app)?;
     let pairs = alternate(options.packets(), &meter, breaths, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let names = meter.names();
     let quiet = quieter_half(pairs, Pair::clocks_a_packet);
-    let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
-    let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
+    let step = median_or_nan(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
+    let filled = |bed: &Testbed, rounds: Vec<&Round>| Tally {
         costs: estimated(costs(&names, &rounds), step),
         packets: rounds.iter().map(|round| round.packets).sum(),
         ..tally(bed)
@@ -295,34 +299,35 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     let baseline_tally = baseline.as_ref().map(|bed| filled(bed, rounds));
     let with_app_tally = filled(&with_app, quiet.iter().map(|pair| &pair.with_app).collect());
     let busy = quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
-    let reach = with_app.reach();
+    let footprint = with_app.footprint();
     drop((baseline, with_app));
 
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
-    let (in_baseline, in_with_app) = book(options.packets() / BOOKED_PART, breaths, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    let (in_baseline, in_with_app) =
+        record(options.packets() / RECORDED_DIVISOR, breaths, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     Ok(Comparison {
         baseline: baseline_tally.map(|tally| Tally { recorded: in_baseline, ..tally }),
         with_app: Some(Tally { recorded: in_with_app, ..with_app_tally }),
         measured: with_app.measured,
         busy,
-        reach,
+        footprint,
         no_pmu: meter.no_pmu,
     })
 }
 
 /// What the live accounting records for both networks under a fixed load. Nothing else is measured, because the load
 /// fixes the clocks per packet.
-fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
+fn load(packets: u64, beds: &impl TestbedFactory, with_app_first: bool) -> Result<Comparison, String> {
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
-    let (in_baseline, in_with_app) = book(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    let (in_baseline, in_with_app) = record(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let filled =
-        |bed: &Bed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
+        |bed: &Testbed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.totals().came, ..tally(bed) };
     Ok(Comparison {
         baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
         with_app: Some(filled(&with_app, in_with_app)),
-        reach: with_app.reach(),
+        footprint: with_app.footprint(),
         measured: with_app.measured,
         busy: 1.0,
         ..Comparison::default()
@@ -334,14 +339,14 @@ fn alternate(
     packets: u64,
     meter: &Meter,
     breaths: u64,
-    mut baseline: Option<&mut Bed>,
-    with_app: &mut Bed,
+    mut baseline: Option<&mut Testbed>,
+    with_app: &mut Testbed,
 ) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
     let (mut measured, start) = (0, clock::now());
     let mut last = start;
-    while measured < packets && (clock::now() < start + TIME || pairs.is_empty()) {
-        let step = yardstick();
+    while measured < packets && (clock::now() < start + MAX_TIME || pairs.is_empty()) {
+        let step = calibration_step();
         let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
         // The first network finds the caches as the other left them, so the order alternates.
         let pair = if pairs.len() % 2 == 0 {
@@ -356,38 +361,39 @@ fn alternate(
             measured += moved;
             last = clock::now();
             pairs.push(pair);
-        } else if clock::now() > last + PATIENCE {
-            let books = with_app.books();
-            let dry = format!(
+        } else if clock::now() > last + TIMEOUT {
+            let totals = with_app.totals();
+            let ended = format!(
                 "the source ended after {} packets; let it repeat (`repeat = \"forever\"` of a pcap-reader), or \
                  measure fewer with --packets",
-                books.came
+                totals.came
             );
-            return Err(verdict(with_app, &books).unwrap_or(dry));
+            return Err(unmeasurable(with_app, &totals).unwrap_or(ended));
         }
     }
     Ok(pairs)
 }
 
 /// What the sampled breaths record for both networks, which run in turn until each has had `packets` packets.
-fn book(
+fn record(
     packets: u64,
     breaths: u64,
-    baseline: Option<&mut Bed>,
-    with_app: &mut Bed,
+    baseline: Option<&mut Testbed>,
+    with_app: &mut Testbed,
 ) -> Result<(Recording, Recording), String> {
-    let mut beds: Vec<&mut Bed> = baseline.into_iter().chain([with_app]).collect();
-    let pass = |beds: &mut [&mut Bed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
+    let mut beds: Vec<&mut Testbed> = baseline.into_iter().chain([with_app]).collect();
+    let pass = |beds: &mut [&mut Testbed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
     pass(&mut beds, FIRST_BREATHS)?;
-    let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
-    let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
+    let before: Vec<Totals> = beds.iter().map(|bed| bed.totals()).collect();
+    let came = |beds: &[&mut Testbed]| beds.last().map_or(u64::MAX, |bed| bed.totals().came);
     let (wanted, start) = (came(&beds) + packets, clock::now());
     let (mut last, mut last_came) = (start, 0);
-    let is_enough = |beds: &[&mut Bed]| {
-        let drawn = |(bed, before): (&&mut Bed, &Books)| bed.books().sampled >= before.sampled + MIN_SAMPLED;
-        beds.iter().zip(&before).all(drawn)
+    let is_enough = |beds: &[&mut Testbed]| {
+        let sampled = |(bed, before): (&&mut Testbed, &Totals)| bed.totals().sampled >= before.sampled + MIN_SAMPLED;
+        beds.iter().zip(&before).all(sampled)
     };
-    while (last_came < wanted || !is_enough(&beds)) && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE)
+    while (last_came < wanted || !is_enough(&beds))
+        && clock::now() < (start + MAX_TIME / RECORDED_DIVISOR).min(last + TIMEOUT)
     {
         pass(&mut beds, breaths)?;
         let so_far = came(&beds);
@@ -395,14 +401,14 @@ fn book(
             (last, last_came) = (clock::now(), so_far);
         }
     }
-    let mut bookings =
-        beds.iter().zip(&before).map(|(bed, before)| bed.books().recording.since(&before.recording)).rev();
-    let with_app = bookings.next().unwrap_or_default();
-    Ok((bookings.next().unwrap_or_default(), with_app))
+    let mut recordings =
+        beds.iter().zip(&before).map(|(bed, before)| bed.totals().recording.since(&before.recording)).rev();
+    let with_app = recordings.next().unwrap_or_default();
+    Ok((recordings.next().unwrap_or_default(), with_app))
 }
 
-fn tally(bed: &Bed) -> Tally {
-    let Books { came, left, drops, .. } = bed.books();
+fn tally(bed: &Testbed) -> Tally {
+    let Totals { came, left, drops, .. } = bed.totals();
     Tally { came, left, drops, ..Tally::default() }
 }
 
@@ -420,7 +426,7 @@ fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
 }
 
 /// The approximate number of packets in a round with prepared packets.
-const READY: u64 = 8_192;
+const PACKETS_PER_ROUND: u64 = 8_192;
 
 /// Adds estimated cycles of the core if cycles were not counted.
 fn estimated(mut costs: Costs, step: f64) -> Costs {
@@ -429,30 +435,30 @@ fn estimated(mut costs: Costs, step: f64) -> Costs {
         && !costs.contains_key("cycles")
         && step > 0.0
     {
-        costs.insert(CYCLES.to_owned(), clocks * CYCLES_A_STEP / step);
+        costs.insert(CYCLES.to_owned(), clocks * CYCLES_PER_STEP / step);
     }
     costs
 }
 
-/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`ROUNDS`] rounds.
-fn breaths(packets: u64, baseline: Option<&mut Bed>, with_app: &mut Bed) -> Result<u64, String> {
+/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`MIN_ROUNDS`] rounds.
+fn breaths(packets: u64, baseline: Option<&mut Testbed>, with_app: &mut Testbed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
     for bed in baseline.into_iter().chain([&mut *with_app]) {
         bed.pass(FIRST_BREATHS)?;
-        let came = bed.books().came;
+        let came = bed.totals().came;
         let start = clock::now();
         bed.pass(FIRST_BREATHS)?;
         slowest = slowest.max((clock::now() - start) / FIRST_BREATHS);
-        each = each.max((bed.books().came - came) / FIRST_BREATHS);
+        each = each.max((bed.totals().came - came) / FIRST_BREATHS);
     }
-    let most = (packets / each / ROUNDS).max(1);
-    let wanted = if with_app.has_rounds() { READY / each } else { ROUND / slowest };
+    let most = (packets / each / MIN_ROUNDS).max(1);
+    let wanted = if with_app.has_rounds() { PACKETS_PER_ROUND / each } else { ROUND_TIME / slowest };
     Ok(wanted.clamp(1, most))
 }
 
 /// Runs one network under callgrind. The untimed start is the same each time.
-pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Result<Comparison, String> {
+pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Testbed) -> Result<Comparison, String> {
     bed.pass(FIRST_BREATHS)?;
     let mut measured = 0;
     if bed.has_rounds() {
@@ -465,18 +471,18 @@ pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Resul
             }
         }
     } else {
-        let before = bed.books().came;
+        let before = bed.totals().came;
         let breaths = packets.div_ceil(burst as u64);
         callgrind::measured(|| bed.engine.breathe_times(breaths));
-        measured = bed.books().came - before;
+        measured = bed.totals().came - before;
     }
-    let books = bed.books();
-    if let Some(why) = verdict(&bed, &books) {
+    let totals = bed.totals();
+    if let Some(why) = unmeasurable(&bed, &totals) {
         return Err(why);
     }
     let tally = Some(Tally { packets: measured, ..tally(&bed) });
     let comparison =
-        Comparison { measured: bed.measured.clone(), busy: 1.0, reach: bed.reach(), ..Comparison::default() };
+        Comparison { measured: bed.measured.clone(), busy: 1.0, footprint: bed.footprint(), ..Comparison::default() };
     Ok(match run {
         Run::Baseline => Comparison { baseline: tally, ..comparison },
         Run::WithApp => Comparison { with_app: tally, ..comparison },

@@ -139,8 +139,7 @@ impl Wiring {
         }
         if self.drained.len() > 1 {
             let drained = written(&self.drained);
-            remarks
-                .push(format!("{drained} each lead to their own sink: the extra sinks are part of the difference"));
+            remarks.push(format!("{drained} each lead to their own sink: the extra sinks are part of the difference"));
         }
         remarks
     }

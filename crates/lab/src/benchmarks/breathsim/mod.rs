@@ -19,10 +19,10 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
-use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
+use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
 use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
@@ -157,7 +157,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("breathsim"), lab.audience)?;
+        let report = run(self, &lab.worker("breathsim"), lab.observer)?;
         Ok(Finished::new(report, text_after_tables))
     }
 }
@@ -357,7 +357,7 @@ struct Figure {
 }
 
 /// Runs the experiment. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BreathsimError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let networks: Vec<&[Cell]> =
@@ -369,7 +369,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.common.cpu, all, audience);
+    let mut session = Session::new(arguments, options.common.cpu, all, observer);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);
@@ -401,7 +401,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
             None => ProcessError::Interrupted.into(),
         });
     }
-    let mut report = report(session.circumstances(), processes, &figures);
+    let mut report = report(session.info(), processes, &figures);
     if !options.model.is_empty() {
         report.bench = "peers breathsim".to_owned();
     }
@@ -545,9 +545,9 @@ fn written_ratio(ratio: Option<Ratio>, decimals: usize) -> String {
 }
 
 /// The report.
-fn report(circumstances: Circumstances, processes: usize, figures: &[Figure]) -> Report {
+fn report(info: SessionInfo, processes: usize, figures: &[Figure]) -> Report {
     let results = figures.iter().map(|figure| figure.measured.clone()).collect();
-    let mut report = Report::of_turns("breathsim", circumstances, processes, results);
+    let mut report = Report::of_turns("breathsim", info, processes, results);
     report.notes = tables(figures).filter_map(history).collect();
     report
 }
@@ -683,8 +683,8 @@ mod tests {
             figure(Schedule::Flat, BusyAfter::Breaths(1_000), 270.0, 0.9, None),
             figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0, 1.0, None),
         ];
-        let circumstances = Circumstances { machine: Machine::here(), lost: 0.0, interrupted: false };
-        let text = table(&figures, 15) + &text_after_tables(&report(circumstances, 15, &figures));
+        let info = SessionInfo { machine: Machine::here(), lost: 0.0, interrupted: false };
+        let text = table(&figures, 15) + &text_after_tables(&report(info, 15, &figures));
         let flat = text.lines().find(|line| line.contains("flat  ")).unwrap();
         for part in ["1000", "270.00", "269.00 – 271.00", "0.90", "200.00", "1e6", "529.6 (flattened loop)"] {
             assert!(flat.contains(part), "{part} is not in {flat}");

@@ -15,14 +15,14 @@ use super::honest::STAMP;
 /// A histogram of breaths by clocks, with classes of a relative width of at most 1/32. [`bellows_observe::Histogram`]
 /// is too coarse (1/16) for a limit of 1.5 times, and counts in shared cells.
 #[derive(Clone, Debug)]
-struct Classes(Box<[u64; CLASSES]>);
+struct BreathHistogram(Box<[u64; CLASSES]>);
 
 /// The durations of breaths.
 #[derive(Clone, Debug)]
 pub(super) struct Breaths {
-    all: Classes,
+    all: BreathHistogram,
     /// Breaths in which packets of the honest guest passed.
-    loaded: Classes,
+    loaded: BreathHistogram,
     /// Page faults of the engine's thread.
     pub(super) faults: u64,
 }
@@ -44,9 +44,9 @@ fn longest_of(class: usize) -> u64 {
     (((part + PARTS as usize + 1) as u64) << doublings) - 1
 }
 
-impl Classes {
-    fn new() -> Classes {
-        Classes(Box::new([0; CLASSES]))
+impl BreathHistogram {
+    fn new() -> BreathHistogram {
+        BreathHistogram(Box::new([0; CLASSES]))
     }
 
     fn add(&mut self, clocks: u64) {
@@ -67,7 +67,7 @@ impl Classes {
 
 impl Default for Breaths {
     fn default() -> Breaths {
-        Breaths { all: Classes::new(), loaded: Classes::new(), faults: 0 }
+        Breaths { all: BreathHistogram::new(), loaded: BreathHistogram::new(), faults: 0 }
     }
 }
 
@@ -99,7 +99,7 @@ impl Breaths {
 /// State shared by the engine's thread and the guests' thread.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The number of the current breath, counting breaths of at least [`NUMBERED`] clocks.
+    /// The number of the current breath, counting breaths of at least [`MIN_NUMBERED`] clocks.
     breath: AtomicU64,
     /// Whether breaths should be recorded, and whether they are.
     wanted: AtomicBool,
@@ -142,7 +142,7 @@ impl Shared {
 
 /// Shorter breaths are not numbered: an idle engine takes several of them before it can see what another processor has
 /// just written.
-const NUMBERED: u64 = 1_000;
+const MIN_NUMBERED: u64 = 1_000;
 
 /// Measures breaths from one call to the next, and writes the breath's number into the packets that pass.
 pub(super) struct Clock {
@@ -198,7 +198,7 @@ impl App for Clock {
         }
         self.loaded = false;
         self.last = now;
-        if took >= NUMBERED {
+        if took >= MIN_NUMBERED {
             self.breath += 1;
             self.shared.breath.store(self.breath, Release);
         }

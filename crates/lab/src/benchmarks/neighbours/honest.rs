@@ -18,10 +18,10 @@ const NUMBER: Range<usize> = 14..22;
 pub(super) const STAMP: Range<usize> = 22..30;
 
 /// The maximum number of packets in flight: an engine's burst, and half of the guest's receive ring.
-const UNDER_WAY: usize = 128;
+const MAX_IN_FLIGHT: usize = 128;
 
 /// Packets that have not come back after this time count as lost.
-const LOST: Duration = Duration::from_secs(5);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The packets that a guest sends: their lengths in turn, and the fill byte by which the guest recognizes its own.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub(super) const BULK: Traffic = Traffic { lengths: &[1_514], filler: 0x5a };
 
 /// The packet counts of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct GuestCounts {
     pub(super) sent: u64,
     /// Packets that did not come back.
     pub(super) lost: u64,
@@ -47,9 +47,9 @@ pub(super) struct Tally {
     pub(super) longest_wait: u64,
 }
 
-impl Tally {
-    pub(super) fn plus(self, other: &Tally) -> Tally {
-        Tally {
+impl GuestCounts {
+    pub(super) fn plus(self, other: &GuestCounts) -> GuestCounts {
+        GuestCounts {
             sent: self.sent + other.sent,
             lost: self.lost + other.lost,
             altered: self.altered + other.altered,
@@ -59,7 +59,7 @@ impl Tally {
 }
 
 /// The driver of a device that returns its packets. It sends one batch at a time, and the next when all have come back.
-pub(super) struct Honest {
+pub(super) struct HonestGuest {
     _frontend: Frontend,
     port: DriverPort<Driver>,
     packets: Vec<Packet>,
@@ -67,17 +67,17 @@ pub(super) struct Honest {
     traffic: Traffic,
     /// The number of the first packet in flight, the count in flight, and the size of the batch.
     next: u64,
-    under_way: usize,
+    in_flight: usize,
     batch: usize,
     /// The breath and the time in which the batch was made available.
     available: u64,
     sent: Instant,
-    tally: Tally,
+    counts: GuestCounts,
 }
 
-impl Honest {
+impl HonestGuest {
     /// Starts a guest that connects to a socket.
-    pub(super) fn connect(socket: &Path, traffic: Traffic) -> Honest {
+    pub(super) fn connect(socket: &Path, traffic: Traffic) -> HonestGuest {
         let config = FrontendConfig {
             socket: socket.to_owned(),
             mode: Mode::Client,
@@ -94,18 +94,18 @@ impl Honest {
             let packet = Packet::from_bytes(&vec![traffic.filler; traffic.lengths[index % traffic.lengths.len()]]);
             packet.unwrap_or_else(|| fail(&"no packet for an honest guest"))
         };
-        Honest {
+        HonestGuest {
             _frontend: frontend,
             port,
-            packets: (0..UNDER_WAY).map(packet).collect(),
+            packets: (0..MAX_IN_FLIGHT).map(packet).collect(),
             received: Vector::new(),
             traffic,
             next: 0,
-            under_way: 0,
+            in_flight: 0,
             batch: 0,
             available: 0,
             sent: Instant::now(),
-            tally: Tally::default(),
+            counts: GuestCounts::default(),
         }
     }
 
@@ -116,21 +116,21 @@ impl Honest {
     }
 
     /// Takes the packet counts since the last call.
-    pub(super) fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    pub(super) fn take_counts(&mut self) -> GuestCounts {
+        std::mem::take(&mut self.counts)
     }
 
     /// Receives packets; if none is in flight, sends the next batch.
     pub(super) fn turn(&mut self, shared: &Shared) {
         self.take();
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             self.send(shared);
         }
     }
 
     /// Waits until the packets in flight have come back or are lost.
     pub(super) fn settle(&mut self) {
-        while self.under_way > 0 {
+        while self.in_flight > 0 {
             self.take();
         }
     }
@@ -140,7 +140,7 @@ impl Honest {
         let looked = Instant::now();
         self.port.sync();
         let Some(driver) = self.port.driver() else {
-            self.give_up();
+            self.count_lost();
             return;
         };
         if let Err(error) = driver.pairs[0].receive.receive(&mut self.received, usize::MAX) {
@@ -152,31 +152,31 @@ impl Honest {
             if bytes[0] != filler {
                 continue;
             }
-            let length = lengths[(self.batch - self.under_way) % lengths.len()];
+            let length = lengths[(self.batch - self.in_flight) % lengths.len()];
             let number = |range: Range<usize>| Some(u64::from_le_bytes(bytes.get(range)?.try_into().ok()?));
             let (Some(numbered), Some(stamp)) = (number(NUMBER), number(STAMP)) else {
-                self.tally.altered += 1;
+                self.counts.altered += 1;
                 continue;
             };
             let untouched = bytes[..NUMBER.start].iter().chain(&bytes[STAMP.end..]).all(|&byte| byte == filler);
-            if self.under_way == 0 || numbered != self.next || bytes.len() != length || !untouched {
-                self.tally.altered += 1;
+            if self.in_flight == 0 || numbered != self.next || bytes.len() != length || !untouched {
+                self.counts.altered += 1;
                 continue;
             }
-            self.tally.longest_wait = self.tally.longest_wait.max(stamp.saturating_sub(self.available));
+            self.counts.longest_wait = self.counts.longest_wait.max(stamp.saturating_sub(self.available));
             self.next += 1;
-            self.under_way -= 1;
+            self.in_flight -= 1;
         }
-        if self.under_way > 0 && looked.duration_since(self.sent) > LOST {
-            self.give_up();
+        if self.in_flight > 0 && looked.duration_since(self.sent) > LOSS_TIMEOUT {
+            self.count_lost();
         }
     }
 
     /// Counts the packets in flight as lost.
-    fn give_up(&mut self) {
-        self.tally.lost += self.under_way as u64;
-        self.next += self.under_way as u64;
-        self.under_way = 0;
+    fn count_lost(&mut self) {
+        self.counts.lost += self.in_flight as u64;
+        self.next += self.in_flight as u64;
+        self.in_flight = 0;
     }
 
     fn send(&mut self, shared: &Shared) {
@@ -189,8 +189,8 @@ impl Honest {
                 // The packets became available a few clocks ago.
                 self.available = shared.breath();
                 self.sent = Instant::now();
-                (self.under_way, self.batch) = (taken.count, taken.count);
-                self.tally.sent += taken.count as u64;
+                (self.in_flight, self.batch) = (taken.count, taken.count);
+                self.counts.sent += taken.count as u64;
             }
             Err(error) => fail(&format!("the device of an honest guest violates the specification: {error}")),
         }

@@ -43,7 +43,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
@@ -52,7 +52,7 @@ use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 
 use clock::{Breaths, Clock, Shared};
-use honest::{BULK, Honest, MIXED, Tally};
+use honest::{BULK, GuestCounts, HonestGuest, MIXED};
 
 /// Measure the effect on a guest of another guest that attacks the engine
 ///
@@ -99,7 +99,7 @@ impl Benchmark for Arguments {
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
         // Attacks would fill the log with warnings.
         let arguments = [&lab.worker("neighbours")[..], &["--log-level", "error"]].concat();
-        run(self, &arguments, lab.audience).map(|report| Finished::new(report, text))
+        run(self, &arguments, lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
@@ -156,12 +156,12 @@ struct Task {
 /// The results of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
-    attacks: Vec<Attacked>,
+    attacks: Vec<AttackResult>,
 }
 
 /// The results for one attack.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Attacked {
+struct AttackResult {
     name: String,
     /// The number of slices, and of those left out because time was stolen.
     slices: u64,
@@ -172,7 +172,7 @@ struct Attacked {
     honest: Option<Figures>,
     attacked: Option<Figures>,
     /// The packets of the watched guest over the whole time; the other guest was honest for half of it.
-    tally: Tally,
+    counts: GuestCounts,
     connections: u64,
 }
 
@@ -187,19 +187,19 @@ struct Figures {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let attackers = Attacker::chosen(options)?;
     // A worker that fails exits at once; its sockets are removed here.
     let folder = Folder::new()?;
     let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns_with(arguments, 1, options.processes, task, audience)?;
+        take_turns_with(arguments, 1, options.processes, task, observer)?;
     let answers: Vec<Answer> = answers.into_iter().flatten().collect();
     let mut results = Vec::new();
     let mut broken = Vec::new();
     for (index, attacker) in attackers.iter().enumerate() {
-        let all: Vec<&Attacked> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
-        let (measurement, faults) = judged(*attacker, &all);
+        let all: Vec<&AttackResult> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
+        let (measurement, faults) = evaluate(*attacker, &all);
         results.push(measurement);
         broken.extend(faults);
     }
@@ -212,20 +212,20 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
 }
 
 /// The row of an attack, and the violations that it has shown.
-fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
+fn evaluate(attacker: Attacker, all: &[&AttackResult]) -> (Measurement, Vec<String>) {
     let name = attacker.name();
-    let tally = all.iter().fold(Tally::default(), |sum, attacked| sum.plus(&attacked.tally));
+    let counts = all.iter().fold(GuestCounts::default(), |sum, attacked| sum.plus(&attacked.counts));
     let both: Vec<(Figures, Figures)> =
         all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
     let mut faults = Vec::new();
-    if tally.lost > 0 || tally.altered > 0 {
-        let Tally { sent, lost, altered, .. } = tally;
+    if counts.lost > 0 || counts.altered > 0 {
+        let GuestCounts { sent, lost, altered, .. } = counts;
         faults.push(format!(
             "BROKEN {name}: of {sent} packets of the honest guest, {lost} were lost and {altered} were altered"
         ));
     }
-    if tally.longest_wait > MAX_WAIT && name != UNBOUNDED {
-        faults.push(format!("BROKEN {name}: a packet waited {} breaths", tally.longest_wait));
+    if counts.longest_wait > MAX_WAIT && name != UNBOUNDED {
+        faults.push(format!("BROKEN {name}: a packet waited {} breaths", counts.longest_wait));
     }
     let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
     // If time was stolen from every slice, the clocks are unknown, but the guest's packet counts are valid.
@@ -242,9 +242,9 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
     let reference = median(&both.iter().map(|(honest, _)| honest.p999).collect::<Vec<f64>>());
     let labels: BTreeMap<String, Value> = [
         ("what", json!(attacker.what())),
-        ("packets", json!(tally.sent)),
-        ("lost", json!(tally.lost)),
-        ("longest_wait", json!(tally.longest_wait)),
+        ("packets", json!(counts.sent)),
+        ("lost", json!(counts.lost)),
+        ("longest_wait", json!(counts.longest_wait)),
         ("connections", json!(all.iter().map(|attacked| attacked.connections).sum::<u64>())),
         ("breaths", json!(both.iter().map(|(_, attacked)| attacked.breaths).sum::<u64>())),
         ("page_faults", json!(both.iter().map(|(_, attacked)| attacked.faults).sum::<u64>())),
@@ -273,17 +273,14 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
 
 /// The notes below the table.
 fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
-    let sum = |part: fn(&Attacked) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
+    let sum = |part: fn(&AttackResult) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
     let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
     let busy = answers.iter().flat_map(|answer| &answer.attacks).filter_map(|attacked| attacked.busy);
     let busy: Vec<f64> = busy.map(|busy| busy as f64).collect();
-    let busy =
-        median(&busy).map_or("that were busy".to_owned(), |busy| format!("of {:.0} clocks or more", busy.value));
+    let busy = median(&busy).map_or("that were busy".to_owned(), |busy| format!("of {:.0} clocks or more", busy.value));
     let connections = match pauses {
         true => "devices pause between short connections, from 20 ms up to 1 s",
-        false => {
-            "devices accept the next connection at once, unlike in production, so that more attacks are tried"
-        }
+        false => "devices accept the next connection at once, unlike in production, so that more attacks are tried",
     };
     vec![
         connections.to_owned(),
@@ -330,7 +327,7 @@ fn text(report: &Report) -> String {
 const SLICE: Duration = Duration::from_millis(100);
 
 /// How long the guests may take to connect.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Does one task, in a fresh process.
 fn measure(task: Task) -> Answer {
@@ -363,18 +360,18 @@ fn measure(task: Task) -> Answer {
                 let end = engine.run();
                 engine.finish(end);
             });
-            let _stop = Stop(control);
-            let street = Devices { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
-            street.attack(attacker, slices, seed)
+            let _stop = StopOnDrop(control);
+            let devices = Devices { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
+            devices.attack(attacker, slices, seed)
         })
     };
     Answer { attacks: attackers.iter().map(attack).collect() }
 }
 
 /// Stops an engine on drop, also after a panic.
-struct Stop(Control);
+struct StopOnDrop(Control);
 
-impl Drop for Stop {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -449,9 +446,9 @@ struct Devices<'a> {
 
 impl Devices<'_> {
     /// Connects another honest driver to the second device for `slices` slices, then an attacker.
-    fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> Attacked {
-        let mut honest = Honest::connect(&self.sockets[0], MIXED);
-        let mut other = Honest::connect(&self.sockets[1], BULK);
+    fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> AttackResult {
+        let mut honest = HonestGuest::connect(&self.sockets[0], MIXED);
+        let mut other = HonestGuest::connect(&self.sockets[1], BULK);
         self.wait(|| honest.is_served() && other.is_served(), || {});
         // Skip packets that queued up before the port was served.
         let end = Instant::now() + SLICE / 10;
@@ -473,14 +470,14 @@ impl Devices<'_> {
         });
         honest.settle();
         let busy = before.loaded().map(|clocks| clocks / 4);
-        Attacked {
+        AttackResult {
             name: attacker.name().to_owned(),
             slices: 2 * u64::from(slices),
             stolen: stolen_before + stolen_during,
             busy,
             honest: busy.and_then(|busy| Figures::of(&before, busy)),
             attacked: busy.and_then(|busy| Figures::of(&during, busy)),
-            tally: honest.take_tally(),
+            counts: honest.take_counts(),
             connections: assault.connections,
         }
     }
@@ -519,7 +516,7 @@ impl Devices<'_> {
 
     /// Waits until `so` returns true.
     fn wait(&self, mut so: impl FnMut() -> bool, mut meanwhile: impl FnMut()) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONNECT_TIMEOUT;
         while !so() {
             meanwhile();
             if Instant::now() > end {

@@ -11,7 +11,7 @@ use bellows_sys::clock;
 
 use super::{Chain, Copies, RING, Ring};
 use crate::slices::Sliced;
-use crate::timing::undisturbed;
+use crate::timing::lower_quartile;
 use crate::workers::fail;
 
 /// The number of entries of the ring, and the mask for positions.
@@ -127,7 +127,7 @@ impl Bare {
         });
         let times: Vec<f64> = (0..batches).map(|_| self.pass(template)).collect();
         let slices: Vec<(u64, f64)> = times.iter().map(|time| (packets, time * packets as f64)).collect();
-        (undisturbed(&times), Sliced::of(&slices))
+        (lower_quartile(&times), Sliced::of(&slices))
     }
 
     /// One batch. Returns clocks per packet of the loop.

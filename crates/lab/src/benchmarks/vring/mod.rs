@@ -36,11 +36,11 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
-use crate::timing::{middle, undisturbed};
+use crate::timing::{lower_quartile, median_or_nan};
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
@@ -150,7 +150,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("vring"), lab.audience).map(|report| Finished::new(report, text_after_rows))
+        run(self, &lab.worker("vring"), lab.observer).map(|report| Finished::new(report, text_after_rows))
     }
 }
 
@@ -377,7 +377,7 @@ impl Group<'_> {
             let whole = |(call, free): (&f64, &f64)| call + if ring.receive { *free } else { 0.0 };
             let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
             let mut labels = ring.labels(options);
-            labels.extend([("size", size.into()), ("free", json!((middle(&frees) * 10.0).round() / 10.0))]);
+            labels.extend([("size", size.into()), ("free", json!((median_or_nan(&frees) * 10.0).round() / 10.0))]);
             let found = Measurement::compared(ring.direction(), "clocks/packet", &values, labels)?;
             let loops = FIGURES * options.size.len() + usize::from(self.history);
             Some(beside_bare_loop(found, matches, side, FIGURES * number + 2, loops + number))
@@ -404,7 +404,7 @@ impl Group<'_> {
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
     let directions = [true, false].map(|receive| {
@@ -419,7 +419,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
@@ -446,9 +446,9 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         session.show(&report.heading());
     }
     results.extend(changes.into_iter().flatten());
-    let mut report = Report::of_turns("vring", session.circumstances(), options.processes, results);
+    let mut report = Report::of_turns("vring", session.info(), options.processes, results);
     let notes = spreads(&report.results).into_iter().chain(recovered(&report.results));
-    report.notes = notes.chain(verdict(&report.results)).collect();
+    report.notes = notes.chain(conclusion(&report.results)).collect();
     Ok(report)
 }
 
@@ -500,14 +500,14 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
         format!(
             "{size} bytes, in and out: the blitter gains {:.0} percent of what skipping all copies would gain over \
              memcpy, in packets per second (median of {rings} rings)",
-            middle(shares)
+            median_or_nan(shares)
         )
     };
     shares.iter().map(line).collect()
 }
 
 /// The conclusion from the ratios.
-fn verdict(results: &[Measurement]) -> Option<String> {
+fn conclusion(results: &[Measurement]) -> Option<String> {
     let ratios: Vec<&Measurement> =
         results.iter().filter(|result| result.unit == "ratio" && !result.undecided).collect();
     if ratios.is_empty() {
@@ -780,7 +780,7 @@ impl Bench {
         let packets = self.batch as u64;
         let slices: Vec<(u64, f64)> =
             times.iter().map(|(call, free)| (packets, (call + free) * packets as f64)).collect();
-        (Cost { call: undisturbed(&calls), free: undisturbed(&frees) }, Sliced::of(&slices))
+        (Cost { call: lower_quartile(&calls), free: lower_quartile(&frees) }, Sliced::of(&slices))
     }
 
     /// Passes `batches` untimed batches of packets of one size.
