@@ -135,8 +135,8 @@ fn main() {
     the_measured_part_alone_is_counted();
     counts_repeat_to_the_instruction();
     the_engine_runs_under_callgrind();
-    packets_lie_where_they_are_to_lie();
-    failures_say_what_happened();
+    packets_are_in_the_chosen_level();
+    failures_report_the_reason();
 }
 
 fn the_measured_part_alone_is_counted() {
