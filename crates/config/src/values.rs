@@ -294,7 +294,7 @@ fn scaled(text: &str, number: &str, unit: u64, kind: &Kind) -> Result<u64, Value
         return Err(ValueError(format!("`{text}` is not a whole number of {}", kind.base)));
     }
     u64::try_from(product / divisor)
-        .map_err(|_| ValueError(format!("`{text}` is too much; the most is {} {}", u64::MAX, kind.base)))
+        .map_err(|_| ValueError(format!("`{text}` is too large; the maximum is {} {}", u64::MAX, kind.base)))
 }
 
 /// The description of a type for errors and schemas.
@@ -812,7 +812,7 @@ mod tests {
             assert_eq!(refused::<Duration>(text), format!("`{text}` is not a duration; {how}"));
         }
         assert_eq!(refused::<Duration>("0.5ns"), "`0.5ns` is not a whole number of nanoseconds");
-        assert!(refused::<Duration>("6000000h").starts_with("`6000000h` is too much; the most is"));
+        assert!(refused::<Duration>("6000000h").starts_with("`6000000h` is too large; the maximum is"));
         let error = serde_json::from_str::<Duration>("10").unwrap_err().to_string();
         assert!(error.starts_with("`10` is not a duration; write it with its unit"), "{error}");
     }

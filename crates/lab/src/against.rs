@@ -43,7 +43,7 @@ pub struct Comparison<'a> {
 const MAX_STOLEN: f64 = 0.01;
 
 /// The maximum number of pairs to measure, for each valid pair to collect.
-const TRIES: usize = 2;
+const MAX_TRIES: usize = 2;
 
 /// Identifies a figure in a report: its case, unit and conditions.
 type Key = (String, String, String);
@@ -57,12 +57,12 @@ impl Comparison<'_> {
     /// # Errors
     /// When one of them cannot be run, or prints something other than a report.
     pub fn run(&self, observer: &mut dyn Observer) -> Result<Finished, BenchError> {
-        let programs = [this_program()?, self.found()?];
+        let programs = [this_program()?, self.other_program()?];
         let mut random = Rng::new();
         let (mut pairs, mut excluded): (Vec<Pair>, usize) = (Vec::new(), 0);
         let mut first: Option<Report> = None;
         let mut interrupted = false;
-        'pairs: while pairs.len() < self.pairs && pairs.len() + excluded < TRIES * self.pairs {
+        'pairs: while pairs.len() < self.pairs && pairs.len() + excluded < MAX_TRIES * self.pairs {
             observer.progress(2 * pairs.len(), 2 * self.pairs);
             let mut pair = Pair::default();
             let mut worst = 0.0f64;
@@ -84,7 +84,7 @@ impl Comparison<'_> {
                 observer.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
             }
             // At the end a disturbed pair is better than none.
-            if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == TRIES * self.pairs && pairs.is_empty() {
+            if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == MAX_TRIES * self.pairs && pairs.is_empty() {
                 pairs.push(pair);
             } else {
                 excluded += 1;
@@ -106,7 +106,7 @@ impl Comparison<'_> {
     }
 
     /// The other program, as a file.
-    fn found(&self) -> Result<PathBuf, BenchError> {
+    fn other_program(&self) -> Result<PathBuf, BenchError> {
         let missing = || {
             let other = self.other.display();
             BenchError::Refused(format!("--against: there is no program {other}; give the path of another build"))

@@ -108,7 +108,7 @@ fn last_level() -> usize {
 }
 
 /// The maximum memory to write to, because the kernel may report a cache that many processors share.
-const MOST: usize = 512 << 20;
+const MAX_MEMORY: usize = 512 << 20;
 
 /// Disturbs until the worker ends.
 ///
@@ -120,7 +120,7 @@ pub fn disturb(task: Task) -> Result<Box<dyn Side>, String> {
     let is_over = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_over);
     // The new thread inherits the affinity.
-    std::thread::spawn(move || thrash(beside, (2 * last_level()).min(MOST), &end));
+    std::thread::spawn(move || thrash(beside, (2 * last_level()).min(MAX_MEMORY), &end));
     Ok(Box::new(Thrashing(is_over)))
 }
 

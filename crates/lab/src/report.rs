@@ -147,14 +147,14 @@ fn is_false(value: &bool) -> bool {
 
 /// The maximum half-width of an interval, as a share of the median, for figures that are not ratios; and the half-width
 /// that is always fine, in units, because a cost near zero has a wide relative interval but is known well enough.
-const WIDEST: f64 = 0.1;
-const ALWAYS_FINE: f64 = 0.5;
+const MAX_HALF_WIDTH: f64 = 0.1;
+const FINE_HALF_WIDTH: f64 = 0.5;
 
 /// Whether an interval is too wide for a figure. Too few processes have no interval.
 fn is_too_wide(unit: &str, processes: usize, found: &Median) -> bool {
     match unit {
         "ratio" => is_ratio_undecided(processes, found),
-        _ => processes >= ENOUGH && found.half_width() > (WIDEST * found.value).max(ALWAYS_FINE),
+        _ => processes >= ENOUGH && found.half_width() > (MAX_HALF_WIDTH * found.value).max(FINE_HALF_WIDTH),
     }
 }
 

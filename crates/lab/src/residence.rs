@@ -128,9 +128,9 @@ fn list(levels: &[Resident]) -> String {
 }
 
 /// The smallest and the largest working set, and the number of steps per doubling.
-const SMALLEST: usize = 8 << 10;
-const LARGEST: usize = 64 << 20;
-const STEPS_A_DOUBLING: u32 = 2;
+const MIN_WORKING_SET: usize = 8 << 10;
+const MAX_WORKING_SET: usize = 64 << 20;
+const STEPS_PER_DOUBLING: u32 = 2;
 
 /// Measurements of a working set in a row. The shortest counts, because interference only adds time.
 const REPETITIONS: usize = 8;
@@ -143,7 +143,7 @@ const SMALL: usize = 16 << 20;
 const LOADS: usize = 4_096;
 
 /// The maximum number of untimed loads before the first timed one: enough to visit a working set of 4 MiB once.
-const WARMING: usize = 4 << 20 >> 6;
+const MAX_WARM_UP: usize = 4 << 20 >> 6;
 
 /// The number of evicted lines, and of loads from them.
 const EVICTED: usize = 1 << 16;
@@ -166,7 +166,7 @@ impl Levels {
     /// # Errors
     /// When the system does not provide 64 MiB of memory.
     pub fn measure() -> Result<Levels, MeasureError> {
-        let mut words = Words::new(LARGEST / size_of::<u64>()).map_err(MeasureError)?;
+        let mut words = Words::new(MAX_WORKING_SET / size_of::<u64>()).map_err(MeasureError)?;
         let mut curve: Vec<Point> = sizes().map(|size| Point { size, nanoseconds: f64::INFINITY }).collect();
         for pass in 0..PASSES {
             for point in curve.iter_mut().filter(|point| pass == 0 || point.size <= SMALL) {
@@ -223,7 +223,7 @@ impl Levels {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no memory to measure the levels of the memory hierarchy ({mebibytes} MiB): {0}; check the memory limits",
-    mebibytes = LARGEST >> 20
+    mebibytes = MAX_WORKING_SET >> 20
 )]
 pub struct MeasureError(io::Error);
 
@@ -249,9 +249,9 @@ pub(crate) fn bytes(count: usize) -> String {
 
 /// The sizes of the working sets, a geometric sequence.
 fn sizes() -> impl Iterator<Item = usize> {
-    let steps = (LARGEST / SMALLEST).ilog2() * STEPS_A_DOUBLING;
+    let steps = (MAX_WORKING_SET / MIN_WORKING_SET).ilog2() * STEPS_PER_DOUBLING;
     (0..=steps).map(|step| {
-        let size = SMALLEST as f64 * (f64::from(step) / f64::from(STEPS_A_DOUBLING)).exp2();
+        let size = MIN_WORKING_SET as f64 * (f64::from(step) / f64::from(STEPS_PER_DOUBLING)).exp2();
         size as usize / LINE * LINE
     })
 }
@@ -260,7 +260,7 @@ fn sizes() -> impl Iterator<Item = usize> {
 fn load(words: &mut [u64], size: usize) -> f64 {
     let lines = size / LINE;
     link(words, lines);
-    let mut at = chase(words, 0, lines.min(WARMING));
+    let mut at = chase(words, 0, lines.min(MAX_WARM_UP));
     let mut once = || {
         let start = clock::ticks();
         at = chase(words, at, LOADS);
@@ -312,16 +312,16 @@ fn chase(words: &[u64], start: usize, loads: usize) -> usize {
 const JUMP: f64 = 1.3;
 
 /// The minimum number of points of a level: its working set doubles.
-const SHORTEST: usize = STEPS_A_DOUBLING as usize + 1;
+const MIN_POINTS: usize = STEPS_PER_DOUBLING as usize + 1;
 
 /// A latency of at least this share of memory's means that some loads come from memory.
-const NEARLY_MEMORY: f64 = 0.6;
+const MEMORY_SHARE: f64 = 0.6;
 
 /// The maximum number of caches.
 const CACHES: usize = 3;
 
 /// The minimum ratio of memory's latency to the first level's. With less there is no hierarchy.
-const HIERARCHY: f64 = 4.0;
+const MIN_LATENCY_RATIO: f64 = 4.0;
 
 /// The minimum latency of memory in nanoseconds, to recognize it if lines cannot be evicted.
 const MEMORY: f64 = 50.0;
@@ -331,16 +331,20 @@ fn find(curve: &[Point], memory: Option<f64>) -> Vec<(Resident, Level)> {
     let curve = smoothed(curve);
     let Some(first) = curve.first() else { return Vec::new() };
     // The end of the curve without its very last points, which no later points confirm.
-    let last = curve[curve.len().saturating_sub(SHORTEST)].nanoseconds;
-    let memory =
-        memory.or(Some(last).filter(|&last| last > MEMORY)).filter(|memory| *memory > HIERARCHY * first.nanoseconds);
-    let limit = memory.map_or(f64::INFINITY, |memory| NEARLY_MEMORY * memory);
+    let last = curve[curve.len().saturating_sub(MIN_POINTS)].nanoseconds;
+    let memory = memory
+        .or(Some(last).filter(|&last| last > MEMORY))
+        .filter(|memory| *memory > MIN_LATENCY_RATIO * first.nanoseconds);
+    let limit = memory.map_or(f64::INFINITY, |memory| MEMORY_SHARE * memory);
     let cached = curve.partition_point(|point| point.nanoseconds < limit);
     let names = Resident::ALL.into_iter();
     let mut found: Vec<(Resident, Level)> = names.zip(plateaus(&curve[..cached]).into_iter().map(Level::of)).collect();
     if let Some(nanoseconds) = memory {
         let largest = found.last().and_then(|(_, level)| level.capacity).unwrap_or(0);
-        found.push((Resident::Dram, Level { capacity: None, working_set: (4 * largest).max(LARGEST), nanoseconds }));
+        found.push((
+            Resident::Dram,
+            Level { capacity: None, working_set: (4 * largest).max(MAX_WORKING_SET), nanoseconds },
+        ));
     }
     found
 }
@@ -364,7 +368,7 @@ fn smoothed(curve: &[Point]) -> Vec<Point> {
 fn plateaus(curve: &[Point]) -> Vec<&[Point]> {
     let mut plateaus: Vec<&[Point]> = curve
         .chunk_by(|one, next| next.nanoseconds < JUMP * one.nanoseconds)
-        .filter(|plateau| plateau.len() >= SHORTEST)
+        .filter(|plateau| plateau.len() >= MIN_POINTS)
         .collect();
     // One level can look like two, for example when small pages no longer fit into the TLB. Such pairs are the closest.
     while plateaus.len() > CACHES {
@@ -487,7 +491,7 @@ mod tests {
         /// A flat curve has one level and no memory.
         #[test]
         fn a_flat_curve_is_one_level(time in 0.5..3.0f64, noise in noise(), evicts in any::<bool>()) {
-            let flat = SimulatedMachine { caches: vec![(LARGEST, time)], memory: time };
+            let flat = SimulatedMachine { caches: vec![(MAX_WORKING_SET, time)], memory: time };
             let found = find(&flat.curve(&noise), evicts.then_some(time * 1.5));
             prop_assert_eq!(found.len(), 1, "{:?}", found);
             prop_assert_eq!(found[0].0, Resident::L1);
@@ -584,6 +588,6 @@ mod tests {
     fn this_machine_shows_at_least_one_level() {
         let levels = Levels::measure().unwrap();
         let first = levels.get(Resident::L1).unwrap();
-        assert!(first.nanoseconds > 0.0 && first.working_set <= LARGEST, "{levels}");
+        assert!(first.nanoseconds > 0.0 && first.working_set <= MAX_WORKING_SET, "{levels}");
     }
 }

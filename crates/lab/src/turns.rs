@@ -285,14 +285,14 @@ fn take_turns(
 ) -> Result<bool, ProcessError> {
     let before = cpu::allowed();
     let pinned = processor.or_else(|| before.last().copied()).is_some_and(|processor| cpu::pin_to(processor).is_ok());
-    let result = play(workers, sides, turns, observer);
+    let result = run_rounds(workers, sides, turns, observer);
     if pinned {
         let _ = cpu::allow(&before);
     }
     result
 }
 
-fn play(
+fn run_rounds(
     workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],

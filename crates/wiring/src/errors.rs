@@ -236,7 +236,7 @@ pub enum WiringError {
         side: Side,
         /// The port.
         end: End,
-        /// What goes through it.
+        /// One line about the packets that pass through it.
         help: &'static str,
     },
     /// An app with any number of ports has too few.
@@ -250,7 +250,7 @@ pub enum WiringError {
         count: usize,
         /// The required minimum.
         at_least: usize,
-        /// What goes through them.
+        /// One line about the packets that pass through them.
         help: &'static str,
     },
 }

@@ -41,16 +41,16 @@ const LINE: usize = 64;
 const IMIX: [(usize, usize); 3] = [(60, 7), (576, 4), (1_500, 1)];
 
 /// The maximum bytes of sources and destinations together.
-const MOST: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The maximum memory that they are spread over.
-const SPREAD: usize = 96 << 20;
+const MAX_SPREAD: usize = 96 << 20;
 
 /// The minimum copies in a round: few enough for their list to leave room in the first-level cache.
-const ROUND: usize = 512;
+const MIN_ROUND: usize = 512;
 
 /// Repetitions of a round that are timed as one, if the sizes are not shuffled.
-const TIMES: usize = 4;
+const REPETITIONS: usize = 4;
 
 /// Copies in a round with evicted data. Few, because eviction takes long.
 const COLD_ROUND: usize = 512;
@@ -292,7 +292,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     for &place in &options.places {
         match levels.get(place.resident()) {
             Ok(level) => {
-                let hold = level.capacity.map_or(MOST, |capacity| capacity / 2);
+                let hold = level.capacity.map_or(MAX_BYTES, |capacity| capacity / 2);
                 tasks.push(Task { place, hold, cases: cases.clone(), options: options.clone() });
             }
             Err(missing) => notes.push(missing.to_string()),
@@ -354,8 +354,9 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
     let stride = STRIDE.max(((START + HEADER + longest).div_ceil(LINE) | 1) * LINE);
     let lines: usize = lengths.iter().map(|length| length.div_ceil(LINE) + 1).sum();
     let taken = 2 * LINE * lines / lengths.len();
-    let most = if task.place == Where::Cold { MOST } else { task.hold.min(MOST) } / taken;
-    let pairs = most.clamp(1, SPREAD / (2 * stride)).min(if task.place == Where::L1 { ROUND } else { usize::MAX });
+    let most = if task.place == Where::Cold { MAX_BYTES } else { task.hold.min(MAX_BYTES) } / taken;
+    let pairs =
+        most.clamp(1, MAX_SPREAD / (2 * stride)).min(if task.place == Where::L1 { MIN_ROUND } else { usize::MAX });
     let mut order = || {
         let mut order: Vec<usize> = (0..pairs).collect();
         random.shuffle(&mut order);
@@ -364,7 +365,7 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
     let (sources, destinations) = (order(), order());
     let count = match task.place {
         Where::Cold => pairs,
-        _ => ROUND.max(pairs),
+        _ => MIN_ROUND.max(pairs),
     };
     let start_of = |row: usize, buffer: usize, further: bool| {
         (row * pairs + buffer) * stride + START + if further { HEADER } else { 0 }
@@ -384,15 +385,15 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
     let (all, cold) = (plan.moves(), *place == Where::Cold);
     let round = if cold { COLD_ROUND.max(batch).min(all) } else { all };
     let lengths = size.lengths();
-    let mut drawn: Vec<usize> = lengths.iter().copied().cycle().take(all).collect();
+    let mut shuffled: Vec<usize> = lengths.iter().copied().cycle().take(all).collect();
     let mut blitters: Vec<(Case, Blitter)> = cases.iter().map(|&case| (case, case.blitter())).collect();
     let mut samples = vec![Vec::new(); 1 + blitters.len()];
     for turn in 0..options.rounds.max(1) {
         for way in 0..samples.len() {
             let way = (way + turn) % samples.len();
             if lengths.len() > 1 || turn == 0 {
-                random.shuffle(&mut drawn);
-                plan.set_lengths(drawn.iter().copied());
+                random.shuffle(&mut shuffled);
+                plan.set_lengths(shuffled.iter().copied());
             }
             let start = if cold { random.usize(..=all - round) } else { 0 };
             let moves = start..start + round;
@@ -406,7 +407,7 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
             } else if lengths.len() == 1 {
                 copy(plan);
             }
-            let times = if cold || lengths.len() > 1 { 1 } else { TIMES };
+            let times = if cold || lengths.len() > 1 { 1 } else { REPETITIONS };
             samples[way].push(clocks(times, || copy(plan)) / round as f64);
         }
     }
@@ -484,7 +485,7 @@ mod tests {
     #[test]
     fn buffers_fit_into_their_level_and_lie_apart() {
         for size in Size::ALL {
-            for (place, hold) in [(Where::L1, 24 << 10), (Where::L2, 512 << 10), (Where::Cold, MOST)] {
+            for (place, hold) in [(Where::L1, 24 << 10), (Where::L2, 512 << 10), (Where::Cold, MAX_BYTES)] {
                 let moves = moves(size, &task(place, hold), &mut Rng::with_seed(1));
                 let mut places: Vec<(usize, usize)> =
                     moves.iter().flat_map(|one| [(one.from, one.room), (one.to, one.room)]).collect();

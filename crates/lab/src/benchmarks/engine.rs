@@ -82,7 +82,7 @@ impl Benchmark for Arguments {
     }
 }
 
-/// What is measured.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Case {
@@ -712,7 +712,7 @@ impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
-        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241"),
         (&["--cpu", "99999"], "processor 99999"),
         (&["--schedule", "warp"], "there is no schedule `warp`"),
     ];

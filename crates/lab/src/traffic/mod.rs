@@ -39,10 +39,10 @@ Sizes count the whole frame without the frame check sequence, 42 to 65549 bytes.
 
 /// The approximate number of frames to which a list of sizes or protocols is repeated before it is shuffled: enough
 /// that a processor does not learn their order.
-const ENOUGH: usize = 1_024;
+const MIN_FRAMES: usize = 1_024;
 
 /// The maximum sum of weights.
-const MOST: u64 = 4_096;
+const MAX_WEIGHTS: u64 = 4_096;
 
 /// The maximum number of frames to read from a capture, and the maximum bytes.
 const MAX_CAPTURED: usize = 65_536;
@@ -93,7 +93,7 @@ pub enum TrafficError {
     #[error("`{0}` in `{1}` is not a {2}")]
     Number(String, String, &'static str),
     /// The weights are too large.
-    #[error("the weights in `{0}` add up to {1}; give weights that add up to at most {MOST}")]
+    #[error("the weights in `{0}` add up to {1}; give weights that add up to at most {MAX_WEIGHTS}")]
     Weights(String, u64),
     /// The range is empty.
     #[error("the range `{0}` ends before it begins; give the smaller size first")]
@@ -189,7 +189,7 @@ fn weighted<T>(text: &str, thing: impl Fn(&str) -> Result<T, TrafficError>) -> R
     let mut items = text.split(',').map(item).collect::<Result<Vec<(T, u32)>, TrafficError>>()?;
     let common = items.iter().fold(0, |common, (_, weight)| divisor(*weight, common));
     let total: u64 = items.iter().map(|(_, weight)| u64::from(*weight / common)).sum();
-    if total > MOST {
+    if total > MAX_WEIGHTS {
         return Err(TrafficError::Weights(text.to_owned(), total));
     }
     items.iter_mut().for_each(|(_, weight)| *weight /= common);
@@ -228,18 +228,18 @@ fn random() -> Rng {
     Rng::with_seed(0x0be1_1035)
 }
 
-/// Each item repeated by its weight, to about [`ENOUGH`] items, in random order.
+/// Each item repeated by its weight, to about [`MIN_FRAMES`] items, in random order.
 fn mixed<T: Copy>(weights: &[(T, u32)]) -> Vec<T> {
     let once = || weights.iter().flat_map(|&(thing, weight)| std::iter::repeat_n(thing, weight as usize));
     let total = once().count().max(1);
-    let mut things: Vec<T> = (0..(ENOUGH / total).max(1)).flat_map(|_| once()).collect();
+    let mut things: Vec<T> = (0..(MIN_FRAMES / total).max(1)).flat_map(|_| once()).collect();
     random().shuffle(&mut things);
     things
 }
 
 /// Sizes spread evenly from `first` to `last`, in random order.
 fn spread(first: u32, last: u32) -> Vec<u32> {
-    let count = (last - first + 1).min(ENOUGH as u32);
+    let count = (last - first + 1).min(MIN_FRAMES as u32);
     let step = f64::from(last - first) / f64::from((count - 1).max(1));
     let mut sizes: Vec<u32> = (0..count).map(|index| first + (f64::from(index) * step).round() as u32).collect();
     random().shuffle(&mut sizes);

@@ -86,7 +86,7 @@ impl Recording {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     /// Packets that entered the measured apps, and packets that left them.
-    pub(super) came: u64,
+    pub(super) entered: u64,
     pub(super) left: u64,
     /// Packets that wait in the links into the measured apps.
     pub(super) waiting: u64,
@@ -257,7 +257,7 @@ impl Testbed {
         let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
         let recorded = sources.map(|app| recorded(app, "packets")).sum();
         Totals {
-            came: sum(&self.coming),
+            entered: sum(&self.coming),
             left: sum(&self.leaving),
             waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
             drops,

@@ -75,12 +75,13 @@ impl Summary {
         events.retain(|_| busy >= BUSY);
         let lines: Vec<EventRow> = events.into_iter().filter_map(|event| EventRow::of(event, &answers)).collect();
         let total = |of: fn(&Tally) -> u64| with_apps.iter().map(|tally| of(tally)).sum::<u64>();
-        let came = total(|tally| tally.came).max(1) as f64;
+        let entered = total(|tally| tally.entered).max(1) as f64;
         let mut dropped: BTreeMap<&String, u64> = BTreeMap::new();
         for (reason, count) in with_apps.iter().flat_map(|tally| &tally.drops) {
             *dropped.entry(reason).or_default() += count;
         }
-        let drops = dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / came)).collect();
+        let drops =
+            dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / entered)).collect();
         let figures = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             let all: Option<Vec<f64>> = answers.iter().map(of).collect();
             median(&all?)
@@ -95,10 +96,10 @@ impl Summary {
                 .filter(|_| !lines.is_empty()),
             lines,
             busy,
-            missed: 100.0 * total(|tally| tally.missed) as f64 / (came + total(|tally| tally.missed) as f64),
+            missed: 100.0 * total(|tally| tally.missed) as f64 / (entered + total(|tally| tally.missed) as f64),
             footprint: answers.iter().find_map(|answer| answer.footprint),
             measured: answers.first().map(|answer| answer.measured.clone()).unwrap_or_default(),
-            left: 100.0 * total(|tally| tally.left) as f64 / came,
+            left: 100.0 * total(|tally| tally.left) as f64 / entered,
             drops,
             no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
         }
@@ -205,13 +206,13 @@ impl Comparison {
     fn accounted(&self) -> Option<f64> {
         let with_app = self.with_app.as_ref()?;
         let measured = with_app.recorded.accounts.iter().filter(|account| self.measured.contains(&account.app));
-        with_app.a_packet(measured.map(|account| account.clocks).sum())
+        with_app.per_packet(measured.map(|account| account.clocks).sum())
     }
 }
 
 impl Tally {
     /// Recorded clocks per packet that entered the measured apps.
-    fn a_packet(&self, clocks: u64) -> Option<f64> {
+    fn per_packet(&self, clocks: u64) -> Option<f64> {
         (self.recorded.packets > 0).then_some(clocks as f64 / self.recorded.packets as f64)
     }
 
@@ -229,7 +230,7 @@ fn recorded(answers: &[Comparison]) -> Vec<Recorded> {
         };
         let clocks = |tally: Option<&Tally>| {
             let tally = tally?;
-            tally.a_packet(tally.account(&app)?.clocks)
+            tally.per_packet(tally.account(&app)?.clocks)
         };
         let vector = |tally: Option<&Tally>| {
             let account = tally?.account(&app)?;
@@ -336,7 +337,7 @@ mod tests {
         Tally {
             costs: costs.iter().map(|(event, cost)| ((*event).to_owned(), *cost)).collect(),
             packets: 1_000,
-            came: 1_000,
+            entered: 1_000,
             left: 900,
             drops: [("txdrop".to_owned(), 100)].into(),
             missed: 0,

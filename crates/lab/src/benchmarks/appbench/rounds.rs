@@ -31,7 +31,7 @@ pub struct Tally {
     /// The number of measured packets.
     pub packets: u64,
     /// Packets that entered the measured apps.
-    pub came: u64,
+    pub entered: u64,
     /// Packets that left them.
     pub left: u64,
     /// Packets that they dropped, by reason.
@@ -100,27 +100,27 @@ pub(super) fn dry_run(bed: &mut Testbed) -> Result<Comparison, String> {
 
 /// The reason why an app cannot be measured, with advice; `None` if it can.
 fn unmeasurable(bed: &Testbed, totals: &Totals) -> Option<String> {
-    let Totals { came, left, waiting, .. } = totals;
+    let Totals { entered, left, waiting, .. } = totals;
     let measured = bed.measured.join(" | ");
     let why = if let Some(app) = &totals.panicked {
         panic_of(app)
-    } else if *came == 0 {
+    } else if *entered == 0 {
         format!(
             "no packet reached `{measured}` within half a second; make sure that its source starts at once and does \
              not end"
         )
-    } else if came == waiting {
+    } else if entered == waiting {
         format!(
-            "`{measured}` takes no packets: all {came} packets wait in its input links; link the input that it reads \
-             with --in, or change its config"
+            "`{measured}` takes no packets: all {entered} packets wait in its input links; link the input that it \
+             reads with --in, or change its config"
         )
     } else if *left == 0
-        && 2 * pool::usage().in_use as u64 > came - totals.dropped().min(*came)
-        && totals.dropped() < *came
+        && 2 * pool::usage().in_use as u64 > entered - totals.dropped().min(*entered)
+        && totals.dropped() < *entered
     {
         format!(
-            "`{measured}` keeps its packets: it passed on none of {came} within half a second, so there is no steady \
-             state to measure; change its config so that packets come out sooner"
+            "`{measured}` keeps its packets: it passed on none of {entered} within half a second, so there is no \
+             steady state to measure; change its config so that packets come out sooner"
         )
     } else {
         return None;
@@ -171,7 +171,7 @@ struct Round {
 }
 
 impl Round {
-    fn clocks_a_packet(&self) -> f64 {
+    fn clocks_per_packet(&self) -> f64 {
         self.clocks as f64 / self.packets.max(1) as f64
     }
 }
@@ -210,10 +210,10 @@ impl Meter {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
         if !bed.has_rounds() {
             bellows_packet::sort_free_buffers();
-            let came = bed.totals().came;
+            let entered = bed.totals().entered;
             self.time(&mut round, || bed.engine.breathe_times(breaths));
             round.breaths = breaths;
-            round.packets = bed.totals().came - came;
+            round.packets = bed.totals().entered - entered;
             return Ok(round);
         }
         let start = clock::now();
@@ -249,8 +249,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn clocks_a_packet(&self) -> f64 {
-        self.with_app.clocks_a_packet() + self.baseline.as_ref().map_or(0.0, Round::clocks_a_packet)
+    fn clocks_per_packet(&self) -> f64 {
+        self.with_app.clocks_per_packet() + self.baseline.as_ref().map_or(0.0, Round::clocks_per_packet)
     }
 }
 
@@ -288,7 +288,7 @@ pub(super) fn compare(
     let pairs = alternate(options.packets(), &meter, breaths, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let names = meter.names();
-    let quiet = quieter_half(pairs, Pair::clocks_a_packet);
+    let quiet = quieter_half(pairs, Pair::clocks_per_packet);
     let step = median_or_nan(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     let filled = |bed: &Testbed, rounds: Vec<&Round>| Tally {
         costs: estimated(costs(&names, &rounds), step),
@@ -323,7 +323,7 @@ fn load(packets: u64, beds: &impl TestbedFactory, with_app_first: bool) -> Resul
     let (in_baseline, in_with_app) = record(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let filled =
-        |bed: &Testbed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.totals().came, ..tally(bed) };
+        |bed: &Testbed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.totals().entered, ..tally(bed) };
     Ok(Comparison {
         baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
         with_app: Some(filled(&with_app, in_with_app)),
@@ -366,7 +366,7 @@ fn alternate(
             let ended = format!(
                 "the source ended after {} packets; let it repeat (`repeat = \"forever\"` of a pcap-reader), or \
                  measure fewer with --packets",
-                totals.came
+                totals.entered
             );
             return Err(unmeasurable(with_app, &totals).unwrap_or(ended));
         }
@@ -385,20 +385,20 @@ fn record(
     let pass = |beds: &mut [&mut Testbed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
     pass(&mut beds, FIRST_BREATHS)?;
     let before: Vec<Totals> = beds.iter().map(|bed| bed.totals()).collect();
-    let came = |beds: &[&mut Testbed]| beds.last().map_or(u64::MAX, |bed| bed.totals().came);
-    let (wanted, start) = (came(&beds) + packets, clock::now());
-    let (mut last, mut last_came) = (start, 0);
+    let entered = |beds: &[&mut Testbed]| beds.last().map_or(u64::MAX, |bed| bed.totals().entered);
+    let (wanted, start) = (entered(&beds) + packets, clock::now());
+    let (mut last, mut last_entered) = (start, 0);
     let is_enough = |beds: &[&mut Testbed]| {
         let sampled = |(bed, before): (&&mut Testbed, &Totals)| bed.totals().sampled >= before.sampled + MIN_SAMPLED;
         beds.iter().zip(&before).all(sampled)
     };
-    while (last_came < wanted || !is_enough(&beds))
+    while (last_entered < wanted || !is_enough(&beds))
         && clock::now() < (start + MAX_TIME / RECORDED_DIVISOR).min(last + TIMEOUT)
     {
         pass(&mut beds, breaths)?;
-        let so_far = came(&beds);
-        if so_far > last_came {
-            (last, last_came) = (clock::now(), so_far);
+        let so_far = entered(&beds);
+        if so_far > last_entered {
+            (last, last_entered) = (clock::now(), so_far);
         }
     }
     let mut recordings =
@@ -408,18 +408,18 @@ fn record(
 }
 
 fn tally(bed: &Testbed) -> Tally {
-    let Totals { came, left, drops, .. } = bed.totals();
-    Tally { came, left, drops, ..Tally::default() }
+    let Totals { entered, left, drops, .. } = bed.totals();
+    Tally { entered, left, drops, ..Tally::default() }
 }
 
 /// Events per packet in these rounds.
 fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
     let packets: u64 = rounds.iter().map(|round| round.packets).sum();
-    let a_packet = |count: f64| count / packets as f64;
-    let clocks = a_packet(rounds.iter().map(|round| round.clocks as f64).sum());
+    let per_packet = |count: f64| count / packets as f64;
+    let clocks = per_packet(rounds.iter().map(|round| round.clocks as f64).sum());
     let counted = names.iter().enumerate().map(|(index, name)| {
         let count = rounds.iter().map(|round| round.counts.get(index).copied().unwrap_or(f64::NAN)).sum();
-        ((*name).to_owned(), a_packet(count))
+        ((*name).to_owned(), per_packet(count))
     });
     // An event that was not counted in every round has no sum.
     counted.filter(|(_, cost)| cost.is_finite()).chain([(CLOCKS.to_owned(), clocks)]).collect()
@@ -440,17 +440,18 @@ fn estimated(mut costs: Costs, step: f64) -> Costs {
     costs
 }
 
-/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`MIN_ROUNDS`] rounds.
+/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`MIN_ROUNDS`]
+/// rounds.
 fn breaths(packets: u64, baseline: Option<&mut Testbed>, with_app: &mut Testbed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
     for bed in baseline.into_iter().chain([&mut *with_app]) {
         bed.pass(FIRST_BREATHS)?;
-        let came = bed.totals().came;
+        let entered = bed.totals().entered;
         let start = clock::now();
         bed.pass(FIRST_BREATHS)?;
         slowest = slowest.max((clock::now() - start) / FIRST_BREATHS);
-        each = each.max((bed.totals().came - came) / FIRST_BREATHS);
+        each = each.max((bed.totals().entered - entered) / FIRST_BREATHS);
     }
     let most = (packets / each / MIN_ROUNDS).max(1);
     let wanted = if with_app.has_rounds() { PACKETS_PER_ROUND / each } else { ROUND_TIME / slowest };
@@ -471,10 +472,10 @@ pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Testbed) -> R
             }
         }
     } else {
-        let before = bed.totals().came;
+        let before = bed.totals().entered;
         let breaths = packets.div_ceil(burst as u64);
         callgrind::measured(|| bed.engine.breathe_times(breaths));
-        measured = bed.totals().came - before;
+        measured = bed.totals().entered - before;
     }
     let totals = bed.totals();
     if let Some(why) = unmeasurable(&bed, &totals) {
@@ -513,10 +514,10 @@ mod tests {
     #[test]
     fn disturbed_rounds_do_not_count() {
         let pairs = vec![pair(200, 240), pair(9_000, 240), pair(201, 241), pair(200, 7_000)];
-        let quiet = quieter_half(pairs, Pair::clocks_a_packet);
+        let quiet = quieter_half(pairs, Pair::clocks_per_packet);
         let clocks: Vec<u64> = quiet.iter().map(|pair| pair.with_app.clocks).collect();
         assert_eq!(clocks, [240, 241]);
-        assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_a_packet).len(), 1, "one is better than none");
+        assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_per_packet).len(), 1, "one is better than none");
     }
 
     /// Random disturbances of both networks do not look like a difference: choosing the quieter half favours neither.
@@ -526,7 +527,7 @@ mod tests {
         let mut noisy = || 1_000 + random.u64(0..30) + if random.bool() { random.u64(0..2_000) } else { 0 };
         let (mut baseline, mut with_app) = (0, 0);
         for _ in 0..2_000 {
-            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_a_packet) {
+            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_per_packet) {
                 baseline += pair.baseline.as_ref().map_or(0, |round| round.clocks);
                 with_app += pair.with_app.clocks;
             }

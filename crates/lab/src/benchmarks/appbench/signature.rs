@@ -195,7 +195,7 @@ mod tests {
             (Resident::Dram, &[(0, 80.0), (8, 30.0), (16, 29.5)]),
         ]);
         assert_eq!(find(&points, 8), Some(Finding::Fine { far: Some(Resident::Dram), distance: 8 }));
-        assert_eq!(find(&points[..3], 8), None, "nothing came from far");
+        assert_eq!(find(&points[..3], 8), None, "no packet came from a far level");
     }
 
     #[test]

@@ -47,13 +47,13 @@ use crate::workers::{self, Side, fail, settle};
 use bare::Bare;
 
 /// The longest packet that fits into one buffer of the driver.
-const LONGEST: usize = bellows_packet::DATA_ROOM;
+const MAX_PACKET: usize = bellows_packet::DATA_ROOM;
 
 /// The number of descriptors in a ring: the default of QEMU and DPDK.
 const RING: u16 = 256;
 
 /// The maximum number of packets in a batch: a chain of two descriptors for each must fit into the ring.
-const MOST: usize = RING as usize / 2;
+const MAX_BATCH: usize = RING as usize / 2;
 
 /// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.98..=1.02;
@@ -121,15 +121,15 @@ pub struct Arguments {
         value_name = "N,…",
         value_delimiter = ',',
         default_value = "60,256,1500",
-        value_parser = whole(1..=LONGEST as u64)
+        value_parser = whole(1..=MAX_PACKET as u64)
     )]
     size: Vec<usize>,
     /// Packets in a batch
     #[arg(
         long,
         value_name = "N",
-        default_value_t = MOST,
-        value_parser = whole(1..=MOST as u64)
+        default_value_t = MAX_BATCH,
+        value_parser = whole(1..=MAX_BATCH as u64)
     )]
     batch: usize,
     /// Fresh processes per ring; at least 6 for a confidence interval
@@ -810,7 +810,7 @@ impl Bench {
         }
         let came = self.queues.receive.receive(&mut self.vector, batch);
         self.check(came.ok(), template);
-        (self.a_packet(middle - start), self.a_packet(end - middle))
+        (self.per_packet(middle - start), self.per_packet(end - middle))
     }
 
     /// A batch from the driver.
@@ -831,7 +831,7 @@ impl Bench {
         if came.ok() != Some(batch) || bytes != (batch * template.len()) as u64 {
             fail(&format!("the ring brought {came:?} instead of {batch} packets"));
         }
-        (self.a_packet(middle - start), self.a_packet(end - middle))
+        (self.per_packet(middle - start), self.per_packet(end - middle))
     }
 
     fn fill(&mut self, template: &Template) {
@@ -851,7 +851,7 @@ impl Bench {
     }
 
     /// Clocks per packet of a batch, without reading the clock.
-    fn a_packet(&self, ticks: u64) -> f64 {
+    fn per_packet(&self, ticks: u64) -> f64 {
         ticks.saturating_sub(clock::cost()) as f64 / self.batch as f64
     }
 }
