@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn invalid_configs_name_their_key() {
         assert_eq!(impair(r#"{"gap": 0}"#).err().and_then(|mistake| mistake.key), Some("gap"));
-        for (loss, answer) in [("5", "write `5%` or `0.05`"), ("-0.5", "is no fraction"), ("\"101%\"", "at most 100%")]
+        for (loss, answer) in
+            [("5", "write `5%` or `0.05`"), ("-0.5", "is not a fraction"), ("\"101%\"", "at most 100%")]
         {
             let error = serde_json::from_str::<Config>(&format!(r#"{{"loss": {loss}}}"#)).unwrap_err();
             assert!(error.to_string().contains(answer), "{error}");

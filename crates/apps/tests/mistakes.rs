@@ -36,7 +36,7 @@ fn mistakes_of_several_keys_come_together() {
             "`a`: `x` is not an Ethernet address",
             "`a`: 2001:db8::1 is not an IPv4 address",
             "app type `source` has no key `szie`",
-            "`rate`: `10gb/s` is no rate",
+            "`rate`: `10gb/s` is not a rate",
         ]
     );
     let keys = "loss = 5\nhold = 10\nduplicate = \"often\"\ngap = 0";
@@ -48,7 +48,7 @@ fn mistakes_of_several_keys_come_together() {
 #[test]
 fn consequences_of_a_mistake_are_not_reported() {
     for (app, keys, said_of_it) in [
-        ("rate-limiter", "rate = \"fast\"\nburst = 1000", "`rate`: `fast` is no rate"),
+        ("rate-limiter", "rate = \"fast\"\nburst = 1000", "`rate`: `fast` is not a rate"),
         ("source", "sizes = [0]\nweights = [1]", "`sizes[0]` must be an integer 1 to 73,600"),
         ("source", "headers = \"ipv5\"\nttl = 3", "`headers` cannot be `ipv5`"),
         (
@@ -84,7 +84,7 @@ fn apps_of_files_and_sockets_declare_them() {
         ("v", "pcap-writer", "path = \"x.pcap\"\nrotate = \"1MB\""),
         ("w", "pcap-writer", "path = \"x.3.pcap\""),
     ]);
-    assert!(report.contains("is a name that `v` gives to its full files"), "{report}");
+    assert!(report.contains("is a name that `v` gives to its rotated files"), "{report}");
     let report =
         said(&[("v", "vhost-user", "socket = \"s\""), ("w", "virtio-user", "socket = \"s\"\nmode = \"server\"")]);
     assert!(report.contains("is the socket that `v` uses"), "{report}");

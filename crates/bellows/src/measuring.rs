@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bellows_config::Registry;
 use bellows_lab::against::Comparison;
-use bellows_lab::audience::Audience;
-use bellows_lab::bench::{self, Benchmark, Common, Lab, Rival};
+use bellows_lab::audience::Observer;
+use bellows_lab::bench::{self, AgainstOptions, Benchmark, Common, Lab};
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -28,7 +28,7 @@ struct Watcher {
     has_enough: Arc<AtomicBool>,
 }
 
-impl Audience for Watcher {
+impl Observer for Watcher {
     fn progress(&mut self, done: usize, all: usize) {
         if self.is_shown {
             let left =
@@ -45,11 +45,11 @@ impl Audience for Watcher {
         }
     }
 
-    fn said(&mut self, text: &str) {
+    fn worker_stderr(&mut self, text: &str) {
         terminal::notice(&format!("{text}\n"));
     }
 
-    fn is_enough(&self) -> bool {
+    fn should_stop(&self) -> bool {
         self.has_enough.load(Relaxed)
     }
 }
@@ -71,14 +71,14 @@ const WORKER: &[&str] = &["bench", "worker"];
 /// # Errors
 /// The reason why there is no report, or a write error.
 pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, CommandError> {
-    let Common { json, cpu, rival: Rival { against, pairs } } = benchmark.common();
-    let run = |audience: &mut dyn Audience| match &against {
+    let Common { json, cpu, against: AgainstOptions { against, pairs } } = benchmark.common();
+    let run = |observer: &mut dyn Observer| match &against {
         Some(other) => {
             let words = words_of_a_run(std::env::args_os().skip(1));
             let measured = benchmark.measured_labels();
-            Comparison { other, pairs, words: &words, cpu, measured }.run(audience)
+            Comparison { other, pairs, words: &words, cpu, measured }.run(observer)
         }
-        None => bench::run(benchmark, &mut Lab { worker: WORKER, registry, audience }),
+        None => bench::run(benchmark, &mut Lab { worker: WORKER, registry, observer }),
     };
     let finished = watched(json, run).map_err(failure)?;
     let code = code(&finished.report);
@@ -108,7 +108,7 @@ fn words_of_a_run(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 
 /// Runs a measurement for a person at a terminal. The first interrupt ends it with the results so far, the second one
 /// ends it at once.
-fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
+fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Observer) -> T) -> T {
     let has_enough = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The order matters: the first signal finds the flag down, and raises it.

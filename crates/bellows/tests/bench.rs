@@ -119,7 +119,7 @@ fn a_benchmark_can_be_disturbed_on_purpose() {
     }
     let said = Sandbox::new().bellows(&["bench", "history", "--beside", "noise"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("nothing called `noise` can run beside; there are thrash and bursts"), "{said:?}");
+    assert!(said.stderr.contains("there is no disturbance `noise`; give thrash or bursts"), "{said:?}");
 }
 
 /// Ctrl-C after the first row leaves a report of the rows so far.
@@ -176,7 +176,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     assert_eq!(cases[..3], ["swap", "pause", "parse"]);
     let notes = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     // There may also be a note that the machine was busy.
-    let books = notes.filter(|note| note.contains(": 62 reloads, of ") && note.ends_with("none is missing"));
+    let books = notes.filter(|note| note.contains(": 62 reloads; of ") && note.ends_with("none is missing"));
     assert_eq!(books.count(), Schedule::ALL.len(), "{report}");
 
     let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).fine().stdout;
@@ -326,7 +326,7 @@ fn a_benchmark_is_compared_with_another_build() {
     for (other, why) in [
         ("nowhere", "--against: there is no program nowhere; give the path of another build"),
         ("/bin/false", "did not run the benchmark (exit status: 1)"),
-        (&*script, "answered with something else than a report of this version"),
+        (&*script, "did not print a report of this version"),
     ] {
         let said = sandbox.bellows(&[sides[0].0, &["--against", other, "--pairs", "1"]].concat());
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
@@ -399,7 +399,7 @@ fn an_app_is_measured_against_nothing_in_its_place() {
         let last = lines[table..].iter().position(|line| line.is_empty()).unwrap() + table - 1;
         assert!(lines[table + 2].starts_with("clocks") && lines[last].starts_with("packet"), "{text}");
     }
-    assert!(text.contains("of 100 packets that came, 100 left") && text.contains("gap between the two"), "{text}");
+    assert!(text.contains("of 100 incoming packets, 100 left") && text.contains("gap between the two"), "{text}");
 }
 
 #[test]
@@ -412,15 +412,15 @@ fn apps_in_a_row_have_keys_and_ports() {
         assert!(found.contains(&format!("account with-app {app}")), "{app}: {found:?}");
     }
     let notes = report["notes"].to_string();
-    assert!(notes.contains("`join.a`, `join.b` get packets of a source each"), "{notes}");
-    assert!(notes.contains("`tee.x`, `tee.y` lead to a sink each"), "{notes}");
+    assert!(notes.contains("`join.a`, `join.b` each have their own source"), "{notes}");
+    assert!(notes.contains("`tee.x`, `tee.y` each lead to their own sink"), "{notes}");
 
     let limited = appbench(&sandbox, &["rate-limiter", "--config", "{ packets = \"1k\" }"]);
     assert_eq!(limited["results"][0]["labels"]["app"], "rate-limiter(packets = \"1k\")");
     let text = sandbox.bellows(&[&["appbench", "sample(every = 4)"], &BRIEF[..]].concat()).fine().stdout;
-    assert!(text.contains("of 100 packets that came, 25 left; 75 % were dropped as not_sampled"), "{text}");
+    assert!(text.contains("of 100 incoming packets, 25 left; 75 % were dropped as not_sampled"), "{text}");
     let sink = sandbox.bellows(&[&["appbench", "sink"], &BRIEF[..]].concat()).fine().stdout;
-    assert!(sink.contains("packets end at `sink`: it takes the place of the baseline's sink"), "{sink}");
+    assert!(sink.contains("packets end at `sink`: it replaces the baseline's sink"), "{sink}");
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn an_app_is_measured_in_place() {
 
     let slow = appbench(&sandbox, &["--network", &network, "--app", "counter", "--set", "apps.source.rate=100kpps"]);
     assert!(!cases(&slow, &["run"]).contains("clocks difference"), "{slow:#}");
-    assert!(slow["notes"].to_string().contains("of 100 breaths only"), "{slow:#}");
+    assert!(slow["notes"].to_string().contains("of 100 breaths: "), "{slow:#}");
 }
 
 #[test]
@@ -517,16 +517,16 @@ fn a_measurement_that_cannot_be_made_says_why() {
         (&["tea"][..], "there is no app type `tea`"),
         (&["truncate"], "app type `truncate` needs the key `length`"),
         (&["truncate(length = 0)"], "a length of 0 leaves no packet data"),
-        (&["tee | counter", "--config", "protocols = false"], "--config goes with one app alone"),
+        (&["tee | counter", "--config", "protocols = false"], "--config works with a single app"),
         (&["tee", "--in", "entrance"], "`tee` has no input `entrance`; its inputs: `input`"),
-        (&["sink | tee"], "nothing comes out of `sink`, which has no outputs; put it last"),
-        (&["delay(time = \"1h\")"], "`delay` keeps the packets that it takes"),
-        (&["source(count = 10)"], "packets ceased to come after 10"),
-        (&["source", "--traffic", "imix"], "`source` brings packets of its own"),
-        (&["tee", "--traffic", "jumble"], "`jumble` is no traffic"),
-        (&["tee", "--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["sink | tee"], "`sink` has no outputs; put it last"),
+        (&["delay(time = \"1h\")"], "`delay` keeps its packets"),
+        (&["source(count = 10)"], "the source ended after 10 packets"),
+        (&["source", "--traffic", "imix"], "`source` makes its own packets"),
+        (&["tee", "--traffic", "jumble"], "`jumble` is not a kind of traffic"),
+        (&["tee", "--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["tee", "--prefetch", "65"], "65 is not in 0..=64"),
-        (&["tee", "--offered", "0"], "give million packets a second"),
+        (&["tee", "--offered", "0"], "give million packets per second"),
         (&["tee", "--packets", "none"], "give a number of packets"),
         (&["--network", &network, "--app", "c"], "the network has no app `c`; it has `a`, `b`"),
         (&["--network", "none.toml", "--app", "c"], "cannot read `none.toml`"),

@@ -52,12 +52,12 @@ fn run_refuses_with_the_words_of_check_and_touches_nothing() {
     assert_eq!(checked.stderr, run.stderr);
     for expected in [
         "there is no processor 4095 for this process",
-        "`10gb/s` is no rate",
+        "`10gb/s` is not a rate",
         "did you mean `10Gb/s`?",
         "`two`: `one` and `two` write the same file",
         "there is no folder",
         "`02:00` is not an Ethernet address",
-        "is there and no socket",
+        "exists and is not a socket",
     ] {
         assert!(checked.stderr.contains(expected), "no {expected:?} in\n{}", checked.stderr);
     }

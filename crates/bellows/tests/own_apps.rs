@@ -589,7 +589,7 @@ fn activities_other_than_forwarding_are_shown() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let said = sandbox.bellows(&["appbench", "lazy", "--processes", "1", "--packets", "1000"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
-    assert!(said.stderr.contains("`lazy` takes no packets: all 1024 that came wait before it"), "{said:?}");
+    assert!(said.stderr.contains("`lazy` takes no packets: all 1024 packets wait in its input links"), "{said:?}");
     println!("what an app does instead of passing packets on is told: ok");
 }
 

@@ -183,7 +183,7 @@ fn wrong_words_are_mistakes() {
         assert!(!said.stderr.is_empty());
     }
     let said = sandbox.bellows(&["run", &network, "--duration", "-1s"]);
-    assert!(said.code == Some(2) && said.stderr.contains("`-1s` is no duration"), "{said:?}");
+    assert!(said.code == Some(2) && said.stderr.contains("`-1s` is not a duration"), "{said:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who may use the files and sockets that apps make: their mode and their group.
+//! The mode and group of files and sockets that apps create.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::values::ValueError;
 
-/// The permission bits of a file or socket, as text in octal: `0640`. From `0000` to `0777`; the umask does not change
+/// The permission bits of a file or socket, as octal text from `0000` to `0777`: `0640`. The umask does not change
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileMode(u32);
@@ -25,12 +25,12 @@ impl FileMode {
     }
 }
 
-/// What two optional keys give, for the system.
+/// The access that two optional keys ask for.
 pub fn file_access(mode: Option<FileMode>, group: Option<FileGroup>) -> FileAccess {
     FileAccess { mode: mode.map(FileMode::bits), group: group.map(FileGroup::id) }
 }
 
-/// How a mode is written.
+/// Help text: how to write a mode.
 const MODE: &str = "write the permissions in octal, as text like `\"0640\"`";
 
 impl FromStr for FileMode {
@@ -43,10 +43,10 @@ impl FromStr for FileMode {
             Ok(bits @ 0..=0o777) if is_octal => Ok(FileMode(bits)),
             Ok(_) if is_octal => {
                 let message =
-                    format!("`{text}` has more than permissions; the most is `0777`, for everybody all of them");
+                    format!("`{text}` has more than permission bits; the maximum is `0777`, everything for everybody");
                 Err(ValueError::new(message))
             }
-            _ => Err(ValueError::new(format!("`{text}` is no mode of a file; {MODE}"))),
+            _ => Err(ValueError::new(format!("`{text}` is not a file mode; {MODE}"))),
         }
     }
 }
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for FileMode {
                 text.parse().map_err(E::custom)
             }
 
-            // Whether a number is meant in octal is not to be known.
+            // A TOML number may be meant as octal or as decimal.
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<FileMode, E> {
                 Err(E::custom(format!("a number such as {number} does not say whether it is octal; {MODE}")))
             }
@@ -110,19 +110,19 @@ impl JsonSchema for FileMode {
     }
 }
 
-/// One of the system's tables of names and numbers.
+/// A system database that maps names to numbers.
 pub trait Database: 'static {
-    /// What it lists, in the singular.
+    /// The singular noun for an entry.
     const ITEM: &'static str;
-    /// The command that prints it.
+    /// The command that lists the entries.
     const LISTED_BY: &'static str;
-    /// A name from it, and a number.
+    /// An example name and an example number.
     const EXAMPLES: (&'static str, u32);
 
-    /// The number of a name; `None` if it is not listed.
+    /// The number of a name, or `None` if the name is not listed.
     ///
     /// # Errors
-    /// The table cannot be read.
+    /// The database cannot be read.
     fn number_of(name: &str) -> io::Result<Option<u32>>;
 }
 
@@ -154,7 +154,7 @@ impl Database for Users {
     }
 }
 
-/// An entry of a [`Database`], given by its name or number. The name must be listed; the number need not be.
+/// An entry of a [`Database`], written as its name or number. The name must be listed; the number need not be.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Id<D>(u32, PhantomData<D>);
 
@@ -180,11 +180,11 @@ impl<D> Id<D> {
 }
 
 impl<D: Database> Id<D> {
-    /// The entry of this number. The last number is none: the system takes it for "leave it as it is".
+    /// The entry with this number. `u32::MAX` is refused: `chown` takes it for "leave unchanged".
     fn of(number: u64) -> Result<Id<D>, ValueError> {
         match u32::try_from(number) {
             Ok(number) if number < u32::MAX => Ok(Id(number, PhantomData)),
-            _ => Err(ValueError::new(format!("`{number}` is no {}; give a number below {}", D::ITEM, u32::MAX))),
+            _ => Err(ValueError::new(format!("`{number}` is not a {}; give a number below {}", D::ITEM, u32::MAX))),
         }
     }
 }
@@ -193,7 +193,7 @@ impl<D: Database> FromStr for Id<D> {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Id<D>, ValueError> {
-        // A name comes first: some begin with digits, and some are digits alone.
+        // Names take precedence, because a name may consist of digits.
         let found = match D::number_of(text) {
             Ok(Some(number)) => return Ok(Id(number, PhantomData)),
             found => found,
@@ -237,8 +237,9 @@ impl<'de, D: Database> Deserialize<'de> for Id<D> {
 
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Id<D>, E> {
                 let item = D::ITEM;
-                let below = |_| E::custom(format!("`{number}` is no {item}; give its name, or its number, 0 or more"));
-                u64::try_from(number).map_err(below).and_then(|number| self.visit_u64(number))
+                let negative =
+                    |_| E::custom(format!("`{number}` is not a {item}; give its name, or its number, 0 or more"));
+                u64::try_from(number).map_err(negative).and_then(|number| self.visit_u64(number))
             }
         }
         deserializer.deserialize_any(NameOrNumber(PhantomData))

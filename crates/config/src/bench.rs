@@ -1,37 +1,37 @@
-//! What an app says of how to measure it.
+//! How to measure an app, as the app declares it.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-/// How `bellows bench apps` measures an app; a test of all apps moves packets through it in the same way.
+/// How `bellows bench apps` measures an app. A test of all apps uses it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bench {
-    /// One line of the table for each.
+    /// One row of the table for each entry.
     Rows(Vec<BenchRow>),
-    /// It is not measured: a clause that says why, and what to do instead.
+    /// Not measured. The text is a clause that gives the reason and an alternative.
     Unmeasured(&'static str),
 }
 
 /// One way to measure an app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BenchRow {
-    /// What tells it from the app's other rows, such as `2 outputs`; may be empty.
+    /// Distinguishes the app's rows, for example `2 outputs`. May be empty.
     pub label: &'static str,
     /// The app's keys as in an inline table: `length = 40`. May be empty.
     pub keys: String,
-    /// The outputs that are linked; where none is named, all of them, or one if they may have any names.
+    /// The outputs to link. If empty, all named outputs are linked, or one output if outputs have arbitrary names.
     pub outputs: &'static [&'static str],
 }
 
 impl Bench {
-    /// One row with these keys.
+    /// A single row with these keys.
     pub fn with_keys(keys: impl Into<String>) -> Bench {
         Bench::Rows(vec![BenchRow { keys: keys.into(), ..BenchRow::default() }])
     }
 }
 
-/// Files that an app may be measured with.
+/// The files that a benchmark provides to an app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BenchFiles {
     capture: PathBuf,
@@ -39,17 +39,17 @@ pub struct BenchFiles {
 }
 
 impl BenchFiles {
-    /// A capture to read, and a file that may be written. Both paths are absolute.
+    /// A capture to read and a file to write. Both paths are absolute.
     pub fn new(capture: impl Into<PathBuf>, written: impl Into<PathBuf>) -> BenchFiles {
         BenchFiles { capture: capture.into(), written: written.into() }
     }
 
-    /// The path of the capture, in quotes for a key.
+    /// The path of the capture as a quoted TOML string.
     pub fn capture(&self) -> String {
         json!(self.capture).to_string()
     }
 
-    /// The path of the file to write, in quotes for a key.
+    /// The path of the file to write as a quoted TOML string.
     pub fn written(&self) -> String {
         json!(self.written).to_string()
     }

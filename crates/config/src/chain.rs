@@ -1,6 +1,6 @@
-//! Apps in a row, as a command line names them: `tee | truncate(length = 64) | counter`.
+//! Parses a row of apps from a command line: `tee | truncate(length = 64) | counter`.
 //!
-//! An app's keys stand in parentheses behind its type, written as in an inline table of TOML.
+//! An app's keys follow its type in parentheses, written as in a TOML inline table.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::value::{Key, Node, Place, Table, Value, table};
 
 const HOW_TO_WRITE: &str = "write apps as `TYPE(key = value, …) | TYPE`";
 
-/// The part of a text between `start` and `end`, in bytes.
+/// The bytes `start..end` of a text.
 #[derive(Clone, Copy)]
 struct Part {
     start: usize,
@@ -21,7 +21,7 @@ struct Part {
 }
 
 impl Part {
-    /// Without the white space around it.
+    /// The part without surrounding white space.
     fn trimmed(self, text: &str) -> Part {
         let inner = &text[self.start..self.end];
         let start = self.end - inner.trim_start().len();
@@ -29,7 +29,7 @@ impl Part {
     }
 }
 
-/// The parts between the separators that stand outside of brackets and quotes.
+/// Splits a text at the separators outside brackets and quotes.
 fn split(text: &str, separator: char) -> Vec<Part> {
     let (mut parts, mut start) = (Vec::new(), 0);
     scan(text, |index, c, depth| {
@@ -43,8 +43,8 @@ fn split(text: &str, separator: char) -> Vec<Part> {
     parts
 }
 
-/// Goes over the characters outside of quotes, each with its position and the brackets that are open around it, for as
-/// long as `visit` says so.
+/// Calls `visit` with each unquoted character, its position and the number of open brackets, until `visit` returns
+/// `false`.
 fn scan(text: &str, mut visit: impl FnMut(usize, char, usize) -> bool) {
     let (mut quote, mut depth, mut escaped) = (None, 0usize, false);
     for (index, c) in text.char_indices() {
@@ -67,7 +67,7 @@ fn scan(text: &str, mut visit: impl FnMut(usize, char, usize) -> bool) {
 }
 
 impl Reader<'_> {
-    /// Reads apps in a row. Each is called by its type, the second of a type `TYPE-2`.
+    /// Reads a row of apps. An app is named after its type; the second app of a type is `TYPE-2`.
     pub(crate) fn chain(&mut self, text: &str, name: &str, folder: &Path) {
         let source = self.diagnostics.add_source(name.to_owned(), text.to_owned());
         let mut named: HashMap<String, usize> = HashMap::new();
@@ -80,14 +80,14 @@ impl Reader<'_> {
             *count += 1;
             let name = if *count == 1 { kind.to_owned() } else { format!("{kind}-{count}") };
             keys.0.iter_mut().for_each(|(_, node)| self.expand(node));
-            let app = Node { place, value: Value::Text(kind.to_owned()), loose: None };
+            let app = Node { place, value: Value::Text(kind.to_owned()), untyped: None };
             keys.0.push((Key { name: "app".to_owned(), place }, app));
             let (key, folder) = (Key { name, place }, folder.to_owned());
             self.description.apps.push(AppTable { key, table: keys, folder, set: Vec::new() });
         }
     }
 
-    /// The type and the keys of one app; `None` if they cannot be read, which has been reported.
+    /// The type and the keys of one app, or `None` after an error, which this function reports.
     fn stage(&mut self, text: &str, part: Part, source: usize) -> Option<(Part, Table)> {
         let Part { start, end } = part;
         let mut wrong = |message: &str, start: usize, end: usize, label: &str| {
@@ -97,7 +97,8 @@ impl Reader<'_> {
         let stage = &text[start..end];
         let kind = Part { start, end: start + stage.find('(').unwrap_or(stage.len()) }.trimmed(text);
         if kind.start == kind.end {
-            wrong("there is no app here", start.min(text.len().saturating_sub(1)), end.max(start + 1), "name its type");
+            let at = start.min(text.len().saturating_sub(1));
+            wrong("an app is missing here", at, end.max(start + 1), "name its type");
             return None;
         }
         if kind.end == end {
@@ -114,7 +115,7 @@ impl Reader<'_> {
             return None;
         };
         if close + 1 != end {
-            wrong("something follows the keys", close + 1, end, "only ` | ` and another app can follow");
+            wrong("unexpected text after the keys", close + 1, end, "only ` | ` and another app can follow");
             return None;
         }
         let inline = format!("{{{}}}", &text[open + 1..close]);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn apps_are_parted_where_no_bracket_and_no_quote_is_open() {
+    fn apps_are_split_outside_brackets_and_quotes() {
         assert_eq!(parts("tee | counter"), ["tee", "counter"]);
         assert_eq!(parts(r#"a(x = "|", y = ['|', { z = ")|" }]) |b"#), [r#"a(x = "|", y = ['|', { z = ")|" }])"#, "b"]);
         assert_eq!(parts(r#"a(x = "\"|")|b"#), [r#"a(x = "\"|")"#, "b"]);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that is typed makes it panic.
+        /// No input makes the parser panic.
         #[test]
         fn any_text_is_read_or_refused(text in "[a-z |(){}\\[\\]\"'=\\\\é,]{0,40}") {
             let overrides = crate::Overrides::default();

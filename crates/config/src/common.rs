@@ -7,22 +7,23 @@ use serde_json::Value as Json;
 
 use crate::schema::schema_of;
 
-/// What every app's table may say, besides what its type asks for.
+/// The keys that every app's table may have besides its type's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Common {
-    /// How many packets ahead the data of packets is fetched into the cache while the app goes over its input. By default
-    /// as many as the app's author found best; 0 for not at all. It makes a difference where packets come from outside
-    /// the cache, to an app that reads them one after the other: `bellows appbench --prefetch` finds the best distance.
+    /// Prefetch distance: while the app processes its input, the data of the packet this many places ahead is fetched
+    /// into the cache. The default is the app author's choice; 0 turns prefetching off. It matters for apps that read
+    /// packet data in order when the packets are not yet in the cache: `bellows appbench --prefetch` finds the best
+    /// distance.
     #[schemars(range(max = 64), extend("x-unit" = "packets"))]
     prefetch: Option<u8>,
 }
 
 impl Common {
-    /// The keys' names.
+    /// The names of the keys.
     pub(crate) const KEYS: &'static [&'static str] = &["prefetch"];
 
-    /// The app with what its table says.
+    /// The app with these keys applied.
     pub(crate) fn applied_to(self, app: AppSpec) -> AppSpec {
         match self.prefetch {
             Some(packets) => app.prefetching(packets.into()),

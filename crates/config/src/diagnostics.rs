@@ -1,4 +1,4 @@
-//! What is wrong with a network file: where, what, and the way out.
+//! Errors and warnings about a network file, with their places and how to fix them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,40 +11,40 @@ use serde_json::{Value, json};
 
 use crate::value::Place;
 
-/// More mistakes than these are counted but not kept: the first ones are the ones that are read.
-pub(crate) const KEPT: usize = 100;
+/// The maximum number of diagnostics to keep. Later ones are only counted.
+pub(crate) const MAX_KEPT: usize = 100;
 
-/// A line longer than this is not shown: laying it out takes too long.
-const LONG_LINE: usize = 10_000;
+/// Lines longer than this are not shown, because laying them out takes too long.
+const MAX_LINE: usize = 10_000;
 
-/// Places of one file that are farther apart than this are shown as two excerpts.
-const FAR: usize = 16_384;
+/// Places of one file that are farther apart than this get separate excerpts.
+const MAX_GAP: usize = 16_384;
 
-/// Whether something must be put right.
+/// How serious a diagnostic is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The network does not run.
+    /// The network cannot run.
     Error,
-    /// The network runs, though hardly as it was meant.
+    /// The network can run, but probably not as intended.
     Warning,
 }
 
-/// A place, and what is to be said of it.
+/// A place and a note about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Label {
     pub(crate) place: Place,
     pub(crate) text: String,
 }
 
-/// One mistake.
+/// One error or warning.
 #[derive(Clone, Debug)]
 pub(crate) struct Diagnostic {
     severity: Severity,
     message: String,
-    /// The first one is where the mistake is; the others explain it.
+    /// The first label marks the error; the others explain it.
     labels: Vec<Label>,
-    /// The file that is meant when no text can be shown.
+    /// The file, if there is no text to point at.
     file: Option<String>,
     help: Vec<String>,
 }
@@ -59,19 +59,19 @@ impl Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(message) }
     }
 
-    /// Where it is. The first call names the place of the mistake, others what explains it.
+    /// Adds a label. The first marks the error; later ones explain it.
     pub(crate) fn at(mut self, place: Place, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label { place, text: visible(&text.into()) });
         self
     }
 
-    /// The file as a whole: there is no text to point at.
+    /// Names the file as a whole, if there is no text to point at.
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Diagnostic {
         self.file = Some(visible(&file.into()));
         self
     }
 
-    /// The way out.
+    /// Adds advice on how to fix it.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Diagnostic {
         let help = visible(&help.into());
         if !help.is_empty() {
@@ -81,7 +81,7 @@ impl Diagnostic {
     }
 }
 
-/// A text whose control characters can be seen, and do nothing to a terminal.
+/// The text with its control characters escaped, so that they do not reach a terminal.
 fn visible(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -92,17 +92,17 @@ fn visible(text: &str) -> String {
     text.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-/// Lines as they are shown: the renderer leaves the control characters from U+0080 to U+009F to the terminal. What
-/// stands in for them has as many bytes.
+/// Replaces the control characters U+0080 to U+009F, which the renderer would pass to the terminal, by a character with
+/// as many UTF-8 bytes.
 fn without_c1(lines: &str) -> Cow<'_, str> {
     const C1: std::ops::RangeInclusive<char> = '\u{80}'..='\u{9f}';
     if lines.contains(|c| C1.contains(&c)) { lines.replace(|c| C1.contains(&c), "\u{bf}").into() } else { lines.into() }
 }
 
-/// A name or value as it is quoted in a message: no longer than a line.
+/// A name or value in quotes for a message, cut to fit a line.
 pub(crate) fn quoted(text: &str) -> String {
-    const MOST: usize = 60;
-    match text.char_indices().nth(MOST) {
+    const MAX_QUOTED: usize = 60;
+    match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("`{}…`", &text[..end]),
         None => format!("`{text}`"),
     }
@@ -110,11 +110,11 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// Names as they are listed in a message.
 pub(crate) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
-    const MOST: usize = 20;
-    let names: Vec<String> = names.into_iter().take(MOST + 1).map(|name| quoted(name.as_ref())).collect();
+    const MAX_QUOTED: usize = 20;
+    let names: Vec<String> = names.into_iter().take(MAX_QUOTED + 1).map(|name| quoted(name.as_ref())).collect();
     match names.len() {
         0 => "none".to_owned(),
-        length if length > MOST => format!("{}, …", names[..MOST].join(", ")),
+        length if length > MAX_QUOTED => format!("{}, …", names[..MAX_QUOTED].join(", ")),
         _ => names.join(", "),
     }
 }
@@ -173,7 +173,7 @@ impl Diagnostics {
             Severity::Error => self.errors += 1,
             Severity::Warning => self.warnings += 1,
         }
-        if self.list.len() < KEPT {
+        if self.list.len() < MAX_KEPT {
             self.list.push(diagnostic);
         }
     }
@@ -183,9 +183,9 @@ impl Diagnostics {
         self.sources.len() - 1
     }
 
-    /// Whether no more are kept, so that working out good advice is in vain.
+    /// Whether no more diagnostics are kept, so that working out advice would be wasted.
     pub(crate) fn is_full(&self) -> bool {
-        self.list.len() >= KEPT
+        self.list.len() >= MAX_KEPT
     }
 
     /// The text at a place.
@@ -193,33 +193,33 @@ impl Diagnostics {
         self.sources.get(place.source).map_or("", |source| &source.text[source.range(place)])
     }
 
-    /// Puts them into the order of the text: files as they were read, then what was set.
+    /// Sorts the diagnostics by place: files in reading order, then settings.
     pub(crate) fn sort(&mut self) {
         self.list.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.place));
     }
 
-    /// How many errors there are.
+    /// The number of errors.
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// How many warnings there are.
+    /// The number of warnings.
     pub fn warnings(&self) -> usize {
         self.warnings
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no errors and no warnings.
     pub fn is_empty(&self) -> bool {
         self.errors + self.warnings == 0
     }
 
-    /// The files that were read, or could not be: a change of one of them may put things right.
+    /// The files that were read, and those that could not be read: a change to any of them may fix an error.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// All of them as a text for a terminal, each with file, line and the text underlined. Ends with a line break
-    /// unless it is empty. Of very many only the first hundred are shown.
+    /// All diagnostics as text for a terminal, each with its file, line and the underlined text. Ends with a line break
+    /// unless it is empty. Shows at most 100 diagnostics.
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() }.term_width(120);
         let mut text = String::new();
@@ -250,7 +250,7 @@ impl Diagnostics {
         while let Some((_, first)) = rest.first() {
             let place = first.place;
             let near =
-                |other: &Label| other.place.source == place.source && other.place.start.abs_diff(place.start) < FAR;
+                |other: &Label| other.place.source == place.source && other.place.start.abs_diff(place.start) < MAX_GAP;
             let (together, others) = rest.into_iter().partition(|(_, label)| near(label));
             rest = others;
             elements.extend(self.excerpt(together));
@@ -259,7 +259,7 @@ impl Diagnostics {
         level.primary_title(diagnostic.message.as_str()).elements(elements)
     }
 
-    /// The lines that some labels of one source lie in.
+    /// The lines of one source that contain these labels.
     fn excerpt<'a>(&'a self, labels: Vec<(usize, &'a Label)>) -> Vec<Element<'a>> {
         let Some(source) = labels.first().and_then(|(_, label)| self.sources.get(label.place.source)) else {
             return Vec::new();
@@ -267,7 +267,7 @@ impl Diagnostics {
         let clipped: Vec<Range<usize>> = labels.iter().map(|(_, label)| source.underlined(label.place)).collect();
         let whole = clipped.iter().fold(clipped[0].clone(), |all, one| all.start.min(one.start)..all.end.max(one.end));
         let lines = source.lines(&whole);
-        let is_long = source.text[lines.clone()].split('\n').any(|line| line.len() > LONG_LINE);
+        let is_long = source.text[lines.clone()].split('\n').any(|line| line.len() > MAX_LINE);
         if is_long {
             return labels.iter().zip(&clipped).flat_map(|((_, label), range)| part(source, label, range)).collect();
         }
@@ -282,9 +282,10 @@ impl Diagnostics {
         vec![snippet.annotations(annotations).into()]
     }
 
-    /// All of them as data: a list of objects with `severity`, `message`, `file`, `line`, `column`, `end_line`,
-    /// `end_column` (from 1, columns in characters, the end exclusive; null if no text is meant), `label`, `help` (a
-    /// list) and `related` (a list of other places with `file`, `line`, `column`, `end_line`, `end_column` and `label`).
+    /// All diagnostics as JSON: a list of objects with `severity`, `message`, `file`, `line`, `column`, `end_line`,
+    /// `end_column` (from 1, columns in characters, the end exclusive; null if there is no text to point at), `label`,
+    /// `help` (a list) and `related` (a list of other places with `file`, `line`, `column`, `end_line`, `end_column`
+    /// and `label`).
     pub fn to_json(&self) -> Value {
         self.list.iter().map(|diagnostic| self.entry(diagnostic)).collect()
     }
@@ -316,7 +317,7 @@ impl Diagnostics {
     }
 }
 
-/// The place in a long line that a label is about, and what is written there.
+/// A label of a line that is too long to show: its position, and the text there.
 fn part<'a>(source: &'a Source, label: &'a Label, range: &Range<usize>) -> Vec<Element<'a>> {
     let (line, column) = source.position(range.start);
     let text = if label.text.is_empty() { "here" } else { &label.text };

@@ -10,56 +10,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::Duration;
 
-/// Settings of the engine that runs the network: the table `[engine]` of a network file. All of them are optional.
+/// Settings of the engine that runs the network: the table `[engine]` of a network file. All keys are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
-    /// Packets that a source brings in at once. More packets share the cost of a breath; fewer stay in the cache and
-    /// arrive sooner.
+    /// Maximum packets that a source brings in per breath. A larger burst shares the cost of a breath among more
+    /// packets; a smaller one stays in the cache and has a lower latency.
     #[schemars(range(min = 1, max = 1024), extend("x-unit" = "packets"))]
     pub burst: usize,
-    /// Buffers in the process's pool: no more packets than this can exist at a time. A packet for which there is no
-    /// buffer is a counted drop. Fixed when the process starts.
+    /// Buffers in the packet pool: the maximum number of packets that exist at a time. A packet that gets no buffer is
+    /// counted as a drop. Fixed when the process starts.
     #[schemars(range(min = 64, max = 7_669_584), extend("x-unit" = "packets"))]
     pub pool: usize,
-    /// Buffers in the pool for packets longer than 2,048 bytes, such as guests' frames of 64 KiB; each holds 73,600
-    /// bytes. They come on top of `pool`. Half of them are set aside, in equal parts for each port of a virtual machine
-    /// and for all other apps together; the other half is for whoever comes first. With 0 no packet is longer than
-    /// 2,048 bytes. Fixed when the process starts.
+    /// Buffers for packets longer than 2,048 bytes, such as guests' frames of 64 KiB; each holds 73,600 bytes. They
+    /// come on top of `pool`. Half of them are reserved, in equal parts for each port of a virtual machine and for all
+    /// other apps together; the other half is first come, first served. With 0 no packet is longer than 2,048 bytes.
+    /// Fixed when the process starts.
     #[schemars(range(max = 232_814), extend("x-unit" = "packets"))]
     pub large_packets: usize,
     /// Run an app only while all its outputs have room, so that no link drops packets.
     pub lossless: bool,
-    /// Poll without ever sleeping: the shortest delay, at the price of a whole core. Without it the engine sleeps when
+    /// Poll without ever sleeping: the lowest latency, at the price of a whole core. Without it the engine sleeps when
     /// no packet has moved for 30 µs and nothing is due for 60 µs or more; a `source` of more than about 11,000 packets
     /// per second keeps it awake.
     pub busywait: bool,
-    /// The processor that the engine runs on, counted from 0; any of them if it is not given.
+    /// The processor that the engine runs on, counted from 0. By default the kernel chooses.
     #[schemars(range(max = 4095))]
     pub cpu: Option<usize>,
-    /// How a breath is taken. Each schedule delivers the same packets in the same order.
+    /// How the engine executes a breath. All schedules deliver the same packets in the same order.
     ///
-    /// `nested` is the textbook loop: each app is called and looks for itself whether it has anything to do. The
-    /// baseline for comparisons. `flat` walks an array of functions, and tests before each call whether there is anything
-    /// to do; it needs no generated code. `native` runs machine code that was assembled for the network, with the same
-    /// tests inline; on other processors than x86-64, and where the system forbids such code, `flat` takes its place and
-    /// the report says why.
+    /// `nested` is the textbook loop and the baseline for comparisons: each app is called, and checks itself whether it
+    /// has work. `flat` walks an array of functions and tests before each call whether there is work; it needs no
+    /// generated code. `native` runs machine code that is assembled for the network, with the same tests inline. On
+    /// processors other than x86-64, and where the system forbids generated code, `flat` takes its place and the report
+    /// says why.
     #[schemars(with = "Schedules")]
     pub schedule: Schedule,
-    /// Sample one breath in 128, chosen at random: take the clock around each call in it, follow some packets to their
-    /// ends, and write the timeline. `show run`, `show latency` and `timeline` live on it; it costs 1 percent or so.
+    /// Sample one breath in 128, chosen at random: read the clock around each call, follow some packets to their ends,
+    /// and write the timeline. `show run`, `show latency` and `timeline` need it; it costs about 1 percent.
     pub sampling: bool,
-    /// What the sampled breaths count besides clocks: by default all that the processor counts, which is nothing on
-    /// most virtual machines. Some events are the processor's (`cycles`, `ref_cycles`, `instructions`, `branch_misses`,
-    /// `l1_hits`, `l2_hits`, `l3_hits`, `l3_misses`), some the kernel's (such as `page_faults` and `context_switches`).
+    /// The events that sampled breaths count besides clocks. By default all events that the processor counts, which is
+    /// none on most virtual machines. Some are processor events (`cycles`, `ref_cycles`, `instructions`,
+    /// `branch_misses`, `l1_hits`, `l2_hits`, `l3_hits`, `l3_misses`), some are kernel events (such as `page_faults`
+    /// and `context_switches`).
     #[serde(with = "events")]
     #[schemars(with = "Option<Vec<EventNames>>")]
     pub events: Option<Vec<Event>>,
-    /// How long a breath may take, `0s` for any time. One that takes longer is counted (`slow_breaths`), logged with
-    /// the app in which it was, and kept in the timeline. So is what is done between two breaths, such as starting an
-    /// app in a reload. Time in which the whole process stood still is told apart. Without a limit nothing watches.
+    /// How long a breath may take; `0s` for no limit. A slower breath is counted (`slow_breaths`), logged with the app
+    /// that was running, and kept in the timeline. So is slow work between two breaths, such as starting an app in a
+    /// reload. Time in which the whole process stood still is reported separately. Without a limit there is no
+    /// watchdog.
     pub breath_limit: Duration,
-    /// The name by which other commands find the running engine; made from the file's name if it is not given.
+    /// The name by which other commands find the running engine. By default it is derived from the file's name.
     #[schemars(length(min = 1, max = 64))]
     pub name: Option<String>,
 }
@@ -86,12 +88,12 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// What of it is for [`Engine::new`](bellows_engine::Engine::new).
+    /// The settings for [`Engine::new`](bellows_engine::Engine::new).
     ///
-    /// Here and in [`EngineConfig::default`] all fields of both types are named: one that is added to either must be
-    /// dealt with before this compiles.
+    /// This and [`EngineConfig::default`] name all fields of both types, so that a new field does not compile until it
+    /// is handled.
     pub fn settings(&self) -> Settings {
-        // The process sets up its pool and its processor before it makes an engine.
+        // The process sets up its pool and its processor before it creates an engine.
         let EngineConfig {
             pool: _,
             large_packets: _,
@@ -117,13 +119,13 @@ impl EngineConfig {
         }
     }
 
-    /// What of it is for [`pool::init`].
+    /// The settings for [`pool::init`].
     pub fn pool_config(&self) -> pool::Config {
         pool::Config { packets: self.pool, large_packets: self.large_packets, ..pool::Config::default() }
     }
 }
 
-/// The names of the schedules that there are.
+/// The schema of schedule names.
 struct Schedules;
 
 impl JsonSchema for Schedules {
@@ -140,7 +142,7 @@ impl JsonSchema for Schedules {
     }
 }
 
-/// The names of the events that there are.
+/// The schema of event names.
 struct EventNames;
 
 impl JsonSchema for EventNames {
@@ -157,7 +159,7 @@ impl JsonSchema for EventNames {
     }
 }
 
-/// Events by their names.
+/// Serializes events by name.
 mod events {
     use bellows_pmu::Event;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};

@@ -1,4 +1,4 @@
-//! The JSON Schema of a whole network file, for editors: made of the schemas of all app types.
+//! The JSON Schema of a whole network file, for editors, assembled from the schemas of all app types.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,24 +6,25 @@ use crate::common::common_keys;
 use crate::manual::engine_manual;
 use crate::registry::{Entry, Registry};
 
-/// A text that is a variable and nothing else: it stands for a value of any type.
+/// A text that is a variable and nothing else: a value of any type.
 const VARIABLE: &str = r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$";
 
-/// A text that has a variable in it, whatever it makes of the text.
+/// A text that contains a variable.
 const SOME_VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}";
 
-/// A link: each end is an app, and perhaps a port.
+/// A link: each end is an app with an optional port.
 const LINK: &str = r"^\s*[^\s<>]+\s*->\s*[^\s<>]+\s*$";
 
 /// The name of an app.
 const APP_NAME: &str = r"^[^\s<>]+$";
 
 impl Registry {
-    /// The JSON Schema (draft 2020-12) of a network file with these app types: its top, the table `[engine]`, and a
-    /// table for each type of app, with all descriptions, units, defaults and ranges. Editors complete and check by it.
+    /// The JSON Schema (draft 2020-12) of a network file with these app types: the top-level keys, the table
+    /// `[engine]`, and a table for each app type, with all descriptions, units, defaults and ranges. Editors use it for
+    /// completion and checks.
     ///
-    /// It knows the shape of a file: what takes more than one value, or the world outside, to be judged is found by
-    /// [`load()`](crate::load()) alone.
+    /// It checks single values. Only [`load()`](crate::load()) finds errors that involve several values, or files and
+    /// sockets.
     pub fn file_schema(&self) -> Json {
         let mut definitions = Map::new();
         let engine = definition("engine", engine_manual().schema(), &mut definitions);
@@ -35,7 +36,7 @@ impl Registry {
             definitions.insert(name.clone(), app);
             types.push(json!({ "$ref": format!("#/$defs/{name}") }));
         }
-        // Of what type an app is that a variable names cannot be known, nor its keys.
+        // If a variable names the app type, neither the type nor its keys are known.
         types.push(json!({ "properties": { "app": { "pattern": SOME_VARIABLE } } }));
         let names = self.entries().map(Entry::name).collect::<Vec<_>>();
         json!({
@@ -50,14 +51,14 @@ impl Registry {
                     "items": { "type": "string", "minLength": 1 },
                 },
                 "links": {
-                    "description": "Which output leads to which input: \"app.output -> other.input\". A port that is \
-                                    the only one on its side of the app need not be written.",
+                    "description": "Links from outputs to inputs: \"app.output -> other.input\". A port that is the \
+                                    only one on its side of the app may be omitted.",
                     "type": "array",
                     "items": { "type": "string", "pattern": format!("{LINK}|{SOME_VARIABLE}") },
                 },
                 "engine": { "$ref": "#/$defs/engine" },
                 "apps": {
-                    "description": "The apps: a table [apps.NAME] for each.",
+                    "description": "The apps, each a table [apps.NAME].",
                     "type": "object",
                     "propertyNames": { "pattern": APP_NAME },
                     "additionalProperties": {
@@ -79,7 +80,7 @@ impl Registry {
     }
 }
 
-/// The schema of one type's table, with the keys that every app has.
+/// The schema of one app type's table, including the keys that every app has.
 fn app(entry: &Entry, name: &str, definitions: &mut Map<String, Json>) -> Json {
     let mut schema = definition(name, entry.schema(), definitions);
     let common = definition("common", &common_keys(), definitions);
@@ -101,7 +102,8 @@ fn app(entry: &Entry, name: &str, definitions: &mut Map<String, Json>) -> Json {
     schema
 }
 
-/// A type's schema as it stands among others: what it defines itself is moved beside it, and values may be variables.
+/// Embeds a type's schema into the document: moves its own definitions to the top level, and allows variables as
+/// values.
 fn definition(name: &str, schema: &Json, definitions: &mut Map<String, Json>) -> Json {
     let mut schema = schema.clone();
     let inner = schema.as_object_mut().and_then(|schema| {
@@ -117,7 +119,7 @@ fn definition(name: &str, schema: &Json, definitions: &mut Map<String, Json>) ->
     tables(schema)
 }
 
-/// Makes references within a type's document ones within the whole.
+/// Rewrites references within a type's document for the whole document.
 fn refer(schema: &mut Json, name: &str) {
     match schema {
         Json::Object(fields) => {
@@ -138,7 +140,7 @@ fn refer(schema: &mut Json, name: &str) {
     }
 }
 
-/// A table whose values may be variables.
+/// Allows variables for the values of a table.
 fn tables(mut schema: Json) -> Json {
     for key in ["properties", "patternProperties"] {
         for value in schema.get_mut(key).and_then(Json::as_object_mut).into_iter().flat_map(Map::values_mut) {
@@ -153,7 +155,7 @@ fn tables(mut schema: Json) -> Json {
     schema
 }
 
-/// A schema of a value for which a variable may stand, without what TOML does not have: `null`.
+/// Allows a variable in place of a value, and removes `null`, which TOML does not have.
 fn with_variables(schema: Json) -> Json {
     let mut schema = described(tables(schema));
     if let Some(items) = schema.get_mut("items") {
@@ -166,7 +168,7 @@ fn with_variables(schema: Json) -> Json {
     for key in ["anyOf", "oneOf"] {
         let Some(variants) = fields.get_mut(key).and_then(Json::as_array_mut) else { continue };
         variants.retain(|variant| variant.get("type").and_then(Json::as_str) != Some("null"));
-        // What is inside is one of them; that it may be a variable is said once, outside.
+        // The variable is allowed once, outside the variants.
         variants.iter_mut().for_each(|variant| *variant = tables(variant.take()));
         return or_variable(schema, VARIABLE);
     }
@@ -197,7 +199,7 @@ fn with_variables(schema: Json) -> Json {
     schema
 }
 
-/// A type without `null`.
+/// Removes `null` from a type.
 fn drop_null(fields: &mut Map<String, Json>) {
     if let Some(Json::Array(types)) = fields.get_mut("type") {
         types.retain(|name| name != "null");
@@ -208,7 +210,7 @@ fn drop_null(fields: &mut Map<String, Json>) {
     }
 }
 
-/// A schema, or a text with a variable; what describes it stands outside.
+/// Allows either the schema or a text with a variable; moves the annotations to the outer schema.
 fn or_variable(mut schema: Json, pattern: &str) -> Json {
     let mut outer = Map::new();
     if let Some(fields) = schema.as_object_mut() {
@@ -220,7 +222,7 @@ fn or_variable(mut schema: Json, pattern: &str) -> Json {
     Json::Object(outer)
 }
 
-/// A schema whose description ends with its unit.
+/// Appends the unit to the schema's description.
 fn described(mut schema: Json) -> Json {
     let unit = schema.get("x-unit").and_then(Json::as_str).filter(|_| schema.get("x-type").is_none());
     let text = schema.get("description").and_then(Json::as_str);

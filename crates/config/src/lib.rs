@@ -1,26 +1,26 @@
 //! The network file: TOML to a [`Network`](bellows_engine::Network), with diagnostics that point at the text.
 //!
-//! A [`Registry`] holds the types of apps that can be named; each implements [`Configure`]. [`load`] reads a file and
-//! all that it includes, and gives either a network that can run or [`Diagnostics`]: everything that is wrong, not just
-//! the first.
+//! A [`Registry`] holds the app types that a file can name; each implements [`Configure`]. [`load`] reads a file and
+//! its includes, and returns either a network that can run or [`Diagnostics`] with all errors, not only the first.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `configure` | the trait that makes an app type nameable, [`Configure`] |
-//! | `bench` | what an app says of how to measure it |
+//! | `configure` | [`Configure`], the trait of apps that a network file can name |
+//! | `bench` | how to measure an app |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
-//! | [`access`] | the mode and the group of files and sockets that apps make |
-//! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
+//! | [`access`] | the mode and the group of files and sockets that apps create |
+//! | `registry`, `manual` | the catalogue of app types, and the manuals generated from their schemas |
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
-//! | `diagnostics` | what is wrong, and how it is shown |
-//! | `value` | values that know their places, and serde's way to read them |
-//! | `source` | files, includes, variables, and settings from outside, put together |
-//! | `chain` | apps in a row, as a command line names them |
-//! | `schema` | what a JSON Schema says of values |
-//! | `resources` | files and sockets that apps use, and who is in whose way |
-//! | `load` | the apps made, the links checked |
+//! | `diagnostics` | errors and warnings, and their rendering |
+//! | `meant` | "did you mean …?" |
+//! | `value` | values with their positions in the text, and their serde deserializer |
+//! | `source` | merges files, includes, variables and `--set` |
+//! | `chain` | parses a row of apps from a command line |
+//! | `schema` | checks values against a JSON Schema, and describes types in words |
+//! | `resources` | files and sockets that apps use, and conflicts between them |
+//! | `load` | creates the apps and checks the links |
 //!
 //! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! From the description to the network: makes the apps, checks the links, and reports all that is wrong.
+//! From the description to the network: creates the apps, checks the links, and reports all errors.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,49 +15,49 @@ use crate::engine::EngineConfig;
 use crate::manual::engine_manual;
 use crate::meant::{is_sure, nearest};
 use crate::registry::{AppTableError, Entry, Registry};
-use crate::resources::{self, Used};
+use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
 use crate::source::{AppTable, Description, Overrides, Reader};
 use crate::value::{self, Key, Node, Place, Table, Value};
 
-/// A network may have so many apps.
+/// The maximum number of apps in a network.
 const MAX_APPS: usize = 10_000;
 
-/// A network may have so many links.
+/// The maximum number of links in a network.
 const MAX_LINKS: usize = 20_000;
 
-/// How often a table is read again without the key that was wrong: no type has more keys of its own.
+/// How often a table is read again without the key that was wrong. No app type has more keys than this.
 const MAX_ROUNDS: usize = 100;
 
 /// A network that can run.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Its apps, made but not started, and its links.
+    /// The apps, created but not started, and the links.
     pub network: Network,
     /// The table `[engine]`.
     pub engine: EngineConfig,
-    /// All files that it was read from, to watch for changes; the first one is the network file itself.
+    /// All files that were read, to watch for changes. The first is the network file itself.
     pub files: Vec<PathBuf>,
-    /// The text of all files, and what was set.
+    /// The text of all files, and the settings.
     pub text: String,
-    /// What is odd, though it works.
+    /// The warnings.
     pub warnings: Diagnostics,
 }
 
-/// Reads a network file and all that it includes.
+/// Reads a network file and its includes.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors in the network.
 pub fn load(path: &Path, registry: &Registry, overrides: &Overrides) -> Result<Loaded, Diagnostics> {
     let mut reader = Reader::new(overrides);
     reader.file(path, None);
     finish(reader, &path.display().to_string(), registry, overrides)
 }
 
-/// Reads a network from a text that is called `name` in reports; paths in it are relative to `folder`.
+/// Reads a network from a text. Reports call the text `name`; its paths are relative to `folder`.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors in the network.
 pub fn load_str(
     text: &str,
     name: &str,
@@ -70,12 +70,13 @@ pub fn load_str(
     finish(reader, name, registry, overrides)
 }
 
-/// Reads apps in a row, as a command line names them: `tee | truncate(length = 64)`. The keys of an app stand in
-/// parentheses behind its type, as in an inline table of TOML; paths in them are relative to `folder`. The apps are called
-/// by their types, the second of a type `TYPE-2`. The text is called `name` in reports.
+/// Reads a row of apps from a command line: `tee | truncate(length = 64)`.
+///
+/// The keys of an app follow its type in parentheses, as in a TOML inline table; paths are relative to `folder`. An app
+/// is named after its type; the second app of a type is `TYPE-2`. Reports call the text `name`.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors in the text.
 pub fn load_chain(text: &str, name: &str, folder: &Path, registry: &Registry) -> Result<Vec<AppSpec>, Diagnostics> {
     let overrides = Overrides::default();
     let mut reader = Reader::new(&overrides);
@@ -117,7 +118,7 @@ fn finish(
         builder.app(app);
     }
     let links = builder.links(links);
-    // What a part that is missing would have linked cannot be known.
+    // Links may be in a part that could not be read.
     if !builder.is_partial {
         builder.wiring(&links);
     }
@@ -137,11 +138,11 @@ fn finish(
     }
 }
 
-/// An app of the network, whether it could be made or not.
+/// An app of the network, whether it could be created or not.
 struct Known {
     name: String,
     place: Place,
-    /// Its type, or the one that was surely meant; `None` if that is unknown.
+    /// Its type, or the type that a misspelling clearly means; `None` if unknown.
     kind: Option<(&'static str, AppInfo)>,
 }
 
@@ -156,22 +157,22 @@ struct Builder<'r> {
     diagnostics: Diagnostics,
     registry: &'r Registry,
     made: Vec<AppSpec>,
-    /// What the apps use.
-    used: Vec<Used>,
+    /// The files and sockets that the apps use.
+    used: Vec<ResourceUse>,
     known: Vec<Known>,
     by_name: HashMap<String, usize>,
-    /// Apps whose ports on a side may be meant by a link that names something else: that they are open says nothing.
-    excused: HashSet<(Side, usize)>,
-    /// Whether a part could not be read, so that what seems to be missing may be there.
+    /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
+    unreported: HashSet<(Side, usize)>,
+    /// Whether a part could not be read, so that missing items are not reported.
     is_partial: bool,
 }
 
-/// Whose table it is.
+/// The owner of a table.
 #[derive(Clone, Copy)]
 struct Owner<'o> {
     /// In messages: ``app type `sink` ``.
     called: &'o str,
-    /// Keys that are not its own and may be meant.
+    /// Keys of others that a misspelling may mean.
     others: &'o [&'o str],
 }
 
@@ -179,11 +180,11 @@ struct Owner<'o> {
 struct Link {
     spec: LinkSpec,
     place: Place,
-    /// Its ends as they are written.
+    /// Its ends as written.
     written: [String; 2],
 }
 
-/// A link as it is written: its ends, each an app and perhaps a port.
+/// A link as written: each end is an app with an optional port.
 struct WrittenLink {
     place: Place,
     text: String,
@@ -191,13 +192,13 @@ struct WrittenLink {
     written: [String; 2],
 }
 
-/// An app, and its port if that is written.
+/// An app, and its port if written.
 type WrittenEnd = (String, Option<String>);
 
-/// The port of a link that names none, of an app that there is not. No port that is written has this name.
+/// Stands for an omitted port of an unknown app. No written port can have this name.
 const UNWRITTEN: &str = " ";
 
-/// The sides of a link in the order in which they are written.
+/// The sides of a link in written order.
 const SIDES: [Side; 2] = [Side::Output, Side::Input];
 
 fn index(side: Side) -> usize {
@@ -213,12 +214,12 @@ impl<'r> Builder<'r> {
             used: Vec::new(),
             known: Vec::new(),
             by_name: HashMap::new(),
-            excused: HashSet::new(),
+            unreported: HashSet::new(),
             is_partial,
         }
     }
 
-    /// Reads the table `[engine]`; `None` if it cannot be.
+    /// Reads the table `[engine]`, or `None` after an error.
     fn engine(&mut self, mut table: Table) -> Option<EngineConfig> {
         let manual = engine_manual();
         let place = table.0.first().map_or(Place { source: 0, start: 0, end: 0 }, |(key, _)| key.place);
@@ -229,8 +230,8 @@ impl<'r> Builder<'r> {
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
             && !RuntimeDir::is_name(name)
         {
-            let wrong = Diagnostic::error(format!("{} is no name for a running network", quoted(name)));
-            self.diagnostics.push(wrong.at(*place, "no such name").help(RuntimeDir::NAMES));
+            let wrong = Diagnostic::error(format!("{} is not a valid name for a running network", quoted(name)));
+            self.diagnostics.push(wrong.at(*place, "invalid name").help(RuntimeDir::NAMES));
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
@@ -246,7 +247,7 @@ impl<'r> Builder<'r> {
         Some(config)
     }
 
-    /// Finds all that is wrong with a table and takes it out. The names of the keys that were taken out or are missing;
+    /// Reports all errors in a table and removes the wrong keys. Returns the names of the removed and the missing keys;
     /// empty if nothing is wrong.
     fn check(
         &mut self,
@@ -267,7 +268,7 @@ impl<'r> Builder<'r> {
             wrong.push(String::new());
         }
         found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
-        // What the schema cannot say, serde does: one mistake at a time.
+        // serde finds the errors that the schema cannot express, one at a time.
         for _ in 0..MAX_ROUNDS {
             let Err(error) = read(table) else { return wrong };
             let (message, help) = error.message.split_once("; ").unwrap_or((&error.message, ""));
@@ -280,15 +281,15 @@ impl<'r> Builder<'r> {
                     let is_any = message.starts_with("data did not match any variant");
                     let (message, kind) = match words {
                         Some(words) if is_any => (format!("{name} must be {words}"), String::new()),
-                        Some(words) => (format!("{name}: {}", plainly(message)), format!("{name} is {words}")),
-                        None => (format!("{name}: {}", plainly(message)), String::new()),
+                        Some(words) => (format!("{name}: {}", reworded(message)), format!("{name} is {words}")),
+                        None => (format!("{name}: {}", reworded(message)), String::new()),
                     };
                     let unreadable = Diagnostic::error(message);
                     let help = if help.is_empty() { &kind } else { help };
                     self.diagnostics.push(unreadable.at(error.place.unwrap_or(node.place), "").help(help));
                     wrong.push(key.name);
                 }
-                // What is missing now may have been taken out before.
+                // A key that is missing now may have been removed above.
                 None => {
                     if wrong.is_empty() {
                         let unreadable = Diagnostic::error(format!("{called}: {message}"));
@@ -302,25 +303,25 @@ impl<'r> Builder<'r> {
         wrong
     }
 
-    /// Makes an app from its table.
+    /// Creates an app from its table.
     fn app(&mut self, app: AppTable) {
         let AppTable { key, mut table, folder, set } = app;
         let (entry, is_known) = match self.kind(&key.name, key.place, &mut table) {
             Kind::Known(entry) => (Some(entry), true),
-            Kind::Meant(entry) => (Some(entry), false),
+            Kind::Misspelled(entry) => (Some(entry), false),
             Kind::Unknown => (None, false),
         };
         let kind = entry.map(|entry| (entry.name(), *entry.info()));
         self.by_name.insert(key.name.clone(), self.known.len());
         self.known.push(Known { name: key.name.clone(), place: key.place, kind });
         if !LinkEnd::is_name(&key.name) {
-            let wrong = Diagnostic::error(format!("{} is no name for an app", quoted(&key.name)));
-            let help = "use letters, digits, `-`, `_` and `.`: links name it";
-            self.diagnostics.push(wrong.at(key.place, "no such name").help(help));
+            let wrong = Diagnostic::error(format!("{} is not a valid app name", quoted(&key.name)));
+            let help = "use letters, digits, `-`, `_` and `.`, because links name the app";
+            self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
             return;
         }
         let Some(entry) = entry else { return };
-        // Links that were meant for the top of the file: what they would have linked is not known.
+        // These `links` belong at the top of the file, so the network's links are incomplete.
         self.is_partial |= matches!(table.get("links"), Some(Node { value: Value::List(_), .. }));
         let common = self.common(entry, &mut table, key.place);
         let called = format!("app type `{}`", entry.name());
@@ -329,17 +330,17 @@ impl<'r> Builder<'r> {
         let context = Context::new(folder, &key.name).with_set(set);
         let made = self.configure(entry, &key, &mut table, &context, wrong);
         for resource in entry.resources(&table, &context) {
-            // What is not given has a default, and what is wrong has been taken out.
+            // A key without a place has its default value, or was wrong and has been removed.
             let Some(place) = self.place(&table, resource.key()) else { continue };
-            self.used.push(Used { app: key.name.clone(), place, resource });
+            self.used.push(ResourceUse { app: key.name.clone(), place, resource });
         }
         if let (true, Some(spec), Some(common)) = (is_known, made, common) {
             self.made.push(common.applied_to(spec));
         }
     }
 
-    /// Has the app check its values: all that is wrong with them, one after the other. `wrong` names the keys that have
-    /// been taken out already; what follows from their absence is not reported.
+    /// Has the app check its values, and reports its errors one by one. `wrong` names the keys that have been removed
+    /// already; errors that follow from their absence are not reported.
     fn configure(
         &mut self,
         entry: &Entry,
@@ -361,7 +362,7 @@ impl<'r> Builder<'r> {
                 }
             };
             let top = mistake.key.and_then(|key| key.split('.').next()).unwrap_or("").to_owned();
-            let follows = wrong.iter().any(|gone| *gone == top || names(&mistake, gone));
+            let follows = wrong.iter().any(|gone| *gone == top || mentions(&mistake, gone));
             if !follows {
                 self.refused(mistake, &key.name, table, key.place);
             }
@@ -372,8 +373,7 @@ impl<'r> Builder<'r> {
         None
     }
 
-    /// Takes the keys that every app has out of a table, but for those that the app has of its own; `None` if they are
-    /// wrong.
+    /// Takes the common keys out of a table, except those that the app type defines itself. `None` if they are wrong.
     fn common(&mut self, entry: &Entry, table: &mut Table, place: Place) -> Option<Common> {
         let is_own = |name: &str| Shape::new(entry.schema()).properties().any(|(own, _)| own == name);
         let taken = Common::KEYS.iter().filter(|name| !is_own(name));
@@ -383,7 +383,7 @@ impl<'r> Builder<'r> {
         if wrong.is_empty() { Common::deserialize(&taken).ok() } else { None }
     }
 
-    /// Where the value of a key stands, or of the innermost table on the way to it that there is.
+    /// The place of a key's value, or of the innermost existing table on its path.
     fn place(&self, table: &Table, key: &str) -> Option<Place> {
         let mut place = None;
         let mut level = Some(table);
@@ -395,7 +395,7 @@ impl<'r> Builder<'r> {
         place
     }
 
-    /// What the app's own check found.
+    /// Reports an error that the app's own check found.
     fn refused(&mut self, mistake: SettingError, app: &str, table: &Table, header: Place) {
         let place = mistake.key.and_then(|key| self.place(table, key));
         let wrong = Diagnostic::error(format!("{}: {}", quoted(app), mistake.message));
@@ -406,7 +406,7 @@ impl<'r> Builder<'r> {
         self.diagnostics.push(wrong.at(place.unwrap_or(header), label).help(mistake.help));
     }
 
-    /// The type that a table names, which is taken out of it.
+    /// Takes the key `app` out of a table and looks up the type.
     fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> Kind<'r> {
         const HELP: &str = "`bellows apps` lists all types";
         let registry = self.registry;
@@ -432,9 +432,9 @@ impl<'r> Builder<'r> {
                 let types = listed(registry.entries().map(Entry::name));
                 let help = if few { format!("there are {types}") } else { HELP.to_owned() };
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
-                // What else is wrong with a mistyped app is found all the same.
+                // A misspelled type still gets its keys checked.
                 let meant = near.filter(|near| is_sure(kind, near, registry.entries().map(Entry::name)));
-                meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Meant)
+                meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Misspelled)
             }
             other => {
                 let wrong = Diagnostic::error("`app` must be the name of an app type");
@@ -444,7 +444,7 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Reads the links. Ports that are not written are those that are meant without a doubt.
+    /// Reads the links, and fills in omitted ports where they are unambiguous.
     fn links(&mut self, nodes: Vec<Node>) -> Vec<Link> {
         const HELP: &str = "write it as \"app.output -> other.input\"";
         let mut written = Vec::new();
@@ -475,7 +475,7 @@ impl<'r> Builder<'r> {
         written.into_iter().filter_map(|link| self.with_ports(link, &mut taken)).collect()
     }
 
-    /// The ends of a link, each an app and perhaps a port, and how they are written; `None` if it is no link.
+    /// The ends of a link, each an app with an optional port, and their text; `None` if the text is not a link.
     fn read_link(&self, text: &str) -> Option<([WrittenEnd; 2], [String; 2])> {
         let (from, to) = text.split_once("->")?;
         let end = |text: &str| {
@@ -484,7 +484,7 @@ impl<'r> Builder<'r> {
                 return None;
             }
             match text.rsplit_once('.') {
-                // The name of an app may hold dots.
+                // An app's name may contain dots.
                 Some((app, _)) if self.by_name.contains_key(text) && !self.by_name.contains_key(app) => {
                     Some((text.to_owned(), None))
                 }
@@ -497,7 +497,7 @@ impl<'r> Builder<'r> {
         Some(([end(from)?, end(to)?], [from.trim().to_owned(), to.trim().to_owned()]))
     }
 
-    /// The link with the ports that it does not name; `None` if they cannot be told, which has been reported.
+    /// The link with omitted ports filled in, or `None` if they are ambiguous, which this function reports.
     fn with_ports(&mut self, link: WrittenLink, taken: &mut HashSet<(Side, String, String)>) -> Option<Link> {
         let WrittenLink { place, text, ends, written } = link;
         let mut ports: [Option<String>; 2] = [None, None];
@@ -507,11 +507,11 @@ impl<'r> Builder<'r> {
             let other = &ends[1 - index(side)].0;
             ports[index(side)] = match (port, self.by_name.get(app)) {
                 (Some(port), _) => Some(port.clone()),
-                // That there is no such app is found with the other links.
+                // The unknown app is reported with the other wiring errors.
                 (None, None) => Some(UNWRITTEN.to_owned()),
                 (None, Some(&known)) => match self.known[known].kind.map(|(_, info)| self::ports(&info, side)) {
                     None => {
-                        self.excused.insert((side, known));
+                        self.unreported.insert((side, known));
                         None
                     }
                     Some(Ports::Any { .. }) => {
@@ -522,7 +522,7 @@ impl<'r> Builder<'r> {
                     }
                     Some(Ports::Named([only])) => Some(only.name.to_owned()),
                     Some(Ports::Named(named)) => {
-                        self.excused.insert((side, known));
+                        self.unreported.insert((side, known));
                         let free = named.iter().map(|port| port.name);
                         let free = free.filter(|port| !taken.contains(&(side, app.clone(), (*port).to_owned())));
                         choices[index(side)] = free.collect();
@@ -545,7 +545,7 @@ impl<'r> Builder<'r> {
         // The other end is linked all the same.
         for side in SIDES {
             let known = self.by_name.get(&ends[index(side)].0);
-            self.excused.extend(known.map(|&app| (side, app)));
+            self.unreported.extend(known.map(|&app| (side, app)));
         }
         for side in SIDES {
             let (app, port) = &ends[index(side)];
@@ -580,7 +580,7 @@ impl<'r> Builder<'r> {
         None
     }
 
-    /// The part of a link's text that names one of its ends: all of it if escapes hide it.
+    /// The part of a link's text that names one end, or all of it if escapes hide that part.
     fn end_place(&self, link: &Link, side: Side) -> Place {
         self.written_place(&link.written, link.place, side)
     }
@@ -602,14 +602,14 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Reports what the engine finds wrong with the links, and where it is written.
+    /// Reports wiring errors at the places of their links and apps.
     fn wiring(&mut self, links: &[Link]) {
         let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
         let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
-        let faults = wiring_errors(&apps, &specs);
+        let errors = wiring_errors(&apps, &specs);
         let mut incomplete = HashSet::new();
-        for fault in faults {
-            match fault {
+        for error in errors {
+            match error {
                 // Reported when the tables were read.
                 WiringError::DuplicateApp { .. } => {}
                 WiringError::DuplicateLink { link, spec, first } => {
@@ -634,10 +634,10 @@ impl<'r> Builder<'r> {
                 }
                 WiringError::OpenPort { side, end, help } => {
                     incomplete.insert(end.app.clone());
-                    self.too_few_links(side, &end.app, Lacking::Port { name: &end.port, help });
+                    self.too_few_links(side, &end.app, MissingLinks::Port { name: &end.port, help });
                 }
                 WiringError::TooFewPorts { side, app, count, at_least, help } => {
-                    self.too_few_links(side, &app, Lacking::Count { count, at_least, help });
+                    self.too_few_links(side, &app, MissingLinks::Count { count, at_least, help });
                     incomplete.insert(app);
                 }
             }
@@ -653,13 +653,13 @@ impl<'r> Builder<'r> {
         let known = known.iter().map(String::as_str);
         let label = match nearest(name, known.clone()) {
             Some(near) => {
-                self.excused.extend(self.by_name.get(near).map(|&app| (side, app)));
+                self.unreported.extend(self.by_name.get(near).map(|&app| (side, app)));
                 format!("did you mean `{near}`?")
             }
             None => "unknown app".to_owned(),
         };
         let place = self.end_place(link, side);
-        // Of the end, the app is what comes first.
+        // The app is the first part of the end.
         let place = Place { end: (place.start + name.len()).min(place.end), ..place };
         let help = format!("the network has {}", listed(known));
         self.diagnostics.push(unknown.at(place, label).help(help));
@@ -667,7 +667,7 @@ impl<'r> Builder<'r> {
 
     fn unknown_port(&mut self, link: &Link, side: Side, end: &LinkEnd, kind: &str, known: &[String]) {
         let Some(&app) = self.by_name.get(&end.app) else { return };
-        self.excused.insert((side, app));
+        self.unreported.insert((side, app));
         let unknown = Diagnostic::error(format!("{} ({kind}) has no {side} {}", quoted(&end.app), quoted(&end.port)));
         let place = self.end_place(link, side);
         let place = Place { start: place.end.saturating_sub(end.port.len()).max(place.start), ..place };
@@ -678,7 +678,7 @@ impl<'r> Builder<'r> {
         let other = self.known[app].kind.map(|(_, info)| ports(&info, other_side));
         let is_other = matches!(other, Some(Ports::Named(other)) if other.iter().any(|port| port.name == end.port));
         if is_other {
-            self.excused.insert((other_side, app));
+            self.unreported.insert((other_side, app));
         }
         let names = || known.iter().map(String::as_str);
         let label = match nearest(&end.port, names()) {
@@ -702,10 +702,10 @@ impl<'r> Builder<'r> {
         self.diagnostics.push(twice.help(help));
     }
 
-    fn too_few_links(&mut self, side: Side, app: &str, lacking: Lacking<'_>) {
+    fn too_few_links(&mut self, side: Side, app: &str, lacking: MissingLinks<'_>) {
         let Some(&index) = self.by_name.get(app) else { return };
         let Known { place, kind: Some((kind, _)), .. } = self.known[index] else { return };
-        if self.excused.contains(&(side, index)) {
+        if self.unreported.contains(&(side, index)) {
             return;
         }
         let example = |port: &str| match side {
@@ -713,11 +713,11 @@ impl<'r> Builder<'r> {
             Side::Output => format!("add \"{app}.{port} -> OTHER.INPUT\" to `links`"),
         };
         let few = match lacking {
-            Lacking::Port { name, help } => {
+            MissingLinks::Port { name, help } => {
                 let open = Diagnostic::error(format!("the {side} `{app}.{name}` is not linked"));
                 open.at(place, format!("`{kind}` needs it: {help}")).help(example(name))
             }
-            Lacking::Count { count, at_least, help } => {
+            MissingLinks::Count { count, at_least, help } => {
                 let count = if count == 0 { "no".to_owned() } else { format!("only {count}") };
                 let few = Diagnostic::error(format!("{} has {count} {side}s linked", quoted(app)));
                 let few = few.at(place, format!("`{kind}` needs {at_least} or more: {help}"));
@@ -727,14 +727,14 @@ impl<'r> Builder<'r> {
         self.diagnostics.push(few);
     }
 
-    /// Warns of apps that no link names, unless they are `incomplete`, which has been reported.
+    /// Warns of apps that no link names, except `incomplete` ones, which have been reported.
     fn idle_apps(&mut self, links: &[Link], incomplete: &HashSet<String>) {
         let linked: HashSet<&str> = links.iter().flat_map(|link| SIDES.map(|side| &*link.spec.end(side).app)).collect();
         for (index, app) in self.known.iter().enumerate() {
             let Known { name, place, kind: Some((_, info)) } = app else { continue };
             let has_ports = !(info.inputs.is_none() && info.outputs.is_none());
-            let is_excused = SIDES.iter().any(|&side| self.excused.contains(&(side, index)));
-            if has_ports && !linked.contains(name.as_str()) && !is_excused && !incomplete.contains(name) {
+            let is_unreported = SIDES.iter().any(|&side| self.unreported.contains(&(side, index)));
+            if has_ports && !linked.contains(name.as_str()) && !is_unreported && !incomplete.contains(name) {
                 let idle = Diagnostic::warning(format!("{} is linked to nothing", quoted(name)));
                 let idle = idle.at(*place, "no packet comes here or leaves").help("link it, or remove it");
                 self.diagnostics.push(idle);
@@ -743,8 +743,8 @@ impl<'r> Builder<'r> {
     }
 }
 
-/// What an app that has too few links lacks.
-enum Lacking<'l> {
+/// The links that an app lacks.
+enum MissingLinks<'l> {
     Port { name: &'l str, help: &'static str },
     Count { count: usize, at_least: usize, help: &'static str },
 }
@@ -752,13 +752,13 @@ enum Lacking<'l> {
 /// The type of an app.
 enum Kind<'r> {
     Known(&'r Entry),
-    /// It is mistyped, which has been reported.
-    Meant(&'r Entry),
+    /// The type is misspelled, which has been reported.
+    Misspelled(&'r Entry),
     Unknown,
 }
 
-/// Whether a mistake speaks of a key.
-fn names(mistake: &SettingError, key: &str) -> bool {
+/// Whether an error mentions a key.
+fn mentions(mistake: &SettingError, key: &str) -> bool {
     let reference = format!("`{key}");
     let speaks = |text: &str| {
         text.match_indices(&reference).any(|(at, found)| {
@@ -769,8 +769,8 @@ fn names(mistake: &SettingError, key: &str) -> bool {
     !key.is_empty() && (speaks(&mistake.message) || speaks(&mistake.help))
 }
 
-/// What serde says of a value, in the words of the other messages.
-fn plainly(message: &str) -> String {
+/// Rewords a serde error to match the other messages.
+fn reworded(message: &str) -> String {
     let found = ["invalid type: ", "invalid value: "].into_iter().find_map(|prefix| message.strip_prefix(prefix));
     let Some((found, expected)) = found.and_then(|rest| rest.split_once(", expected ")) else {
         return message.to_owned();

@@ -1,4 +1,4 @@
-//! Manuals, made from an app type's schema and its ports.
+//! Manuals, generated from an app type's schema and ports.
 
 use bellows_engine::{AppInfo, Counter, Ports};
 use serde::Serialize;
@@ -12,22 +12,22 @@ use crate::schema::{Shape, schema_of};
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Key {
-    /// The name; that of a key in an inner table is written as `table.key`, in a list of tables as `list[].key`.
+    /// The name. A key of an inner table is written as `table.key`, of a list of tables as `list[].key`.
     pub name: String,
-    /// What it means; paragraphs have an empty line between.
+    /// The description. Empty lines separate paragraphs.
     pub description: String,
     /// The type in words: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What a number counts, if the type does not say.
+    /// The unit of a number, if the type does not name it.
     pub unit: Option<String>,
-    /// The value if the key is not given, where that says anything.
+    /// The default value, if it can be shown.
     pub default: Option<Json>,
-    /// Whether the table must have it.
+    /// Whether the key is required.
     pub required: bool,
 }
 
-/// The keys of a table with this schema: required ones first.
+/// The keys of a table with this schema, required ones first.
 pub(crate) fn keys(schema: &Json) -> Vec<Key> {
     let mut keys = Vec::new();
     collect(Shape::new(schema), "", 3, &mut keys);
@@ -63,7 +63,7 @@ fn collect(table: Shape<'_>, prefix: &str, depth: usize, keys: &mut Vec<Key>) {
     }
 }
 
-/// What a table's documentation says.
+/// The description of a table.
 pub(crate) fn description(schema: &Json) -> String {
     reflowed(schema.get("description").and_then(Json::as_str).unwrap_or(""))
 }
@@ -75,14 +75,14 @@ pub(crate) fn summary(description: &str) -> String {
     sentence.trim_end_matches(['.', ':']).to_owned()
 }
 
-/// Whether a line stands for itself: it belongs to a list, a table, code, or is a heading.
+/// Whether a line must not be joined to the previous one: part of a list, a table or code, or a heading.
 fn stands_alone(line: &str) -> bool {
     let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
     line.starts_with(['-', '*', '|', '#', ' ', '\t', '>'])
         || (numbered.len() < line.len() && numbered.starts_with(". "))
 }
 
-/// Documentation with one line for each paragraph; code, lists and tables stay as they are.
+/// Joins each paragraph into one line; code, lists and tables stay as they are.
 fn reflowed(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut in_code = false;
@@ -109,7 +109,7 @@ fn reflowed(text: &str) -> String {
     lines.join("\n").trim_matches('\n').to_owned()
 }
 
-/// Appends text, broken at blanks to fit the width, each line after `indent` blanks; lines of lists hang.
+/// Appends text, wrapped to the width and indented by `indent` spaces; list items get a hanging indent.
 fn wrap(out: &mut String, text: &str, indent: usize, width: usize) {
     let room = width.saturating_sub(indent).max(20);
     for line in text.lines() {
@@ -177,7 +177,7 @@ fn diagram(name: &str, inputs: Ports, outputs: Ports) -> String {
     out
 }
 
-/// The ports of one side (`in` or `out`), and what each is for.
+/// The ports of one side (`in` or `out`) with their descriptions.
 fn port_list(ports: Ports, side: &str) -> Vec<(String, String)> {
     let term = |name: &str| format!("{side:3}  {name}");
     match ports {
@@ -199,7 +199,7 @@ fn counter_list(counters: &[Counter]) -> Vec<(String, String)> {
     counters.iter().map(|counter| (counter.name.to_owned(), counter.help.to_owned())).collect()
 }
 
-/// A section of terms and what they mean, in two columns.
+/// A section with terms and their meanings in two columns.
 fn section(out: &mut String, title: &str, rows: &[(String, String)], width: usize) {
     if rows.is_empty() {
         return;
@@ -232,11 +232,11 @@ fn written(value: &Json) -> String {
     }
 }
 
-/// Reasons for drops, with those marked that the app is configured for.
+/// The drop reasons. Those that are the app's purpose are marked.
 fn drop_list(drops: &[Counter]) -> Vec<(String, String)> {
     let mut rows = counter_list(drops);
     for ((_, help), _) in rows.iter_mut().zip(drops).filter(|(_, drop)| drop.asked) {
-        help.push_str(" (as configured: no loss that a report warns of)");
+        help.push_str(" (as configured: reports do not warn of it)");
     }
     rows
 }
@@ -300,7 +300,7 @@ impl AppManual<'_> {
         out
     }
 
-    /// The manual as data.
+    /// The manual as JSON.
     pub(crate) fn json(&self) -> Json {
         let AppManual { name, info, schema } = self;
         let description = description(schema);
@@ -356,8 +356,8 @@ impl EngineManual {
         out
     }
 
-    /// The manual as data: `name`, `description`, `keys` and `schema`; and for the keys that every app's table may have,
-    /// `common_keys` and `common_schema`.
+    /// The manual as JSON: `name`, `description`, `keys` and `schema`; `common_keys` and `common_schema` for the keys
+    /// that every app's table may have.
     pub fn json(&self) -> Json {
         json!({
             "name": "engine", "description": description(&self.schema), "keys": self.keys(), "schema": self.schema,

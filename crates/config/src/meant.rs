@@ -1,18 +1,19 @@
-//! "Did you mean …?": the name that somebody meant who wrote another one.
+//! "Did you mean …?": finds the name that a misspelling most likely means.
 
-/// Longer names are left out: comparing takes the product of the lengths, and nobody mistypes that much.
+/// Longer names are not compared, because the time grows with the product of the lengths.
 const MAX_LENGTH: usize = 100;
 
-/// Names after these are left out.
+/// The maximum number of names to compare.
 const MAX_NAMES: usize = 1000;
 
-/// A name as it is compared: without what people confuse.
+/// A name for comparison: differences that people confuse are removed.
 fn folded(name: &str) -> String {
     name.to_lowercase().replace('_', "-")
 }
 
-/// The name that was probably meant: the likeliest of those that differ by a typing error, that begin with or contain what
-/// was written, or that are contained in it.
+/// The name that was probably meant.
+///
+/// Candidates differ by a typing error, begin with or contain the written text, or are contained in it.
 ///
 /// ```
 /// use bellows_config::nearest;
@@ -40,8 +41,7 @@ pub fn nearest<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>) -> Opt
     near.max_by(|(left, _), (right, _)| left.total_cmp(right)).map(|(_, name)| name)
 }
 
-/// Whether `name`, which is [`nearest`] to what was written, was surely meant: a few letters are wrong, and no other name
-/// is as near.
+/// Whether `name`, the [`nearest`] one, was clearly meant: only a few letters are wrong, and no other name is as near.
 pub(crate) fn is_sure<'n>(meant: &str, name: &str, names: impl IntoIterator<Item = &'n str>) -> bool {
     let meant = folded(meant);
     let distance = |other: &str| strsim::damerau_levenshtein(&meant, &folded(other));
@@ -57,7 +57,7 @@ mod tests {
     const NAMES: [&str; 5] = ["pcap-reader", "pcap-writer", "sink", "source", "ternary"];
 
     #[test]
-    fn slips_are_understood_and_other_words_are_not() {
+    fn misspellings_are_recognized_and_other_words_are_not() {
         assert_eq!(nearest("pcap-raeder", NAMES), Some("pcap-reader"));
         assert_eq!(nearest("snik", NAMES), Some("sink"));
         assert_eq!(nearest("PCAP_WRITER", NAMES), Some("pcap-writer"));

@@ -46,19 +46,19 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A catalogue of nothing.
+    /// An empty catalogue.
     pub fn new() -> Registry {
         Registry::default()
     }
 
-    /// The catalogue with one more type. It takes the place of a type of the same name.
+    /// The catalogue with one more type, which replaces a type of the same name.
     #[must_use]
     pub fn with<A: Configure>(mut self) -> Registry {
         self.add::<A>();
         self
     }
 
-    /// Adds a type. It takes the place of a type of the same name.
+    /// Adds a type, which replaces a type of the same name.
     pub fn add<A: Configure>(&mut self) {
         self.entries.insert(A::NAME, Entry::of::<A>());
     }
@@ -68,7 +68,7 @@ impl Registry {
         self.entries.values()
     }
 
-    /// The type of a name.
+    /// The type with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -79,7 +79,7 @@ impl Registry {
     }
 }
 
-/// Why a table does not make an app.
+/// Why an app cannot be created from a table.
 pub(crate) enum AppTableError {
     /// serde cannot read it.
     Unreadable(value::Error),
@@ -87,7 +87,7 @@ pub(crate) enum AppTableError {
     Refused(SettingError),
 }
 
-/// One type of app: its manual, and how it is made.
+/// One app type: its manual and its constructor.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: &'static str,
@@ -109,12 +109,12 @@ fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTa
     let canonical = serde_json::to_string(&config).map_err(|error| {
         AppTableError::Refused(SettingError {
             key: None,
-            message: format!("its config cannot be written back: {error}"),
+            message: format!("its config cannot be serialized: {error}"),
             help: String::new(),
         })
     })?;
     let app = A::configure(config, context).map_err(AppTableError::Refused)?;
-    // Where a path is relative to the current directory, it is as good as written from there.
+    // A path given by `--set` is relative to the current directory, so the fingerprint must differ.
     let set = if context.used_set() { " with paths as set" } else { "" };
     let fingerprint = format!("{canonical} in {:?}{set}", context.folder);
     Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
@@ -143,32 +143,32 @@ impl Entry {
         self.name
     }
 
-    /// What the engine knows of it: ports, drop reasons and counters among them.
+    /// The ports, drop reasons, counters and other static properties of the type.
     pub fn info(&self) -> &AppInfo {
         &self.info
     }
 
-    /// Whether it connects the network to the outside though packets pass through it.
+    /// Whether `bellows show interfaces` lists the app although it has both inputs and outputs.
     pub fn is_interface(&self) -> bool {
         self.is_interface
     }
 
-    /// How to measure it, with these files if it needs some.
+    /// How to measure the app, with these files if it needs any.
     pub fn bench(&self, files: &BenchFiles) -> Bench {
         (self.bench)(files)
     }
 
-    /// What it does: the first sentence of its manual.
+    /// The first sentence of the manual.
     pub fn summary(&self) -> String {
         manual::summary(&self.description())
     }
 
-    /// What it does: paragraphs with an empty line between, as the documentation of its config has them.
+    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
     pub fn description(&self) -> String {
         manual::description(&self.schema)
     }
 
-    /// The keys of its table, required ones first, else in the order of its config.
+    /// The keys of its table: required ones first, otherwise in the order of its config.
     pub fn keys(&self) -> Vec<Key> {
         manual::keys(&self.schema)
     }
@@ -178,13 +178,13 @@ impl Entry {
         &self.schema
     }
 
-    /// The manual for a terminal of `width` columns: what it does, its ports as a diagram, its keys, drop reasons and
+    /// The manual for a terminal of `width` columns: description, diagram of the ports, keys, drop reasons and
     /// counters.
     pub fn manual_text(&self, width: usize) -> String {
         self.manual().text(width)
     }
 
-    /// The manual as data: `name`, `summary`, `description`, `inputs`, `outputs`, `keys`, `drops`, `counters` and
+    /// The manual as JSON: `name`, `summary`, `description`, `inputs`, `outputs`, `keys`, `drops`, `counters` and
     /// `schema`.
     pub fn manual_json(&self) -> Json {
         self.manual().json()
@@ -202,7 +202,7 @@ impl Entry {
         (self.make)(table, context)
     }
 
-    /// What an app with this table uses; nothing if the table cannot be read.
+    /// The files and sockets that an app with this table uses; none if the table cannot be read.
     pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
         (self.resources)(table, context)
     }

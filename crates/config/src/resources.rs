@@ -1,5 +1,5 @@
-//! What apps use of the world outside the network: files and sockets. Apps declare it; what cannot be had, and what two
-//! apps cannot both have, is found before anything starts.
+//! The files and sockets that apps use. Apps declare them, so that the loader finds inaccessible files and conflicts
+//! between apps before anything starts.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -15,25 +15,25 @@ use crate::diagnostics::{Diagnostic, quoted};
 use crate::source::reason;
 use crate::value::Place;
 
-/// The longest path that a Unix socket can have, in bytes.
+/// The maximum length of a Unix socket's path, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// Something outside of the network that an app uses, and the key that names it.
+/// A file or socket that an app uses, and the key that names it.
 ///
-/// Declared by [`Configure::resources`](crate::Configure::resources). Whether it can be had, and whether another app
-/// has it already, is checked when the network is loaded.
+/// Apps declare their resources in [`Configure::resources`](crate::Configure::resources). The loader checks that each
+/// is accessible and that no two apps conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     key: &'static str,
     path: PathBuf,
-    way: Way,
+    access: Access,
 }
 
 /// How a resource is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Way {
+enum Access {
     Read,
-    /// Whether files with a number in their name are written, too.
+    /// `numbered`: the app also writes files with a number in their names.
     Write {
         numbered: bool,
     },
@@ -42,10 +42,10 @@ enum Way {
 }
 
 impl Resource {
-    /// A file, pipe or device that is read. A relative path is relative to the current directory, as
-    /// [`Context::path`](crate::Context::path) gives it.
+    /// A file, pipe or device that is read. A relative path starts at the current directory, as
+    /// [`Context::path`](crate::Context::path) returns it.
     pub fn reads(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), way: Way::Read }
+        Resource { key, path: path.into(), access: Access::Read }
     }
 
     /// The process's standard input.
@@ -55,13 +55,12 @@ impl Resource {
 
     /// A file that is created or replaced, or a device that is written.
     pub fn writes(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), way: Way::Write { numbered: false } }
+        Resource { key, path: path.into(), access: Access::Write { numbered: false } }
     }
 
-    /// A file that is written, and others beside it that have a number in their name: `out.1.pcap`, `out.2.pcap`, … for
-    /// `out.pcap`.
+    /// A file that is written, and numbered files in the same folder: `out.1.pcap`, `out.2.pcap`, … for `out.pcap`.
     pub fn writes_numbered(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), way: Way::Write { numbered: true } }
+        Resource { key, path: path.into(), access: Access::Write { numbered: true } }
     }
 
     /// The process's standard output.
@@ -69,46 +68,46 @@ impl Resource {
         Resource::writes(key, "/dev/stdout")
     }
 
-    /// A Unix socket that the app creates, and where it waits for others.
+    /// A Unix socket that the app creates and listens on.
     pub fn listens(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), way: Way::Listen }
+        Resource { key, path: path.into(), access: Access::Listen }
     }
 
-    /// A Unix socket that another process creates, and to which the app connects.
+    /// A Unix socket that the app connects to.
     pub fn connects(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), way: Way::Connect }
+        Resource { key, path: path.into(), access: Access::Connect }
     }
 
-    /// The key that names it.
+    /// The key that names the resource.
     pub fn key(&self) -> &'static str {
         self.key
     }
 }
 
-/// A resource, the app that uses it, and where it is named.
-pub(crate) struct Used {
+/// A resource, the app that uses it, and the place in the text that names it.
+pub(crate) struct ResourceUse {
     pub(crate) app: String,
     pub(crate) place: Place,
     pub(crate) resource: Resource,
 }
 
-/// What tells one file from another, by whatever path.
+/// The identity of a file, whatever path leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Identity {
     /// Device and inode.
-    There(u64, u64),
-    /// One that is not there yet: device and inode of its folder, and its name.
+    Existing(u64, u64),
+    /// A file that does not exist yet: device and inode of its folder, and its name.
     New(u64, u64, OsString),
 }
 
-/// Where a path leads: symbolic links followed to their end, also if there is nothing.
+/// The target of a path after following all symbolic links. It need not exist.
 struct Target {
     identity: Option<Identity>,
-    /// Its folder's identity and its name, as far as there is a folder.
+    /// The device and inode of its folder, and its name; `None` if there is no folder.
     name: Option<(u64, u64, OsString)>,
-    /// The path at the end of the links.
+    /// The path after following the symbolic links.
     path: PathBuf,
-    /// What is there.
+    /// The metadata of the target.
     metadata: io::Result<fs::Metadata>,
 }
 
@@ -118,7 +117,7 @@ impl Target {
         let mut path = path.to_owned();
         for _ in 0..MAX_SYMLINKS {
             match fs::read_link(&path) {
-                // Links of `/proc` to what has no name can be followed by the system only.
+                // Only the kernel can follow links in `/proc` to objects without a name.
                 Ok(next) if !next.as_os_str().as_bytes().contains(&b':') => path = folder(&path).join(next),
                 _ => break,
             }
@@ -127,7 +126,7 @@ impl Target {
         let name = fs::metadata(folder(&path)).ok().zip(path.file_name());
         let name = name.map(|(folder, name)| (folder.dev(), folder.ino(), name.to_owned()));
         let identity = match &metadata {
-            Ok(found) => Some(Identity::There(found.dev(), found.ino())),
+            Ok(found) => Some(Identity::Existing(found.dev(), found.ino())),
             Err(_) => name.clone().map(|(device, inode, name)| Identity::New(device, inode, name)),
         };
         Target { identity, name, path, metadata }
@@ -142,7 +141,7 @@ impl Target {
     }
 }
 
-/// The folder that a path is in.
+/// The folder that contains a path.
 fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -151,38 +150,38 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A path as it is quoted: whole, since it is what matters.
-fn shown(path: &Path) -> String {
+/// A path in quotes for a message, never shortened.
+fn quoted_path(path: &Path) -> String {
     format!("`{}`", path.display())
 }
 
-/// Checks what apps use: each by itself, and each against all others and the files that the network is read from.
-pub(crate) fn check(used: &[Used], files: &[PathBuf]) -> Vec<Diagnostic> {
+/// Checks each resource by itself, and against all other resources and the network's files.
+pub(crate) fn check(used: &[ResourceUse], files: &[PathBuf]) -> Vec<Diagnostic> {
     let targets: Vec<Target> = used.iter().map(|used| Target::of(&used.resource.path)).collect();
     let mut found = Vec::new();
     let mut listening = None;
     for (used, target) in used.iter().zip(&targets) {
-        let checked = match used.resource.way {
-            Way::Read => read(used, target),
-            Way::Write { numbered } => write(used, target, numbered),
-            Way::Listen => {
+        let checked = match used.resource.access {
+            Access::Read => read(used, target),
+            Access::Write { numbered } => write(used, target, numbered),
+            Access::Listen => {
                 let listening = listening.get_or_insert_with(listening_sockets);
                 listen(used, target, listening)
             }
-            Way::Connect => connect(used, target),
+            Access::Connect => connect(used, target),
         };
         found.extend(checked);
     }
-    between(used, &targets, files, &mut found);
+    find_conflicts(used, &targets, files, &mut found);
     found
 }
 
-fn error(used: &Used, message: String, label: &str) -> Diagnostic {
+fn error(used: &ResourceUse, message: String, label: &str) -> Diagnostic {
     Diagnostic::error(format!("{}: {message}", quoted(&used.app))).at(used.place, label)
 }
 
-fn read(used: &Used, target: &Target) -> Option<Diagnostic> {
-    let path = shown(&used.resource.path);
+fn read(used: &ResourceUse, target: &Target) -> Option<Diagnostic> {
+    let path = quoted_path(&used.resource.path);
     let why = match &target.metadata {
         Ok(found) if found.is_dir() => return Some(error(used, format!("{path} is a folder"), "not a file")),
         Ok(_) => access::readable(&target.path).err()?,
@@ -192,21 +191,21 @@ fn read(used: &Used, target: &Target) -> Option<Diagnostic> {
     Some(error(used, format!("{path} cannot be read: {}", reason(&why)), "").help(help))
 }
 
-fn write(used: &Used, target: &Target, numbered: bool) -> Option<Diagnostic> {
+fn write(used: &ResourceUse, target: &Target, numbered: bool) -> Option<Diagnostic> {
     const OTHER: &str = "change its permissions, or give another path";
-    let path = shown(&used.resource.path);
+    let path = quoted_path(&used.resource.path);
     let in_folder = || {
         let folder = folder(&target.path);
         let why = match fs::metadata(folder) {
-            Ok(found) if !found.is_dir() => Some("it is no folder".to_owned()),
+            Ok(found) if !found.is_dir() => Some("not a folder".to_owned()),
             Ok(_) => access::writable(folder).err().map(|why| reason(&why)),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                let message = format!("{path} cannot be written: there is no folder {}", shown(folder));
+                let message = format!("{path} cannot be written: there is no folder {}", quoted_path(folder));
                 return Some(error(used, message, "").help("create the folder, or give another path"));
             }
             Err(why) => Some(reason(&why)),
         };
-        let message = format!("{path} cannot be written in the folder {}: {}", shown(folder), why?);
+        let message = format!("{path} cannot be written in the folder {}: {}", quoted_path(folder), why?);
         Some(error(used, message, "").help(OTHER))
     };
     match &target.metadata {
@@ -222,26 +221,26 @@ fn write(used: &Used, target: &Target, numbered: bool) -> Option<Diagnostic> {
     }
 }
 
-/// What is wrong with the path of any socket.
-fn socket(used: &Used, target: &Target) -> Option<Diagnostic> {
+/// Errors in a socket's path that are the same for listening and connecting.
+fn socket(used: &ResourceUse, target: &Target) -> Option<Diagnostic> {
     let path = &used.resource.path;
     let length = path.as_os_str().len();
     if length > MAX_SOCKET_PATH {
-        let message = format!("the path has {length} bytes, and that of a socket at most {MAX_SOCKET_PATH}");
+        let message = format!("the path has {length} bytes; a socket's path has at most {MAX_SOCKET_PATH}");
         let help = "choose a folder with a shorter name, such as /run/bellows";
         return Some(error(used, message, "too long").help(help));
     }
     match &target.metadata {
         Ok(found) if !found.file_type().is_socket() => {
-            let message = format!("{} is there and no socket", shown(path));
+            let message = format!("{} exists and is not a socket", quoted_path(path));
             Some(error(used, message, "").help("remove it, or give another path"))
         }
         _ => None,
     }
 }
 
-fn listen(used: &Used, target: &Target, listening: &Listening) -> Option<Diagnostic> {
-    let path = shown(&used.resource.path);
+fn listen(used: &ResourceUse, target: &Target, listening: &Listening) -> Option<Diagnostic> {
+    let path = quoted_path(&used.resource.path);
     if let Some(wrong) = socket(used, target) {
         return Some(wrong);
     }
@@ -249,39 +248,40 @@ fn listen(used: &Used, target: &Target, listening: &Listening) -> Option<Diagnos
     let refused = |why: String| format!("{path} cannot be created: {why}");
     match fs::metadata(folder) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            let message = refused(format!("there is no folder {}", shown(folder)));
+            let message = refused(format!("there is no folder {}", quoted_path(folder)));
             return Some(error(used, message, "").help("create the folder, or give another path"));
         }
         Err(why) => return Some(error(used, refused(reason(&why)), "").help("give another path")),
         Ok(found) if !found.is_dir() => {
-            return Some(error(used, refused(format!("{} is no folder", shown(folder))), "").help("give another path"));
+            let message = refused(format!("{} is not a folder", quoted_path(folder)));
+            return Some(error(used, message, "").help("give another path"));
         }
         Ok(_) => {}
     }
     if let Err(why) = access::writable(folder) {
-        let message = refused(format!("the folder {}: {}", shown(folder), reason(&why)));
+        let message = refused(format!("the folder {}: {}", quoted_path(folder), reason(&why)));
         return Some(error(used, message, "").help("change its permissions, or give another path"));
     }
     listening.has(&used.resource.path).then(|| {
-        let message = format!("{}: another process listens at {path} now", quoted(&used.app));
-        let help = "`run` will refuse to start while it does: stop it, or give another path";
+        let message = format!("{}: another process is listening on {path}", quoted(&used.app));
+        let help = "`run` refuses to start while it does: stop that process, or give another path";
         Diagnostic::warning(message).at(used.place, "in use").help(help)
     })
 }
 
-fn connect(used: &Used, target: &Target) -> Option<Diagnostic> {
+fn connect(used: &ResourceUse, target: &Target) -> Option<Diagnostic> {
     if let Some(wrong) = socket(used, target) {
         return Some(wrong);
     }
     let folder = folder(&used.resource.path);
     (!folder.is_dir()).then(|| {
-        let message = format!("{}: there is no folder {}", quoted(&used.app), shown(folder));
-        let help = "the app will wait until somebody creates the folder and the socket in it; check the path";
+        let message = format!("{}: there is no folder {}", quoted(&used.app), quoted_path(folder));
+        let help = "the app waits until the folder and the socket exist; check the path";
         Diagnostic::warning(message).at(used.place, "").help(help)
     })
 }
 
-/// The paths at which processes other than this one listen.
+/// The paths of sockets on which other processes listen.
 struct Listening(HashSet<Vec<u8>>);
 
 impl Listening {
@@ -293,7 +293,7 @@ impl Listening {
 }
 
 fn listening_sockets() -> Listening {
-    // Whether one listens is found without connecting to it: a device serves one connection at a time.
+    // The kernel's table tells who listens. Connecting would occupy a device that serves one connection at a time.
     const LISTENS: &str = "00010000";
     let own = own_sockets();
     let table = fs::read("/proc/net/unix").unwrap_or_default();
@@ -319,34 +319,34 @@ fn own_sockets() -> HashSet<String> {
     entries.filter_map(socket).collect()
 }
 
-/// Finds what two apps cannot both use, and what would overwrite the network's own files.
-fn between(used: &[Used], targets: &[Target], files: &[PathBuf], found: &mut Vec<Diagnostic>) {
+/// Finds resources that two apps cannot share, and apps that would overwrite the network's own files.
+fn find_conflicts(used: &[ResourceUse], targets: &[Target], files: &[PathBuf], found: &mut Vec<Diagnostic>) {
     let files: HashMap<Identity, &PathBuf> =
         files.iter().filter_map(|file| Some((Target::of(file).identity?, file))).collect();
     let mut users: HashMap<&Identity, Vec<usize>> = HashMap::new();
     let mut rotating: HashMap<(u64, u64, OsString), usize> = HashMap::new();
     for (index, target) in targets.iter().enumerate() {
         let Some(identity) = &target.identity else { continue };
-        if let (Way::Write { .. }, Some(file)) = (used[index].resource.way, files.get(identity)) {
-            let message = format!("{} is the network file itself", shown(file));
+        if let (Access::Write { .. }, Some(file)) = (used[index].resource.access, files.get(identity)) {
+            let message = format!("{} is the network file itself", quoted_path(file));
             found.push(error(&used[index], message, "would be overwritten").help("give another path"));
         }
         let before = users.entry(identity).or_default();
-        // One report for each app is enough, whoever else is in its way.
-        let clash = before.iter().find_map(|&other| Some((other, clash(&used[other], &used[index], target)?)));
-        if let Some((other, (message, first, help))) = clash {
+        // One report for each app is enough.
+        let conflict = before.iter().find_map(|&other| Some((other, conflict(&used[other], &used[index], target)?)));
+        if let Some((other, (message, first, help))) = conflict {
             found.push(error(&used[index], message, "").at(used[other].place, first).help(help));
         }
-        // Only the first user, and the first of each way, can be in the way of later ones.
-        if !before.iter().any(|&other| used[other].resource.way == used[index].resource.way) {
+        // Only the first user with each kind of access can conflict with later users.
+        if !before.iter().any(|&other| used[other].resource.access == used[index].resource.access) {
             before.push(index);
         }
-        if let (Way::Write { numbered: true }, Some(name)) = (used[index].resource.way, &target.name) {
+        if let (Access::Write { numbered: true }, Some(name)) = (used[index].resource.access, &target.name) {
             rotating.entry(name.clone()).or_insert(index);
         }
     }
     for (index, target) in targets.iter().enumerate() {
-        if !matches!(used[index].resource.way, Way::Read | Way::Write { .. }) {
+        if !matches!(used[index].resource.access, Access::Read | Access::Write { .. }) {
             continue;
         }
         let Some((device, inode, name)) = &target.name else { continue };
@@ -356,48 +356,54 @@ fn between(used: &[Used], targets: &[Target], files: &[PathBuf], found: &mut Vec
         {
             let rotates = &used[other];
             let message = format!(
-                "{} is a name that {} gives to its full files",
-                shown(&used[index].resource.path),
+                "{} is a name that {} gives to its rotated files",
+                quoted_path(&used[index].resource.path),
                 quoted(&rotates.app)
             );
-            let clash = error(&used[index], message, "would be replaced").at(rotates.place, "rotates this file");
-            found.push(clash.help("give one of them another name or folder"));
+            let conflict = error(&used[index], message, "would be replaced").at(rotates.place, "rotates this file");
+            found.push(conflict.help("give one of them another name or folder"));
         }
     }
 }
 
-/// What is wrong when both use the same: the message, what the first does, and the way out.
-fn clash(first: &Used, second: &Used, target: &Target) -> Option<(String, &'static str, &'static str)> {
+/// The conflict when two apps use the same resource: the message, the label of the first use, and the advice.
+fn conflict(
+    first: &ResourceUse,
+    second: &ResourceUse,
+    target: &Target,
+) -> Option<(String, &'static str, &'static str)> {
     const OTHER: &str = "give one of them another path";
-    let path = shown(&second.resource.path);
+    let path = quoted_path(&second.resource.path);
     let other = quoted(&first.app);
     let both = format!("{other} and {}", quoted(&second.app));
     let same = |what: &str| format!("{path} is {what} that {other} uses");
-    match (first.resource.way, second.resource.way) {
-        // What is written to a device such as `/dev/null` does not overwrite anything.
-        (Way::Write { .. }, Way::Write { .. } | Way::Read) | (Way::Read, Way::Write { .. }) if target.is_device() => {
+    match (first.resource.access, second.resource.access) {
+        // Writing to a device such as `/dev/null` does not overwrite anything.
+        (Access::Write { .. }, Access::Write { .. } | Access::Read) | (Access::Read, Access::Write { .. })
+            if target.is_device() =>
+        {
             None
         }
-        (Way::Write { .. }, Way::Write { .. }) => {
+        (Access::Write { .. }, Access::Write { .. }) => {
             Some((format!("{both} write the same file, {path}"), "written here, too", OTHER))
         }
-        (Way::Write { .. }, Way::Read) => {
+        (Access::Write { .. }, Access::Read) => {
             Some((format!("{path} is read while {other} writes it"), "written here", OTHER))
         }
-        (Way::Read, Way::Write { .. }) => {
+        (Access::Read, Access::Write { .. }) => {
             Some((format!("{path} would be overwritten while {other} reads it"), "read here", OTHER))
         }
-        (Way::Read, Way::Read) if target.is_stream() => {
+        (Access::Read, Access::Read) if target.is_stream() => {
             let message = format!("{both} read the same stream, {path}: each would get a part of it");
             Some((message, "read here, too", "let one of them read it, and copy its packets with `tee`"))
         }
-        (Way::Read, Way::Read) | (Way::Listen, Way::Connect) | (Way::Connect, Way::Listen) => None,
-        (Way::Listen, Way::Listen) => Some((same("the socket"), "created here, too", OTHER)),
-        (Way::Connect, Way::Connect) => {
+        (Access::Read, Access::Read) | (Access::Listen, Access::Connect) | (Access::Connect, Access::Listen) => None,
+        (Access::Listen, Access::Listen) => Some((same("the socket"), "created here, too", OTHER)),
+        (Access::Connect, Access::Connect) => {
             let message = format!("{both} connect to the same socket, {path}, which serves one of them at a time");
             Some((message, "connected to here, too", OTHER))
         }
-        (Way::Listen | Way::Connect, _) | (_, Way::Listen | Way::Connect) => {
+        (Access::Listen | Access::Connect, _) | (_, Access::Listen | Access::Connect) => {
             Some((same("a file or socket"), "used here", OTHER))
         }
     }
@@ -429,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_full_file_is_known_as_such() {
+    fn the_name_of_a_rotated_file_is_recognized() {
         let whole = |name: &str| without_number(OsStr::new(name)).map(|name| name.into_string().unwrap());
         assert_eq!(whole("out.7.pcap"), Some("out.pcap".into()));
         assert_eq!(whole("out.12"), Some("out".into()));
@@ -440,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_the_same_by_whatever_path() {
+    fn a_file_has_one_identity_whatever_the_path() {
         let folder = scratch();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("sub")).unwrap();

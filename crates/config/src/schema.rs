@@ -1,35 +1,35 @@
-//! What a JSON Schema says of values: checked before serde reads them, so that everything wrong with a table is
-//! found at once, and put into words for manuals and errors.
+//! JSON Schemas of tables. Values are checked against them before serde reads them, so that all errors in a table are
+//! found at once. Types are described in words for manuals and errors.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
-use crate::diagnostics::{Diagnostic, KEPT, listed, quoted};
+use crate::diagnostics::{Diagnostic, MAX_KEPT, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, node};
 
-/// A table in which so much is wrong is not looked at any further.
-const MAX_FOUND: usize = 10 * KEPT;
+/// The check of a table stops after this many errors.
+const MAX_FOUND: usize = 10 * MAX_KEPT;
 
-/// A schema and the document that its references refer to.
+/// A schema, and the document that its references point into.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape<'s> {
     schema: &'s Json,
     root: &'s Json,
 }
 
-/// A type's JSON Schema, with the types that it uses written out in place.
+/// A type's JSON Schema with inlined subschemas.
 pub(crate) fn schema_of<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Numbers that a key takes, as far as its schema bounds them.
+/// The bounds of a number in a schema.
 struct Bounds {
     least: Option<f64>,
     most: Option<f64>,
-    /// Whether the bounds themselves are excluded.
+    /// Exclusive bounds.
     above: Option<f64>,
     below: Option<f64>,
 }
@@ -43,10 +43,10 @@ impl<'s> Shape<'s> {
         Shape { schema, root: self.root }.resolved()
     }
 
-    /// What is left when references are followed and the wrapping of an `Option` is taken off.
+    /// The schema after following references and unwrapping an `Option`.
     fn resolved(self) -> Shape<'s> {
         let mut shape = self;
-        // A chain of references is as long as there are types; a loop without a type in it ends here.
+        // The limit ends a cycle of references.
         for _ in 0..32 {
             let one =
                 |key: &str| match shape.schema.get(key)?.as_array()?.iter().filter(|s| !is_null(s)).collect::<Vec<_>>()
@@ -73,7 +73,7 @@ impl<'s> Shape<'s> {
         self.get(key)?.as_f64()
     }
 
-    /// The types of JSON that it allows; empty if it does not say.
+    /// The JSON types that the schema allows; empty if it does not restrict them.
     fn types(self) -> Vec<&'s str> {
         match self.get("type") {
             Some(Json::String(name)) => vec![name],
@@ -94,7 +94,7 @@ impl<'s> Shape<'s> {
         required.into_iter().flatten().filter_map(Json::as_str)
     }
 
-    /// What the items of a list are.
+    /// The schema of a list's items.
     pub(crate) fn items(self) -> Option<Shape<'s>> {
         let shape = self.resolved();
         shape.get("items").map(|items| shape.of(items))
@@ -105,7 +105,7 @@ impl<'s> Shape<'s> {
         self.get(key).or_else(|| self.resolved().get(key))
     }
 
-    /// The words that a text is one of.
+    /// The words that an enumeration allows.
     fn words(self) -> Option<Vec<&'s str>> {
         let shape = self.resolved();
         if let Some(Json::Array(words)) = shape.get("enum") {
@@ -122,7 +122,7 @@ impl<'s> Shape<'s> {
         Some(words?.concat())
     }
 
-    /// The words that a text is one of, with what each means.
+    /// The words that an enumeration allows, with their descriptions.
     pub(crate) fn meanings(self) -> Vec<(&'s str, &'s str)> {
         let variants = self.resolved().get("oneOf").and_then(Json::as_array);
         let meaning = |schema: &'s Json| Some((schema.get("const")?.as_str()?, schema.get("description")?.as_str()?));
@@ -148,12 +148,12 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// The type as a manual says it: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``, `list of text`.
+    /// The type in words, as in a manual: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``, `list of text`.
     pub(crate) fn in_words(self) -> String {
         self.to_depth(4)
     }
 
-    /// As [`Shape::in_words`], for types that hold themselves: what lies deeper stays out.
+    /// [`Shape::in_words`] to a limited depth, for recursive types.
     fn to_depth(self, depth: usize) -> String {
         if depth == 0 {
             return "…".to_owned();
@@ -253,7 +253,7 @@ fn grouped(number: f64) -> String {
     fraction.map_or(grouped.clone(), |fraction| format!("{grouped}.{fraction}"))
 }
 
-/// A type in words, fit to follow "must be".
+/// A type in words with its article, to follow "must be".
 pub(crate) fn with_article(words: &str) -> String {
     let article = match words.split([' ', ',']).next().unwrap_or("") {
         "text" | "one" | "any" | "an" | "a" => "",
@@ -264,7 +264,7 @@ pub(crate) fn with_article(words: &str) -> String {
     format!("{article}{words}")
 }
 
-/// A type in words, more than one of it.
+/// The plural of a type in words.
 fn plural(words: &str) -> String {
     let end = words.find(|c: char| !c.is_alphabetic()).unwrap_or(words.len());
     match &words[..end] {
@@ -274,17 +274,17 @@ fn plural(words: &str) -> String {
     }
 }
 
-/// What a check found out about a table.
+/// Checks a table against its schema.
 pub(crate) struct Checker<'d> {
     pub(crate) found: &'d mut Vec<Diagnostic>,
-    /// What a table is called in messages: ``app type `sink` ``.
+    /// The table's owner in messages: ``app type `sink` ``.
     pub(crate) owner: &'d str,
-    /// Keys that may be meant although the table's own shape does not have them.
+    /// Keys outside the schema that a misspelling may mean.
     pub(crate) others: &'d [&'d str],
 }
 
 impl Checker<'_> {
-    /// Checks the keys of a table; those that are wrong are taken out of it. `place` is where a missing key is missing.
+    /// Checks the keys of a table and removes wrong ones. Missing keys are reported at `place`.
     pub(crate) fn table(&mut self, shape: Shape<'_>, table: &mut Table, place: Place, path: &str) {
         let shape = shape.resolved();
         let known: Vec<(&str, Shape<'_>)> = shape.properties().collect();
@@ -317,7 +317,7 @@ impl Checker<'_> {
         let names = || known.iter().map(|(name, _)| *name);
         let mut unknown =
             Diagnostic::error(format!("{} has no key {}", self.owner, quoted(&format!("{path}{}", key.name))));
-        if self.found.len() >= KEPT {
+        if self.found.len() >= MAX_KEPT {
             if self.found.len() < MAX_FOUND {
                 self.found.push(unknown);
             }
@@ -329,13 +329,13 @@ impl Checker<'_> {
             None => unknown.at(key.place, "unknown key"),
         };
         if matches!(key.name.as_str(), "links" | "include") && matches!(node.value, Value::List(_)) {
-            unknown = unknown.help(format!("`{}` stands at the top of the file, before the first [table]", key.name));
+            unknown = unknown.help(format!("`{}` belongs at the top of the file, before the first [table]", key.name));
         }
         let all = if known.is_empty() { "it has no keys".to_owned() } else { format!("its keys: {}", listed(names())) };
         self.found.push(unknown.help(all));
     }
 
-    /// Checks a value; whether it is worth reading. A loose one becomes what its key wants.
+    /// Checks a value and returns whether serde should read it. An untyped value is converted to its key's type.
     fn value(&mut self, shape: Shape<'_>, node: &mut Node, path: &str) -> bool {
         if matches!(node.value, Value::Broken) || self.found.len() >= MAX_FOUND {
             return false;
@@ -343,7 +343,7 @@ impl Checker<'_> {
         let key = shape;
         let shape = shape.resolved();
         let types = shape.types();
-        let loose = tighten(node, &types, shape.words().is_some());
+        let untyped = resolve_untyped(node, &types, shape.words().is_some());
         let fits = types.is_empty()
             || types.iter().any(|name| match &node.value {
                 Value::Text(_) => *name == "string",
@@ -356,7 +356,7 @@ impl Checker<'_> {
             });
         if !fits {
             let wrong = Diagnostic::error(format!("{} must be {}", quoted(path), with_article(&key.in_words())));
-            let found = loose.map_or(node.value.called().to_owned(), |text| quoted(&text));
+            let found = untyped.map_or(node.value.called().to_owned(), |text| quoted(&text));
             self.found.push(wrong.at(node.place, format!("this is {found}")));
             return false;
         }
@@ -402,7 +402,7 @@ impl Checker<'_> {
     }
 
     fn bounded(&mut self, key: Shape<'_>, number: f64, place: Place, path: &str) -> bool {
-        // What can be text as well knows itself what to say of a number.
+        // A type that also accepts text checks numbers itself.
         if key.resolved().types().contains(&"string") {
             return true;
         }
@@ -426,15 +426,15 @@ impl Checker<'_> {
     }
 }
 
-/// Makes a loose value what its key wants. Returns it as it was if it was loose.
-fn tighten(loose: &mut Node, types: &[&str], is_word: bool) -> Option<String> {
-    let text = loose.loose.take()?;
+/// Converts an untyped value to its key's type. Returns its text if it was untyped.
+fn resolve_untyped(given: &mut Node, types: &[&str], is_word: bool) -> Option<String> {
+    let text = given.untyped.take()?;
     if is_word || types.contains(&"string") {
-        loose.value = Value::Text(text.clone());
+        given.value = Value::Text(text.clone());
     } else if !types.is_empty()
         && let Ok(parsed) = toml::de::DeValue::parse(text.trim())
     {
-        loose.value = node(parsed.into_inner(), loose.place.source, loose.place.start..loose.place.end).value;
+        given.value = node(parsed.into_inner(), given.place.source, given.place.start..given.place.end).value;
     }
     Some(text)
 }

@@ -1,5 +1,4 @@
-//! Reading: files and what they include, variables, and what the command line sets, put together into one description
-//! in which each value knows its place.
+//! Merges files, their includes, variables and `--set` into one description in which each value has its place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::env::VarError;
@@ -13,26 +12,26 @@ use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};
 
-/// All files together may have so many bytes: enough for ten thousand apps, and the values take no more than some
-/// hundred megabytes.
+/// The maximum size of all files together, in bytes: enough for 10,000 apps. The parsed values of such a text take a
+/// few hundred megabytes.
 const MAX_TEXT: usize = 2 << 20;
 
-/// What variables put in may have so many bytes.
+/// The maximum size of all expanded variables together, in bytes.
 const MAX_EXPANDED: usize = 4 << 20;
 
-/// How deep files may include one another.
+/// The maximum depth of includes.
 const MAX_DEPTH: usize = 16;
 
-/// How many files one network may be made of.
+/// The maximum number of files in a network.
 const MAX_FILES: usize = 256;
 
-/// In files up to this size all syntax errors are found, else the first.
-const SHORT: usize = 64 << 10;
+/// Files up to this size are searched for all syntax errors, larger ones only for the first.
+const MAX_RECOVERED: usize = 64 << 10;
 
-/// A place where TOML's parser stumbles often makes it stumble again nearby.
+/// The maximum number of syntax errors to report for a file.
 const MAX_SYNTAX_ERRORS: usize = 10;
 
-/// What takes the place of values in the files: settings of the command line, and the variables.
+/// Values from outside the files: settings from the command line, and variables.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     set: Vec<String>,
@@ -40,14 +39,14 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML where that is
-    /// possible, else as text; a relative path is relative to the current directory. Without a value, as in
-    /// `apps.capture.rate=`, the key is removed.
+    /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML if possible, else
+    /// as text; a relative path starts at the current directory. Without a value, as in `apps.capture.rate=`, the key
+    /// is removed.
     pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
         Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
     }
 
-    /// Takes `${VARIABLE}` from here instead of the process's environment.
+    /// Looks up `${VARIABLE}` here instead of in the process's environment.
     #[must_use]
     pub fn with_variables(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Overrides {
         self.variables = Some(variables.into_iter().collect());
@@ -71,32 +70,32 @@ impl Overrides {
 pub(crate) struct AppTable {
     pub(crate) key: Key,
     pub(crate) table: Table,
-    /// To which its relative paths are relative.
+    /// The folder for its relative paths.
     pub(crate) folder: PathBuf,
-    /// Texts that the command line set.
+    /// Texts set by `--set`.
     pub(crate) set: Vec<String>,
 }
 
-/// All files, read and put together.
+/// The merged contents of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Description {
     pub(crate) links: Vec<Node>,
     pub(crate) apps: Vec<AppTable>,
     pub(crate) engine: Table,
-    /// Whether a part could not be read, so that what seems to be missing may be there.
+    /// Whether a part could not be read, so that missing items are not reported.
     pub(crate) is_partial: bool,
-    /// The text of all of it.
+    /// The text of all files and settings.
     pub(crate) text: String,
 }
 
-/// Puts files together.
+/// Reads and merges files.
 pub(crate) struct Reader<'o> {
     pub(crate) description: Description,
     pub(crate) diagnostics: Diagnostics,
     overrides: &'o Overrides,
-    /// The files that are being read, from the outermost to the innermost.
+    /// The files being read, outermost first.
     stack: Vec<PathBuf>,
-    /// Where each file was included; the first one was not.
+    /// Where each file was included; `None` for the network file itself.
     included: HashMap<PathBuf, Option<Place>>,
     apps: HashMap<String, usize>,
     engine: HashMap<String, Place>,
@@ -119,13 +118,13 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Reports what keeps a part of the network from being read.
+    /// Reports an error that keeps a part of the network from being read.
     fn fail(&mut self, diagnostic: Diagnostic) {
         self.description.is_partial = true;
         self.diagnostics.push(diagnostic);
     }
 
-    /// Reads a file and what it includes.
+    /// Reads a file and its includes.
     pub(crate) fn file(&mut self, path: &Path, from: Option<Place>) {
         let identity = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = path.display().to_string();
@@ -140,7 +139,7 @@ impl<'o> Reader<'o> {
         };
         if self.stack.len() >= MAX_DEPTH || self.included.len() >= MAX_FILES {
             let much = Diagnostic::error(format!("{} is one file too many", quoted(&name)));
-            let help = format!("files are included at most {MAX_DEPTH} deep, and at most {MAX_FILES} of them");
+            let help = format!("a network has at most {MAX_FILES} files, included at most {MAX_DEPTH} deep");
             return self.fail(place(much).help(help));
         }
         let bytes = match read(path, self.text_left) {
@@ -159,7 +158,7 @@ impl<'o> Reader<'o> {
                 let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
                 let source = self.diagnostics.add_source(name, text);
                 let wrong = Diagnostic::error("the file is not UTF-8 text");
-                let wrong = wrong.at(Place { source, start: at, end: at + 1 }, "not UTF-8 from here");
+                let wrong = wrong.at(Place { source, start: at, end: at + 1 }, "first invalid byte");
                 self.fail(wrong.help("a network file is TOML; save it as UTF-8, or name another file"));
             }
         }
@@ -171,7 +170,7 @@ impl<'o> Reader<'o> {
         let message = if is_cycle { "includes itself" } else { "is included twice" };
         let mut again = Diagnostic::error(format!("{} {message}", quoted(name)));
         if let Some(from) = from {
-            again = again.at(from, if is_cycle { "this file is being read already" } else { "included again here" });
+            again = again.at(from, if is_cycle { "this file is already being read" } else { "included again here" });
         }
         if let Some(first) = first {
             again = again.at(first, "first included here");
@@ -179,7 +178,7 @@ impl<'o> Reader<'o> {
         again.help("remove one `include`: each file is part of the network once")
     }
 
-    /// Reads a text and what it includes.
+    /// Reads a text and its includes.
     pub(crate) fn text(&mut self, text: String, name: &str, folder: &Path) {
         if text.len() > self.text_left {
             let much = Diagnostic::error(format!("{} is too large", quoted(name))).in_file(name);
@@ -192,10 +191,10 @@ impl<'o> Reader<'o> {
         self.description.text.push_str(&text);
         let source = self.diagnostics.add_source(name.to_owned(), text);
         let text = std::mem::take(&mut self.diagnostics.sources[source].text);
-        // The first pass keeps one error only, so that a large file of nothing but mistakes costs no memory.
+        // The first pass keeps only one error, so that a large file full of errors does not take much memory.
         let parsed = DeTable::parse(&text).map(|parsed| table(parsed.into_inner(), source));
         let errors = match &parsed {
-            Err(_) if text.len() <= SHORT => DeTable::parse_recoverable(&text).1,
+            Err(_) if text.len() <= MAX_RECOVERED => DeTable::parse_recoverable(&text).1,
             Err(first) => vec![first.clone()],
             Ok(_) => Vec::new(),
         };
@@ -208,7 +207,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Takes in the top of a file.
+    /// Reads the top level of a file.
     fn root(&mut self, mut root: Table, folder: &Path) {
         for (_, node) in &mut root.0 {
             self.expand(node);
@@ -221,12 +220,12 @@ impl<'o> Reader<'o> {
                 (_, Value::Broken) => self.description.is_partial = true,
                 ("links", Value::List(links)) => self.description.links.extend(links),
                 ("links", _) => {
-                    let wrong = Diagnostic::error("`links` must be a list of links").at(node.place, "this is no list");
+                    let wrong = Diagnostic::error("`links` must be a list of links").at(node.place, "not a list");
                     self.fail(wrong.help("write `links = [\"app.output -> other.input\"]`"));
                 }
                 ("engine", Value::Table(keys)) => self.engine(keys),
                 ("engine", _) => {
-                    let wrong = Diagnostic::error("`engine` must be a table").at(node.place, "this is no table");
+                    let wrong = Diagnostic::error("`engine` must be a table").at(node.place, "not a table");
                     self.diagnostics.push(wrong.help("write `[engine]` on a line of its own, and its keys below"));
                 }
                 ("apps", Value::Table(apps)) => {
@@ -235,7 +234,7 @@ impl<'o> Reader<'o> {
                     }
                 }
                 ("apps", _) => {
-                    let wrong = Diagnostic::error("`apps` must be a table of apps").at(node.place, "this is no table");
+                    let wrong = Diagnostic::error("`apps` must be a table of apps").at(node.place, "not a table");
                     self.fail(wrong.help("write `[apps.NAME]` on a line of its own, and the app's keys below"));
                 }
                 (name, _) => {
@@ -246,7 +245,7 @@ impl<'o> Reader<'o> {
                     };
                     let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
                     let help = "it has `include`, `links`, `[engine]` and `[apps.NAME]`";
-                    // It may well have been meant to hold apps or links.
+                    // It may be a misspelled `apps` or `links`.
                     self.fail(unknown.at(key.place, label).help(help));
                 }
             }
@@ -300,13 +299,13 @@ impl<'o> Reader<'o> {
         self.description.apps.push(AppTable { key, table, folder: folder.to_owned(), set: Vec::new() });
     }
 
-    /// Puts in the variables of all texts in a value.
+    /// Expands the variables in all texts of a value.
     pub(crate) fn expand(&mut self, node: &mut Node) {
         match &mut node.value {
             Value::Text(text) if text.contains('$') => match self.expanded(text, node.place) {
                 Some(expanded) => {
                     let is_whole = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
-                    node.loose = is_whole.then(|| expanded.clone());
+                    node.untyped = is_whole.then(|| expanded.clone());
                     *text = expanded;
                 }
                 None => node.value = Value::Broken,
@@ -317,12 +316,12 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// A text with its variables put in; `None` if that cannot be done, which has been reported.
+    /// A text with its variables expanded, or `None` after an error, which this function reports.
     fn expanded(&mut self, text: &str, place: Place) -> Option<String> {
         let mut out = String::new();
         let mut rest = text;
         let mut is_whole = true;
-        // How much of what is written in the file has been passed.
+        // The position in the file from which to search for the next reference.
         let mut written = place.start;
         while let Some(dollar) = rest.find('$') {
             out.push_str(&rest[..dollar]);
@@ -352,7 +351,8 @@ impl<'o> Reader<'o> {
             if out.len() > self.expansion_left {
                 self.expansion_left = 0;
                 let much = Diagnostic::error("the variables make the network too large");
-                self.fail(much.at(at, "too much").help(format!("they may put in {} MiB in all", MAX_EXPANDED >> 20)));
+                let help = format!("all variables together may expand to {} MiB", MAX_EXPANDED >> 20);
+                self.fail(much.at(at, "too much").help(help));
                 return None;
             }
         }
@@ -361,7 +361,7 @@ impl<'o> Reader<'o> {
         is_whole.then_some(out)
     }
 
-    /// Where a reference is written; the whole value if escapes hide it.
+    /// The place of a reference, or of the whole value if escapes hide the reference.
     fn written_at(&self, reference: &str, place: Place, from: &mut usize) -> Place {
         let text = &self.diagnostics.sources[place.source].text;
         match text.get(*from..place.end).and_then(|written| written.find(reference)) {
@@ -384,7 +384,7 @@ impl<'o> Reader<'o> {
             && !name.starts_with(|c: char| c.is_ascii_digit())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !plain {
-            let wrong = Diagnostic::error(format!("{} is no name of a variable", quoted(name)));
+            let wrong = Diagnostic::error(format!("{} is not a valid variable name", quoted(name)));
             let help = "write `${VARIABLE}` or `${VARIABLE:-default}`, or `$$` for a dollar sign";
             self.diagnostics.push(wrong.at(place, "letters, digits and `_` only").help(help));
             return None;
@@ -406,10 +406,10 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Puts in what the command line sets.
+    /// Applies a setting from the command line.
     pub(crate) fn set(&mut self, text: &str) {
         if text.len() > self.text_left {
-            return self.diagnostics.push(Diagnostic::error("what is set is too large").in_file(SET).help(TOO_LARGE));
+            return self.diagnostics.push(Diagnostic::error("the setting is too large").in_file(SET).help(TOO_LARGE));
         }
         self.text_left -= text.len();
         self.description.text.push_str(&format!("\n# {SET} {}\n", text.replace('\n', "\n# ")));
@@ -454,10 +454,10 @@ impl<'o> Reader<'o> {
     }
 }
 
-/// What TOML's parser complains about, one mistake for each group of lines that follow one another: what comes right
-/// after a mistake follows from it.
+/// The TOML parser's errors, one for each group of adjacent lines, because an error often causes others on the next
+/// line.
 ///
-/// The text stands in the source from `offset` on.
+/// The text starts at `offset` of the source.
 pub(crate) fn syntax_errors(
     text: &str,
     mut errors: Vec<toml::de::Error>,
@@ -493,14 +493,14 @@ pub(crate) fn syntax_errors(
     shown
 }
 
-/// The source that what is set stands in.
+/// The name of the source of settings.
 const SET: &str = "--set";
 
 const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed";
 
-const TOO_LARGE: &str = "a network's files may have 2 MiB in all";
+const TOO_LARGE: &str = "a network's files may have 2 MiB in total";
 
-/// The bytes of a file; else why not, and the way out.
+/// Reads a file. The error is the reason and the advice.
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {
     let system = |error: std::io::Error| {
         let help = match error.kind() {
@@ -512,7 +512,7 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {
     };
     let metadata = fs::metadata(path).map_err(system)?;
     if !metadata.is_file() {
-        let what = if metadata.is_dir() { "it is a folder" } else { "it is no regular file" };
+        let what = if metadata.is_dir() { "it is a folder" } else { "it is not a regular file" };
         return Err((what.to_owned(), "name a TOML file"));
     }
     let mut bytes = Vec::new();
@@ -523,13 +523,13 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {
     Ok(bytes)
 }
 
-/// What the system said, without its number.
+/// The system's error text without the error number.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
 }
 
-/// The key and value that `key=value` sets; no value if nothing follows the `=`: the key is to be removed.
+/// The key and value of `key=value`. No value if nothing follows the `=`, which removes the key.
 fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Option<Node>)> {
     let equals = first_unquoted_equals(text)?;
     let key = &text[..equals];
@@ -552,7 +552,7 @@ fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Option<Node>)> {
     }
     let start = equals + 1 + text[equals + 1..].find(written).unwrap_or(0);
     let place = Place { source, start, end: start + written.len() };
-    let as_text = Node { place, value: Value::Text(written.to_owned()), loose: Some(written.to_owned()) };
+    let as_text = Node { place, value: Value::Text(written.to_owned()), untyped: Some(written.to_owned()) };
     if written.contains(['\n', '\r', '#']) {
         return Some((path, Some(as_text)));
     }
@@ -570,7 +570,7 @@ fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Option<Node>)> {
     });
     let node = match leaf {
         Some(node) if matches!(node.value, Value::Text(_) | Value::List(_) | Value::Table(_)) => node,
-        Some(node) => Node { loose: Some(written.to_owned()), ..node },
+        Some(node) => Node { untyped: Some(written.to_owned()), ..node },
         None => as_text,
     };
     Some((path, Some(node)))
@@ -591,7 +591,7 @@ fn first_unquoted_equals(text: &str) -> Option<usize> {
 
 /// Collects the texts in a value.
 fn texts(node: &Node, found: &mut Vec<String>) {
-    found.extend(node.loose.clone());
+    found.extend(node.untyped.clone());
     match &node.value {
         Value::Text(text) => found.push(text.clone()),
         Value::List(items) => items.iter().for_each(|item| texts(item, found)),
@@ -600,7 +600,7 @@ fn texts(node: &Node, found: &mut Vec<String>) {
     }
 }
 
-/// Puts a value at a path below a table, or removes what is there; a warning if nothing is.
+/// Sets the value at a path below a table, or removes it. Returns a warning if there is nothing to remove.
 fn change(table: &mut Table, path: &[Key], node: Option<Node>) -> Option<Diagnostic> {
     match node {
         Some(node) => {
@@ -611,7 +611,7 @@ fn change(table: &mut Table, path: &[Key], node: Option<Node>) -> Option<Diagnos
     }
 }
 
-/// Removes the key at a path below a table; a warning if it is not there.
+/// Removes the key at a path below a table. Returns a warning if it does not exist.
 fn remove(table: &mut Table, path: &[Key]) -> Option<Diagnostic> {
     let (key, rest) = path.split_first()?;
     if rest.is_empty() && table.remove(&key.name).is_some() {
@@ -631,13 +631,15 @@ fn remove(table: &mut Table, path: &[Key]) -> Option<Diagnostic> {
     Some(missing.at(key.place, label).help(help))
 }
 
-/// Puts a value at a path below a table, in the place of what is there.
+/// Sets the value at a path below a table.
 fn insert(table: &mut Table, path: &[Key], node: Node) {
     let Some((key, rest)) = path.split_first() else { return };
     let index = match table.0.iter().position(|(other, _)| other.name == key.name) {
         Some(index) => index,
         None => {
-            table.0.push((key.clone(), Node { place: key.place, value: Value::Table(Table::default()), loose: None }));
+            table
+                .0
+                .push((key.clone(), Node { place: key.place, value: Value::Table(Table::default()), untyped: None }));
             table.0.len() - 1
         }
     };
@@ -647,7 +649,7 @@ fn insert(table: &mut Table, path: &[Key], node: Node) {
         return;
     }
     if !matches!(slot.1.value, Value::Table(_)) {
-        *slot = (key.clone(), Node { place: key.place, value: Value::Table(Table::default()), loose: None });
+        *slot = (key.clone(), Node { place: key.place, value: Value::Table(Table::default()), untyped: None });
     }
     if let Value::Table(inner) = &mut slot.1.value {
         insert(inner, rest, node);

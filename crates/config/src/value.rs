@@ -1,4 +1,4 @@
-//! A network file's values, each with the place where it is written, and serde's way to read them.
+//! A network file's values with their places, and their serde deserializer.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqA
 use serde::forward_to_deserialize_any;
 use toml::de::{DeTable, DeValue};
 
-/// Where something is written: bytes `start` to `end` of one of the sources.
+/// A place in the text: bytes `start..end` of one of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) source: usize,
@@ -26,9 +26,8 @@ impl Place {
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) value: Value,
-    /// The value as a text that says nothing of its type: it comes from a variable or the command line, and is read
-    /// as whatever its key wants.
-    pub(crate) loose: Option<String>,
+    /// The text of an untyped value, from a variable or the command line. It is read as the type of its key.
+    pub(crate) untyped: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,9 +40,9 @@ pub(crate) enum Value {
     Boolean(bool),
     List(Vec<Node>),
     Table(Table),
-    /// What no key wants, dates for instance: what it is called, and how it is written.
+    /// A type that no key has, such as a date: its name in messages, and its text.
     Other(&'static str, String),
-    /// What could not be found out, as has been reported already.
+    /// An unknown value, after an error that has been reported.
     Broken,
 }
 
@@ -66,7 +65,7 @@ impl Table {
         self.0.iter().find(|(key, _)| key.name == name)
     }
 
-    /// The same, read from a part of a source that begins at `offset`.
+    /// The table with all places moved by `offset`.
     pub(crate) fn shifted(mut self, offset: usize) -> Table {
         for (key, node) in &mut self.0 {
             key.place = key.place.shifted(offset);
@@ -93,7 +92,7 @@ impl Node {
 }
 
 impl Value {
-    /// What it is, as an error says it.
+    /// The type in messages.
     pub(crate) fn called(&self) -> &'static str {
         match self {
             Value::Text(_) => "text",
@@ -108,7 +107,7 @@ impl Value {
     }
 }
 
-/// A value of TOML as it stands in one of the sources, its keys in the order in which they are written.
+/// Converts a TOML value of one of the sources, with keys in written order.
 pub(crate) fn node(value: DeValue<'_>, source: usize, span: std::ops::Range<usize>) -> Node {
     let value = match value {
         DeValue::String(text) => Value::Text(text.into_owned()),
@@ -138,10 +137,10 @@ pub(crate) fn node(value: DeValue<'_>, source: usize, span: std::ops::Range<usiz
         ),
         DeValue::Table(inner) => Value::Table(table(inner, source)),
     };
-    Node { place: Place { source, start: span.start, end: span.end }, value, loose: None }
+    Node { place: Place { source, start: span.start, end: span.end }, value, untyped: None }
 }
 
-/// A table of TOML as it stands in one of the sources.
+/// Converts a TOML table of one of the sources.
 pub(crate) fn table(table: DeTable<'_>, source: usize) -> Table {
     let mut entries: Vec<(Key, Node)> = table
         .into_iter()
@@ -155,13 +154,13 @@ pub(crate) fn table(table: DeTable<'_>, source: usize) -> Table {
     Table(entries)
 }
 
-/// Why a value does not fit a type, and where.
+/// Why and where a value does not fit a type.
 #[derive(Debug)]
 pub(crate) struct Error {
     pub(crate) message: String,
     /// The innermost value that has a place.
     pub(crate) place: Option<Place>,
-    /// The key of the outermost table in which it is.
+    /// The key of the outermost table that contains the value.
     pub(crate) key: Option<String>,
 }
 
@@ -224,9 +223,9 @@ impl<'de> Deserializer<'de> for &'de Node {
             Value::Text(name) => visitor.visit_enum(Variant { name, content: None }),
             Value::Table(Table(entries)) => match entries.as_slice() {
                 [(key, node)] => visitor.visit_enum(Variant { name: &key.name, content: Some(node) }),
-                _ => Err(de::Error::custom("wanted a table with one key, the name of the variant")),
+                _ => Err(de::Error::custom("expected a table with one key, the name of the variant")),
             },
-            _ => Err(de::Error::custom(format!("wanted a name, found {}", self.value.called()))),
+            _ => Err(de::Error::custom(format!("expected a name, found {}", self.value.called()))),
         }
         .map_err(|error: Error| error.at(self.place))
     }

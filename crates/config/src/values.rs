@@ -1,7 +1,7 @@
-//! Quantities as people write them: `10s`, `1.5M`, `64MiB`, `10Gb/s`, `30% of 10Gb/s`, `1%`.
+//! Quantities with units: `10s`, `1.5M`, `64MiB`, `10Gb/s`, `30% of 10Gb/s`, `1%`.
 //!
-//! Each type reads text (and numbers where their unit is beyond doubt), refuses what it cannot represent with an
-//! error that says how to write it, and writes itself back in one canonical form that reads as the same value.
+//! Each type parses text, and numbers where the unit is unambiguous. Parse errors say how to write a value. Each type
+//! displays as one canonical text that parses to the same value.
 //!
 //! ```
 //! use bellows_config::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate};
@@ -23,7 +23,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a text or number is no value of a type: what is wrong with it, and how it is written.
+/// Why a text or number is not a value of a type, and how to write one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ValueError(String);
@@ -58,17 +58,17 @@ pub struct Bytes(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
-/// How fast traffic goes, in packets or in bits per second:
+/// A rate of traffic in packets or bits per second.
 ///
-/// | written | what it counts |
+/// | text | unit |
 /// |---|---|
 /// | `250000pps`, `250kpps`, `1.5Mpps` | packets |
 /// | `10Gb/s`, `100Mbit/s`, `64kbps` | bits of the packets' data: Ethernet frames without their check sequence |
 /// | `10Gb/s L1` | bits on an Ethernet wire, see [`wire_bytes`] |
 /// | `30% of 10Gb/s` | a share of a line rate, in bits on the wire; `30% of 1Mpps` is 300,000 packets per second |
-/// | `1000`, `250k` | a number without a unit: what it counts is the app's choice |
+/// | `1000`, `250k` | a number without a unit: the app chooses the unit |
 ///
-/// `L2` may stand behind bits that are not on the wire.
+/// `L2` may follow bits that are not on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TrafficRate {
     /// Packets per second.
@@ -77,7 +77,7 @@ pub enum TrafficRate {
     Bits(BitRate),
     /// Bits on an Ethernet wire per second.
     WireBits(BitRate),
-    /// A number that says nothing of what it counts.
+    /// A number without a unit.
     Unitless(Rate),
 }
 
@@ -88,11 +88,11 @@ pub struct Fraction(f64);
 /// The shortest Ethernet frame, without its check sequence.
 const MIN_FRAME: usize = 60;
 
-/// Preamble and start delimiter 8, check sequence 4, gap 12.
+/// Preamble and start delimiter (8), check sequence (4), gap (12).
 const WIRE_OVERHEAD: usize = 24;
 
-/// Bytes that a frame of this length takes on an Ethernet wire (IEEE 802.3): at least 60, and with them 24 of preamble,
-/// start delimiter, check sequence and gap between packets.
+/// Bytes that a frame of this length takes on an Ethernet wire (IEEE 802.3): at least 60, plus 24 for preamble, start
+/// delimiter, check sequence and inter-packet gap.
 pub const fn wire_bytes(length: usize) -> usize {
     let frame = if length < MIN_FRAME { MIN_FRAME } else { length };
     frame + WIRE_OVERHEAD
@@ -112,7 +112,7 @@ impl TrafficRate {
         }
     }
 
-    /// How much of it a packet of this length takes: 1, or its bits.
+    /// The cost of a packet of this length in the rate's unit: 1 packet, or its bits.
     pub const fn cost(self, length: usize) -> u64 {
         match self {
             TrafficRate::Packets(_) | TrafficRate::Unitless(_) => 1,
@@ -126,7 +126,7 @@ impl Fraction {
     /// A part of a whole.
     ///
     /// # Errors
-    /// When the number does not lie between 0 and 1.
+    /// When the number is not between 0 and 1.
     pub fn new(part: f64) -> Result<Fraction, ValueError> {
         match part {
             0.0..=1.0 => Ok(Fraction(part + 0.0)),
@@ -144,7 +144,7 @@ impl Fraction {
     }
 }
 
-/// A hundredth of a number, as its decimals have it.
+/// A hundredth of a number, rounded once.
 fn hundredth(number: f64) -> f64 {
     format!("{number}e-2").parse().unwrap_or(number / 100.0)
 }
@@ -153,42 +153,42 @@ impl Duration {
     /// No time.
     pub const ZERO: Duration = Duration(0);
 
-    /// A span of so many nanoseconds.
+    /// A duration of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Duration {
         Duration(nanos)
     }
 
-    /// A span of so many seconds, or the longest one if that is too long.
+    /// A duration of `seconds` seconds, at most the maximum.
     pub const fn from_secs(seconds: u64) -> Duration {
         Duration(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// A span of so many milliseconds, or the longest one if that is too long.
+    /// A duration of `milliseconds` milliseconds, at most the maximum.
     pub const fn from_millis(milliseconds: u64) -> Duration {
         Duration(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// A span of so many microseconds, or the longest one if that is too long.
+    /// A duration of `microseconds` microseconds, at most the maximum.
     pub const fn from_micros(microseconds: u64) -> Duration {
         Duration(microseconds.saturating_mul(1_000))
     }
 
-    /// How many nanoseconds it is.
+    /// The duration in nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// How many seconds it is.
+    /// The duration in seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The same span as the standard library has it.
+    /// The same duration as the standard library's type.
     pub const fn std(self) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0)
     }
 
-    /// Whether it is no time at all.
+    /// Whether the duration is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -211,7 +211,7 @@ impl Rate {
             Ok(Rate(per_second + 0.0))
         } else {
             Err(ValueError(format!(
-                "`{per_second}` is no rate; it must be a finite number of packets per second, 0 or more"
+                "`{per_second}` is not a rate; it must be a finite number of packets per second, 0 or more"
             )))
         }
     }
@@ -233,19 +233,19 @@ impl Rate {
 }
 
 impl Bytes {
-    /// So many bytes.
+    /// A number of bytes.
     pub const fn new(bytes: u64) -> Bytes {
         Bytes(bytes)
     }
 
-    /// How many bytes it is.
+    /// The number of bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
 impl BitRate {
-    /// A rate of so many bits per second.
+    /// A rate in bits per second.
     pub const fn new(bits_per_second: u64) -> BitRate {
         BitRate(bits_per_second)
     }
@@ -261,14 +261,14 @@ impl BitRate {
     }
 }
 
-/// A number's digits and what follows them, with the blanks between taken away.
+/// Splits a number from its unit, without the spaces between.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
     (&text[..end], text[end..].trim_start())
 }
 
-/// A decimal number without sign or exponent: its digits as an integer, and how many of them are a fraction.
+/// Parses a decimal number without sign or exponent: its digits as an integer, and the number of fractional digits.
 fn decimal(number: &str) -> Option<(u128, u32)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let plain = |part: &str| {
@@ -285,27 +285,27 @@ fn decimal(number: &str) -> Option<(u128, u32)> {
     (plain(whole) && plain(fraction) && short).then(|| Some((digits.parse().ok()?, places as u32)))?
 }
 
-/// The whole number that a decimal number of units is.
+/// A decimal number times its unit, which must be a whole number.
 fn scaled(text: &str, number: &str, unit: u64, kind: &Kind) -> Result<u64, ValueError> {
     let (digits, places) = decimal(number).ok_or_else(|| kind.refuse(text))?;
     let divisor = 10u128.pow(places);
     let product = digits * u128::from(unit);
     if !product.is_multiple_of(divisor) {
-        return Err(ValueError(format!("`{text}` is no whole number of {}", kind.base)));
+        return Err(ValueError(format!("`{text}` is not a whole number of {}", kind.base)));
     }
     u64::try_from(product / divisor)
-        .map_err(|_| ValueError(format!("`{text}` is too much; the most is {} {}", u64::MAX, kind.base)))
+        .map_err(|_| ValueError(format!("`{text}` is too large; the maximum is {} {}", u64::MAX, kind.base)))
 }
 
-/// What errors and schemas say about a type.
+/// The description of a type for errors and schemas.
 struct Kind {
     name: &'static str,
     words: &'static str,
     base: &'static str,
     examples: &'static [&'static str],
-    /// A regular expression of what is written, for editors.
+    /// A regular expression for editors.
     pattern: &'static str,
-    /// The units that it is written in; `None` where numbers are accepted.
+    /// The required units; `None` if plain numbers are accepted.
     needs: Option<&'static str>,
 }
 
@@ -371,16 +371,16 @@ impl Kind {
     }
 
     fn refuse(&self, text: &str) -> ValueError {
-        ValueError(format!("`{text}` is no {}; {}", self.name, self.written()))
+        ValueError(format!("`{text}` is not a {}; {}", self.name, self.written()))
     }
 
-    /// As [`Kind::refuse`], for a text of which it is known what was meant.
+    /// [`Kind::refuse`] for a text with a known correction.
     fn correct(&self, text: &str, meant: &str) -> ValueError {
-        ValueError(format!("`{text}` is no {}; did you mean `{meant}`?", self.name))
+        ValueError(format!("`{text}` is not a {}; did you mean `{meant}`?", self.name))
     }
 }
 
-/// A rate as it should have been written: with its unit in the right letters, and per second.
+/// Corrects the spelling of a rate's unit: upper and lower case, and "per second".
 fn respelled_rate(text: &str) -> Option<String> {
     let (number, unit) = split(text);
     decimal(number)?;
@@ -417,7 +417,7 @@ impl FromStr for Duration {
     }
 }
 
-/// A number of units as the shortest decimal number: `unit` is a power of ten.
+/// `value / unit` as the shortest decimal number. `unit` is a power of ten.
 fn decimals(value: u64, unit: u64) -> String {
     let (whole, rest) = (value / unit, value % unit);
     if rest == 0 {
@@ -427,7 +427,7 @@ fn decimals(value: u64, unit: u64) -> String {
     format!("{whole}.{}", format!("{rest:0places$}").trim_end_matches('0'))
 }
 
-/// The largest unit that the value reaches; the last one otherwise.
+/// The largest unit that is not above the value, or the last unit.
 fn reached<'u>(value: u64, units: &[(u64, &'u str)]) -> (u64, &'u str) {
     let found = units.iter().find(|(unit, _)| value >= *unit).or(units.last());
     found.copied().unwrap_or((1, ""))
@@ -462,7 +462,7 @@ impl FromStr for Rate {
             "M" => 6,
             "G" => 9,
             _ if text.parse::<BitRate>().is_ok() => {
-                let help = "packets per second are wanted, like `1000`, `250k`, `1.5M`";
+                let help = "give packets per second, like `1000`, `250k`, `1.5M`";
                 return Err(ValueError(format!("`{text}` is a bit rate; {help}")));
             }
             _ => {
@@ -473,7 +473,7 @@ impl FromStr for Rate {
         if decimal(number).is_none() {
             return Err(RATE.refuse(text));
         }
-        // Scaling in the text rounds once, so what is displayed reads as the same number.
+        // Scaling in the text rounds only once, so the displayed text parses to the same number.
         let value = format!("{}e{exponent}", number.replace('_', "")).parse().map_err(|_| RATE.refuse(text))?;
         Rate::new(value)
     }
@@ -567,7 +567,7 @@ impl FromStr for TrafficRate {
         if let Some((share, whole)) = text.split_once('%') {
             let Some(whole) = whole.trim_start().strip_prefix("of").map(str::trim) else {
                 let share = share.trim();
-                return Err(ValueError(format!("`{text}` does not say of what; write it like `{share}% of 10Gb/s`")));
+                return Err(ValueError(format!("`{text}` has no line rate; write it like `{share}% of 10Gb/s`")));
             };
             let (digits, places) = decimal(share.trim()).ok_or_else(|| TRAFFIC_RATE.refuse(text))?;
             return match whole.parse()? {
@@ -583,7 +583,7 @@ impl FromStr for TrafficRate {
                 }
                 TrafficRate::Unitless(_) => {
                     let help = format!("write it like `{}% of {whole}b/s`", share.trim());
-                    Err(ValueError(format!("`{text}` does not say of what; {help}")))
+                    Err(ValueError(format!("the line rate of `{text}` has no unit; {help}")))
                 }
             };
         }
@@ -656,7 +656,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// Reads a value from text or, where the type allows it, a number.
+/// Reads a value from text or, if the type allows it, from a number.
 struct Reader<T> {
     kind: &'static Kind,
     integer: fn(u64) -> Option<Result<T, ValueError>>,
@@ -734,7 +734,7 @@ macro_rules! written_as_text {
     };
 }
 
-/// Writes a value as the text that reads as the same value.
+/// Serializes a value as the text that parses to the same value.
 macro_rules! serialized_as_text {
     ($($type:ident),+) => {
         $(impl Serialize for $type {
@@ -786,7 +786,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_they_are_written() {
+    fn durations_are_parsed_and_displayed() {
         for (text, nanos, canonical) in [
             ("10s", 10_000_000_000, "10s"),
             ("1.5ms", 1_500_000, "1.5ms"),
@@ -806,15 +806,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_told_how_to_write_one() {
+    fn the_error_for_an_invalid_duration_says_how_to_write_one() {
         let how = "write it with its unit (`ns`, `us`, `ms`, `s`, `m` or `h`), like `10s`, `1.5ms`, `200us`, `3m`";
         for text in ["", "10", "s", "-1s", "1e3s", "1..5s", "10 seconds", "1,5s", "_1s", "1_s"] {
-            assert_eq!(refused::<Duration>(text), format!("`{text}` is no duration; {how}"));
+            assert_eq!(refused::<Duration>(text), format!("`{text}` is not a duration; {how}"));
         }
-        assert_eq!(refused::<Duration>("0.5ns"), "`0.5ns` is no whole number of nanoseconds");
-        assert!(refused::<Duration>("6000000h").starts_with("`6000000h` is too much; the most is"));
+        assert_eq!(refused::<Duration>("0.5ns"), "`0.5ns` is not a whole number of nanoseconds");
+        assert!(refused::<Duration>("6000000h").starts_with("`6000000h` is too large; the maximum is"));
         let error = serde_json::from_str::<Duration>("10").unwrap_err().to_string();
-        assert!(error.starts_with("`10` is no duration; write it with its unit"), "{error}");
+        assert!(error.starts_with("`10` is not a duration; write it with its unit"), "{error}");
     }
 
     #[test]
@@ -827,11 +827,11 @@ mod tests {
         let bytes = |text: &str| text.parse::<Bytes>().unwrap();
         assert_eq!((bytes("1.5KiB").bytes(), bytes("1GB").bytes()), (1536, 1_000_000_000));
         assert_eq!((bytes("1536").to_string(), bytes("1000").to_string()), ("1536B".into(), "1kB".into()));
-        assert!(refused::<Bytes>("64M").starts_with("`64M` is no number of bytes"));
+        assert!(refused::<Bytes>("64M").starts_with("`64M` is not a number of bytes"));
         let bits = |text: &str| text.parse::<BitRate>().unwrap();
         assert_eq!((bits("100Mbit/s"), bits("2.5Gbps")), (BitRate(100_000_000), BitRate(2_500_000_000)));
         assert_eq!(bits("2500000000").to_string(), "2.5Gb/s");
-        assert!(refused::<BitRate>("10GB/s").starts_with("`10GB/s` is no bit rate"));
+        assert!(refused::<BitRate>("10GB/s").starts_with("`10GB/s` is not a bit rate"));
     }
 
     #[test]
@@ -861,21 +861,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_of_traffic_is_answered_with_what_was_meant() {
+    fn the_error_for_an_invalid_rate_suggests_a_correction() {
         for (text, answer) in [
-            ("10gb/s", "`10gb/s` is no rate; did you mean `10Gb/s`?"),
-            ("10Gbit", "`10Gbit` is no rate; did you mean `10Gb/s`?"),
-            ("1mpps", "`1mpps` is no rate; did you mean `1Mpps`?"),
-            ("30%", "`30%` does not say of what; write it like `30% of 10Gb/s`"),
-            ("30% of 10", "`30% of 10` does not say of what; write it like `30% of 10b/s`"),
-            ("fast", "`fast` is no rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
-            ("1kpps L1", "`1kpps L1` is no rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
+            ("10gb/s", "`10gb/s` is not a rate; did you mean `10Gb/s`?"),
+            ("10Gbit", "`10Gbit` is not a rate; did you mean `10Gb/s`?"),
+            ("1mpps", "`1mpps` is not a rate; did you mean `1Mpps`?"),
+            ("30%", "`30%` has no line rate; write it like `30% of 10Gb/s`"),
+            ("30% of 10", "the line rate of `30% of 10` has no unit; write it like `30% of 10b/s`"),
+            ("fast", "`fast` is not a rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
+            ("1kpps L1", "`1kpps L1` is not a rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
         ] {
             assert_eq!(refused::<TrafficRate>(text), answer);
         }
-        let answer = "`10Gb/s` is a bit rate; packets per second are wanted, like `1000`, `250k`, `1.5M`";
+        let answer = "`10Gb/s` is a bit rate; give packets per second, like `1000`, `250k`, `1.5M`";
         assert_eq!(refused::<Rate>("10Gb/s"), answer);
-        assert_eq!(refused::<Rate>("1mpps"), "`1mpps` is no rate; did you mean `1Mpps`?");
+        assert_eq!(refused::<Rate>("1mpps"), "`1mpps` is not a rate; did you mean `1Mpps`?");
     }
 
     #[test]
@@ -888,9 +888,9 @@ mod tests {
         let answer = "`5` is more than the whole, 1; for 5 percent write `5%` or `0.05`";
         assert!(refused_number("5").starts_with(answer), "{}", refused_number("5"));
         assert!(refused_number("1.5").contains("for 1.5 percent write `1.5%` or `0.015`"));
-        assert!(refused_number("-0.1").starts_with("`-0.1` is no fraction; write it like `0.01`, `1%`, `0.5%`"));
+        assert!(refused_number("-0.1").starts_with("`-0.1` is not a fraction; write it like `0.01`, `1%`, `0.5%`"));
         assert_eq!(refused::<Fraction>("101%"), "`101%` is more than the whole, 100%; give at most 100%");
-        assert_eq!(refused::<Fraction>("often"), "`often` is no fraction; write it like `0.01`, `1%`, `0.5%`");
+        assert_eq!(refused::<Fraction>("often"), "`often` is not a fraction; write it like `0.01`, `1%`, `0.5%`");
     }
 
     #[test]
@@ -899,12 +899,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<Bytes>("42").unwrap().bytes(), 42);
         assert_eq!(serde_json::from_str::<BitRate>("42").unwrap().bits_per_second(), 42);
         assert!(serde_json::from_str::<Rate>("-1.0").unwrap_err().to_string().contains("0 or more"));
-        assert!(serde_json::from_str::<Bytes>("-1").unwrap_err().to_string().contains("`-1` is no number of bytes"));
+        assert!(serde_json::from_str::<Bytes>("-1").unwrap_err().to_string().contains("`-1` is not a number of bytes"));
         assert!(serde_json::from_str::<Bytes>("[]").unwrap_err().to_string().contains("a number of bytes such as"));
     }
 
     proptest! {
-        /// What is displayed reads as the same value.
+        /// The displayed text parses to the same value.
         #[test]
         fn values_survive_a_round_trip(number: u64, shift in 0u32..64, decade in 0u32..20) {
             let number = (number >> shift) / 10u64.pow(decade) * 10u64.pow(decade);

@@ -1,4 +1,4 @@
-//! Apps in a row, as a command line names them.
+//! Rows of apps on a command line.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn chain(text: &str) -> Result<Vec<AppSpec>, String> {
 }
 
 #[test]
-fn apps_are_named_by_their_types_and_have_their_keys_in_parentheses() {
+fn apps_are_named_after_their_types_and_have_keys_in_parentheses() {
     let apps =
         chain(r#"source(size = 100, mix = [{ size = 64 }]) | tee| tee (prefetch = 8) | writer(path = "a|b.pcap")"#);
     let apps = apps.unwrap();
@@ -25,7 +25,7 @@ fn apps_are_named_by_their_types_and_have_their_keys_in_parentheses() {
 }
 
 #[test]
-fn mistakes_are_shown_where_they_are_typed() {
+fn errors_point_at_the_text() {
     for (text, expected) in [
         (
             "tee | monitr",
@@ -94,7 +94,7 @@ fn mistakes_are_shown_where_they_are_typed() {
         ),
         (
             "tee() tee",
-            "error: something follows the keys
+            "error: unexpected text after the keys
  --> APP:1:6
   |
 1 | tee() tee
@@ -105,7 +105,7 @@ fn mistakes_are_shown_where_they_are_typed() {
         ),
         (
             "tee |",
-            "error: there is no app here
+            "error: an app is missing here
  --> APP:1:5
   |
 1 | tee |

@@ -1,4 +1,4 @@
-//! What a network file becomes: apps, links, settings; what includes, variables and settings from outside do to it.
+//! Loading network files: apps, links, engine settings, includes, variables and `--set`.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn a_network_file_becomes_a_network() {
 }
 
 #[test]
-fn the_pool_may_be_as_large_as_it_can_be_and_no_larger() {
+fn the_schema_limits_the_pool_to_its_maximum_size() {
     let schema = &engine_manual().json()["schema"]["properties"];
     let default = pool::Config::default();
     let too_large = [
@@ -100,7 +100,7 @@ fn the_pool_may_be_as_large_as_it_can_be_and_no_larger() {
 }
 
 #[test]
-fn a_fingerprint_changes_with_what_the_app_is_given_and_with_nothing_else() {
+fn a_fingerprint_changes_with_the_app_settings_and_with_nothing_else() {
     let before = good(NETWORK, &[]);
     assert_eq!(
         fingerprint(&before, "source"),
@@ -115,7 +115,7 @@ fn a_fingerprint_changes_with_what_the_app_is_given_and_with_nothing_else() {
 }
 
 #[test]
-fn any_app_can_be_told_how_far_ahead_to_fetch_packets() {
+fn any_app_takes_a_prefetch_distance() {
     let before = good(NETWORK, &[]);
     let after = good(&NETWORK.replace("app = \"tee\"", "app = \"tee\"\nprefetch = 8"), &["apps.file.prefetch=0"]);
     let prefetch =
@@ -143,7 +143,7 @@ fn variables_stand_for_text_and_for_numbers() {
 }
 
 #[test]
-fn what_is_set_takes_the_place_of_what_is_written() {
+fn settings_replace_values_in_files() {
     let set = [
         "apps.source.rate=2M",
         "apps.source.mix=[{ size = 64, weight = 1 }]",
@@ -160,14 +160,14 @@ fn what_is_set_takes_the_place_of_what_is_written() {
         r#"{"size":100,"count":null,"rate":"2M","payload":"sequence","mix":[{"size":64,"weight":1}]} in "nets""#
     );
     assert!(fingerprint(&loaded, "file").starts_with(r#"{"path":"a=b.pcap","flush":"2s","#));
-    // A number is the text that it is written as, where text is wanted.
+    // A key of type text takes a number as its text.
     assert!(fingerprint(&loaded, "show").starts_with(r#"{"path":"12.5","#));
     assert_eq!((loaded.engine.burst, loaded.engine.name.as_deref()), (32, Some("12")));
     assert!(loaded.text.starts_with(NETWORK) && loaded.text.ends_with("\n# --set engine.name=12\n"));
 }
 
 #[test]
-fn what_is_set_to_nothing_is_removed() {
+fn a_setting_without_a_value_removes_the_key() {
     let given = good(NETWORK, &[]);
     assert!(!fingerprint(&given, "source").contains(r#""rate":null"#), "the file limits it");
     assert!(given.engine.lossless);
@@ -176,14 +176,14 @@ fn what_is_set_to_nothing_is_removed() {
     assert!(!loaded.engine.lossless);
     assert!(loaded.text.ends_with("\n# --set engine.lossless = \n"), "{}", loaded.text);
     assert_eq!(loaded.warnings.to_string(), "");
-    // The last word counts.
+    // The last setting wins.
     let again = good(NETWORK, &["apps.source.rate=", "apps.source.rate=2M"]);
     assert!(fingerprint(&again, "source").contains(r#""rate":"2M""#));
-    // What is not there cannot be removed: a slip, most likely.
+    // Removing a missing key is a warning, because it is probably a misspelling.
     let slip = good(NETWORK, &["apps.source.raet="]);
     let warning = slip.warnings.to_string();
     assert!(warning.contains("`raet` is not set") && warning.contains("did you mean `rate`?"), "{warning}");
-    // A key that an app needs is missed.
+    // Removing a required key is an error.
     let report = loaded_report(&["apps.file.path="]);
     assert!(report.contains("`path`"), "{report}");
 }
@@ -193,7 +193,7 @@ fn loaded_report(set: &[&str]) -> String {
 }
 
 #[test]
-fn ports_that_are_meant_without_a_doubt_need_not_be_written() {
+fn unambiguous_ports_may_be_omitted() {
     let short = NETWORK
         .replace("source.output -> copy.input", "source -> copy")
         .replace("copy.a -> file.input", "copy -> file.input")
@@ -208,7 +208,7 @@ fn ports_that_are_meant_without_a_doubt_need_not_be_written() {
 }
 
 #[test]
-fn a_path_that_is_set_is_relative_to_the_current_directory() {
+fn a_path_in_a_setting_is_relative_to_the_current_directory() {
     let path = |set: &[&str]| {
         let loaded = good(NETWORK, set);
         fingerprint(&loaded, "file").rsplit_once(" in ").unwrap().1.to_owned()
@@ -217,7 +217,7 @@ fn a_path_that_is_set_is_relative_to_the_current_directory() {
     assert_eq!(path(&["apps.file.path=other.pcap"]), r#""nets" with paths as set"#);
     assert_eq!(path(&["apps.file.path=\"other.pcap\""]), r#""nets" with paths as set"#);
     assert_eq!(path(&["apps.file.path=/tmp/other.pcap", "apps.file.flush=2s"]), r#""nets""#);
-    // What is said of the path shows from where it is looked at.
+    // The path in the error shows the folder that it is relative to.
     let wrong = |set: &[&str]| loaded(&NETWORK.replace("out.pcap", "out"), set).unwrap_err().to_string();
     assert!(wrong(&[]).contains("`nets/out` does not say"), "{}", wrong(&[]));
     assert!(wrong(&["apps.file.path=here"]).contains("`here` does not say"));
@@ -231,7 +231,7 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// Loads `net.toml` of some files in a new folder; the folder's name in reports is `DIR`.
+/// Writes files into a new folder and loads `net.toml` there. Reports call the folder `DIR`.
 fn from_files(files: &[(&str, &str)]) -> Result<(Loaded, PathBuf), String> {
     let folder = scratch();
     write(folder.path(), files);
@@ -289,7 +289,7 @@ error: cannot read `DIR/.`: it is a folder
 }
 
 #[test]
-fn includes_that_meet_again_are_shown_at_both_places() {
+fn files_included_twice_are_shown_at_both_places() {
     let report = from_files(&[
         ("net.toml", "include = [\"a.toml\", \"b.toml\"]\n[apps.m]\napp = \"monitor\"\n[engine]\nburst = 9\n"),
         ("a.toml", "include = [\"net.toml\"]\n[engine]\nburst = 8\n[apps.m]\napp = \"monitor\"\n"),
@@ -317,7 +317,7 @@ fn includes_that_meet_again_are_shown_at_both_places() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_refused() {
+fn a_file_that_is_not_text_is_refused() {
     let folder = scratch();
     let path = folder.path().join("net.toml");
     fs::write(&path, b"# caf\xc3\xa9\nlinks = [] # \xff\n").unwrap();
@@ -328,14 +328,14 @@ fn a_file_that_is_no_text_is_refused() {
 }
 
 #[test]
-fn an_app_that_is_linked_to_nothing_is_warned_about() {
+fn an_app_without_links_causes_a_warning() {
     let loaded = good(&format!("{NETWORK}\n[apps.idle]\napp = \"monitor\"\n"), &[]);
     assert_eq!((loaded.warnings.errors(), loaded.warnings.warnings()), (0, 1));
     assert!(loaded.warnings.to_string().starts_with("warning: `idle` is linked to nothing\n  --> net.toml:"));
 }
 
 #[test]
-fn diagnostics_are_data_too() {
+fn diagnostics_are_available_as_json() {
     let text = "links = [\n \"s.output -> m.input\", \"s.output -> n.input\"]\n[apps.s]\napp = \"source\"\n";
     let text = format!("{text}[apps.m]\napp = \"monitor\"\n[apps.n]\napp = \"monitor\"\n");
     let diagnostics = loaded(&text, &[]).unwrap_err();

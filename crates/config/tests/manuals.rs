@@ -1,4 +1,4 @@
-//! The manuals that are made from app types.
+//! The manuals that are generated from app types.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn entry(name: &str, check: impl FnOnce(&Entry)) {
 }
 
 #[test]
-fn the_catalogue_is_sorted_and_knows_what_was_meant() {
+fn the_catalogue_is_sorted_and_suggests_the_nearest_name() {
     let registry = registry();
     let names: Vec<&str> = registry.entries().map(Entry::name).collect();
     assert_eq!(names, ["monitor", "source", "tee", "writer"]);
@@ -19,7 +19,7 @@ fn the_catalogue_is_sorted_and_knows_what_was_meant() {
 }
 
 #[test]
-fn a_manual_says_what_it_does_its_ports_keys_and_drops() {
+fn a_manual_has_description_ports_keys_and_drops() {
     entry("source", |entry| {
         assert_eq!(entry.summary(), "Makes packets");
         let expected = r#"source
@@ -100,7 +100,7 @@ PORTS
 }
 
 #[test]
-fn a_manual_is_data_too() {
+fn a_manual_is_available_as_json() {
     entry("writer", |entry| {
         let manual = entry.manual_json();
         assert_eq!(manual["name"], "writer");
@@ -118,11 +118,11 @@ fn a_manual_is_data_too() {
 }
 
 #[test]
-fn the_engine_has_a_manual_of_the_same_kind() {
+fn the_engine_has_a_manual_in_the_same_format() {
     let keys = engine_manual().keys();
     let burst = keys.iter().find(|key| key.name == "burst");
-    let description = "Packets that a source brings in at once. More packets share the cost of a breath; fewer stay in \
-                       the cache and arrive sooner.";
+    let description = "Maximum packets that a source brings in per breath. A larger burst shares the cost of a breath \
+                       among more packets; a smaller one stays in the cache and has a lower latency.";
     let expected = Key {
         name: "burst".to_owned(),
         description: description.to_owned(),
@@ -138,7 +138,7 @@ fn the_engine_has_a_manual_of_the_same_kind() {
         "{text}"
     );
 
-    // What is true of every app stands here once, and in no app's manual.
+    // Common keys are described here, and not in the apps' manuals.
     let common = engine_manual().json()["common_keys"].clone();
     let keys: Vec<&str> = common.as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap()).collect();
     assert_eq!(keys, ["prefetch"]);

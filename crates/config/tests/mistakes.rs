@@ -1,10 +1,9 @@
-//! One test for each kind of mistake: the file, and exactly what is said of it. A mistake of shape is one for the JSON
-//! Schema of network files, too; those that it cannot see are marked by [`refused_by_the_loader`].
+//! One test for each kind of error: a network file and its exact report. The JSON Schema of network files must refuse
+//! the file too, except in tests that call [`refused_by_the_loader`].
 
 mod common;
 
-/// Asserts that `text`, with what is `set`, is refused with just this report, and that an editor sees from the schema that
-/// something is wrong.
+/// Asserts that `text` with the settings `set` is refused with exactly this report, and that the schema refuses it too.
 #[track_caller]
 fn refused(text: &str, set: &[&str], expected: &str) {
     let is_seen = common::wrong_by_schema(text).is_none_or(|errors| !errors.is_empty());
@@ -12,8 +11,8 @@ fn refused(text: &str, set: &[&str], expected: &str) {
     reported(text, set, expected);
 }
 
-/// Asserts the same of a mistake that has nothing to do with the file's shape: it is in more than one value, in what is
-/// outside the file, or in what the app thinks of a value.
+/// Asserts the report of an error that the schema cannot find: it involves several values, files or sockets, or the
+/// app's own check.
 #[track_caller]
 fn refused_by_the_loader(text: &str, set: &[&str], expected: &str) {
     let errors = common::wrong_by_schema(text).unwrap_or_default();
@@ -55,7 +54,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn an_app_without_a_type_is_asked_for_it() {
+fn an_app_without_a_type_is_refused() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -76,7 +75,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn an_unknown_key_is_answered_with_the_nearest_and_all_there_are() {
+fn an_unknown_key_is_answered_with_the_nearest_and_all_keys() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -99,7 +98,7 @@ apend = true
 }
 
 #[test]
-fn a_key_like_no_other_is_answered_with_all_there_are() {
+fn a_key_without_a_near_match_is_answered_with_all_keys() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -160,7 +159,7 @@ error: `prefetch` must be an integer 0 to 64
 }
 
 #[test]
-fn links_below_a_table_are_sent_to_the_top() {
+fn links_below_a_table_belong_at_the_top() {
     refused(
         r#"[apps.s]
 app = "source"
@@ -176,14 +175,14 @@ links = ["s.output -> w.input"]
 6 | links = ["s.output -> w.input"]
   | ^^^^^ unknown key
   |
-  = help: `links` stands at the top of the file, before the first [table]
+  = help: `links` belongs at the top of the file, before the first [table]
   = help: its keys: `path`, `flush`, `append`
 "#,
     );
 }
 
 #[test]
-fn a_wrong_type_is_told_the_right_one() {
+fn a_wrong_type_is_answered_with_the_right_one() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -204,7 +203,7 @@ append = "yes"
 }
 
 #[test]
-fn a_value_out_of_range_is_told_the_range() {
+fn a_value_out_of_range_is_answered_with_the_range() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -225,7 +224,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn a_word_that_is_none_of_those_allowed_is_answered_with_them() {
+fn an_unknown_word_is_answered_with_the_allowed_ones() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -248,7 +247,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn a_quantity_without_its_unit_is_told_how_to_write_it() {
+fn a_quantity_without_its_unit_is_answered_with_how_to_write_it() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -260,7 +259,7 @@ path = "w.pcap"
 flush = 10
 "#,
         &[],
-        r#"error: `rate`: `1.5m` is no rate
+        r#"error: `rate`: `1.5m` is not a rate
  --> net.toml:4:8
   |
 4 | rate = "1.5m"
@@ -278,7 +277,7 @@ error: `flush` must be a duration such as `10s` or `1.5ms`
 }
 
 #[test]
-fn what_only_serde_can_tell_is_told_in_the_same_way() {
+fn errors_that_only_serde_finds_have_the_same_format() {
     refused(
         r#"links = ["s.output -> m.input", "t.output -> n.input"]
 [apps.s]
@@ -320,7 +319,7 @@ error: `corner`: unknown variant `right`, expected `left` or `at`
 }
 
 #[test]
-fn mistakes_in_inner_tables_are_found_where_they_are() {
+fn errors_in_inner_tables_are_shown_at_their_place() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -378,7 +377,7 @@ app = "writer"
 }
 
 #[test]
-fn what_an_app_refuses_is_shown_at_its_key() {
+fn a_value_that_the_app_refuses_is_shown_at_its_key() {
     refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -444,7 +443,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn a_port_of_the_other_side_is_known_as_such() {
+fn a_port_of_the_other_side_is_recognized() {
     refused_by_the_loader(
         r#"links = ["w.input -> s.output"]
 [apps.s]
@@ -532,7 +531,7 @@ error: the input `w.input` is not linked
 }
 
 #[test]
-fn an_app_with_too_few_ports_is_told_how_many_it_needs() {
+fn an_app_with_too_few_links_is_answered_with_the_minimum() {
     refused_by_the_loader(
         r#"links = ["s.output -> t.input"]
 [apps.s]
@@ -578,7 +577,7 @@ app = "source"
 }
 
 #[test]
-fn a_link_that_is_written_twice_is_one_mistake() {
+fn a_link_that_is_written_twice_is_one_error() {
     refused_by_the_loader(
         r#"links = [
   "s.output -> m.input",
@@ -661,7 +660,7 @@ app = "monitor"
 }
 
 #[test]
-fn a_mistyped_app_hides_no_mistakes_in_its_keys_and_links() {
+fn a_misspelled_app_type_hides_no_errors_in_keys_and_links() {
     refused(
         r#"links = ["s.outptu -> w.inptu"]
 [apps.s]
@@ -732,7 +731,7 @@ error: there is no app type `wirter`
 }
 
 #[test]
-fn a_processor_that_there_is_not_is_shown_where_it_is_written() {
+fn a_missing_processor_is_shown_at_its_key() {
     let allowed = bellows_sys::cpu::allowed();
     let ranges = bellows_sys::cpu::ranges(&allowed);
     refused_by_the_loader(
@@ -759,7 +758,7 @@ app = "monitor"
 }
 
 #[test]
-fn a_text_that_is_no_link_is_told_how_links_are_written() {
+fn a_text_that_is_not_a_link_is_answered_with_the_syntax() {
     refused(
         r#"links = ["s.output > w.input", 7]
 [apps.m]
@@ -794,7 +793,7 @@ warning: `m` is linked to nothing
 }
 
 #[test]
-fn an_app_that_is_linked_to_nothing_is_warned_about() {
+fn an_app_without_links_causes_a_warning() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -826,7 +825,7 @@ warning: `m` is linked to nothing
 }
 
 #[test]
-fn a_text_that_is_no_toml_is_shown_where_it_stops_being_it() {
+fn a_syntax_error_is_shown_at_its_place() {
     refused(
         r#"links = [
   "s.output -> w.input",
@@ -955,11 +954,11 @@ error: `schedule` cannot be `flt`
   |
   = help: it is one of `nested`, `flat`, `native`
 
-error: `a b` is no name for a running network
+error: `a b` is not a valid name for a running network
  --> net.toml:6:8
   |
 6 | name = "a b"
-  |        ^^^^^ no such name
+  |        ^^^^^ invalid name
   |
   = help: use at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`
 "#,
@@ -967,7 +966,7 @@ error: `a b` is no name for a running network
 }
 
 #[test]
-fn parts_of_the_wrong_type_are_told_how_to_be_written() {
+fn parts_of_the_wrong_type_are_answered_with_how_to_write_them() {
     refused(
         r#"links = "s.output -> w.input"
 apps = [1]
@@ -979,7 +978,7 @@ include = "x.toml"
  --> net.toml:1:9
   |
 1 | links = "s.output -> w.input"
-  |         ^^^^^^^^^^^^^^^^^^^^^ this is no list
+  |         ^^^^^^^^^^^^^^^^^^^^^ not a list
   |
   = help: write `links = ["app.output -> other.input"]`
 
@@ -987,7 +986,7 @@ error: `apps` must be a table of apps
  --> net.toml:2:8
   |
 2 | apps = [1]
-  |        ^^^ this is no table
+  |        ^^^ not a table
   |
   = help: write `[apps.NAME]` on a line of its own, and the app's keys below
 
@@ -995,7 +994,7 @@ error: `engine` must be a table
  --> net.toml:3:10
   |
 3 | engine = 7
-  |          ^ this is no table
+  |          ^ not a table
   |
   = help: write `[engine]` on a line of its own, and its keys below
 
@@ -1011,7 +1010,7 @@ error: `include` must be a list of files
 }
 
 #[test]
-fn a_network_of_nothing_is_refused() {
+fn an_empty_network_is_refused() {
     refused_by_the_loader(
         r"# nothing yet
 ",
@@ -1065,7 +1064,7 @@ flush = "${1st}"
   |
   = help: write `${VARIABLE}`, or `$$` for a dollar sign
 
-error: `1st` is no name of a variable
+error: `1st` is not a valid variable name
  --> net.toml:7:10
   |
 7 | flush = "${1st}"
@@ -1098,7 +1097,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn mistakes_in_what_is_set_are_shown_in_what_is_set() {
+fn errors_in_settings_are_shown_in_the_setting() {
     refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -1108,7 +1107,7 @@ app = "writer"
 path = "w.pcap"
 "#,
         &["apps.w.flush=soon", "apps.x.path=y", "engine.burst=0", "apps.s.szie=7", "links=[]", "nothing"],
-        r"error: `flush`: `soon` is no duration
+        r"error: `flush`: `soon` is not a duration
  --> --set:1:14
   |
 1 | apps.w.flush=soon
@@ -1158,7 +1157,7 @@ error: this sets nothing
 }
 
 #[test]
-fn control_characters_do_nothing_to_the_terminal() {
+fn control_characters_are_escaped() {
     refused(
         r#"links = ["s.output -> w.input"]
 [apps.s]
@@ -1202,7 +1201,7 @@ path = "w.pcap"
 }
 
 #[test]
-fn all_mistakes_are_reported_together() {
+fn all_errors_are_reported_together() {
     refused(
         r#"links = [
   "s.output -> w.input",
@@ -1264,7 +1263,7 @@ error: `size` must be an integer 14 to 9,000
 13 | size = 3
    |        ^ out of range
 
-error: `rate`: `fast` is no rate
+error: `rate`: `fast` is not a rate
   --> net.toml:14:8
    |
 14 | rate = "fast"
@@ -1280,7 +1279,7 @@ error: there is no app type `te`
    |
    = help: there are `monitor`, `source`, `tee`, `writer`
 
-error: `flush`: `10` is no duration
+error: `flush`: `10` is not a duration
   --> net.toml:21:9
    |
 21 | flush = "10"

@@ -1,4 +1,4 @@
-//! No text is too strange: what is not loaded is answered with diagnostics that can be shown.
+//! Any text is either loaded or refused with diagnostics that render.
 
 mod common;
 
@@ -28,7 +28,7 @@ flush = "1.5s"
 app = "monitor"
 "#;
 
-/// Loads it, and asserts what must hold whatever it is. Whether it was loaded.
+/// Loads a text and asserts the invariants of any result. Returns whether it was loaded.
 fn consistent(text: &str, set: &[&str]) -> bool {
     match loaded(text, set) {
         Ok(loaded) => {
@@ -48,7 +48,7 @@ fn consistent(text: &str, set: &[&str]) -> bool {
     }
 }
 
-/// One change of a text: what it takes out, where, and what it puts in.
+/// One change of a text: the position, the length to remove, and the text to insert.
 fn edit() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
     let pieces = prop::sample::select(vec![
         "",
@@ -107,7 +107,7 @@ fn edited(edits: &[(prop::sample::Index, usize, String)]) -> String {
 }
 
 #[test]
-fn the_text_that_is_mutated_is_good() {
+fn the_unmutated_text_is_valid() {
     assert!(consistent(NETWORK, &[]));
 }
 
@@ -130,9 +130,9 @@ proptest! {
     }
 }
 
-/// Each of these is as large as a file may be, and made to be slow.
+/// Each of these texts has the maximum size of a file, and is built to be slow to parse.
 #[test]
-fn large_files_of_nonsense_are_refused_in_good_time() {
+fn large_invalid_files_are_refused_quickly() {
     let repeated = |piece: &str| piece.repeat((2 << 20) / piece.len());
     let numbered = |line: &dyn Fn(usize) -> String| (0..100_000).map(line).collect::<String>();
     let apps = |count: usize, kind: &str| -> String {

@@ -1,4 +1,4 @@
-//! Files and sockets that cannot be had, and that two apps cannot both have, are found when a network is loaded.
+//! Loading a network finds inaccessible files and sockets, and conflicts between apps.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,18 +12,18 @@ use bellows_testkit::scratch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Uses whatever it is told.
+/// Uses the files and sockets that its keys name.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UserConfig {
-    /// A file that is read.
+    /// A file to read.
     read: Option<PathBuf>,
-    /// A file that is written.
+    /// A file to write.
     write: Option<PathBuf>,
-    /// Whether it is rotated.
+    /// Whether the written file is rotated.
     #[serde(default)]
     rotate: bool,
-    /// A socket that is created.
+    /// A socket to create.
     listen: Option<PathBuf>,
     /// A socket to connect to.
     connect: Option<PathBuf>,
@@ -55,7 +55,7 @@ impl Configure for User {
     }
 }
 
-/// What is said of a network of such apps, `a`, `b`, …, each with these keys, in this folder, which is called `DIR`.
+/// The report on a network with apps `a`, `b`, …, each with these keys. The report calls the folder `DIR`.
 fn said(folder: &Path, apps: &[&str]) -> String {
     let names = "abcdefgh".chars();
     let tables: String =
@@ -71,7 +71,7 @@ fn said(folder: &Path, apps: &[&str]) -> String {
     said.join("\n\n").replace(&folder.display().to_string(), "DIR")
 }
 
-/// Asserts that nothing is said of some apps, or something that has these texts in it.
+/// Asserts that the report contains these texts, or is empty if there are none.
 #[track_caller]
 fn check(folder: &Path, apps: &[&str], texts: &[&str]) {
     let said = said(folder, apps);
@@ -118,19 +118,19 @@ fn two_apps_on_one_file_are_shown_at_both_places() {
 }
 
 #[test]
-fn names_that_a_rotation_gives_are_taken() {
+fn names_of_rotated_files_are_reserved() {
     let folder = scratch();
     fs::write(folder.path().join("out.2.pcap"), "").unwrap();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     let rotates = "write = \"out.pcap\"\nrotate = true";
-    check(&[rotates, "read = \"out.2.pcap\""], &["is a name that `a` gives to its full files", "rotates this file"]);
+    check(&[rotates, "read = \"out.2.pcap\""], &["is a name that `a` gives to its rotated files", "rotates this file"]);
     check(&["write = \"out.17.pcap\"", rotates], &["`a`: `DIR/out.17.pcap` is a name that `b` gives"]);
     check(&[rotates, "write = \"out.x.pcap\"", "write = \"other.1.pcap\""], &[]);
     check(&["write = \"out.pcap\"", "read = \"out.2.pcap\""], &[]);
 }
 
 #[test]
-fn what_cannot_be_written_or_read_is_found_without_touching_it() {
+fn inaccessible_files_are_found_without_opening_them() {
     let folder = scratch();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     fs::create_dir(folder.path().join("sub")).unwrap();
@@ -146,9 +146,9 @@ fn what_cannot_be_written_or_read_is_found_without_touching_it() {
     assert!(!folder.path().join("sub/out").exists());
 }
 
-/// As a user, since permissions do not hold for root.
+/// Root starts this test again as another user, because permissions do not apply to root.
 #[test]
-fn permissions_are_looked_at() {
+fn permissions_are_checked() {
     let folder = scratch();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("closed")).unwrap();
@@ -157,7 +157,7 @@ fn permissions_are_looked_at() {
         fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
     if is_root() {
-        // The same test again as somebody else.
+        // The same test again as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let test = std::env::current_exe().unwrap();
         let copy = folder.path().join("test");
@@ -165,7 +165,7 @@ fn permissions_are_looked_at() {
         let run = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .arg(&copy)
-            .args(["--exact", "permissions_are_looked_at"])
+            .args(["--exact", "permissions_are_checked"])
             .env("TMPDIR", folder.path())
             .output();
         match run {
@@ -185,7 +185,7 @@ fn permissions_are_looked_at() {
 }
 
 #[test]
-fn sockets_are_looked_at_and_not_connected_to() {
+fn sockets_are_checked_without_connecting() {
     let folder = scratch();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     fs::write(folder.path().join("file"), "").unwrap();
@@ -194,16 +194,16 @@ fn sockets_are_looked_at_and_not_connected_to() {
     check(&["listen = \"s\"", "connect = \"s\""], &[]);
     check(&["listen = \"no/s\""], &["error: `a`: `DIR/no/s` cannot be created: there is no folder `DIR/no`"]);
     check(&["connect = \"no/s\""], &["warning: `a`: there is no folder `DIR/no`"]);
-    check(&["listen = \"file\""], &["`DIR/file` is there and no socket"]);
+    check(&["listen = \"file\""], &["`DIR/file` exists and is not a socket"]);
     check(&["write = \"s\"", "listen = \"s\""], &["is a file or socket that `a` uses"]);
-    check(&[&format!("listen = \"{}\"", "x".repeat(108))], &["that of a socket at most 107", "too long"]);
-    // A socket of this process is one that a reload hands over.
+    check(&[&format!("listen = \"{}\"", "x".repeat(108))], &["a socket's path has at most 107", "too long"]);
+    // The process's own sockets are no conflict, because a reload hands them over.
     let _listener = UnixListener::bind(folder.path().join("s")).unwrap();
     check(&["listen = \"s\""], &[]);
 }
 
 #[test]
-fn a_socket_at_which_another_process_listens_is_warned_about() {
+fn a_socket_on_which_another_process_listens_causes_a_warning() {
     let folder = scratch();
     let socket = folder.path().join("other");
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); input()";
@@ -222,5 +222,5 @@ fn a_socket_at_which_another_process_listens_is_warned_about() {
     let report = said(folder.path(), &["listen = \"other\""]);
     drop(python.stdin.take());
     python.wait().unwrap();
-    assert!(report.starts_with("warning: `a`: another process listens at `DIR/other` now"), "{report}");
+    assert!(report.starts_with("warning: `a`: another process is listening on `DIR/other`"), "{report}");
 }

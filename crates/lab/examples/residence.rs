@@ -1,20 +1,20 @@
-//! The levels of this machine's memory hierarchy, and what packets cost that lie in each:
+//! The levels of this machine's memory hierarchy, and the cost of packets in each:
 //! `cargo run --release -p bellows-lab --example residence [TRAFFIC]`.
 //!
-//! Three networks: source to sink; with an app between that looks at each packet; and with one that looks at a packet only
-//! when it knows what the one before holds, so that nothing hides how long a load takes.
+//! There are three networks: source to sink; with an app between that reads each packet; and with an app whose reads
+//! depend on each other, so that nothing hides the latency of a load.
 
 use std::error::Error;
 
 use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::supply::{Order, Reach, pair};
+use bellows_lab::supply::{Footprint, SupplyConfig, pair};
 use bellows_lab::traffic::Traffic;
 use bellows_stats::median;
 use bellows_sys::{clock, cpu};
 
-/// Looks at the first line of each packet; if it is chained, where it looks depends on what it saw before.
+/// Reads the first line of each packet; if `chained`, each read depends on the previous one.
 #[derive(Default)]
 struct Looker<const CHAINED: bool> {
     seen: usize,
@@ -27,7 +27,7 @@ impl<const CHAINED: bool> App for Looker<CHAINED> {
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for packet in &mut io.input(0) {
-            // A byte has no such bit; the processor does not know.
+            // A byte has no such bit, but the processor does not know this.
             let place = if CHAINED { self.seen & 0x100 } else { 0 };
             self.seen = packet.bytes().get(place).copied().unwrap_or(0).into();
             output.push(packet);
@@ -35,15 +35,15 @@ impl<const CHAINED: bool> App for Looker<CHAINED> {
     }
 }
 
-/// Packets of one figure, and figures of which the median is printed.
+/// The packets of one figure, and the number of figures whose median is printed.
 const PACKETS: usize = 8_192;
 const FIGURES: usize = 200;
 
-/// Clocks a packet, and over how much memory the packets of a round are spread.
-fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach>), Box<dyn Error>> {
+/// Clocks per packet, and the memory footprint of a round's packets.
+fn measure(config: &SupplyConfig, looker: Option<impl App>) -> Result<(f64, Option<Footprint>), Box<dyn Error>> {
     let settings = Settings { sampling: false, ..Settings::default() };
     let burst = settings.burst;
-    let (supply, mut handle) = pair(order, burst)?;
+    let (supply, mut handle) = pair(config, burst)?;
     let network = Network::new().app("supply", supply).app("sink", Sink);
     let network = match looker {
         None => network.link("supply.output -> sink.input")?,
@@ -56,7 +56,7 @@ fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach
     for _ in 0..FIGURES {
         let (mut clocks, mut packets) = (0, 0);
         while packets < PACKETS {
-            handle.rest()?;
+            handle.prepare()?;
             engine.breathe();
             let ready = handle.left().min(PACKETS);
             let start = clock::ticks();
@@ -66,7 +66,7 @@ fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach
         }
         figures.push(clocks as f64 / packets as f64);
     }
-    Ok((median(&figures).map_or(f64::NAN, |median| median.value), handle.reach()))
+    Ok((median(&figures).map_or(f64::NAN, |median| median.value), handle.footprint()))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -76,19 +76,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let levels = Levels::measure()?;
     print!("{levels}");
-    println!("\nclocks a packet   sink   look  chain   packets     bytes   pages");
+    println!("\nclocks/packet     sink   look  chain   packets     bytes   pages");
     let levels_and_none = levels.names().into_iter().map(Some);
     for level in [None].into_iter().chain(levels_and_none) {
         let residence = level.map(|level| levels.residence(level)).transpose()?;
-        let order = Order { residence, ..Order::new(traffic.clone()) };
-        let (sink, reach) = measure(&order, None::<Looker<false>>)?;
-        let (look, _) = measure(&order, Some(Looker::<false>::default()))?;
-        let (chain, _) = measure(&order, Some(Looker::<true>::default()))?;
+        let config = SupplyConfig { residence, ..SupplyConfig::new(traffic.clone()) };
+        let (sink, footprint) = measure(&config, None::<Looker<false>>)?;
+        let (look, _) = measure(&config, Some(Looker::<false>::default()))?;
+        let (chain, _) = measure(&config, Some(Looker::<true>::default()))?;
         let name = level.map_or("written at once", Resident::name);
-        let reach = reach.map_or(String::new(), |Reach { packets, bytes, pages, page_size, .. }| {
+        let footprint = footprint.map_or(String::new(), |Footprint { packets, bytes, pages, page_size, .. }| {
             format!("{packets:>10}{bytes:>10}{pages:>8} of {} KiB", page_size >> 10)
         });
-        println!("{name:<15}{sink:>7.1}{look:>7.1}{chain:>7.1}{reach}");
+        println!("{name:<15}{sink:>7.1}{look:>7.1}{chain:>7.1}{footprint}");
     }
     Ok(())
 }

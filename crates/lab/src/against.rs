@@ -1,9 +1,9 @@
-//! A benchmark by two builds of the program, pair by pair.
+//! Compares a benchmark between two builds of the program, pair by pair.
 //!
-//! Each pair is a whole run of the benchmark by this program and one by the other, in random order and with one process for
-//! each figure. What is compared is what both report, so that the other may be of a version whose workers speak another
-//! protocol. A figure of this program over the same of the other is the ratio of the medians over all pairs, with an
-//! interval by bootstrap over the pairs: what disturbs both runs of a pair is in both.
+//! Each pair is a whole run of the benchmark by this program and one by the other, in random order and with one process
+//! for each figure. Only the reports are compared, so the workers of the other build may speak another protocol. The
+//! result is the ratio of the medians over all pairs, this program over the other, with an interval by bootstrap over
+//! the pairs: a disturbance of both runs of a pair is in both.
 //!
 //! A pair counts unless the host took the measured processor away for more than a hundredth of one of its runs
 //! (`steal` in `/proc/stat`); such a pair is measured once more.
@@ -19,57 +19,57 @@ use bellows_sys::cpu;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::Finished;
 use crate::report::{BenchError, Measurement, Report};
 use crate::steal;
-use crate::workers::{ProcessError, heard, this_program};
+use crate::workers::{ProcessError, run_program, this_program};
 
-/// What is compared, and how.
+/// The options of a comparison.
 pub struct Comparison<'a> {
     /// The other program.
     pub other: &'a Path,
-    /// Pairs of runs that are to count.
+    /// The number of valid pairs of runs to collect.
     pub pairs: usize,
-    /// The words with which both programs run the benchmark.
+    /// The arguments with which both programs run the benchmark.
     pub words: &'a [OsString],
-    /// The processor that they measure on; the last that the process may use if none is given.
+    /// The processor to measure on. By default the last one that the process may use.
     pub cpu: Option<usize>,
-    /// Labels that were measured too.
+    /// Labels whose values are figures too.
     pub measured: &'a [&'a str],
 }
 
-/// The share of a run for which the host may take the processor away.
+/// The maximum share of a run for which the host may take the processor away.
 const MAX_STOLEN: f64 = 0.01;
 
-/// Pairs that are measured at most, for each that is to count.
-const TRIES: usize = 2;
+/// The maximum number of pairs to measure, for each valid pair to collect.
+const MAX_TRIES: usize = 2;
 
-/// What tells a figure from the others of a report: its case, its unit and its conditions.
+/// Identifies a figure in a report: its case, unit and conditions.
 type Key = (String, String, String);
 
 /// The figures of one pair: of this program, and of the other.
 type Pair = [BTreeMap<Key, f64>; 2];
 
 impl Comparison<'_> {
-    /// Runs both programs in turns.
+    /// Runs both programs in turn.
     ///
     /// # Errors
-    /// When one of them cannot be run, or answers something else than a report.
-    pub fn run(&self, audience: &mut dyn Audience) -> Result<Finished, BenchError> {
-        let programs = [this_program()?, self.found()?];
+    /// When one of them cannot be run, or prints something other than a report.
+    pub fn run(&self, observer: &mut dyn Observer) -> Result<Finished, BenchError> {
+        let programs = [this_program()?, self.other_program()?];
         let mut random = Rng::new();
         let (mut pairs, mut excluded): (Vec<Pair>, usize) = (Vec::new(), 0);
         let mut first: Option<Report> = None;
         let mut interrupted = false;
-        'pairs: while pairs.len() < self.pairs && pairs.len() + excluded < TRIES * self.pairs {
-            audience.progress(2 * pairs.len(), 2 * self.pairs);
+        'pairs: while pairs.len() < self.pairs && pairs.len() + excluded < MAX_TRIES * self.pairs {
+            observer.progress(2 * pairs.len(), 2 * self.pairs);
             let mut pair = Pair::default();
             let mut worst = 0.0f64;
             let begins = usize::from(random.bool());
             for number in 0..2 {
                 let side = (begins + number) % 2;
-                let (report, stolen) = match self.report(&programs[side], audience) {
+                let (report, stolen) = match self.report(&programs[side], observer) {
                     Err(BenchError::Process(ProcessError::Interrupted)) if !pairs.is_empty() => {
                         interrupted = true;
                         break 'pairs;
@@ -81,10 +81,10 @@ impl Comparison<'_> {
                 if side == 0 {
                     first.get_or_insert(report);
                 }
-                audience.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
+                observer.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
             }
-            // One that has to be taken in the end is better than none.
-            if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == TRIES * self.pairs && pairs.is_empty() {
+            // At the end a disturbed pair is better than none.
+            if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == MAX_TRIES * self.pairs && pairs.is_empty() {
                 pairs.push(pair);
             } else {
                 excluded += 1;
@@ -94,8 +94,8 @@ impl Comparison<'_> {
         let results = ratios(&pairs);
         if results.is_empty() {
             return Err(BenchError::Failed(format!(
-                "{} and this program have no figure in common: compare with the same options, of versions that name cases \
-                 and conditions alike",
+                "{} and this program have no figure in common: use the same options, and versions with the same names \
+                 for cases and conditions",
                 self.other.display()
             )));
         }
@@ -106,7 +106,7 @@ impl Comparison<'_> {
     }
 
     /// The other program, as a file.
-    fn found(&self) -> Result<PathBuf, BenchError> {
+    fn other_program(&self) -> Result<PathBuf, BenchError> {
         let missing = || {
             let other = self.other.display();
             BenchError::Refused(format!("--against: there is no program {other}; give the path of another build"))
@@ -115,22 +115,22 @@ impl Comparison<'_> {
         if path.is_file() { Ok(path) } else { Err(missing()) }
     }
 
-    /// One run of a program: its report, and the share of the time for which the host had the processor.
-    fn report(&self, program: &Path, audience: &mut dyn Audience) -> Result<(Report, f64), BenchError> {
+    /// One run of a program: its report, and the share of the time for which the host took the processor away.
+    fn report(&self, program: &Path, observer: &mut dyn Observer) -> Result<(Report, f64), BenchError> {
         let processor = self.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
         let (start, before) = (Instant::now(), steal::stolen(processor));
         let mut command = Command::new(program);
         command.args(self.words).args(["--processes", "1", "--json"]);
-        let heard = heard(&mut command, audience)?;
+        let output = run_program(&mut command, observer)?;
         let stolen =
             steal::stolen(processor).zip(before).map_or(0.0, |(after, before)| after.saturating_sub(before) as f64);
         let share = stolen / steal::TICKS_PER_SECOND / start.elapsed().as_secs_f64().max(1e-3);
-        let report = serde_json::from_str(&heard.answers).map_err(|error| {
+        let report = serde_json::from_str(&output.stdout).map_err(|error| {
             let program = program.display();
-            let said = heard.said.lines().next().map_or_else(String::new, |said| format!(": {said}"));
-            let why = match heard.answers.is_empty() {
-                true => format!("{program} did not run the benchmark ({}){said}", heard.status),
-                false => format!("{program} answered with something else than a report of this version ({error})"),
+            let said = output.stderr.lines().next().map_or_else(String::new, |said| format!(": {said}"));
+            let why = match output.stdout.is_empty() {
+                true => format!("{program} did not run the benchmark ({}){said}", output.status),
+                false => format!("{program} did not print a report of this version ({error})"),
             };
             BenchError::Refused(format!(
                 "{why}; --against needs a build of this program that knows the same benchmark and options"
@@ -139,7 +139,7 @@ impl Comparison<'_> {
         Ok((report, share))
     }
 
-    /// The figures of a report, also those that are labels.
+    /// The figures of a report, including those in labels.
     fn figures(&self, report: &Report) -> BTreeMap<Key, f64> {
         let mut figures = BTreeMap::new();
         for Measurement { case, unit, median, low, high, labels, .. } in &report.results {
@@ -147,7 +147,7 @@ impl Comparison<'_> {
                 labels.iter().partition(|(name, _)| self.measured.contains(&name.as_str()));
             let conditions: BTreeMap<&String, &Value> = conditions.into_iter().collect();
             let conditions = json!(conditions).to_string();
-            // A figure that is undecided by itself has an interval still.
+            // An undecided figure still has an interval.
             let value = if median.is_nan() { (low + high) / 2.0 } else { *median };
             figures.insert((case.clone(), unit.clone(), conditions.clone()), value);
             for (name, value) in measured {
@@ -159,7 +159,7 @@ impl Comparison<'_> {
         figures
     }
 
-    /// What a reader must know.
+    /// The notes of the report.
     fn notes(&self, pairs: &[Pair], excluded: usize) -> Vec<String> {
         let of = |side: usize| pairs.iter().flat_map(move |pair| pair[side].keys()).collect::<Vec<&Key>>();
         let only = |side: usize| {
@@ -173,26 +173,26 @@ impl Comparison<'_> {
         let mut notes = vec![
             format!(
                 "this program over {}: the ratio of medians, with its interval by bootstrap over {} pairs of runs in \
-                 random order; a ratio below 1 says that this program is faster, of rates (Mpps) that it is slower",
+                 random order; a ratio below 1 means that this program is faster, or slower for rates (Mpps)",
                 self.other.display(),
                 pairs.len()
             ),
             format!(
-                "{excluded} pairs left out: the host had the processor for more than {:.0} percent of a run",
+                "{excluded} pairs left out: the host took the processor away for more than {:.0} percent of a run",
                 100.0 * MAX_STOLEN
             ),
         ];
         for (side, which) in [(0, "this program"), (1, "the other")] {
             let only = only(side);
             if !only.is_empty() {
-                notes.push(format!("only {which} has some figures of: {only}"));
+                notes.push(format!("only {which} has some of the figures of: {only}"));
             }
         }
         notes
     }
 }
 
-/// This program's figures over the other's, of those that both have in every pair that they have them in.
+/// This program's figures over the other's, for the figures that both programs report.
 fn ratios(pairs: &[Pair]) -> Vec<Measurement> {
     let Some([first, _]) = pairs.first() else { return Vec::new() };
     let ratio = |key: &Key| {

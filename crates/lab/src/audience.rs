@@ -1,29 +1,29 @@
-//! Who waits for a benchmark.
+//! Receives progress and partial reports from a benchmark.
 
-/// Who waits for a benchmark.
-pub trait Audience {
-    /// So many of so many processes are done.
+/// Receives progress and partial reports from a benchmark, and can end it early.
+pub trait Observer {
+    /// `done` of `all` processes have finished.
     fn progress(&mut self, done: usize, all: usize);
 
-    /// A part of the report for people is finished.
+    /// A part of the text report is finished.
     fn show(&mut self, text: &str);
 
-    /// What a measuring process wrote to its standard error although it did its work.
-    fn said(&mut self, text: &str);
+    /// A worker succeeded and wrote this to its standard error.
+    fn worker_stderr(&mut self, text: &str);
 
-    /// Whether the benchmark is to end with what it has so far.
-    fn is_enough(&self) -> bool;
+    /// Whether the benchmark should end with the figures that it has so far.
+    fn should_stop(&self) -> bool;
 }
 
-/// Nobody: for tests, and for programs that want the report alone.
-impl Audience for () {
+/// Ignores everything, for tests and for programs that need only the report.
+impl Observer for () {
     fn progress(&mut self, _: usize, _: usize) {}
 
     fn show(&mut self, _: &str) {}
 
-    fn said(&mut self, _: &str) {}
+    fn worker_stderr(&mut self, _: &str) {}
 
-    fn is_enough(&self) -> bool {
+    fn should_stop(&self) -> bool {
         false
     }
 }

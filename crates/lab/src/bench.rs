@@ -1,8 +1,8 @@
-//! What a benchmark is: its options, how it is run and what comes of it.
+//! The trait of a benchmark, its common options, and how it is run.
 //!
-//! A benchmark is a file in `benchmarks/`, with a type `Arguments` that implements [`clap::Args`] and [`Benchmark`], and a
-//! line in the list of `benchmarks/mod.rs`. Its command, help, completions and manual page, its JSON, its workers and the
-//! tests of all benchmarks follow from these.
+//! To add a benchmark, add a file in `benchmarks/` with a type `Arguments` that implements [`clap::Args`],
+//! [`Benchmark`] and [`Listed`], and a line in the list of `benchmarks/mod.rs`. Its command, help, completions, manual
+//! page, JSON, workers and the tests of all benchmarks follow from these.
 
 use std::path::PathBuf;
 
@@ -13,55 +13,55 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::beside::{Beside, Disturbance};
 use crate::report::{BenchError, Report};
 
-/// The options of a benchmark, which can be measured.
+/// A benchmark with its options.
 pub trait Benchmark {
-    /// What all benchmarks take.
+    /// The options that all benchmarks have.
     fn common(&self) -> Common;
 
-    /// What disturbs the measurement on purpose.
+    /// The disturbance to run beside the measurement, if any.
     fn beside(&self) -> Option<Beside> {
         None
     }
 
-    /// Labels of its figures that were measured too, such as the clocks behind a ratio. All other labels are conditions.
+    /// Labels whose values are figures too, such as the clocks behind a ratio. All other labels are conditions.
     fn measured_labels(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Measures.
+    /// Runs the benchmark.
     ///
     /// # Errors
     /// Why there is no report.
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError>;
 }
 
-/// What is known of a benchmark without its options.
+/// The static properties of a benchmark.
 pub trait Listed: Benchmark + Args {
-    /// Options with which it measures a little and soon, for tests.
+    /// Options for a short run, for tests.
     const QUICK: &'static [&'static str];
 
-    /// Options that it refuses, each with a part of the reason.
+    /// Options that the benchmark refuses, each with a part of the error message.
     const REFUSED: &'static [(&'static [&'static str], &'static str)];
 
-    /// Does the work of one worker: [`answer`](crate::workers::answer) or [`take_part`](crate::workers::take_part).
+    /// Runs a worker: [`answer`](crate::workers::answer) or [`take_part`](crate::workers::take_part).
     ///
     /// # Errors
-    /// When the task cannot be read or an answer not be written.
+    /// When the task cannot be read or an answer cannot be written.
     fn work(registry: &Registry) -> Result<(), std::io::Error>;
 }
 
-/// What a benchmark is run with.
+/// The environment of a benchmark.
 pub struct Lab<'a> {
-    /// The arguments that, followed by a name, make this program a worker of the benchmark of that name.
+    /// The arguments that, followed by a benchmark's name, make this program a worker of that benchmark.
     pub worker: &'a [&'a str],
     /// The catalogue of apps.
     pub registry: &'a Registry,
-    /// Who waits.
-    pub audience: &'a mut dyn Audience,
+    /// Receives progress and partial reports.
+    pub observer: &'a mut dyn Observer,
 }
 
 impl<'a> Lab<'a> {
@@ -74,7 +74,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// A report, and how what people have not yet seen of it is written.
+/// A report, and a function that renders the part of it that has not been shown yet.
 pub struct Finished {
     /// The figures.
     pub report: Report,
@@ -86,19 +86,19 @@ impl Finished {
         Finished { report, rest: Box::new(rest) }
     }
 
-    /// The part of the text that has not been shown.
+    /// The part of the text that has not been shown yet.
     pub fn text(self) -> String {
         (self.rest)(&self.report)
     }
 }
 
-/// Runs a benchmark, beside what is to disturb it.
+/// Runs a benchmark, together with its disturbance.
 ///
 /// # Errors
 /// Why there is no report.
 pub fn run(benchmark: &dyn Benchmark, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
     let cpu = benchmark.common().cpu;
-    let start = |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.audience).map(|it| (beside, it));
+    let start = |beside| Disturbance::start(beside, cpu, &lab.worker("beside"), lab.observer).map(|it| (beside, it));
     let disturbance = benchmark.beside().map(start).transpose()?;
     let mut finished = benchmark.run(lab)?;
     if let Some((beside, disturbance)) = disturbance {
@@ -108,7 +108,7 @@ pub fn run(benchmark: &dyn Benchmark, lab: &mut Lab<'_>) -> Result<Finished, Ben
     Ok(finished)
 }
 
-/// What every benchmark takes.
+/// The options that every benchmark has.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct Common {
     /// Print the report as JSON (see docs/json.md)
@@ -117,17 +117,17 @@ pub struct Common {
     /// Processor to measure on [default: last allowed]
     #[arg(long, value_name = "N", value_parser = cpu::parse)]
     pub cpu: Option<usize>,
-    /// With what the benchmark is compared in place of being run.
+    /// The comparison to run in place of the benchmark.
     #[command(flatten)]
-    pub rival: Rival,
+    pub against: AgainstOptions,
 }
 
-/// With what a benchmark is compared.
+/// The options of a comparison with another build.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-pub struct Rival {
+pub struct AgainstOptions {
     /// Compare with another build of this program
     ///
-    /// Runs the benchmark by this program and by the other one, pair by pair, each pair in random order, and reports
+    /// Runs the benchmark with this program and with the other one in pairs, each pair in random order, and reports
     /// this program's figures over the other's.
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub against: Option<PathBuf>,
@@ -143,7 +143,7 @@ pub struct Rival {
     pub pairs: usize,
 }
 
-/// Under which conditions networks are measured.
+/// The conditions of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 pub struct Conditions {
     /// Only this schedule
@@ -151,8 +151,8 @@ pub struct Conditions {
     pub schedule: Option<Schedule>,
     /// Disturb the measurement: thrash or bursts
     ///
-    /// To see whether the figures hold, a process on another processor writes to twice as much memory as the last-level
-    /// cache holds, all the time (thrash) or now and then (bursts).
+    /// To check the figures, a process on another processor writes to twice as much memory as the last-level cache
+    /// holds, all the time (thrash) or now and then (bursts).
     #[arg(long, value_name = "HOW")]
     pub beside: Option<Beside>,
 }
@@ -169,20 +169,20 @@ pub(crate) fn whole(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParse
     RangedU64ValueParser::new().range(range)
 }
 
-/// A number of packets.
+/// Parses a number of packets.
 ///
 /// # Errors
-/// When it is none.
+/// When the text is not such a number.
 pub(crate) fn packets(text: &str) -> Result<u64, String> {
     const HOW: &str = "give a number of packets from 1 to 1e12, such as 10000000 or 1e7";
     let number: f64 = text.replace(['_', ','], "").parse().map_err(|_| HOW)?;
     if (1.0..=1e12).contains(&number) { Ok(number as u64) } else { Err(HOW.to_owned()) }
 }
 
-/// Declares the modules of benchmarks and the command line that they have together, from one list.
+/// Declares the modules of benchmarks and their command line from one list.
 ///
-/// `Name(module)` is the benchmark `name` in the file `module.rs`, whose type `Arguments` is [`Listed`]. Those behind
-/// `apart` have commands of their own; the others are subcommands of `bench`. The help lists them in this order.
+/// `Name(module)` is the benchmark `name` in the file `module.rs`, whose type `Arguments` is [`Listed`]. Benchmarks
+/// after `apart` have their own commands; the others are subcommands of `bench`. The help lists them in this order.
 macro_rules! benchmarks {
     (
         $(#[$attribute:meta])*
@@ -202,10 +202,10 @@ macro_rules! benchmarks {
         }
 
         impl $name {
-            /// The benchmark that was asked for with its options, or the name of the one to work for.
+            /// The requested benchmark with its options.
             ///
             /// # Errors
-            /// The name, if this is to be a worker.
+            /// The benchmark's name, if this process is a worker.
             $visibility fn benchmark(&self) -> Result<&dyn $crate::bench::Benchmark, &str> {
                 match self {
                     $($name::$variant(arguments) => Ok(&**arguments),)*
@@ -224,7 +224,7 @@ macro_rules! benchmarks {
 
 pub(crate) use benchmarks;
 
-/// The options that a command line stands for.
+/// Parses a command line.
 #[cfg(test)]
 pub(crate) fn parsed<B: Args>(words: &[&str]) -> B {
     let command = B::augment_args(clap::Command::new("bench").no_binary_name(true));

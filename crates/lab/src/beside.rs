@@ -1,7 +1,8 @@
-//! A program that disturbs a measurement, to see whether its figures hold.
+//! A program that disturbs a measurement, to check whether its figures hold.
 //!
-//! It runs on another processor than the measurement, and writes to random lines of twice as much memory as the last-level
-//! cache holds: all that the measured processes have there is pushed out again and again, and the memory is busy.
+//! It runs on another processor than the measurement, and writes to random lines of twice as much memory as the
+//! last-level cache holds. This evicts the measured processes' data from that cache again and again, and keeps the
+//! memory busy.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::slices::Turn;
 use crate::workers::{ProcessError, Reply, Side, Worker};
 
@@ -42,41 +43,41 @@ impl FromStr for Beside {
 
     fn from_str(text: &str) -> Result<Beside, String> {
         let found = Beside::ALL.into_iter().find(|beside| beside.name() == text);
-        found.ok_or_else(|| format!("nothing called `{text}` can run beside; there are thrash and bursts"))
+        found.ok_or_else(|| format!("there is no disturbance `{text}`; give thrash or bursts"))
     }
 }
 
-/// Why nothing runs beside a measurement.
+/// Why the disturbance cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum BesideError {
-    /// There is one processor.
-    #[error("nothing can run beside the measurement on another processor: only processor {0} may be used")]
+    /// There is only one processor.
+    #[error("--beside needs a second processor: only processor {0} may be used")]
     OneProcessor(usize),
     /// It cannot run on its processor.
-    #[error("nothing can run beside the measurement on processor {0}: {1}")]
+    #[error("the disturbance cannot run on processor {0}: {1}")]
     Processor(usize, String),
     /// It could not be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
 
-/// What disturbs.
+/// The task of the disturbing worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Task {
     beside: Beside,
     processor: usize,
 }
 
-/// A worker that disturbs for as long as this lives.
+/// A worker that disturbs until this value is dropped.
 pub struct Disturbance {
     _worker: Worker,
-    /// On which processor.
+    /// The processor that the worker runs on.
     pub processor: usize,
 }
 
 impl Disturbance {
-    /// Starts disturbing what runs on a processor, on another one. `arguments` make this program take part with
-    /// [`disturb`].
+    /// Starts a disturbance on a processor other than the measured one. `arguments` make this program call [`disturb`]
+    /// as a worker.
     ///
     /// # Errors
     /// See [`BesideError`].
@@ -84,19 +85,19 @@ impl Disturbance {
         beside: Beside,
         measured: Option<usize>,
         arguments: &[&str],
-        audience: &dyn Audience,
+        observer: &dyn Observer,
     ) -> Result<Disturbance, BesideError> {
         let all = cpu::allowed();
         let measured = measured.or_else(|| all.last().copied()).unwrap_or_default();
         let processor = all.into_iter().find(|&cpu| cpu != measured).ok_or(BesideError::OneProcessor(measured))?;
         let mut worker = Worker::start(arguments, &Task { beside, processor })?;
-        let Reply { outcome, .. } = worker.reply::<()>(audience)?;
+        let Reply { outcome, .. } = worker.reply::<()>(observer)?;
         outcome.map_err(|why| BesideError::Processor(processor, why))?;
         Ok(Disturbance { _worker: worker, processor })
     }
 }
 
-/// The size of the last-level cache in bytes, as the kernel gives it, or one that is larger than most.
+/// The size of the last-level cache in bytes as the kernel reports it, or a large default.
 fn last_level() -> usize {
     const LARGE: usize = 64 << 20;
     let read = |index: usize| {
@@ -106,10 +107,10 @@ fn last_level() -> usize {
     (0..8).filter_map(read).max().unwrap_or(LARGE)
 }
 
-/// The most memory that is written to: caches of many processors together are larger than what one has of them.
-const MOST: usize = 512 << 20;
+/// The maximum memory to write to, because the kernel may report a cache that many processors share.
+const MAX_MEMORY: usize = 512 << 20;
 
-/// Disturbs until it is told to end.
+/// Disturbs until the worker ends.
 ///
 /// # Errors
 /// When it cannot run on its processor.
@@ -118,16 +119,16 @@ pub fn disturb(task: Task) -> Result<Box<dyn Side>, String> {
     cpu::pin_to(processor).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_over);
-    // Threads run where the one that starts them does.
-    std::thread::spawn(move || thrash(beside, (2 * last_level()).min(MOST), &end));
+    // The new thread inherits the affinity.
+    std::thread::spawn(move || thrash(beside, (2 * last_level()).min(MAX_MEMORY), &end));
     Ok(Box::new(Thrashing(is_over)))
 }
 
-/// A thread that disturbs.
+/// The worker's side: the thread that disturbs.
 struct Thrashing(Arc<AtomicBool>);
 
 impl Side for Thrashing {
-    /// It takes no turns: it works all the time.
+    /// Does nothing: the thread works all the time.
     fn turn(&mut self) -> Turn {
         Turn::default()
     }
@@ -152,7 +153,7 @@ fn thrash(beside: Beside, bytes: usize, is_over: &AtomicBool) -> u64 {
         let start = Instant::now();
         while start.elapsed() < span && !is_over.load(Ordering::Relaxed) {
             for _ in 0..1_000 {
-                // No line depends on the one before, so that many are on their way at once.
+                // The lines do not depend on each other, so many accesses are in flight at once.
                 words[random.usize(..lines) * LINE] += 1;
             }
             written += 1_000;
@@ -170,13 +171,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_write_until_they_are_told_to_end() {
+    fn both_modes_write_until_they_are_stopped() {
         for beside in Beside::ALL {
             assert_eq!(beside.name().parse(), Ok(beside));
             let is_over = Arc::new(AtomicBool::new(false));
             let end = Arc::clone(&is_over);
             let other = std::thread::spawn(move || thrash(beside, 1 << 20, &is_over));
-            // Long enough for the thread to begin on a machine that has other things to do.
+            // Long enough for the thread to start on a busy machine.
             std::thread::sleep(Duration::from_millis(500));
             end.store(true, Ordering::Relaxed);
             assert!(other.join().unwrap() > 0);

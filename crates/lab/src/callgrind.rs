@@ -1,11 +1,11 @@
-//! Counts without a performance counter: what a part of the program does, told by valgrind's callgrind.
+//! Counts the instructions and cache misses of a part of the program with valgrind's callgrind.
 //!
 //! Callgrind runs a program on a simulated processor. It counts instructions and data accesses exactly, and simulates a
 //! branch predictor and two levels of cache of a fixed size ([`CACHES`]). The counts are the same in every run and on
 //! every machine whose processor offers the same instruction sets; they say nothing about time.
 //!
-//! A measuring process wraps the part to be counted in [`measured`]; who asks for the counts calls [`count`], which runs
-//! this program again under valgrind:
+//! A worker wraps the part to count in [`measured`]. The benchmark calls [`count`], which runs this program again under
+//! valgrind:
 //!
 //! ```no_run
 //! use bellows_lab::{callgrind, workers};
@@ -36,34 +36,34 @@ use std::{env, fs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::processes::converse;
 use crate::workers::{ProcessError, this_program};
 
-/// The caches that are simulated, in words for a report.
+/// The simulated caches, in words for a report.
 pub const CACHES: &str = "simulated caches: L1 32 KiB each for instructions and data, last level 16 MiB";
 
-/// Bytes of the simulated first-level data cache, and of the last level. Fixed, because counts are compared across
-/// machines, and because what a virtual machine says of its caches often is not so.
+/// The bytes of the simulated first-level data cache and of the last level. Fixed, because counts are compared across
+/// machines, and because a virtual machine often reports wrong cache sizes.
 pub(crate) const L1: usize = 32 << 10;
 pub(crate) const LL: usize = 16 << 20;
 
-/// Calls of functions whose name matches are counted. There is one, [`bellows_measured_part`].
+/// The pattern for functions to count. Only [`bellows_measured_part`] matches.
 const PART: &str = "*bellows_measured_part*";
 
-/// Variables that a measuring process keeps, beside those whose names start with one of [`KEPT_PREFIXES`]. The others
-/// are left out, because the environment's length moves the stack, and with it what misses a cache.
+/// The environment variables that a worker keeps, besides those that start with one of [`KEPT_PREFIXES`]. The others
+/// are removed, because the length of the environment moves the stack and changes the cache misses.
 const KEPT: [&str; 6] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR", "VALGRIND_LIB"];
 const KEPT_PREFIXES: [&str; 2] = ["BELLOWS_", "RUST_"];
 
-/// What the measured parts of a process did, all together.
+/// The counts of all measured parts of a process together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Instructions executed.
     pub instructions: u64,
     /// Conditional and indirect branches.
     pub branches: u64,
-    /// Those of them that the simulated predictor got wrong.
+    /// Mispredicted branches.
     pub branch_misses: u64,
     /// Data reads.
     pub data_reads: u64,
@@ -92,7 +92,7 @@ impl Counts {
         ]
     }
 
-    /// What callgrind's output says of the whole run.
+    /// Parses the totals in callgrind's output.
     fn parse(output: &str) -> Result<Counts, FormatError> {
         let value = |key| output.lines().find_map(|line| line.strip_prefix(key)).ok_or(FormatError::Missing(key));
         let events: Vec<&str> = value("events:")?.split_ascii_whitespace().collect();
@@ -128,24 +128,24 @@ impl Counts {
     }
 }
 
-/// What is wrong with callgrind's output.
+/// An error in callgrind's output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// A line is not there.
+    /// A line is missing.
     #[error("there is no line `{0}`")]
     Missing(&'static str),
-    /// A total is no number.
-    #[error("`{0}` in the line `totals:` is no number")]
+    /// A total is not a number.
+    #[error("`{0}` in the line `totals:` is not a number")]
     Number(String),
     /// There are more totals than events.
-    #[error("there are {totals} totals of {events} events")]
+    #[error("there are {totals} totals for {events} events")]
     Columns {
-        /// Columns that the output names.
+        /// The number of named columns.
         events: usize,
-        /// Columns that it fills.
+        /// The number of totals.
         totals: usize,
     },
-    /// An event has not been counted.
+    /// An event was not counted.
     #[error("the event `{0}` is not in the line `events:`")]
     Event(&'static str),
 }
@@ -153,45 +153,44 @@ pub enum FormatError {
 /// Why there are no counts.
 #[derive(Debug, thiserror::Error)]
 pub enum CallgrindError {
-    /// There is no valgrind.
+    /// Valgrind is not installed.
     #[error("valgrind is not installed; as root: apt-get install valgrind")]
     NotInstalled,
     /// The measuring process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// What callgrind wrote is not there.
+    /// Callgrind's output cannot be read.
     #[error("callgrind's output {0} cannot be read: {1}; set TMPDIR to a folder that can be written to")]
     Output(PathBuf, std::io::Error),
-    /// What callgrind wrote is something else.
-    #[error("callgrind's output {0} cannot be made sense of: {1}; valgrind 3.19 is known to work")]
+    /// Callgrind's output has an unknown format.
+    #[error("callgrind's output {0} has an unknown format: {1}; valgrind 3.19 is known to work")]
     Format(PathBuf, FormatError),
     /// Callgrind did not find the part to count.
     #[error(
-        "callgrind has counted nothing: it finds the part to count by a symbol of this program, which is gone when the \
-         program has been stripped; build it anew, or leave out `strip`"
+        "callgrind has counted nothing: it finds the part to count by a symbol of this program, which a stripped \
+         program lacks; build it again without `strip`"
     )]
     Nothing,
 }
 
-/// Runs this program once more under callgrind, as [`processes::ask`](crate::processes::ask) does without: hands it
-/// `task` as JSON on its standard input, and reads its answer. Returns what all [`measured`] parts did together, and the
-/// answer.
+/// Runs a worker under callgrind, like [`processes::ask`](crate::processes::ask) without it. Returns the counts of all
+/// [`measured`] parts together, and the worker's answer.
 ///
-/// The process runs some 50 to 100 times slower than by itself.
+/// The process runs about 50 to 100 times slower.
 ///
 /// # Errors
 /// See [`CallgrindError`].
 pub fn count<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(Counts, A), CallgrindError> {
     let output = Output::new();
     let program = this_program()?;
     let mut command = Command::new("valgrind");
     command
         .args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--branch-sim=yes"])
-        // Size, ways, bytes in a line.
+        // Size, associativity, line size.
         .args([format!("--I1={L1},8,64"), format!("--D1={L1},8,64"), format!("--LL={LL},16,64")])
         .args(["--collect-atstart=no", &format!("--toggle-collect={PART}")])
         .arg(output.option())
@@ -199,7 +198,7 @@ pub fn count<T: Serialize, A: DeserializeOwned>(
         .args(arguments)
         .env_clear()
         .envs(env::vars_os().filter(|(name, _)| is_kept(&name.to_string_lossy())));
-    let answer = match converse(&mut command, task, audience) {
+    let answer = match converse(&mut command, task, observer) {
         Err(ProcessError::Start(_, error)) if error.kind() == ErrorKind::NotFound => {
             return Err(CallgrindError::NotInstalled);
         }
@@ -213,25 +212,25 @@ fn is_kept(variable: &str) -> bool {
     KEPT.contains(&variable) || KEPT_PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// Does some work; under callgrind it is counted. Without callgrind it is only done.
+/// Does some work, which callgrind counts if the process runs under it.
 ///
-/// All calls in a process are counted together. One within another is not possible: it would end the counting.
+/// All calls in a process are counted together. Do not nest calls: the end of the inner one would end the counting.
 pub fn measured<T>(work: impl FnOnce() -> T) -> T {
     let mut work = Some(work);
     let mut result = None;
     bellows_measured_part(&mut || result = work.take().map(|work| work()));
-    result.unwrap_or_else(|| unreachable!("the part calls what it is given"))
+    result.unwrap_or_else(|| unreachable!("the part calls its argument"))
 }
 
-/// Callgrind knows this function by its name, so nothing else may be called so.
+/// Callgrind finds this function by its name, so no other function may have this name.
 #[inline(never)]
 fn bellows_measured_part(work: &mut dyn FnMut()) {
     work();
-    // Something after the call, or it would be a jump, with which this function ends before the work begins.
+    // Prevents a tail call, with which this function would end before the work begins.
     black_box(());
 }
 
-/// The file that callgrind writes, which lives as long as this.
+/// The file that callgrind writes, removed on drop.
 struct Output(PathBuf);
 
 impl Output {
@@ -241,7 +240,7 @@ impl Output {
         Output(env::temp_dir().join(name))
     }
 
-    /// The option that names it; valgrind expands percent signs.
+    /// The option with the file's name. Percent signs are escaped, because valgrind expands them.
     fn option(&self) -> OsString {
         let mut option = OsString::from("--callgrind-out-file=");
         match self.0.to_str() {
@@ -288,7 +287,7 @@ mod tests {
     };
 
     #[test]
-    fn the_totals_are_read_by_the_names_of_their_columns() {
+    fn the_totals_are_parsed_by_column_names() {
         assert_eq!(Counts::parse(SAMPLE), Ok(COUNTS));
         let names = COUNTS.named().map(|(name, _)| name);
         let fields = serde_json::to_value(COUNTS).unwrap();
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_parts_are_named() {
         for (lost, error) in [
             ("totals:", FormatError::Missing("totals:")),
             ("events:", FormatError::Missing("events:")),
@@ -321,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_a_percent_sign_is_taken_as_it_is() {
+    fn a_percent_sign_in_a_path_is_escaped() {
         let output = Output(PathBuf::from("/tmp/50%p/out"));
         assert_eq!(output.option(), "--callgrind-out-file=/tmp/50%%p/out");
     }
 
     proptest! {
-        /// Columns in any order, with others between them and zeros at the end left out: the same counts.
+        /// The counts do not depend on the order of columns, other columns, or omitted zeros at the end.
         #[test]
         fn columns_may_come_in_any_order(
             columns in Just(["Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "ILmr", "DLmr", "DLmw", "Bc", "Bcm", "Bi", "Bim", "Ge"])
@@ -349,8 +348,8 @@ mod tests {
             prop_assert_eq!(counts.ll_misses, of("ILmr") + of("DLmr") + of("DLmw"));
         }
 
-        /// An output that is cut off or damaged anywhere is refused or read, never a panic; cut off, it is not read as
-        /// something else unless the cut is in the totals themselves.
+        /// Truncated or damaged output never causes a panic. Truncated output is never parsed as other counts unless
+        /// the cut is within the totals.
         #[test]
         fn damaged_output_does_no_harm(cut in 0..SAMPLE.len(), byte in any::<u8>()) {
             let last = SAMPLE.find("totals:").unwrap() + "totals:".len();

@@ -1,31 +1,32 @@
-//! Histograms of times, with classes that grow as the times do.
+//! Histograms of times with logarithmic classes.
 
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-/// Upper bounds of the classes in a decade: the preferred numbers R10 (ISO 3), each a quarter more than the one before.
+/// The upper bounds of the classes in a decade: the preferred numbers R10 (ISO 3), each about a quarter larger than the
+/// last.
 const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
 
-/// How many times lay in which class: pairs of upper bound, inclusive and in nanoseconds, and count.
+/// A histogram of times: pairs of inclusive upper bound in nanoseconds, and count.
 ///
-/// The classes follow one another without a gap, from that of the least time to that of the greatest. Below 100 ns all
-/// times are in one class.
+/// The classes are contiguous, from that of the shortest time to that of the longest. All times up to 100 ns are in one
+/// class.
 ///
-/// It stands beside [`bellows_observe::Histogram`] because that one's binary classes are made for counting in a few
-/// instructions, and these decimal ones for being read and drawn; a histogram of that kind becomes one of these by `From`.
+/// [`bellows_observe::Histogram`] has binary classes for counting in a few instructions; these decimal classes are for
+/// reports. `From` converts one to the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
 
 impl From<&bellows_observe::Histogram> for Histogram {
-    /// The same times in wider classes, as far as the longest of a narrow one tells.
+    /// The same times in wider classes. Each narrow class counts by its upper bound.
     fn from(narrow: &bellows_observe::Histogram) -> Histogram {
         Histogram::counted(narrow.classes.iter().copied())
     }
 }
 
-/// All upper bounds, in rising order; the last is the greatest number.
+/// All upper bounds in ascending order; the last is `u64::MAX`.
 fn bounds() -> impl Iterator<Item = u64> {
     let decades = (0..18).map_while(|decade| 10u64.checked_pow(decade));
     let bounds = decades.flat_map(|scale| DECADE.into_iter().filter_map(move |bound| bound.checked_mul(scale)));
@@ -33,12 +34,12 @@ fn bounds() -> impl Iterator<Item = u64> {
 }
 
 impl Histogram {
-    /// That of some times in nanoseconds.
+    /// The histogram of some times in nanoseconds.
     pub fn of(times: &[u64]) -> Histogram {
         Histogram::counted(times.iter().map(|&time| (time, 1)))
     }
 
-    /// That of times and how often each was there.
+    /// The histogram of some times with their counts.
     fn counted(times: impl Iterator<Item = (u64, u64)>) -> Histogram {
         let bounds: Vec<u64> = bounds().collect();
         let mut counts = vec![0u64; bounds.len()];
@@ -52,7 +53,7 @@ impl Histogram {
         Histogram(bounds.into_iter().zip(counts).take(end).skip(first).collect())
     }
 
-    /// A line with a bar for each class that is not empty; `⋮` stands for classes that are.
+    /// A line with a bar for each class that is not empty; `⋮` stands for empty classes.
     pub fn text(&self) -> String {
         let most = self.0.iter().map(|&(_, count)| count).max().unwrap_or(0);
         let mut text = String::new();
@@ -74,14 +75,14 @@ impl Histogram {
 /// Columns of the longest bar.
 const WIDTH: usize = 40;
 
-/// A bar of block characters as long as its share of the greatest count, to an eighth of a column; never nothing.
+/// A bar of block characters, proportional to the count, rounded up to an eighth of a column.
 fn bar(count: u64, most: u64) -> String {
     let eighths = (u128::from(count) * WIDTH as u128 * 8).div_ceil(u128::from(most.max(1))) as usize;
     let last = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     "█".repeat(eighths / 8) + last
 }
 
-/// A time in the unit that suits it.
+/// A time in a suitable unit.
 pub(crate) fn span(nanos: u64) -> String {
     let (value, unit) = match nanos as f64 {
         nanos if nanos < 1e3 => (nanos, "ns"),
@@ -103,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn classes_run_from_the_least_to_the_greatest_without_a_gap() {
+    fn classes_are_contiguous_from_the_shortest_to_the_longest_time() {
         let histogram = Histogram::of(&[1_600, 1_000, 1_001, 3, 2_500]);
         let bounds: Vec<u64> = histogram.0.iter().map(|&(bound, _)| bound).collect();
         let expected = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800, 1_000, 1_250, 1_600, 2_000, 2_500];
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_counted_is_put_into_wider_classes() {
+    fn an_engine_histogram_is_converted_to_wider_classes() {
         let classes = vec![(990, 3), (1_000, 1), (1_023, 2), (1_900, 5), (u64::MAX, u64::MAX), (u64::MAX, 7)];
         let histogram = Histogram::from(&bellows_observe::Histogram { classes, maximum: u64::MAX });
         assert_eq!(histogram.0[..4], [(1_000, 4), (1_250, 2), (1_600, 0), (2_000, 5)]);
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_in_the_unit_that_suits_them() {
+    fn times_are_written_in_a_suitable_unit() {
         for (nanos, text) in
             [(100, "100 ns"), (1_250, "1.25 µs"), (31_500, "31.5 µs"), (2_000_000, "2 ms"), (1_600_000_000, "1.60 s")]
         {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every time lies in the first class whose bound is not below it, as a naive search finds it.
+        /// Every time is in the first class whose bound is not below it, as a naive search finds it.
         #[test]
         fn every_time_is_in_its_class(times in proptest::collection::vec(prop_oneof![0..10_000u64, any::<u64>()], 1..100)) {
             let histogram = Histogram::of(&times);

@@ -1,26 +1,26 @@
-//! On what a measurement was made.
+//! The machine of a measurement.
 
 use bellows_packet::{Packet, pool};
 use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 
-/// On what the measurement was made.
+/// The machine of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,
-    /// Frequency of the time-stamp counter, in which clocks are counted.
+    /// The frequency of the time-stamp counter, the unit of clocks.
     pub tsc_hz: u64,
-    /// Pages under the packet pool: `hugetlb`, `thp` (2 MiB both) or `4k`.
+    /// The pages of the packet pool: `hugetlb`, `thp` (both 2 MiB) or `4k`.
     pub memory: String,
-    /// Instruction set that the vector loops use.
+    /// The instruction set of the vector loops.
     pub simd: String,
-    /// Distance between packet buffers in bytes.
+    /// The distance between packet buffers in bytes.
     pub stride: usize,
 }
 
 impl Machine {
-    /// This one, as it is in this process. Takes a packet, so that there is memory to look at.
+    /// This machine, as this process sees it. Allocates a packet, so that the packet pool exists.
     pub fn here() -> Machine {
         let packet = Packet::from_bytes(&[0]);
         let memory = pool::pages().to_string();

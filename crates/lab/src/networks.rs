@@ -1,4 +1,4 @@
-//! The networks that benchmarks run.
+//! Networks for benchmarks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,7 +9,7 @@ use bellows_engine::Network;
 
 use crate::workers::fail;
 
-/// An app of the catalogue.
+/// Creates an app of the catalogue.
 pub(crate) fn configured<A: Configure>(config: A::Config) -> A {
     A::configure(config, &Context::default()).unwrap_or_else(|mistake| fail(&mistake))
 }
@@ -19,7 +19,7 @@ pub(crate) fn linked(network: Network, links: impl IntoIterator<Item = impl AsRe
     links.into_iter().fold(network, |network, link| network.link(link.as_ref()).unwrap_or_else(|error| fail(&error)))
 }
 
-/// The network that a text describes.
+/// Loads a network from a text.
 pub(crate) fn loaded(text: &str) -> Network {
     match load_str(text, "bench.toml", Path::new("."), &registry(), &Overrides::default()) {
         Ok(loaded) => loaded.network,
@@ -27,7 +27,7 @@ pub(crate) fn loaded(text: &str) -> Network {
     }
 }
 
-/// A network file, built app by app and link by link.
+/// Builds the text of a network file.
 #[derive(Default)]
 pub(crate) struct Text {
     links: String,
@@ -45,18 +45,18 @@ impl Text {
         let _ = writeln!(self.links, "  \"{from} -> {to}\",");
     }
 
-    /// The file.
+    /// The text of the file.
     pub(crate) fn finish(self) -> String {
         format!("links = [\n{}]\n\n{}", self.links, self.apps)
     }
 }
 
-/// Sites that the production network joins.
+/// The number of sites in the production network.
 const SITES: usize = 6;
 
-/// A network as a provider of private Ethernet networks runs it, 30 apps and 58 links: frames from two lines are shared
-/// out to six sites, counted, copied to every other site, and leave at the rate that each site pays for. Its sources
-/// send a packet at once and the next in an hour.
+/// A network like that of a provider of private Ethernet networks, with 30 apps and 58 links: frames from two lines are
+/// distributed to six sites, counted, copied to every other site, and limited to each site's rate. Its sources send one
+/// packet at once and the next after an hour.
 pub(crate) fn production() -> Network {
     let mut text = Text::default();
     for line in ["uplink", "access"] {

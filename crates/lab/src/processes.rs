@@ -1,42 +1,41 @@
-//! The same measurement in many fresh processes, in alternation.
+//! Runs the same measurement in many fresh processes, in alternation.
 //!
-//! What a process measures depends on where its memory happened to be put and on what ran beside it. A figure is
-//! therefore taken in several processes, each case once in every round of processes, so that a slow minute of the
-//! machine meets all cases alike. Figures that are compared need more: see [`turns`](crate::turns).
+//! The figures of a process depend on the placement of its memory and on other programs. Each figure is therefore
+//! measured in several processes, with one process per case in every round, so that a slow minute of the machine
+//! affects all cases. Comparisons need more: see [`turns`](crate::turns).
 
 use std::process::Command;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
 use crate::workers::{ProcessError, Worker, this_program};
 
-/// Has a task done by a fresh process of this program, started with some arguments. Returns its answer, and the machine
-/// that it found.
+/// Runs a task in a fresh process of this program with some arguments. Returns the answer and the machine.
 ///
 /// # Errors
 /// See [`ProcessError`].
 pub fn ask<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(A, Machine), ProcessError> {
-    converse(Command::new(this_program()?).args(arguments), task, audience)
+    converse(Command::new(this_program()?).args(arguments), task, observer)
 }
 
-/// Has a task done by the process that a command starts.
+/// Runs a task in the process that a command starts.
 pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(
     command: &mut Command,
     task: &T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<(A, Machine), ProcessError> {
     let mut worker = Worker::run(command, task)?;
-    let reply = worker.reply(audience)?;
+    let reply = worker.reply(observer)?;
     let said = worker.finish()?;
     if !said.is_empty() {
-        audience.said(&said);
+        observer.worker_stderr(&said);
     }
     match reply.outcome {
         Ok(answer) => Ok((answer, reply.machine.unwrap_or_else(Machine::here))),
@@ -44,18 +43,18 @@ pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(
     }
 }
 
-/// What many processes answered.
+/// The answers of many processes.
 #[derive(Debug)]
 pub struct Answers<A> {
-    /// For each task, what its processes answered.
+    /// For each task, the answers of its processes.
     pub answers: Vec<Vec<A>>,
-    /// The machine that the first of them found.
+    /// The machine, as the first process reported it.
     pub machine: Machine,
-    /// Whether the audience had enough before all were done.
+    /// Whether the benchmark was interrupted.
     pub interrupted: bool,
 }
 
-/// Has each task done in so many fresh processes: all tasks once, then all once more.
+/// Runs each task in `processes` fresh processes: all tasks once, then all once more, and so on.
 ///
 /// # Errors
 /// See [`ProcessError`].
@@ -63,12 +62,12 @@ pub fn take_turns<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     tasks: &[T],
     processes: usize,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<A>, ProcessError> {
-    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], audience)
+    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], observer)
 }
 
-/// As [`take_turns`], with tasks that may differ from process to process: `task` gets the task's number and the round's.
+/// [`take_turns`] with tasks that may differ between processes: `task` gets the numbers of the task and of the round.
 ///
 /// # Errors
 /// See [`ProcessError`].
@@ -77,15 +76,15 @@ pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
     tasks: usize,
     processes: usize,
     task: impl Fn(usize, usize) -> T,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<A>, ProcessError> {
     let mut answers: Vec<Vec<A>> = (0..tasks).map(|_| Vec::new()).collect();
     let mut machine = None;
     let all = tasks * processes;
     for number in 0..all {
-        audience.progress(number, all);
+        observer.progress(number, all);
         let (round, index) = (number / tasks, number % tasks);
-        match ask(arguments, &task(index, round), audience) {
+        match ask(arguments, &task(index, round), observer) {
             Ok((answer, found)) => {
                 answers[index].push(answer);
                 machine.get_or_insert(found);
@@ -96,6 +95,6 @@ pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
             Err(error) => return Err(error),
         }
     }
-    audience.progress(all, all);
+    observer.progress(all, all);
     Ok(Answers { answers, machine: machine.unwrap_or_else(Machine::here), interrupted: false })
 }

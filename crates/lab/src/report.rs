@@ -1,4 +1,4 @@
-//! Results as data: one shape for every benchmark.
+//! The report of every benchmark, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,40 +18,40 @@ use crate::workers::ProcessError;
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A measuring process failed.
+    /// A worker failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The capture to read could not be made.
+    /// The capture to read could not be written.
     #[error("cannot write a capture to read: {0}; set TMPDIR to a folder with 50 MB free")]
     Capture(bellows_capture::Error),
-    /// There was no folder for sockets.
-    #[error("cannot make {0} for sockets: {1}; set TMPDIR to a folder in which files can be made")]
+    /// The folder for sockets could not be created.
+    #[error("cannot create {0} for sockets: {1}; set TMPDIR to a writable folder")]
     Folder(PathBuf, std::io::Error),
-    /// There was no memory to find the levels of the hierarchy in.
+    /// There was no memory to measure the levels of the memory hierarchy.
     #[error(transparent)]
     Levels(MeasureError),
-    /// No case has such a name.
+    /// No case has this in its name.
     #[error("no case has `{0}` in its name; there are {1}")]
     NoCase(String, String),
-    /// Nothing can run beside the measurement.
+    /// The disturbance cannot run.
     #[error(transparent)]
     Beside(#[from] BesideError),
-    /// What is asked for excludes every ring.
+    /// The options exclude every ring.
     #[error("none of these chains fits into a ring with these options")]
     NoRing,
     /// The network or the apps to measure cannot be read.
     #[error("{}", .0.render(false))]
     Diagnosed(Diagnostics),
-    /// What is asked for cannot be measured.
+    /// The request cannot be measured.
     #[error("{0}")]
     Refused(String),
-    /// Something failed that should not have.
+    /// An internal failure.
     #[error("{0}")]
     Failed(String),
 }
 
 impl BenchError {
-    /// Whether whoever asked made a mistake; everything else should not have happened.
+    /// Whether the error is the caller's mistake, not an internal failure.
     pub fn is_mistake(&self) -> bool {
         match self {
             BenchError::Process(error) => error.is_mistake(),
@@ -60,7 +60,7 @@ impl BenchError {
         }
     }
 
-    /// Whether it was interrupted before there was anything to report.
+    /// Whether the benchmark was interrupted before there was anything to report.
     pub fn is_interrupted(&self) -> bool {
         matches!(self, BenchError::Process(ProcessError::Interrupted))
     }
@@ -88,24 +88,24 @@ pub(crate) fn chosen<C: Copy>(
 /// A ratio of neighbouring turns, with its 95 percent confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The median over all processes; not a number if it is undecided.
+    /// The median over all processes; NaN if undecided.
     #[serde(deserialize_with = "number_or_null")]
     pub median: f64,
-    /// Lower end of the interval.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Upper end of it.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Ratio {
-    /// The median of what each match of processes found; `None` without any.
+    /// The median over the figures of all matches; `None` without any.
     pub fn of(values: &[f64]) -> Option<Ratio> {
         let found = median(values)?;
         let median = if is_ratio_undecided(values.len(), &found) { f64::NAN } else { found.value };
         Some(Ratio { median, low: found.low, high: found.high })
     }
 
-    /// It and its interval, in words.
+    /// The ratio and its interval as text.
     pub(crate) fn written(&self) -> String {
         let Ratio { median, low, high } = self;
         match median.is_nan() {
@@ -115,95 +115,95 @@ impl Ratio {
     }
 }
 
-/// What the engine adds to a bare loop: the figure less that of the loop, of neighbouring turns, with its 95 percent
+/// What the engine adds to a bare loop: the figure minus the loop's, of neighbouring turns, with its 95 percent
 /// confidence interval, in the figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The median over all processes.
     pub median: f64,
-    /// Lower end of the interval.
+    /// The lower end of the interval.
     pub low: f64,
-    /// Upper end of it.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Overhead {
-    /// The median of what each match of processes found; `None` without any.
+    /// The median over the figures of all matches; `None` without any.
     pub(crate) fn of(values: &[f64]) -> Option<Overhead> {
         let Median { value, low, high } = median(values)?;
         Some(Overhead { median: value, low, high })
     }
 }
 
-/// JSON has no number that is none: it is written as null.
+/// Reads NaN, which JSON writes as null.
 fn number_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The half-width of an interval beyond which a figure that is no ratio tells nothing, as a share of their median; and how wide an interval may always be, in units. What costs next to
-/// nothing has a wide interval in these terms and is known well enough.
-const WIDEST: f64 = 0.1;
-const ALWAYS_FINE: f64 = 0.5;
+/// The maximum half-width of an interval, as a share of the median, for figures that are not ratios; and the half-width
+/// that is always fine, in units, because a cost near zero has a wide relative interval but is known well enough.
+const MAX_HALF_WIDTH: f64 = 0.1;
+const FINE_HALF_WIDTH: f64 = 0.5;
 
-/// Whether an interval is too wide for a figure. With too few processes there is none.
+/// Whether an interval is too wide for a figure. Too few processes have no interval.
 fn is_too_wide(unit: &str, processes: usize, found: &Median) -> bool {
     match unit {
         "ratio" => is_ratio_undecided(processes, found),
-        _ => processes >= ENOUGH && found.half_width() > (WIDEST * found.value).max(ALWAYS_FINE),
+        _ => processes >= ENOUGH && found.half_width() > (MAX_HALF_WIDTH * found.value).max(FINE_HALF_WIDTH),
     }
 }
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// What was measured.
+    /// The case.
     pub case: String,
-    /// In what: `clocks/packet` (of the time-stamp counter), `ns/breath`, `Mpps`, `Gb/s`, `ns`, `ratio`.
+    /// The unit: `clocks/packet` (of the time-stamp counter), `ns/breath`, `Mpps`, `Gb/s`, `ns`, `ratio`.
     pub unit: String,
-    /// The median over all processes; not a number if it is undecided.
+    /// The median over all processes; NaN if undecided.
     #[serde(deserialize_with = "number_or_null")]
     pub median: f64,
-    /// Lower end of the median's 95 percent confidence interval; the least of fewer than six processes.
+    /// The lower end of the median's 95 percent confidence interval; with fewer than six processes the minimum.
     pub low: f64,
-    /// Upper end of it; the most of fewer than six processes.
+    /// The upper end of the interval; with fewer than six processes the maximum.
     pub high: f64,
-    /// Whether the machine was too disturbed to tell the median: the interval is too wide.
+    /// Whether the interval is too wide to tell the median, because the machine was too disturbed.
     #[serde(skip_serializing_if = "is_false", default)]
     pub undecided: bool,
-    /// The same work without Bellows, measured in the same processes, where that makes sense.
+    /// The figure of the reference, measured in the same processes, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<f64>,
-    /// What 99 of 100 samples do not exceed, over all processes, where single samples matter.
+    /// The 99th percentile of all samples, if single samples matter.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p99: Option<f64>,
-    /// The greatest sample of all.
+    /// The maximum of all samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub maximum: Option<f64>,
     /// The figure over its reference, turn by turn.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of_reference: Option<Ratio>,
-    /// The figure less its reference, turn by turn, where that is a bare loop.
+    /// The figure minus its reference, turn by turn, if the reference is a bare loop.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overhead: Option<Overhead>,
-    /// How all samples are spread.
+    /// The histogram of all samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub histogram: Option<Histogram>,
-    /// Under which conditions.
+    /// The conditions.
     pub labels: BTreeMap<String, Value>,
 }
 
 impl Measurement {
-    /// The median of what each process measured; `None` without any.
+    /// The median over the figures of all processes; `None` without any.
     pub fn of(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
         Some(Measurement::with(case, unit, median(values)?, labels))
     }
 
-    /// The median of what each match of processes found; undecided if its interval is too wide. `None` without any.
+    /// The median over the figures of all matches; undecided if its interval is too wide. `None` without any.
     pub(crate) fn compared(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
         let found = median(values)?;
         let undecided = is_too_wide(unit, values.len(), &found);
@@ -211,12 +211,12 @@ impl Measurement {
         Some(Measurement { undecided, ..Measurement::with(case, unit, Median { value, ..found }, labels) })
     }
 
-    /// Half of the interval's width.
+    /// Half the width of the interval.
     pub(crate) fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// What is in the place of a figure that is undecided, and its interval.
+    /// The cells for the median and the interval, also of an undecided figure.
     pub(crate) fn median_and_interval(&self, written: impl Fn(f64) -> String) -> [String; 2] {
         match self.undecided {
             true => ["undecided".to_owned(), format!("half-width {}", written(self.half_width()))],
@@ -224,7 +224,7 @@ impl Measurement {
         }
     }
 
-    /// A median that is known.
+    /// A measurement with a known median.
     pub(crate) fn with(case: &str, unit: &str, median: Median, labels: Vec<(&str, Value)>) -> Measurement {
         Measurement {
             case: case.to_owned(),
@@ -243,7 +243,7 @@ impl Measurement {
         }
     }
 
-    /// The median of each process's median, and how the times of all processes are spread; `None` without any.
+    /// The median of the processes' medians, and the distribution of all times; `None` without any.
     pub fn of_times(case: &str, processes: &[&[u64]], labels: Vec<(&str, Value)>) -> Option<Measurement> {
         let floats = |times: &[u64]| times.iter().map(|&time| time as f64).collect::<Vec<f64>>();
         let medians: Vec<f64> = processes.iter().filter_map(|times| Some(median(&floats(times))?.value)).collect();
@@ -264,7 +264,7 @@ impl Measurement {
         written.collect::<Vec<_>>().join(", ")
     }
 
-    /// A figure with as many decimals as tell something.
+    /// A figure with a suitable number of decimals.
     fn written(&self, figure: f64) -> String {
         let decimals = match self.unit.as_str() {
             "ratio" => 3,
@@ -274,7 +274,7 @@ impl Measurement {
         format!("{figure:.decimals$}")
     }
 
-    /// The cells of a table, but for the conditions.
+    /// The cells of a table row without the conditions.
     fn row(&self) -> [String; 6] {
         let [median, interval] = self.median_and_interval(|figure| self.written(figure));
         let written = |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| self.written(figure));
@@ -282,53 +282,53 @@ impl Measurement {
         [self.case.clone(), median, interval, written(self.reference), overhead, self.unit.clone()]
     }
 
-    /// How the samples are spread, where that was kept.
+    /// The distribution of the samples, if it was kept.
     fn spread(&self) -> Option<String> {
         let (p99, maximum, histogram) = (self.p99?, self.maximum?, self.histogram.as_ref()?);
         let (p99, maximum) = (span(p99 as u64), span(maximum as u64));
         let Measurement { case, .. } = self;
-        Some(format!("{case} ({}): p99 {p99}, most {maximum}\n{}", self.conditions(), histogram.text()))
+        Some(format!("{case} ({}): p99 {p99}, maximum {maximum}\n{}", self.conditions(), histogram.text()))
     }
 }
 
-/// What a benchmark whose processes took turns found out beside figures.
-pub(crate) struct Circumstances {
+/// What a session of turns reports besides figures.
+pub(crate) struct SessionInfo {
     pub(crate) machine: Machine,
-    /// The share of the measured time that others had.
+    /// The share of the measured time lost to the host and to other programs.
     pub(crate) lost: f64,
-    /// Whether it ended before all was measured.
+    /// Whether the benchmark was interrupted.
     pub(crate) interrupted: bool,
 }
 
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Which benchmark.
+    /// The name of the benchmark.
     pub bench: String,
-    /// Version of Bellows.
+    /// The version of Bellows.
     pub version: String,
-    /// On what.
+    /// The machine.
     pub machine: Machine,
-    /// In how many fresh processes each figure was measured. Below 6 no interval reaches 95 percent.
+    /// The number of fresh processes per figure. Below 6 no interval reaches 95 percent.
     pub processes: usize,
-    /// Which share of the time that was measured others had: the host, and programs on the same processor. It is in no figure.
+    /// The share of the measured time lost to the host and to other programs on the same processor. It is in no figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost: Option<f64>,
-    /// Whether the benchmark was interrupted, so that figures and processes are missing.
+    /// Whether the benchmark was interrupted, so that figures or processes are missing.
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
-    /// Whether something that is promised does not hold: the notes tell what.
+    /// Whether a guarantee is broken, as the notes describe.
     #[serde(skip_serializing_if = "is_false", default)]
     pub failed: bool,
     /// The figures.
     pub results: Vec<Measurement>,
-    /// What the figures say, in sentences.
+    /// Notes on the figures, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// That of a benchmark of this version.
+    /// The report of a benchmark of this version.
     pub fn new(bench: &str, machine: Machine, processes: usize, results: Vec<Measurement>) -> Report {
         let (bench, version) = (bench.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         Report {
@@ -344,32 +344,27 @@ impl Report {
         }
     }
 
-    /// That of a benchmark whose processes took turns.
-    pub(crate) fn of_turns(
-        bench: &str,
-        circumstances: Circumstances,
-        processes: usize,
-        results: Vec<Measurement>,
-    ) -> Report {
-        let Circumstances { machine, lost, interrupted } = circumstances;
+    /// The report of a benchmark whose processes took turns.
+    pub(crate) fn of_turns(bench: &str, info: SessionInfo, processes: usize, results: Vec<Measurement>) -> Report {
+        let SessionInfo { machine, lost, interrupted } = info;
         Report { lost: Some(lost), interrupted, ..Report::new(bench, machine, processes, results) }
     }
 
-    /// Whether the machine was too disturbed for some figure.
+    /// Whether any figure is undecided.
     pub fn is_undecided(&self) -> bool {
         self.results.iter().any(|result| result.undecided)
     }
 
-    /// What a reader must know of the circumstances, in sentences.
-    fn circumstances(&self) -> Vec<String> {
+    /// Warnings about undecided and missing figures.
+    fn warnings(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let undecided: Vec<&Measurement> = self.results.iter().filter(|result| result.undecided).collect();
         if let Some(widest) = undecided.iter().max_by(|one, other| one.half_width().total_cmp(&other.half_width())) {
             let lost =
-                self.lost.map_or(String::new(), |lost| format!(", others had {:.1} percent of the time", 100.0 * lost));
+                self.lost.map_or(String::new(), |lost| format!(", {:.1} percent of the time lost", 100.0 * lost));
             notes.push(format!(
-                "undecided: {} of {} figures; the machine was too disturbed (widest: {}, half-width {} {}{lost}); measure again \
-                 when it is quiet, or in more --processes",
+                "undecided: {} of {} figures; the machine was too disturbed (widest: {}, half-width {} {}{lost}); \
+                 measure again when it is quiet, or with more --processes",
                 undecided.len(),
                 self.results.len(),
                 widest.case,
@@ -378,7 +373,7 @@ impl Report {
             ));
         }
         if self.interrupted {
-            notes.push("interrupted: figures are missing, or are of fewer processes than they should be".to_owned());
+            notes.push("interrupted: figures are missing, or have too few processes".to_owned());
         }
         notes
     }
@@ -386,7 +381,7 @@ impl Report {
     /// The sentences below the figures.
     pub(crate) fn sentences(&self) -> String {
         let mut lines = self.notes.clone();
-        lines.extend(self.circumstances());
+        lines.extend(self.warnings());
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
@@ -398,7 +393,7 @@ impl Report {
         text + &self.text_after_rows()
     }
 
-    /// What stands below the rows of the table: histograms and sentences.
+    /// The text below the rows of the table: histograms and sentences.
     pub fn text_after_rows(&self) -> String {
         let mut text = String::new();
         for spread in self.results.iter().filter_map(Measurement::spread) {
@@ -411,17 +406,17 @@ impl Report {
         text
     }
 
-    /// What stands above the rows of the table.
+    /// The head of the table.
     pub(crate) fn table_head(&self) -> String {
         row(["case", "median", self.interval(), "reference", "overhead", "unit"], "conditions")
     }
 
-    /// What was measured and on what: a line, and an empty one.
+    /// The heading: a line with the benchmark and the machine, and an empty line.
     pub(crate) fn heading(&self) -> String {
         let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
         format!(
             "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
-             {} processes a figure\n\n",
+             {} processes per figure\n\n",
             self.bench,
             self.version,
             *tsc_hz as f64 / 1e9,
@@ -429,15 +424,15 @@ impl Report {
         )
     }
 
-    /// What `low` and `high` bound.
+    /// The name of the range from `low` to `high`.
     pub(crate) fn interval(&self) -> &'static str {
         interval(self.processes)
     }
 }
 
-/// What `low` and `high` bound if there were so many processes.
+/// The name of the range from `low` to `high`, with `processes` processes.
 pub(crate) fn interval(processes: usize) -> &'static str {
-    if processes < ENOUGH { "least – most" } else { "95% interval" }
+    if processes < ENOUGH { "min – max" } else { "95% interval" }
 }
 
 /// A table whose rows are shown as they are finished.
@@ -447,7 +442,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Rows that are finished; before the first ones, what stands above them.
+    /// The text of finished rows, with the heading before the first ones.
     pub(crate) fn part(&mut self, bench: &str, machine: Machine, processes: usize, results: &[Measurement]) -> String {
         let mut text = String::new();
         if !std::mem::replace(&mut self.has_head, true) {
@@ -458,7 +453,7 @@ impl Table {
     }
 }
 
-/// The rows of a table. Their columns are as wide as any benchmark needs them, because rows appear as they are finished.
+/// The rows of a table. Column widths are fixed, because rows appear as they are finished.
 pub(crate) fn rows(results: &[Measurement]) -> String {
     let line = |result: &Measurement| row(result.row().each_ref().map(String::as_str), &result.conditions());
     results.iter().map(line).collect()
@@ -522,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_did_not_let_be_measured_is_not_printed_as_a_figure() {
+    fn undecided_figures_are_not_printed() {
         let ratios = |spread: f64| -> Vec<f64> { (0..15).map(|at| 1.0 + spread * (f64::from(at) - 7.0)).collect() };
         let narrow = Measurement::compared("idle-first", "ratio", &ratios(0.001), Vec::new()).unwrap();
         assert_eq!((narrow.undecided, narrow.median), (false, 1.0));
@@ -544,9 +539,9 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("others had 12.5 percent of the time"), "{text}");
+        assert!(text.contains("12.5 percent of the time lost"), "{text}");
 
-        // Too few processes have no interval that could be too wide.
+        // Too few processes have no interval.
         let few = Measurement::compared("idle-first", "ratio", &[0.5, 2.0], Vec::new()).unwrap();
         assert!(!few.undecided);
         let other = |values: &[f64]| Measurement::compared("idle", "ns/breath", values, Vec::new()).unwrap().undecided;
@@ -563,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_summed_up_for_each_process_and_spread_out_for_all() {
+    fn the_median_is_over_processes_and_the_distribution_over_all_times() {
         let (one, other) = ([1_000, 3_000, 2_000], [4_000; 7]);
         let swap = Measurement::of_times("swap", &[&one, &other], vec![("apps", 200.into())]).unwrap();
         assert_eq!((swap.median, swap.low, swap.high), (3_000.0, 2_000.0, 4_000.0), "of the medians 2,000 and 4,000");
@@ -574,7 +569,7 @@ mod tests {
         let notes = vec!["all is well".to_owned()];
         let report = Report { results: vec![swap], notes, ..report() };
         let text = report.text();
-        assert!(text.contains("swap (apps 200): p99 4 µs, most 4 µs\n  ≤    1 µs  █"), "{text}");
+        assert!(text.contains("swap (apps 200): p99 4 µs, maximum 4 µs\n  ≤    1 µs  █"), "{text}");
         assert!(text.ends_with("\n\nall is well\n"), "{text}");
         assert_eq!(serde_json::from_value::<Report>(serde_json::json!(report)).unwrap(), report);
     }

@@ -1,23 +1,23 @@
-//! What a turn times: slices of the same work, of which the median counts.
+//! The timed slices of a turn, of which the median counts.
 
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 
-/// What one side did in one turn.
+/// The result of one turn of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// What it measured.
+    /// The figures.
     pub figures: Vec<f64>,
-    /// How long all that was timed took, in clocks.
+    /// The clocks of everything that was timed.
     pub took: f64,
-    /// The share of that which others had.
+    /// The share of these clocks lost to the host and to other programs.
     pub lost: f64,
 }
 
 impl Turn {
-    /// The figures of a turn that consisted of these parts.
+    /// A turn with these figures and timed parts.
     pub(crate) fn of(figures: Vec<f64>, parts: &[Sliced]) -> Turn {
         let took: f64 = parts.iter().map(|part| part.took).sum();
         let lost = parts.iter().map(|part| part.lost).sum::<f64>() / took.max(1.0);
@@ -25,22 +25,22 @@ impl Turn {
     }
 }
 
-/// What some slices of the same work took.
+/// The timing of some slices of the same work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sliced {
-    /// Clocks of a unit of work, in the median slice.
+    /// Clocks per unit of work in the median slice.
     pub(crate) clocks: f64,
     /// Clocks of all slices.
     took: f64,
-    /// Clocks by which slices were longer that took more than twice as long as the median.
+    /// Excess clocks of slices that took more than twice the median.
     lost: f64,
 }
 
 impl Sliced {
-    /// Of slices of so many units of work, which took so many clocks.
+    /// The timing of slices, given as (units of work, clocks).
     pub(crate) fn of(slices: &[(u64, f64)]) -> Sliced {
         let each = |&(units, clocks): &(u64, f64)| clocks / units as f64;
-        let clocks = middle(&slices.iter().map(each).collect::<Vec<f64>>());
+        let clocks = median_or_nan(&slices.iter().map(each).collect::<Vec<f64>>());
         let long = slices.iter().filter(|slice| each(slice) > 2.0 * clocks);
         let lost = long.map(|&(units, took)| took - clocks * units as f64).sum();
         Sliced { clocks, took: slices.iter().map(|(_, took)| took).sum(), lost }
@@ -52,7 +52,7 @@ pub(crate) fn sliced(slices: usize, mut slice: impl FnMut()) -> Sliced {
     sliced_units(slices.max(1) as u64, slices.max(1), |_| slice())
 }
 
-/// Times some units of work in so many slices. Those that have nothing to do are left out.
+/// Times `units` units of work in `slices` slices. Empty slices are left out.
 pub(crate) fn sliced_units(units: u64, slices: usize, mut work: impl FnMut(u64)) -> Sliced {
     let cost = clock::cost();
     let slices = slices as u64;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_that_others_had_does_not_reach_the_median_slice() {
+    fn lost_time_does_not_affect_the_median_slice() {
         let mut slices = vec![(1, 100.0); 30];
         slices.extend([(1, 5_000.0), (2, 410.0), (1, 110.0)]);
         let sliced = Sliced::of(&slices);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slice_is_worked_off() {
+    fn every_unit_of_work_is_done() {
         let mut worked = 0;
         assert!(sliced(7, || worked += 1).clocks >= 0.0);
         assert_eq!(worked, 7);

@@ -1,9 +1,9 @@
-//! Time that the host of a virtual machine takes away.
+//! Steal time: the time that the host of a virtual machine takes away.
 
-/// Ticks in a second of the clock in which the kernel counts for users, on every architecture that Bellows runs on.
+/// Ticks per second of `/proc/stat` (`USER_HZ`), on every architecture that Bellows runs on.
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
-/// How many ticks of its clock the system counts as taken away from a processor by the host. None is as good as always none.
+/// The steal time of a processor, in ticks. `None` if the system does not report it.
 pub(crate) fn stolen(cpu: usize) -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find(|line| line.split(' ').next() == Some(&format!("cpu{cpu}")))?;

@@ -1,40 +1,42 @@
-//! The source of a measurement: packets that lie in a wanted level of the memory hierarchy when an app gets them.
+//! The source of a measurement: its packets are in a chosen level of the memory hierarchy when an app gets them.
 //!
-//! A [`Supply`] sends packets that its [`Handle`] has made ready outside the timed part. [`Handle::rest`] makes all of them
-//! anew from the frames of some [`Traffic`], whatever became of those of the round before, and then moves their data:
+//! A [`Supply`] sends packets that its [`Handle`] has prepared outside the timed part. [`Handle::prepare`] makes all of
+//! them anew from the frames of some [`Traffic`], whatever the apps did to the previous round's, and then moves their
+//! data:
 //!
-//! - `l1`: there are few of them, and nothing is done but look at them once more;
-//! - `l2`, `l3`: they take half of that level at most, and so much else is read that they leave the level before;
+//! - `l1`: there are few packets, and they are read once more;
+//! - `l2`, `l3`: they take at most half of that level, and enough other data is read to push them out of the nearer
+//!   level;
 //! - `dram`: they are evicted from all caches.
 //!
-//! A round sends each of them once. So an app may change, drop, copy or hold packets as it likes: what it gets is always
-//! what the frames say, and never lies nearer than it should. The sink is any: freed buffers become packets again.
+//! A round sends each packet once. So an app may change, drop, copy or hold packets: it always gets the bytes of the
+//! frames, and never from a nearer level. Any sink will do: freed buffers become packets again.
 //!
-//! The timed part touches no data of a packet before the app does. It moves handles, because links hold handles: an app
-//! finds these in the first level, as it does when a driver has just written them. Beyond the first level buffers come in
-//! random order, so that no prefetcher guesses the next.
+//! The timed part touches no packet data before the app does. It moves handles, because links hold handles: an app
+//! finds these in the first level, as if a driver had just written them. Beyond the first level buffers come in random
+//! order, so that no prefetcher guesses the next.
 //!
-//! Without a level to lie in, packets are written when they are sent, as the app `source` does. They are then in the first
-//! level, and the writing is timed.
+//! If no level is chosen, packets are written when they are sent, like those of the app `source`. They are then in the
+//! first level, and writing them is timed.
 //!
 //! ```
 //! use bellows_apps::sink::Sink;
 //! use bellows_engine::{Engine, Network, Settings};
 //! use bellows_lab::residence::{Levels, Resident};
-//! use bellows_lab::supply::{Order, pair};
+//! use bellows_lab::supply::{SupplyConfig, pair};
 //! use bellows_sys::clock;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let residence = Levels::simulated().residence(Resident::L2)?;
-//! let order = Order { residence: Some(residence), ..Order::new("imix".parse()?) };
+//! let config = SupplyConfig { residence: Some(residence), ..SupplyConfig::new("imix".parse()?) };
 //! let settings = Settings::default();
-//! let (supply, mut handle) = pair(&order, settings.burst)?;
+//! let (supply, mut handle) = pair(&config, settings.burst)?;
 //! let network = Network::new().app("supply", supply).app("sink", Sink).link("supply.output -> sink.input")?;
 //! let mut engine = Engine::new(network, settings, None)?;
 //! let (mut clocks, mut packets) = (0, 0);
 //! for _ in 0..10 {
-//!     handle.rest()?;
-//!     // Brings back what the engine itself keeps in the caches.
+//!     handle.prepare()?;
+//!     // Reloads the engine's own data into the caches.
 //!     engine.breathe();
 //!     let (start, ready) = (clock::ticks(), handle.left());
 //!     while handle.left() > 0 {
@@ -43,7 +45,7 @@
 //!     clocks += clock::ticks() - start;
 //!     packets += ready;
 //! }
-//! println!("{} clocks a packet", clocks as f64 / packets as f64);
+//! println!("{} clocks per packet", clocks as f64 / packets as f64);
 //! # Ok(())
 //! # }
 //! ```
@@ -61,103 +63,102 @@ use bellows_sys::memory::{HUGE_PAGE, Pages, Words};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::residence::{Residence, WayOut, bytes};
+use crate::residence::{Displacement, Residence, bytes};
 use crate::traffic::{Traffic, TrafficError};
 
-/// The most packets that are ready at a time.
-const MOST: usize = 8_192;
+/// The maximum number of prepared packets.
+const MAX_READY: usize = 8_192;
 
-/// The most of them in large buffers, of which a pool by default has twice as many.
+/// The maximum number of prepared packets in large buffers. The default packet pool has twice as many.
 const MAX_LARGE: usize = 256;
 
-/// Bytes that a packet takes beside its data: its handle in this round and in the next, its place in the list of free
-/// buffers, and what the others leave unused.
-const BOOKS: usize = 64;
+/// Bytes that a packet takes besides its data: its handle in this round and in the next, its place in the list of free
+/// buffers, and some slack.
+const PACKET_OVERHEAD: usize = 64;
 
-/// Bursts that are ready at least: one to bring the engine's own data back, and one that is timed.
+/// The minimum number of prepared bursts: one to reload the engine's own data, and one that is timed.
 const MIN_BURSTS: usize = 2;
 
-/// Packets that wait when more are offered than are taken, as many as a network interface usually keeps. Later ones are
-/// missed.
+/// The maximum number of offered packets that wait, like the queue of a network interface. Further packets are missed.
 const BACKLOG: u64 = 1_024;
 
-/// What is asked of a supply.
+/// The options of a supply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
-    /// What the packets hold.
+pub struct SupplyConfig {
+    /// The contents of the packets.
     pub traffic: Traffic,
-    /// Where they lie when they are sent; if nothing is said, they are written then.
+    /// The level that packets are in when they are sent. If `None`, they are written when they are sent.
     pub residence: Option<Residence>,
-    /// Packets a second; as many as are taken if nothing is said.
+    /// Offered packets per second. If `None`, as many as the network takes.
     pub offered: Option<f64>,
-    /// How many supplies the network has, which share the level.
+    /// The number of supplies in the network, which share the level.
     pub supplies: usize,
 }
 
-impl Order {
-    /// Such traffic, as fast as it is taken, written when it is sent, by one supply.
-    pub fn new(traffic: Traffic) -> Order {
-        Order { traffic, residence: None, offered: None, supplies: 1 }
+impl SupplyConfig {
+    /// A single supply of this traffic at the maximum rate, with packets written when they are sent.
+    pub fn new(traffic: Traffic) -> SupplyConfig {
+        SupplyConfig { traffic, residence: None, offered: None, supplies: 1 }
     }
 }
 
 /// Why there are no packets.
 #[derive(Debug, thiserror::Error)]
 pub enum SupplyError {
-    /// The frames cannot be had.
+    /// The traffic is invalid.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// The rate is none.
-    #[error("{0} packets a second cannot be offered; give a rate above 0")]
+    /// The rate is invalid.
+    #[error("{0} packets per second cannot be offered; give a rate above 0")]
     Rate(f64),
-    /// The pool has too few buffers.
+    /// The packet pool has too few buffers.
     #[error(
-        "the pool gives {got} of {wanted} packets that are to be ready; ask for a smaller burst, or see that the measured \
-         apps do not keep so many"
+        "the packet pool has only {got} buffers for {wanted} packets to prepare; use a smaller burst, or make sure that \
+         the measured apps keep fewer packets"
     )]
     Pool {
-        /// Packets to be ready.
+        /// The number of packets to prepare.
         wanted: usize,
-        /// Buffers that there were.
+        /// The number of available buffers.
         got: usize,
     },
-    /// There is no memory to read in their place.
-    #[error("no memory to displace packets with ({}): {source}; see that limits allow it", bytes(*.length))]
+    /// There is no memory for the data that displaces packets.
+    #[error("no memory to displace packets ({}): {source}; check the memory limits", bytes(*.length))]
     Memory {
-        /// Bytes that were asked for.
+        /// The requested bytes.
         length: usize,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Sends the packets that its [`Handle`] has made ready.
+/// Sends the packets that its [`Handle`] has prepared.
 pub struct Supply {
-    stock: Stock,
+    content: Content,
     pace: Option<Pace>,
-    /// Rounds that have begun.
+    /// The number of rounds that have begun.
     round: u64,
     shared: Arc<Shared>,
 }
 
-/// What a supply sends.
-enum Stock {
-    /// Packets that are ready, the next one last.
+/// The packets that a supply sends.
+enum Content {
+    /// Prepared packets, the next one last.
     Ready(Vec<Packet>),
-    /// Packets that are written when they are sent: all alike.
+    /// Packets written when they are sent, all from one frame.
     Alike(Template),
-    /// The same, in turn.
+    /// Packets written when they are sent, from several frames in turn.
     InTurn { frames: Vec<Vec<u8>>, next: usize },
 }
 
-/// What a supply and its handle share.
+/// State shared by a supply and its handle.
 struct Shared {
-    /// Rounds that have been made ready.
+    /// The number of prepared rounds.
     round: AtomicU64,
     /// Packets of this round that have not been sent.
     left: AtomicUsize,
     missed: AtomicU64,
-    /// What the next round sends; once that has begun, what is left of the one before.
+    /// The packets of the next round; after it has begun, the rest of the previous one.
     next: Mutex<Vec<Packet>>,
 }
 
@@ -167,7 +168,7 @@ impl Shared {
     }
 }
 
-/// Makes packets ready for a [`Supply`], on the thread of the engine and between its breaths.
+/// Prepares packets for a [`Supply`], on the engine's thread and between its breaths.
 pub struct Handle {
     /// `None` if packets are written when they are sent.
     reservoir: Option<Reservoir>,
@@ -176,63 +177,63 @@ pub struct Handle {
 
 struct Reservoir {
     frames: Vec<Vec<u8>>,
-    /// The frame that comes next.
+    /// The index of the next frame.
     next: usize,
-    /// How many packets a round has.
+    /// The number of packets in a round.
     packets: usize,
     residence: Residence,
-    /// Memory to read when packets are to leave a level.
-    wash: Option<Words>,
+    /// Memory to read to push packets out of a level.
+    displacing: Option<Words>,
     random: Rng,
-    reach: Reach,
+    footprint: Footprint,
 }
 
-/// Over how much memory the packets of a round are spread.
+/// The memory footprint of a round's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reach {
-    /// Packets of a round.
+pub struct Footprint {
+    /// The number of packets in a round.
     pub packets: usize,
-    /// Lines that their data takes, in bytes.
+    /// The bytes of the cache lines of their data.
     pub bytes: usize,
-    /// Pages that their data lies on: what the translation buffers must reach. 0 before the first round.
+    /// The number of pages of their data, which the TLBs must cover. 0 before the first round.
     pub pages: usize,
-    /// Bytes of such a page.
+    /// The bytes of such a page.
     pub page_size: usize,
-    /// Whether the data takes no more than three quarters of the level. If it takes more, an app may find there no more
-    /// than the first line of each packet.
+    /// Whether the data takes at most three quarters of the level. Otherwise only the first line of each packet is sure
+    /// to be there.
     pub fits: bool,
 }
 
-/// A supply as it was ordered, and the handle that makes packets ready for it. `burst` is the engine's.
+/// Makes a supply, and the handle that prepares its packets. `burst` is the engine's.
 ///
 /// # Errors
 /// See [`SupplyError`].
-pub fn pair(order: &Order, burst: usize) -> Result<(Supply, Handle), SupplyError> {
-    let frames = order.traffic.frames()?;
-    let pace = order.offered.map(Pace::new).transpose()?;
+pub fn pair(config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), SupplyError> {
+    let frames = config.traffic.frames()?;
+    let pace = config.offered.map(Pace::new).transpose()?;
     let shared = Arc::new(Shared {
         round: AtomicU64::new(0),
-        left: AtomicUsize::new(if order.residence.is_none() { usize::MAX } else { 0 }),
+        left: AtomicUsize::new(if config.residence.is_none() { usize::MAX } else { 0 }),
         missed: AtomicU64::new(0),
         next: Mutex::default(),
     });
-    let (stock, reservoir) = match order.residence {
+    let (content, reservoir) = match config.residence {
         Some(residence) => {
-            let reservoir = Reservoir::new(frames, residence, order.supplies.max(1), burst.clamp(1, CAPACITY))?;
-            (Stock::Ready(Vec::new()), Some(reservoir))
+            let reservoir = Reservoir::new(frames, residence, config.supplies.max(1), burst.clamp(1, CAPACITY))?;
+            (Content::Ready(Vec::new()), Some(reservoir))
         }
-        None => (Stock::of(frames), None),
+        None => (Content::of(frames), None),
     };
-    let supply = Supply { stock, pace, round: 0, shared: Arc::clone(&shared) };
+    let supply = Supply { content, pace, round: 0, shared: Arc::clone(&shared) };
     Ok((supply, Handle { reservoir, shared }))
 }
 
 impl Handle {
-    /// Makes the packets of a round ready. Those of the round before that have not been sent never are.
+    /// Prepares the packets of a round. Unsent packets of the previous round are discarded.
     ///
     /// # Errors
-    /// [`SupplyError::Pool`]: the pool has too few buffers.
-    pub fn rest(&mut self) -> Result<(), SupplyError> {
+    /// [`SupplyError::Pool`]: the packet pool has too few buffers.
+    pub fn prepare(&mut self) -> Result<(), SupplyError> {
         if let Some(reservoir) = &mut self.reservoir {
             let mut next = self.shared.next();
             reservoir.fill(&mut next)?;
@@ -242,20 +243,20 @@ impl Handle {
         Ok(())
     }
 
-    /// How many packets of this round have not been sent; without a level to lie in there is no end of them.
+    /// The number of packets of this round that have not been sent; `usize::MAX` if no level was chosen.
     pub fn left(&self) -> usize {
         self.shared.left.load(Relaxed)
     }
 
-    /// Packets that were to be offered and were not, because those before them had not been taken.
+    /// Offered packets that were dropped because the backlog was full.
     pub fn missed(&self) -> u64 {
         self.shared.missed.load(Relaxed)
     }
 
-    /// Over how much memory the packets of a round are spread, the pages as of the first one; `None` if they are written
-    /// when they are sent.
-    pub fn reach(&self) -> Option<Reach> {
-        self.reservoir.as_ref().map(|reservoir| reservoir.reach)
+    /// The memory footprint of a round's packets, with the pages of the first round; `None` if packets are written when
+    /// they are sent.
+    pub fn footprint(&self) -> Option<Footprint> {
+        self.reservoir.as_ref().map(|reservoir| reservoir.footprint)
     }
 }
 
@@ -266,26 +267,27 @@ impl Reservoir {
         supplies: usize,
         burst: usize,
     ) -> Result<Reservoir, SupplyError> {
-        let wash = match residence.way_out {
-            WayOut::Wash(length) => {
+        let displacing = match residence.displacement {
+            Displacement::Read(length) => {
                 let mut words =
                     Words::new(length / size_of::<u64>()).map_err(|source| SupplyError::Memory { length, source })?;
-                // Pages that nobody has written to are all the same one.
+                // Unwritten pages would all map to the zero page.
                 words.fill(1);
                 Some(words)
             }
-            WayOut::Stay | WayOut::Evict => None,
+            Displacement::None | Displacement::Evict => None,
         };
         let hold = residence.hold / supplies;
         let packets = ready(&frames, hold, burst);
         let (next, random) = (0, Rng::with_seed(7));
-        let mut reservoir = Reservoir { frames, next, packets, residence, wash, random, reach: Reach::default() };
+        let mut reservoir =
+            Reservoir { frames, next, packets, residence, displacing, random, footprint: Footprint::default() };
         let bytes = reservoir.frames.iter().cycle().take(packets).map(|frame| lines(frame)).sum();
-        reservoir.reach = Reach { packets, bytes, fits: bytes / 3 <= hold / 2, ..Reach::default() };
+        reservoir.footprint = Footprint { packets, bytes, fits: bytes / 3 <= hold / 2, ..Footprint::default() };
         Ok(reservoir)
     }
 
-    /// Makes the packets of a round, the first of them last.
+    /// Makes the packets of a round in reverse order.
     fn fill(&mut self, packets: &mut Vec<Packet>) -> Result<(), SupplyError> {
         packets.clear();
         let mut buffers = self.buffers()?;
@@ -298,8 +300,8 @@ impl Reservoir {
         }
         packets.reverse();
         self.next = (self.next + self.packets) % self.frames.len();
-        if self.reach.pages == 0 {
-            self.survey(packets);
+        if self.footprint.pages == 0 {
+            self.count_pages(packets);
         }
         self.displace(packets);
         Ok(())
@@ -313,10 +315,10 @@ impl Reservoir {
         if buffers.len() < count {
             return Err(self.empty(buffers.len()));
         }
-        match self.residence.way_out {
-            // Neighbours spread evenly over the sets of the cache.
-            WayOut::Stay => buffers.sort_unstable_by_key(|packet| packet.bytes().as_ptr().addr()),
-            WayOut::Wash(_) | WayOut::Evict => self.random.shuffle(&mut buffers),
+        match self.residence.displacement {
+            // Adjacent buffers spread evenly over the cache sets.
+            Displacement::None => buffers.sort_unstable_by_key(|packet| packet.bytes().as_ptr().addr()),
+            Displacement::Read(_) | Displacement::Evict => self.random.shuffle(&mut buffers),
         }
         Ok(buffers)
     }
@@ -325,72 +327,72 @@ impl Reservoir {
         SupplyError::Pool { wanted: self.packets, got }
     }
 
-    /// Moves the packets, which have just been written, to where they are to be.
+    /// Moves the packets, which have just been written, to their level.
     fn displace(&self, packets: &[Packet]) {
-        match self.residence.way_out {
-            // Of long packets the first line may have left; it is what every app looks at.
-            WayOut::Stay => packets.iter().for_each(|packet| {
+        match self.residence.displacement {
+            // The first line of long packets may have been evicted; it is what every app reads.
+            Displacement::None => packets.iter().for_each(|packet| {
                 black_box(packet.bytes().first().copied());
             }),
-            WayOut::Wash(_) => {
-                let words = self.wash.iter().flat_map(|words| words.iter());
+            Displacement::Read(_) => {
+                let words = self.displacing.iter().flat_map(|words| words.iter());
                 black_box(words.step_by(LINE / size_of::<u64>()).fold(0u64, |sum, word| sum.wrapping_add(*word)));
             }
-            WayOut::Evict => {
+            Displacement::Evict => {
                 cache::evict(packets.iter().map(Packet::buffer));
             }
         }
-        // The handles come back: they are not what is to be far away.
+        // Reload the handles, which should be in the first level.
         black_box(packets.iter().map(Packet::len).sum::<usize>());
     }
 
-    /// Sees on how many pages the packets lie.
-    fn survey(&mut self, packets: &[Packet]) {
+    /// Counts the pages of the packets.
+    fn count_pages(&mut self, packets: &[Packet]) {
         let page_size = if pool::pages() == Pages::Plain { 4096 } else { HUGE_PAGE };
         let pages = |packet: &Packet| {
             let range = packet.bytes().as_ptr_range();
             range.start.addr() / page_size..range.end.addr().div_ceil(page_size)
         };
         let pages: HashSet<usize> = packets.iter().flat_map(pages).collect();
-        self.reach = Reach { pages: pages.len(), page_size, ..self.reach };
+        self.footprint = Footprint { pages: pages.len(), page_size, ..self.footprint };
     }
 }
 
-/// How many packets of these frames are ready at a time: whole bursts of them.
+/// The number of packets to prepare: whole bursts.
 fn ready(frames: &[Vec<u8>], hold: usize, burst: usize) -> usize {
-    let each = frames.iter().map(|frame| lines(frame) + BOOKS).sum::<usize>().div_ceil(frames.len());
+    let each = frames.iter().map(|frame| lines(frame) + PACKET_OVERHEAD).sum::<usize>().div_ceil(frames.len());
     let large = frames.iter().filter(|frame| frame.len() > DATA_ROOM).count();
-    let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MOST).min(MOST);
+    let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MAX_READY).min(MAX_READY);
     let bursts = (hold / each).min(most) / burst;
     bursts.max(MIN_BURSTS) * burst
 }
 
-/// Bytes of the lines that a frame takes.
+/// The bytes of a frame's cache lines.
 fn lines(frame: &[u8]) -> usize {
     frame.len().next_multiple_of(LINE)
 }
 
-impl Stock {
+impl Content {
     /// Packets that are written when they are sent.
-    fn of(frames: Vec<Vec<u8>>) -> Stock {
+    fn of(frames: Vec<Vec<u8>>) -> Content {
         match &frames[..] {
-            [frame] if let Some(template) = Template::new(frame) => Stock::Alike(template),
-            _ => Stock::InTurn { frames, next: 0 },
+            [frame] if let Some(template) = Template::new(frame) => Content::Alike(template),
+            _ => Content::InTurn { frames, next: 0 },
         }
     }
 
-    /// Sends so many packets, or fewer. Hot.
+    /// Sends up to `wanted` packets. Hot.
     #[inline(always)]
     fn send(&mut self, wanted: usize, output: &mut Output<'_>) -> usize {
         match self {
-            Stock::Ready(packets) => {
+            Content::Ready(packets) => {
                 let rest = packets.len().saturating_sub(wanted);
                 let sent = packets.len() - rest;
                 packets.drain(rest..).rev().for_each(|packet| output.push(packet));
                 sent
             }
-            Stock::Alike(template) => output.fill(wanted, template),
-            Stock::InTurn { frames, next } => send_in_turn(frames, next, wanted, output),
+            Content::Alike(template) => output.fill(wanted, template),
+            Content::InTurn { frames, next } => send_in_turn(frames, next, wanted, output),
         }
     }
 }
@@ -408,10 +410,10 @@ fn send_in_turn(frames: &[Vec<u8>], next: &mut usize, wanted: usize, output: &mu
     wanted
 }
 
-/// Packets that come at a rate.
+/// Offers packets at a rate.
 struct Pace {
     per_nano: f64,
-    /// When the first of this round came, in nanoseconds of the engine's clock.
+    /// When the first packet of this round was due, in nanoseconds of the engine's clock.
     start: Option<u64>,
     /// Packets since then that were sent or missed.
     done: u64,
@@ -426,13 +428,13 @@ impl Pace {
         }
     }
 
-    /// Begins anew with the next packet.
+    /// Restarts with the next packet.
     fn restart(&mut self) {
         self.start = None;
         self.done = 0;
     }
 
-    /// How many packets wait, and how many more are missed for want of room.
+    /// The number of packets that are due, and of those missed because the backlog is full.
     fn due(&mut self, now: u64) -> (u64, u64) {
         let start = *self.start.get_or_insert(now);
         let all = (now.saturating_sub(start) as f64 * self.per_nano) as u64 + 1;
@@ -444,14 +446,14 @@ impl Pace {
 }
 
 counters! { Supply;
-    count MISSED = "missed", "packets that were offered while too many others waited to be sent";
+    count MISSED = "missed", "packets that were offered while the backlog was full";
 }
 
 impl App for Supply {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
-    /// Sends what is due, a burst at most. Hot.
+    /// Sends the packets that are due, at most a burst. Hot.
     fn pull(&mut self, io: &Io<Self>) {
         if self.shared.round.load(Relaxed) != self.round {
             self.begin_round();
@@ -470,15 +472,15 @@ impl App for Supply {
                 io.count(Supply::MISSED, missed);
             }
         }
-        let sent = self.stock.send(wanted, &mut output);
+        let sent = self.content.send(wanted, &mut output);
         if sent < wanted {
             io.count_no_buffer(wanted - sent);
         }
         if let Some(pace) = &mut self.pace {
             pace.done += sent as u64;
         }
-        if let Stock::Ready(packets) = &self.stock {
-            // The handle made them, between two breaths.
+        if let Content::Ready(packets) = &self.content {
+            // The handle made these packets between two breaths.
             io.brought_in(sent);
             self.shared.left.store(packets.len(), Relaxed);
         }
@@ -489,7 +491,7 @@ impl Supply {
     #[cold]
     fn begin_round(&mut self) {
         self.round = self.shared.round.load(Relaxed);
-        if let Stock::Ready(packets) = &mut self.stock {
+        if let Content::Ready(packets) = &mut self.content {
             mem::swap(packets, &mut *self.shared.next());
         }
         self.pace.iter_mut().for_each(Pace::restart);

@@ -1,51 +1,51 @@
-//! Processes that are compared live at the same time and take turns.
+//! Compares processes that live at the same time and take turns.
 //!
-//! The speed of a machine changes within seconds: other tenants of a host use its caches and its memory, other programs
-//! its processors. Two processes that are measured one after the other meet different machines. Therefore all processes of
-//! a comparison, its *sides*, are started together, lay out what they measure, and then wait. They take turns of about a
-//! millisecond on one processor: the process that started them gives one side its turn, the side works and answers, and the
-//! next side follows. Whatever disturbs one side for longer than some milliseconds
-//! disturbs the others equally, and the ratio of neighbouring turns is free of it.
+//! The speed of a machine changes within seconds: other tenants of a host use its caches and memory, other programs its
+//! processors. Two processes that are measured one after the other see different machines. Therefore all processes of a
+//! comparison, its *sides*, are started together, lay out their measurement, and then wait. They take turns of about a
+//! millisecond on one processor: the benchmark requests a turn from one side, the side works and answers, and the next
+//! side follows. A disturbance of more than some milliseconds affects all sides equally, and cancels out in the ratio
+//! of neighbouring turns.
 //!
-//! - *What a turn times.* A turn begins with work that is not timed and that brings the side's memory back into the caches.
-//!   The timed part consists of slices of some ten microseconds (`slices`), and the turn's figure is the median slice. A
-//!   slice in which the host took the processor away, or in which the kernel ran another program, is much longer
-//!   than its neighbours: such a gap in the time-stamp counter does not reach the median, and is added up as *lost*
-//!   time. No kernel counter sees the host, and those that exist have ticks of ten milliseconds.
-//! - *Which turns count.* A *round* is one turn of each side. Of all rounds the quieter half counts, chosen by the time that
-//!   all sides took together, so that the choice favours none of them.
-//! - *The order.* Every side goes first as often as every other, and each order occurs forwards and backwards.
-//! - *What an interval holds.* Every `Match` has fresh processes, because identical processes differ: their memory lies
-//!   elsewhere. A match yields one figure, and the confidence interval is that of the median over the matches.
-//! - *Stages.* A figure that may be compared with itself, before and after something happened to one side, is measured in two
-//!   stages. The ratio of the sides' ratios is then free of what makes the processes different, too.
+//! - *Timing.* A turn begins with untimed work that reloads the side's memory into the caches. The timed part consists
+//!   of slices of some ten microseconds (`slices`), and the turn's figure is the median slice. A slice in which the
+//!   host took the processor away, or in which the kernel ran another program, is much longer than its neighbours: such
+//!   a gap in the time-stamp counter does not affect the median, and is added up as *lost* time. Kernel counters would
+//!   not do: none sees the host reliably, and their ticks are ten milliseconds.
+//! - *Choice of turns.* A *round* is one turn of each side. Only the quieter half of the rounds counts, chosen by the
+//!   time that all sides took together, so that the choice favours none of them.
+//! - *Order.* Every side goes first equally often, and each order occurs forwards and backwards.
+//! - *Interval.* Every `Match` has fresh processes, because identical processes differ in the placement of their
+//!   memory. A match yields one figure, and the confidence interval is that of the median over the matches.
+//! - *Stages.* To compare a side with itself before and after an event, its figure is measured in two stages. In the
+//!   ratio of the sides' ratios the differences between processes cancel out too.
 
 use std::process::Command;
 
 use bellows_sys::cpu;
 use serde::Serialize;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
-use crate::report::{Circumstances, Measurement, Overhead, Ratio};
+use crate::report::{Measurement, Overhead, Ratio, SessionInfo};
 use crate::slices::Turn;
-use crate::timing::{middle, quieter_half};
+use crate::timing::{median_or_nan, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};
 
-/// All that one side did.
+/// The turns of one side.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Why it took no part.
+    /// Why the side could not take part.
     pub(crate) refused: Option<String>,
-    /// Its turns in each stage.
+    /// The turns of each stage.
     stages: Vec<Vec<Turn>>,
 }
 
-/// One comparison: fresh processes, which took their turns together.
+/// One comparison of fresh processes that took turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Match {
     pub(crate) sides: Vec<Record>,
-    /// The rounds of each stage that count.
+    /// The indices of the quieter rounds of each stage, which count.
     quiet: Vec<Vec<usize>>,
 }
 
@@ -55,7 +55,7 @@ impl Match {
         Match { sides, quiet }
     }
 
-    /// A figure of one side in the rounds that count; empty if it took no part.
+    /// A figure of one side in the rounds that count; empty if the side did not take part.
     fn figures(&self, side: usize, stage: usize, figure: usize) -> Vec<f64> {
         let turns = &self.sides[side].stages[stage];
         self.quiet[stage].iter().filter_map(|&round| turns.get(round)?.figures.get(figure).copied()).collect()
@@ -64,15 +64,15 @@ impl Match {
     /// The median of a figure of one side.
     pub(crate) fn figure(&self, side: usize, stage: usize, figure: usize) -> Option<f64> {
         let figures = self.figures(side, stage, figure);
-        (!figures.is_empty()).then(|| middle(&figures))
+        (!figures.is_empty()).then(|| median_or_nan(&figures))
     }
 
-    /// A figure of one side over one of another: the median ratio of turns in the same round. Each is given as (side, figure).
+    /// The median ratio of two figures, each given as (side, figure), over turns in the same round.
     pub(crate) fn ratio(&self, one: (usize, usize), other: (usize, usize), stage: usize) -> Option<f64> {
         self.compared(one, other, stage, |one, other| one / other)
     }
 
-    /// What is made of two figures: the median of what turns in the same round give.
+    /// The median of a function of two figures, over turns in the same round.
     fn compared(
         &self,
         one: (usize, usize),
@@ -82,10 +82,10 @@ impl Match {
     ) -> Option<f64> {
         let (ones, others) = (self.figures(one.0, stage, one.1), self.figures(other.0, stage, other.1));
         let both: Vec<f64> = ones.iter().zip(&others).map(|(&one, &other)| of(one, other)).collect();
-        (!both.is_empty()).then(|| middle(&both))
+        (!both.is_empty()).then(|| median_or_nan(&both))
     }
 
-    /// The median share of the turns' time that others had.
+    /// The share of the turns' time lost to the host and to other programs.
     pub(crate) fn lost(&self) -> f64 {
         let turns = || self.sides.iter().flat_map(|side| side.stages.iter().flatten());
         let (lost, took) =
@@ -94,8 +94,8 @@ impl Match {
     }
 }
 
-/// A figure of the first stage beside its bare loop, which is measured in the same turns by the same side: the loop, the
-/// figure over it, and what the engine adds to it.
+/// Adds to a figure of the first stage that of its bare loop, which the same side measures in the same turns: the
+/// loop's figure, the ratio and the difference.
 pub(crate) fn beside_bare_loop(
     found: Measurement,
     matches: &[Match],
@@ -111,16 +111,17 @@ pub(crate) fn beside_bare_loop(
     let compared = |of: fn(f64, f64) -> f64| each(&|found| found.compared((side, figure), (side, bare), 0, of));
     let of_reference = Ratio::of(&compared(|one, other| one / other));
     let overhead = Overhead::of(&compared(|one, other| one - other));
-    Measurement { reference: Some(middle(&loops)), of_reference, overhead, ..found }
+    Measurement { reference: Some(median_or_nan(&loops)), of_reference, overhead, ..found }
 }
 
-/// The half of a stage's rounds in which all sides together took least. Each side counts equally, however long its turns are.
+/// The half of a stage's rounds with the shortest total time. Each side has equal weight, whatever the length of its
+/// turns.
 fn quiet_rounds(sides: &[Record], stage: usize) -> Vec<usize> {
     let sides: Vec<(&[Turn], f64)> = sides
         .iter()
         .map(|side| side.stages[stage].as_slice())
         .filter(|turns| !turns.is_empty())
-        .map(|turns| (turns, middle(&turns.iter().map(|turn| turn.took).collect::<Vec<f64>>()).max(1.0)))
+        .map(|turns| (turns, median_or_nan(&turns.iter().map(|turn| turn.took).collect::<Vec<f64>>()).max(1.0)))
         .collect();
     let rounds = sides.iter().map(|(turns, _)| turns.len()).min().unwrap_or(0);
     let together = |round: usize| sides.iter().map(|(turns, usual)| turns[round].took / usual).sum::<f64>();
@@ -138,21 +139,21 @@ fn order(sides: usize, round: usize) -> impl Iterator<Item = usize> {
 
 /// The comparisons of a benchmark, one after the other.
 pub(crate) struct Session<'a> {
-    /// Make this program take part in a comparison.
+    /// The arguments that make this program a worker.
     arguments: &'a [&'a str],
     /// The processor to measure on.
     cpu: Option<usize>,
-    audience: &'a mut dyn Audience,
-    /// Processes that are done, and all.
+    observer: &'a mut dyn Observer,
+    /// The number of finished processes, and of all.
     done: usize,
     all: usize,
-    /// The share of the time that others had in each match.
+    /// The share of lost time in each match.
     lost: Vec<f64>,
     machine: Option<Machine>,
     interrupted: bool,
 }
 
-/// Another program that takes part in a match, by the same [protocol](crate::workers). Its task is `null`.
+/// Another program that takes part in a match with the same [protocol](crate::workers). Its task is `null`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) program: String,
@@ -160,19 +161,19 @@ pub(crate) struct Peer {
 }
 
 impl<'a> Session<'a> {
-    /// One of so many processes in all.
+    /// A session with `all` processes in total.
     pub(crate) fn new(
         arguments: &'a [&'a str],
         cpu: Option<usize>,
         all: usize,
-        audience: &'a mut dyn Audience,
+        observer: &'a mut dyn Observer,
     ) -> Session<'a> {
-        audience.progress(0, all);
-        Session { arguments, cpu, audience, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
+        observer.progress(0, all);
+        Session { arguments, cpu, observer, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
     }
 
-    /// Lets fresh processes do some tasks in so many matches. `tasks` gets the match's number; `turns` is how many turns each
-    /// side takes in each stage. Returns the matches that were ended; all, unless the audience has had enough.
+    /// Runs `processes` matches of fresh processes. `tasks` gets the match's number; `turns` is the number of turns of
+    /// each side in each stage. Returns the finished matches, which are all unless the benchmark is interrupted.
     ///
     /// # Errors
     /// See [`ProcessError`].
@@ -191,36 +192,36 @@ impl<'a> Session<'a> {
             let tasks = tasks(number);
             let Some(found) = self.one_match(&tasks, peers, turns, number)? else { break };
             self.done += tasks.len() + peers.len();
-            self.audience.progress(self.done, self.all);
+            self.observer.progress(self.done, self.all);
             self.lost.push(found.lost());
             matches.push(found);
         }
         Ok(matches)
     }
 
-    /// Whether the audience has had enough.
+    /// Whether the benchmark has been interrupted.
     pub(crate) fn is_over(&mut self) -> bool {
-        self.interrupted |= self.audience.is_enough();
+        self.interrupted |= self.observer.should_stop();
         self.interrupted
     }
 
-    /// The machine that the processes found, if there has been one.
+    /// The machine, as a worker reported it, or as this process sees it.
     pub(crate) fn machine(&self) -> Machine {
         self.machine.clone().unwrap_or_else(Machine::here)
     }
 
-    /// Shows a finished part of the report to people.
+    /// Shows a finished part of the text report.
     pub(crate) fn show(&mut self, text: &str) {
-        self.audience.show(text);
+        self.observer.show(text);
     }
 
-    pub(crate) fn circumstances(self) -> Circumstances {
+    pub(crate) fn info(self) -> SessionInfo {
         let machine = self.machine();
-        let lost = if self.lost.is_empty() { 0.0 } else { middle(&self.lost) };
-        Circumstances { machine, lost, interrupted: self.interrupted }
+        let lost = if self.lost.is_empty() { 0.0 } else { median_or_nan(&self.lost) };
+        SessionInfo { machine, lost, interrupted: self.interrupted }
     }
 
-    /// One match, unless the audience had enough before its end.
+    /// Runs one match. `None` if it was interrupted.
     fn one_match<T: Serialize>(
         &mut self,
         tasks: &[T],
@@ -230,7 +231,7 @@ impl<'a> Session<'a> {
     ) -> Result<Option<Match>, ProcessError> {
         let count = tasks.len() + peers.len();
         let mut workers: Vec<Option<Worker>> = (0..count).map(|_| None).collect();
-        // Whoever is started first gets other memory: each in turn.
+        // The order of starting affects the placement of memory, so it rotates.
         for index in order(count, number) {
             workers[index] = Some(match tasks.get(index) {
                 Some(task) => Worker::start(self.arguments, task)?,
@@ -243,7 +244,7 @@ impl<'a> Session<'a> {
         let mut workers: Vec<Worker> = workers.into_iter().flatten().collect();
         let mut sides = Vec::new();
         for worker in &mut workers {
-            let Reply { machine, outcome } = match worker.reply::<()>(self.audience) {
+            let Reply { machine, outcome } = match worker.reply::<()>(self.observer) {
                 Err(ProcessError::Interrupted) => {
                     self.interrupted = true;
                     return Ok(None);
@@ -255,8 +256,8 @@ impl<'a> Session<'a> {
             }
             sides.push(Record { refused: outcome.err(), stages: vec![Vec::new(); turns.len()] });
         }
-        let audience: &dyn Audience = &*self.audience;
-        if !take_turns(&mut workers, &mut sides, turns, self.cpu, audience)? {
+        let observer: &dyn Observer = &*self.observer;
+        if !take_turns(&mut workers, &mut sides, turns, self.cpu, observer)? {
             self.interrupted = true;
             return Ok(None);
         }
@@ -264,7 +265,7 @@ impl<'a> Session<'a> {
             if side.refused.is_none() {
                 let said = worker.finish()?;
                 if !said.is_empty() {
-                    self.audience.said(&said);
+                    self.observer.worker_stderr(&said);
                 }
             }
         }
@@ -272,30 +273,30 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Lets all sides take their turns. Says whether they did, or the audience had enough.
+/// Lets all sides take their turns. Returns false if interrupted.
 ///
-/// Whoever hands out the turns is on the sides' processor, where waking a side is cheapest: it sleeps while they work.
+/// The calling thread runs on the sides' processor, where waking a side is cheapest. It sleeps while they work.
 fn take_turns(
     workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],
     processor: Option<usize>,
-    audience: &dyn Audience,
+    observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let before = cpu::allowed();
     let pinned = processor.or_else(|| before.last().copied()).is_some_and(|processor| cpu::pin_to(processor).is_ok());
-    let result = play(workers, sides, turns, audience);
+    let result = run_rounds(workers, sides, turns, observer);
     if pinned {
         let _ = cpu::allow(&before);
     }
     result
 }
 
-fn play(
+fn run_rounds(
     workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],
-    audience: &dyn Audience,
+    observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let takes_part: Vec<bool> = sides.iter().map(|side| side.refused.is_none()).collect();
     for (stage, &turns) in turns.iter().enumerate() {
@@ -305,7 +306,7 @@ fn play(
             }
         }
         for round in 0..turns {
-            if audience.is_enough() {
+            if observer.should_stop() {
                 return Ok(false);
             }
             for side in order(workers.len(), round).filter(|&side| takes_part[side]) {
@@ -358,9 +359,10 @@ mod tests {
         assert!((0.995..1.005).contains(&ratio), "{ratio}");
     }
 
-    /// What changes the machine's speed by a factor of two, and lasts longer than a round, is no difference between sides.
+    /// A change of the machine's speed by a factor of two that lasts longer than a round does not look like a
+    /// difference.
     #[test]
-    fn a_machine_that_changes_its_speed_changes_no_ratio() {
+    fn a_change_of_the_machines_speed_changes_no_ratio() {
         let mut random = fastrand::Rng::with_seed(2);
         let speeds: Vec<f64> = (0..400).map(|round| if round / 25 % 3 == 0 { 2.0 } else { 1.0 }).collect();
         let mut measured =
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_was_refused_has_no_figures_and_disturbs_no_other() {
+    fn a_refused_side_has_no_figures_and_disturbs_no_other() {
         let found = Match::of(vec![side(&[100.0, 101.0]), side(&[])], 1);
         assert_eq!((found.figure(0, 0, 0), found.figure(1, 0, 0)), (Some(10.0), None));
         assert_eq!(found.ratio((1, 0), (0, 0), 0), None);

@@ -1,18 +1,18 @@
-//! A benchmark and its workers: fresh processes that measure, and the lines that they say to each other.
+//! Workers: fresh processes that measure, and their protocol.
 //!
-//! Every benchmark has its work done by processes that have done nothing else. All of them speak one protocol, by lines of
-//! JSON: orders on the worker's standard input, answers on its standard output.
+//! Every benchmark measures in fresh processes. All workers speak one protocol in lines of JSON: requests on the
+//! worker's standard input, answers on its standard output.
 //!
-//! | order | answer |
+//! | request | answer |
 //! |---|---|
-//! | the task: whatever the benchmark and its worker agreed on | `{"machine": …, "outcome": {"Ok": …}}`: what was measured, or `null` if turns follow; `{"Err": "why"}` from a worker that cannot take part, and ends |
+//! | the task, in the benchmark's own format | `{"machine": …, "outcome": {"Ok": …}}` with the result, or `null` if turns follow; `{"Err": "why"}` if the worker cannot take part and ends |
 //! | `"turn"`, any number of times | a [`Turn`] |
 //! | `"advance"`, between two stages | `null` |
-//! | the end of standard input | `{"Ok": null}`, or `{"Err": "why"}` if all that was measured is worthless; then the worker ends |
+//! | end of standard input | `{"Ok": null}`, or `{"Err": "why"}` if the whole measurement is invalid; then the worker ends |
 //!
-//! A worker that does its task at once ([`answer`]) puts all it has found into its first answer. One that takes turns
-//! ([`take_part`]) lays out what it measures, and then waits for orders. What a worker writes to its standard error is
-//! shown; if it ends with a code other than 0, that is the reason for its failure.
+//! A worker that does its task at once ([`answer`]) puts all results into its first answer. A worker that takes turns
+//! ([`take_part`]) lays out what it measures, and then waits for requests. The worker's standard error is shown; if it
+//! ends with a code other than 0, that text is the reason for the failure.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -27,45 +27,44 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::machine::Machine;
 use crate::slices::Turn;
 
-/// What a worker could not do.
+/// Why a worker failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started.
+    /// The worker could not be started.
     #[error("cannot start {0} for a measurement: {1}")]
     Start(PathBuf, std::io::Error),
-    /// It failed.
+    /// The worker failed.
     #[error("a measuring process failed: {1} ({0})")]
     Failed(ExitStatus, String),
-    /// It answered something else.
-    #[error("a measuring process answered what cannot be read: {0}; is it another version of this program?")]
+    /// The worker's answer is invalid.
+    #[error("a measuring process sent an invalid answer: {0}; is it another version of this program?")]
     Answer(serde_json::Error),
-    /// It ended without having failed.
+    /// The worker ended successfully without an answer.
     #[error("a measuring process ended without an answer; is it another version of this program?")]
     Silent,
-    /// The audience had enough before there was anything to report.
+    /// The benchmark was interrupted before there was anything to report.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }
 
 impl ProcessError {
-    /// Whether whoever asked for the measurement made a mistake, which the worker has explained. Everything else should
-    /// not have happened.
+    /// Whether the error is the caller's mistake, which the worker has explained, not an internal failure.
     pub fn is_mistake(&self) -> bool {
-        matches!(self, ProcessError::Failed(status, _) if status.code() == Some(MISTAKEN))
+        matches!(self, ProcessError::Failed(status, _) if status.code() == Some(EXIT_MISTAKE))
     }
 }
 
-/// The code with which a worker ends that explains why it cannot measure.
-const MISTAKEN: i32 = 2;
+/// The exit code of a worker that has explained why it cannot measure.
+const EXIT_MISTAKE: i32 = 2;
 
-/// What a worker is told after its task.
+/// A request after the task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum Request {
     Turn,
     Advance,
 }
@@ -73,90 +72,91 @@ enum Order {
 /// The answer to a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reply<A> {
-    /// The machine that the worker found. A model of something else does not look at it.
+    /// The machine. A program other than Bellows does not report it.
     pub(crate) machine: Option<Machine>,
-    /// What it measured, or why it takes no part.
+    /// The result, or why the worker cannot take part.
     pub(crate) outcome: Result<A, String>,
 }
 
-/// A worker as the benchmark sees it. One that is dropped is killed: nobody is left to work for.
+/// The benchmark's side of a worker. Dropping it kills the worker.
 pub(crate) struct Worker {
     child: Child,
-    /// Closed to end it.
-    orders: Option<ChildStdin>,
+    /// Closed to end the worker.
+    requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// What it writes to its standard error.
-    said: Option<JoinHandle<String>>,
+    /// Collects the worker's standard error.
+    stderr: Option<JoinHandle<String>>,
 }
 
-/// How long an audience that has had enough waits, about.
-const IMPATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How often to check for an interrupt.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 impl Worker {
-    /// Starts this program with some arguments, and gives it its task.
+    /// Starts this program with some arguments, and sends the task.
     pub(crate) fn start(arguments: &[&str], task: &impl Serialize) -> Result<Worker, ProcessError> {
         Worker::run(Command::new(this_program()?).args(arguments), task)
     }
 
-    /// Starts a command that speaks the protocol, and gives it its task.
+    /// Starts a command that speaks the protocol, and sends the task.
     ///
-    /// It is in a process group of its own: an interrupt at the terminal is for the process that waits for it.
+    /// The worker has its own process group, so that an interrupt at the terminal reaches only the benchmark.
     pub(crate) fn run(command: &mut Command, task: &impl Serialize) -> Result<Worker, ProcessError> {
         let program = PathBuf::from(command.get_program());
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = piped.process_group(0).spawn();
         let mut child = spawned.map_err(|error| ProcessError::Start(program, error))?;
-        let (orders, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (requests, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(answers), Some(errors)) = (answers, errors) else { unreachable!("both are pipes") };
-        let mut worker = Worker { child, orders, answers: BufReader::new(answers), said: Some(collected(errors)) };
-        worker.order(task);
+        let mut worker =
+            Worker { child, requests, answers: BufReader::new(answers), stderr: Some(read_in_thread(errors)) };
+        worker.send(task);
         Ok(worker)
     }
 
-    /// The answer to the task, unless the audience has had enough before it comes.
-    pub(crate) fn reply<A: DeserializeOwned>(&mut self, audience: &dyn Audience) -> Result<Reply<A>, ProcessError> {
+    /// Waits for the answer to the task, or an interrupt.
+    pub(crate) fn reply<A: DeserializeOwned>(&mut self, observer: &dyn Observer) -> Result<Reply<A>, ProcessError> {
         loop {
             let answers = self.answers.get_ref();
-            let came = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&IMPATIENCE)).unwrap_or(0);
+            let came = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&POLL_INTERVAL)).unwrap_or(0);
             if came > 0 {
                 return self.answer();
             }
-            if audience.is_enough() {
+            if observer.should_stop() {
                 return Err(ProcessError::Interrupted);
             }
         }
     }
 
-    /// Lets it take a turn.
+    /// Requests a turn.
     pub(crate) fn turn(&mut self) -> Result<Turn, ProcessError> {
-        self.order(&Order::Turn);
+        self.send(&Request::Turn);
         self.answer()
     }
 
-    /// Lets it do what lies between two stages.
+    /// Requests the work between two stages.
     pub(crate) fn advance(&mut self) -> Result<(), ProcessError> {
-        self.order(&Order::Advance);
+        self.send(&Request::Advance);
         self.answer()
     }
 
-    /// Ends it. Returns what it wrote to its standard error.
+    /// Ends the worker. Returns its standard error.
     pub(crate) fn finish(mut self) -> Result<String, ProcessError> {
-        self.orders = None;
+        self.requests = None;
         let ended: Result<(), String> = self.answer()?;
         match (self.child.wait(), ended) {
-            (Ok(status), Ok(())) if status.success() => Ok(self.said()),
+            (Ok(status), Ok(())) if status.success() => Ok(self.stderr_text()),
             (Ok(status), ended) => {
-                let said = self.said();
+                let said = self.stderr_text();
                 Err(ProcessError::Failed(status, ended.err().unwrap_or(said)))
             }
             (Err(error), _) => Err(ProcessError::Start("a measuring process".into(), error)),
         }
     }
 
-    /// Sends a line. A worker that has ended is noticed when it does not answer.
-    fn order(&mut self, order: &impl Serialize) {
-        if let Some(orders) = &mut self.orders {
-            let _ = say(orders, order);
+    /// Sends a line. If the worker has ended, the missing answer shows it.
+    fn send(&mut self, request: &impl Serialize) {
+        if let Some(requests) = &mut self.requests {
+            let _ = write_line(requests, request);
         }
     }
 
@@ -170,16 +170,16 @@ impl Worker {
 
     /// Why there is no answer.
     fn failure(&mut self) -> ProcessError {
-        self.orders = None;
+        self.requests = None;
         match self.child.wait() {
             Ok(status) if status.success() => ProcessError::Silent,
-            Ok(status) => ProcessError::Failed(status, self.said()),
+            Ok(status) => ProcessError::Failed(status, self.stderr_text()),
             Err(error) => ProcessError::Start("a measuring process".into(), error),
         }
     }
 
-    fn said(&mut self) -> String {
-        self.said.take().and_then(|said| said.join().ok()).unwrap_or_default().trim().to_owned()
+    fn stderr_text(&mut self) -> String {
+        self.stderr.take().and_then(|stderr| stderr.join().ok()).unwrap_or_default().trim().to_owned()
     }
 }
 
@@ -190,46 +190,46 @@ impl Drop for Worker {
     }
 }
 
-/// What a program said that is no worker.
-pub(crate) struct Heard {
+/// The output of a program.
+pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
     /// Its standard output, and its standard error.
-    pub(crate) answers: String,
-    pub(crate) said: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-/// Runs a program to its end, unless the audience has had enough before: then it is interrupted, as from a terminal.
-pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<Heard, ProcessError> {
+/// Runs a program to its end. An interrupt is passed on to the program.
+pub(crate) fn run_program(command: &mut Command, observer: &dyn Observer) -> Result<ProgramOutput, ProcessError> {
     let program = PathBuf::from(command.get_program());
     let failed = |error| ProcessError::Start(program.clone(), error);
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.process_group(0).spawn().map_err(failed)?;
-    let (Some(answers), Some(said)) = (child.stdout.take(), child.stderr.take()) else {
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         unreachable!("both are pipes")
     };
-    let (answers, said) = (collected(answers), collected(said));
-    let mut is_told = false;
-    while !answers.is_finished() {
-        std::thread::sleep(std::time::Duration::from_nanos(IMPATIENCE.tv_nsec as u64));
-        if audience.is_enough() && !std::mem::replace(&mut is_told, true) {
-            // It ends its own workers.
+    let (stdout, stderr) = (read_in_thread(stdout), read_in_thread(stderr));
+    let mut is_signalled = false;
+    while !stdout.is_finished() {
+        std::thread::sleep(std::time::Duration::from_nanos(POLL_INTERVAL.tv_nsec as u64));
+        if observer.should_stop() && !std::mem::replace(&mut is_signalled, true) {
+            // The program ends its own workers.
             if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
             }
         }
     }
     let status = child.wait().map_err(failed)?;
-    let [answers, said] = [answers, said].map(|text| text.join().unwrap_or_default());
-    if is_told { Err(ProcessError::Interrupted) } else { Ok(Heard { status, answers, said }) }
+    let [stdout, stderr] = [stdout, stderr].map(|text| text.join().unwrap_or_default());
+    if is_signalled { Err(ProcessError::Interrupted) } else { Ok(ProgramOutput { status, stdout, stderr }) }
 }
 
-/// The file that this program runs from.
+/// The path of this program's executable.
 pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
     std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))
 }
 
-/// Reads all that comes, on a thread.
-fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+/// Reads to the end on a new thread.
+fn read_in_thread(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = from.read_to_end(&mut bytes);
@@ -237,34 +237,34 @@ fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-fn say(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error> {
+fn write_line(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     to.write_all(&line)?;
     to.flush()
 }
 
-/// What a worker measures in turns, laid out and warm.
+/// One side of a comparison, which a worker measures in turns.
 pub trait Side {
     /// Takes a turn.
     fn turn(&mut self) -> Turn;
 
-    /// Does what lies between two stages.
+    /// Does the work between two stages.
     fn advance(&mut self) {}
 
-    /// Ends.
+    /// Ends the measurement.
     ///
     /// # Errors
-    /// What makes all that was measured worthless.
+    /// Why the whole measurement is invalid.
     fn finish(self: Box<Self>) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A worker that does its task at once: reads it, does it, and says what it found.
+/// Runs a worker that does its task at once: reads the task, does it, and writes the answer.
 ///
 /// # Errors
-/// When the task cannot be read or the answer not written.
+/// When the task cannot be read or the answer cannot be written.
 pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> Result<(), std::io::Error> {
     struct Done;
     impl Side for Done {
@@ -275,11 +275,11 @@ pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> R
     serve(|task| (Ok(work(task)), Box::new(Done) as Box<dyn Side>))
 }
 
-/// A worker that takes turns: reads its task, lays out what it asks for, and takes a turn whenever it is told to, until
+/// Runs a worker that takes turns: reads the task, lays out the measurement, and takes a turn on each request, until
 /// standard input ends.
 ///
 /// # Errors
-/// When the task cannot be read or an answer not be written.
+/// When the task cannot be read or an answer cannot be written.
 pub fn take_part<T: DeserializeOwned>(
     lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
 ) -> Result<(), std::io::Error> {
@@ -303,21 +303,21 @@ fn serve<T: DeserializeOwned, A: Serialize>(
     let Some(task) = lines.next() else { return Ok(()) };
     let mut answers = std::io::stdout().lock();
     let (outcome, mut side) = begin(serde_json::from_str(&task?)?);
-    say(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
+    write_line(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
     for line in lines {
         match serde_json::from_str(&line?)? {
-            Order::Turn => say(&mut answers, &side.turn())?,
-            Order::Advance => {
+            Request::Turn => write_line(&mut answers, &side.turn())?,
+            Request::Advance => {
                 side.advance();
-                say(&mut answers, &())?;
+                write_line(&mut answers, &())?;
             }
         }
     }
-    say(&mut answers, &side.finish())
+    write_line(&mut answers, &side.finish())
 }
 
-/// Prepares a worker: binds its thread to a processor, the last that it may use if none is given, and
-/// measures the clock. Panics are remembered for [`panicked`].
+/// Prepares a worker: pins its thread to a processor (by default the last one that it may use), calibrates the clock,
+/// and records panics for [`panicked`].
 pub(crate) fn settle(processor: Option<usize>) {
     remember_panics();
     if let Some(processor) = processor.or_else(|| cpu::allowed().last().copied())
@@ -328,20 +328,20 @@ pub(crate) fn settle(processor: Option<usize>) {
     clock::calibrate();
 }
 
-/// The last panic: what it said, and where it was.
+/// The message and place of the last panic.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
-/// Does something that may panic because an app does, when it is made for instance.
+/// Does work in which an app may panic, such as creating the app.
 ///
 /// # Errors
-/// What the panic said, and where it was.
+/// The message and place of the panic.
 pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     remember_panics();
     let result = std::panic::catch_unwind(AssertUnwindSafe(work));
     result.map_err(|_| format!("an app panicked: {}", panicked().unwrap_or_default()))
 }
 
-/// Remembers each panic. An engine goes on when an app panics, and only then is it known what the process answers.
+/// Records each panic. An engine continues when an app panics, so the worker reports the panic later.
 fn remember_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -356,22 +356,22 @@ fn remember_panics() {
     });
 }
 
-/// What the last panic of this process said, and where it was.
+/// The message and place of this process's last panic.
 pub(crate) fn panicked() -> Option<String> {
     PANICKED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Ends a worker with a message for the one that asked.
+/// Ends a worker with an error message for the user.
 pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
     eprintln!("{message}");
-    std::process::exit(MISTAKEN)
+    std::process::exit(EXIT_MISTAKE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A program of the shell as a worker, with the task 7.
+    /// A shell script as a worker, with the task 7.
     fn worker(script: &str) -> Worker {
         Worker::run(Command::new("sh").args(["-c", script]), &7).unwrap()
     }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_what_it_is() {
+    fn invalid_answers_are_reported() {
         let reply = |script: &str| worker(script).reply::<u32>(&()).map(|_| ()).unwrap_err();
         let failed = reply("read task; echo 'no such processor' >&2; exit 2");
         assert!(failed.is_mistake() && failed.to_string().contains("no such processor"), "{failed}");
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_found_its_figures_worthless_has_failed() {
+    fn a_worker_with_invalid_figures_has_failed() {
         let mut worker = worker(
             r#"read task; echo '{"machine":null,"outcome":{"Ok":1}}'; cat > /dev/null; echo '{"Err":"packets are missing"}'"#,
         );
@@ -420,17 +420,17 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_that_has_enough_does_not_wait() {
-        struct Impatient;
-        impl Audience for Impatient {
+    fn an_interrupt_ends_the_wait() {
+        struct Stopped;
+        impl Observer for Stopped {
             fn progress(&mut self, _: usize, _: usize) {}
             fn show(&mut self, _: &str) {}
-            fn said(&mut self, _: &str) {}
-            fn is_enough(&self) -> bool {
+            fn worker_stderr(&mut self, _: &str) {}
+            fn should_stop(&self) -> bool {
                 true
             }
         }
         let mut slow = worker("exec sleep 60");
-        assert!(matches!(slow.reply::<u32>(&Impatient), Err(ProcessError::Interrupted)));
+        assert!(matches!(slow.reply::<u32>(&Stopped), Err(ProcessError::Interrupted)));
     }
 }

@@ -1,6 +1,6 @@
-//! Counts under callgrind: repeatable to the instruction, and of the measured part alone.
+//! Counts under callgrind are repeatable to the instruction, and cover only the measured part.
 //!
-//! The test binary is also the measuring process: it is that when it is called with `--measure`.
+//! With `--measure` the test binary is the worker.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -9,13 +9,13 @@ use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::callgrind::{self, Counts};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::supply::{Order, pair};
+use bellows_lab::supply::{SupplyConfig, pair};
 use bellows_lab::workers;
 use bellows_packet::{Template, Vector, free_all, push_filled};
 use bellows_testkit::programs::has_program;
 use serde::{Deserialize, Serialize};
 
-/// Numbers that are read in a measuring process.
+/// The numbers that a worker reads.
 const NUMBERS: usize = 1 << 16;
 
 /// Packets that are moved at a time.
@@ -23,13 +23,13 @@ const BURST: usize = 128;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Task {
-    /// Adds up numbers so many times, each time in a part of its own; as often in none.
+    /// Adds up numbers this many times, each time in its own measured part; and as often outside of any.
     Sums(usize),
     /// Makes and frees bursts of packets.
     Packets(usize),
-    /// Takes so many breaths of an engine, after as many that are not counted.
+    /// Takes this many breaths of an engine, after as many uncounted ones.
     Breaths(u64),
-    /// Sends rounds of packets from a level through an app that looks at the first byte of each.
+    /// Sends rounds of packets from a level through an app that reads the first byte of each.
     Look(Resident),
     /// Measures nothing.
     Nothing,
@@ -37,7 +37,7 @@ enum Task {
     Failure,
 }
 
-/// Makes a burst a breath.
+/// Makes one burst per breath.
 struct Maker(Template);
 
 impl App for Maker {
@@ -48,7 +48,7 @@ impl App for Maker {
     }
 }
 
-/// Looks at each packet.
+/// Reads the first byte of each packet.
 #[derive(Default)]
 struct Looker(u64);
 
@@ -62,19 +62,19 @@ impl App for Looker {
     }
 }
 
-/// How many packets were looked at in the measured parts.
+/// The number of packets that were read in the measured parts.
 fn look(level: Resident) -> u64 {
     let residence = Levels::simulated().residence(level).unwrap();
-    let order = Order { residence: Some(residence), ..Order::new("60".parse().unwrap()) };
+    let config = SupplyConfig { residence: Some(residence), ..SupplyConfig::new("60".parse().unwrap()) };
     let settings = Settings { sampling: false, ..Settings::default() };
-    let (supply, mut handle) = pair(&order, settings.burst).unwrap();
+    let (supply, mut handle) = pair(&config, settings.burst).unwrap();
     let network = Network::new().app("supply", supply).app("looker", Looker::default());
     let network = network.link("supply.output -> looker.input").unwrap();
     let mut engine = Engine::new(network, settings, None).unwrap();
     let mut looked = 0;
-    // The first rounds come upon caches that hold nothing of the engine.
+    // In the first rounds the caches do not contain the engine's data yet.
     for round in 0..4 {
-        handle.rest().unwrap();
+        handle.prepare().unwrap();
         engine.breathe();
         let left = handle.left();
         let mut look = || engine.breathe_times((left / BURST) as u64);
@@ -135,8 +135,8 @@ fn main() {
     the_measured_part_alone_is_counted();
     counts_repeat_to_the_instruction();
     the_engine_runs_under_callgrind();
-    packets_lie_where_they_are_to_lie();
-    failures_say_what_happened();
+    packets_are_in_the_chosen_level();
+    failures_report_the_reason();
 }
 
 fn the_measured_part_alone_is_counted() {
@@ -145,7 +145,7 @@ fn the_measured_part_alone_is_counted() {
     let numbers = NUMBERS as u64;
     assert!((numbers..20 * numbers).contains(&counts.instructions), "{counts:?}");
     assert!((numbers..4 * numbers).contains(&counts.data_reads), "{counts:?}");
-    // Eight numbers a line, which the sum before has left in no first-level cache.
+    // Eight numbers per line, which the uncounted sum has pushed out of the first-level cache.
     assert!((numbers / 8 - 64..numbers / 8 + 64).contains(&counts.l1_misses), "{counts:?}");
     assert!(counts.ll_misses < 64, "the simulated last level holds them: {counts:?}");
     assert!(counts.branch_misses < 64, "{counts:?}");
@@ -153,7 +153,7 @@ fn the_measured_part_alone_is_counted() {
     assert_eq!(thrice.data_reads, 3 * counts.data_reads, "parts add up");
 }
 
-/// Whatever else the environment holds: its length must not show.
+/// The length of the environment does not affect the counts.
 fn counts_repeat_to_the_instruction() {
     let ask = |variable: &str| -> [Counts; 2] {
         let this = std::env::current_exe().unwrap();
@@ -163,7 +163,7 @@ fn counts_repeat_to_the_instruction() {
     assert_eq!(ask(""), ask(&"x".repeat(1_000)));
 }
 
-/// With the instruction sets that valgrind knows, and the breath that is generated at run time.
+/// Including the instruction sets that valgrind supports, and the generated code of a breath.
 fn the_engine_runs_under_callgrind() {
     for (few, many) in [(Task::Packets(10), Task::Packets(110)), (Task::Breaths(10), Task::Breaths(110))] {
         let [few, many] = [few, many].map(|task| count(task).instructions as f64);
@@ -172,8 +172,8 @@ fn the_engine_runs_under_callgrind() {
     }
 }
 
-/// Callgrind's caches tell where the packets of a supply are, and hold them as real ones would.
-fn packets_lie_where_they_are_to_lie() {
+/// The packets of a supply are in the chosen level of callgrind's caches.
+fn packets_are_in_the_chosen_level() {
     let misses = |level| {
         let (counts, packets): (Counts, u64) = callgrind::count(&["--measure"], &Task::Look(level), &mut ()).unwrap();
         (counts.l1_misses as f64 / packets as f64, counts.ll_misses as f64 / packets as f64)
@@ -188,7 +188,7 @@ fn packets_lie_where_they_are_to_lie() {
     assert!((1.0..2.0).contains(&l1) && (1.0..1.5).contains(&ll), "dram: {l1} and {ll} misses a packet");
 }
 
-fn failures_say_what_happened() {
+fn failures_report_the_reason() {
     let failure = |task| callgrind::count::<Task, u64>(&["--measure"], &task, &mut ()).unwrap_err().to_string();
     assert!(failure(Task::Failure).contains("nothing comes of this"));
     assert!(failure(Task::Nothing).contains("counted nothing"));

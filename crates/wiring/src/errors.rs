@@ -1,4 +1,4 @@
-//! What can be wrong with the way links join apps.
+//! Wiring errors.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::link::{End, LinkSpec, Side};
 use crate::port::Ports;
 
-/// An app as links see it, whether it has been made or not.
+/// An app's name and ports, whether the app has been created or not.
 #[derive(Clone, Copy, Debug)]
 pub struct WiredApp<'n> {
     /// Its name in links.
     pub name: &'n str,
-    /// Its type's name, and its inputs and outputs; `None` if the type is unknown. Then every port may exist, and none
-    /// must be linked.
+    /// The type's name, inputs and outputs; `None` if the type is unknown. Then any port may exist, and none must be
+    /// linked.
     pub ports: Option<(&'n str, Ports, Ports)>,
 }
 
@@ -27,10 +27,9 @@ impl WiredApp<'_> {
     }
 }
 
-/// Everything that is wrong with the way links join apps: first what is wrong with the links, in their order, then the
-/// ports that lack one, in the order of the apps. Of several apps of one name, links mean the first.
+/// All wiring errors of a network: first errors in links, in their order, then open ports, in the order of the apps.
 ///
-/// Who reads a description of a network can also ask for apps that could not be made.
+/// If several apps have the same name, links refer to the first. The apps need not have been created.
 pub fn wiring_errors(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<WiringError> {
     let mut check = Check::new(apps, links.len());
     for (index, link) in links.iter().enumerate() {
@@ -39,23 +38,23 @@ pub fn wiring_errors(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<WiringErr
     for app in apps {
         check.open_ports(app);
     }
-    check.faults
+    check.errors
 }
 
-/// A network being checked. What a name or a port stands for is looked up by hash, so that the largest networks are
-/// checked in time that grows with their size and no faster.
+/// The check of a network. Names and ports are looked up by hash, so the time grows linearly with the size of the
+/// network.
 struct Check<'n> {
     apps: &'n [WiredApp<'n>],
     by_name: HashMap<&'n str, &'n WiredApp<'n>>,
-    /// The first of each link.
+    /// The first occurrence of each link.
     written: HashMap<&'n LinkSpec, usize>,
     /// The first link of each end on each side.
     first: HashMap<(Side, &'n End), usize>,
-    /// How many links each app has on each side.
+    /// The number of links of each app on each side.
     count: HashMap<(Side, &'n str), usize>,
-    /// The names of all apps, once one is asked for that is not there.
+    /// The names of all apps, built for the first unknown name.
     known: Option<Arc<[String]>>,
-    faults: Vec<WiringError>,
+    errors: Vec<WiringError>,
 }
 
 impl<'n> Check<'n> {
@@ -67,14 +66,14 @@ impl<'n> Check<'n> {
             first: HashMap::with_capacity(2 * links),
             count: HashMap::with_capacity(2 * apps.len()),
             known: None,
-            faults: Vec::new(),
+            errors: Vec::new(),
         };
         for app in apps {
             match check.by_name.entry(app.name) {
                 Entry::Vacant(free) => {
                     free.insert(app);
                 }
-                Entry::Occupied(_) => check.faults.push(WiringError::DuplicateApp { app: app.name.to_owned() }),
+                Entry::Occupied(_) => check.errors.push(WiringError::DuplicateApp { app: app.name.to_owned() }),
             }
         }
         check
@@ -85,9 +84,9 @@ impl<'n> Check<'n> {
             Entry::Vacant(free) => {
                 free.insert(index);
             }
-            // That both its ends are linked twice follows.
+            // Do not also report that both of its ends are linked twice.
             Entry::Occupied(first) => {
-                return self.faults.push(WiringError::DuplicateLink {
+                return self.errors.push(WiringError::DuplicateLink {
                     link: index,
                     spec: link.clone(),
                     first: *first.get(),
@@ -101,7 +100,7 @@ impl<'n> Check<'n> {
                 None => {
                     let names = || self.apps.iter().map(|app| app.name.to_owned()).collect();
                     let known = Arc::clone(self.known.get_or_insert_with(names));
-                    self.faults.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
+                    self.errors.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
                 }
             }
             match self.first.entry((side, end)) {
@@ -109,7 +108,7 @@ impl<'n> Check<'n> {
                     free.insert(index);
                 }
                 Entry::Occupied(first) => {
-                    self.faults.push(WiringError::LinkedTwice {
+                    self.errors.push(WiringError::LinkedTwice {
                         link: index,
                         side,
                         end: end.clone(),
@@ -119,17 +118,17 @@ impl<'n> Check<'n> {
             }
         }
         if link.from.app == link.to.app {
-            self.faults.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
+            self.errors.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
         }
     }
 
-    /// Checks the port at one end of a link whose app there is.
+    /// Checks the port at one end of a link, given its app.
     fn port(&mut self, link: usize, side: Side, end: &'n End, app: &WiredApp<'_>) {
         if let (Some((kind, ..)), Some(Ports::Named(named))) = (app.ports, app.ports(side))
             && !named.iter().any(|port| port.name == end.port)
         {
             let known = named.iter().map(|port| port.name.to_owned()).collect();
-            self.faults.push(WiringError::UnknownPort { link, side, end: end.clone(), kind: kind.to_owned(), known });
+            self.errors.push(WiringError::UnknownPort { link, side, end: end.clone(), kind: kind.to_owned(), known });
         }
         *self.count.entry((side, &end.app)).or_default() += 1;
     }
@@ -142,7 +141,7 @@ impl<'n> Check<'n> {
                     for port in ports.iter().filter(|port| port.required) {
                         let end = End { app: app.name.to_owned(), port: port.name.to_owned() };
                         if !self.first.contains_key(&(side, &end)) {
-                            self.faults.push(WiringError::OpenPort { side, end, help: port.help });
+                            self.errors.push(WiringError::OpenPort { side, end, help: port.help });
                         }
                     }
                 }
@@ -150,7 +149,7 @@ impl<'n> Check<'n> {
                     let count = self.count.get(&(side, app.name)).copied().unwrap_or(0);
                     if count < at_least {
                         let app = app.name.to_owned();
-                        self.faults.push(WiringError::TooFewPorts { side, app, count, at_least, help });
+                        self.errors.push(WiringError::TooFewPorts { side, app, count, at_least, help });
                     }
                 }
             }
@@ -165,11 +164,10 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// Something wrong with the way a network is put together. `link` is the position of a link among those
-/// of the network.
+/// A wiring error of a network. `link` is the position of a link in the network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
-    /// Two apps have one name.
+    /// Two apps have the same name.
     #[error("there are two apps named `{app}`")]
     DuplicateApp {
         /// The name.
@@ -180,12 +178,12 @@ pub enum WiringError {
     DuplicateLink {
         /// The second of them.
         link: usize,
-        /// What it says.
+        /// The link.
         spec: LinkSpec,
         /// The first of them.
         first: usize,
     },
-    /// A link names an app that is not there.
+    /// A link names an unknown app.
     #[error("there is no app `{name}`; the network has {}", list(known))]
     UnknownApp {
         /// The link.
@@ -194,10 +192,10 @@ pub enum WiringError {
         side: Side,
         /// The name as written.
         name: String,
-        /// The names that there are; the faults of one network share them.
+        /// The names of all apps, shared by all errors of a network.
         known: Arc<[String]>,
     },
-    /// A link names a port that its app has not.
+    /// A link names a port that its app does not have.
     #[error("`{}` ({kind}) has no {side} `{}`; its {side}s: {}", end.app, end.port, list(known))]
     UnknownPort {
         /// The link.
@@ -208,7 +206,7 @@ pub enum WiringError {
         end: End,
         /// The app's type.
         kind: String,
-        /// The ports that there are.
+        /// The ports of the app.
         known: Vec<String>,
     },
     /// Two links share a port.
@@ -234,25 +232,25 @@ pub enum WiringError {
     /// A required port has no link.
     #[error("the {side} `{end}` is not linked ({help})")]
     OpenPort {
-        /// Which way packets would go.
+        /// The port's direction.
         side: Side,
         /// The port.
         end: End,
-        /// What goes through it.
+        /// One line about the packets that pass through it.
         help: &'static str,
     },
     /// An app with any number of ports has too few.
     #[error("`{app}` has {count} {side}s linked; it needs {at_least} or more")]
     TooFewPorts {
-        /// Which way packets would go.
+        /// The direction of the ports.
         side: Side,
         /// The app.
         app: String,
-        /// How many there are.
+        /// The number of linked ports.
         count: usize,
-        /// How many it needs.
+        /// The required minimum.
         at_least: usize,
-        /// What goes through them.
+        /// One line about the packets that pass through them.
         help: &'static str,
     },
 }
@@ -293,29 +291,29 @@ mod tests {
             self
         }
 
-        fn faults(&self) -> Vec<WiringError> {
+        fn errors(&self) -> Vec<WiringError> {
             wiring_errors(&self.apps, &self.links)
         }
     }
 
     #[test]
-    fn a_network_that_is_put_together_right_has_no_faults() {
+    fn a_correct_network_has_no_errors() {
         let network = Network::default().app("s", SOURCE).app("t", TEE).app("u", TEE);
         let network = network.link("s.output -> t.input");
-        assert_eq!(network.faults().len(), 3, "t has no output, u neither output nor input");
+        assert_eq!(network.errors().len(), 3, "t has no output, u neither output nor input");
         let network = network.link("t.any -> u.input");
         assert_eq!(
-            network.faults(),
+            network.errors(),
             [WiringError::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1, help: "copies" }]
         );
     }
 
     #[test]
-    fn every_fault_is_found_and_says_what_there_is() {
+    fn every_error_is_found_and_lists_the_alternatives() {
         let network = Network::default().app("s", SOURCE).app("t", TEE).app("t", TEE);
         let links = ["s.out -> t.input", "x.a -> t.input", "t.a -> t.b", "s.out -> t.input", "x.a -> t.input"];
         let network = links.into_iter().fold(network, |network, link| network.link(link));
-        let faults: Vec<String> = network.faults().iter().map(WiringError::to_string).collect();
+        let errors: Vec<String> = network.errors().iter().map(WiringError::to_string).collect();
         for expected in [
             "there are two apps named `t`",
             "`s` (Source) has no output `out`; its outputs: `output`",
@@ -326,12 +324,12 @@ mod tests {
             "the link `s.out -> t.input` is written twice; remove one of them",
             "the link `x.a -> t.input` is written twice; remove one of them",
         ] {
-            assert_eq!(faults.iter().filter(|fault| *fault == expected).count(), 1, "{expected} in {faults:#?}");
+            assert_eq!(errors.iter().filter(|error| *error == expected).count(), 1, "{expected} in {errors:#?}");
         }
     }
 
     #[test]
-    fn of_an_app_of_unknown_type_no_port_is_missed_or_unknown() {
+    fn an_app_of_unknown_type_has_no_port_errors() {
         let apps = [WiredApp { name: "new", ports: None }, WiredApp { name: "t", ports: Some(TEE) }];
         let links = ["new.any -> t.input", "t.a -> new.thing", "t.b -> new.thing"].map(|link| link.parse().unwrap());
         let end = End { app: "new".into(), port: "thing".into() };
@@ -343,36 +341,36 @@ mod tests {
         assert_eq!(wiring_errors(&apps[..1], &[]), []);
     }
 
-    /// What [`wiring_errors`] must find, in the plainest words: each question is answered by a look at everything.
+    /// A naive model of [`wiring_errors`]: every lookup is a linear search.
     mod model {
         use super::*;
 
-        pub(super) fn faults(network: &Network) -> Vec<WiringError> {
-            let mut faults = Vec::new();
+        pub(super) fn errors(network: &Network) -> Vec<WiringError> {
+            let mut errors = Vec::new();
             for (index, app) in network.apps.iter().enumerate() {
                 if network.apps[..index].iter().any(|other| other.name == app.name) {
-                    faults.push(WiringError::DuplicateApp { app: app.name.to_owned() });
+                    errors.push(WiringError::DuplicateApp { app: app.name.to_owned() });
                 }
             }
             for (index, link) in network.links.iter().enumerate() {
                 match network.links[..index].iter().position(|other| other == link) {
-                    Some(first) => faults.push(WiringError::DuplicateLink { link: index, spec: link.clone(), first }),
-                    None => faults.extend(link_faults(network, index, link)),
+                    Some(first) => errors.push(WiringError::DuplicateLink { link: index, spec: link.clone(), first }),
+                    None => errors.extend(link_errors(network, index, link)),
                 }
             }
             for app in &network.apps {
-                faults.extend(open_ports(network, app));
+                errors.extend(open_ports(network, app));
             }
-            faults
+            errors
         }
 
-        fn link_faults(network: &Network, index: usize, link: &LinkSpec) -> Vec<WiringError> {
-            let mut faults = Vec::new();
+        fn link_errors(network: &Network, index: usize, link: &LinkSpec) -> Vec<WiringError> {
+            let mut errors = Vec::new();
             for (side, end) in [(Side::Output, &link.from), (Side::Input, &link.to)] {
                 match network.apps.iter().find(|app| app.name == end.app) {
                     None => {
                         let known = network.apps.iter().map(|app| app.name.to_owned()).collect();
-                        faults.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
+                        errors.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
                     }
                     Some(app) => {
                         if let Ports::Named(named) = app.ports(side).unwrap()
@@ -380,18 +378,18 @@ mod tests {
                         {
                             let (end, kind) = (end.clone(), app.ports.unwrap().0.to_owned());
                             let known = named.iter().map(|port| port.name.to_owned()).collect();
-                            faults.push(WiringError::UnknownPort { link: index, side, end, kind, known });
+                            errors.push(WiringError::UnknownPort { link: index, side, end, kind, known });
                         }
                     }
                 }
                 if let Some(first) = network.links[..index].iter().position(|other| other.end(side) == end) {
-                    faults.push(WiringError::LinkedTwice { link: index, side, end: end.clone(), first });
+                    errors.push(WiringError::LinkedTwice { link: index, side, end: end.clone(), first });
                 }
             }
             if link.from.app == link.to.app {
-                faults.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
+                errors.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
             }
-            faults
+            errors
         }
 
         fn open_ports(network: &Network, app: &WiredApp<'_>) -> Vec<WiringError> {
@@ -399,13 +397,13 @@ mod tests {
             let links: Vec<&LinkSpec> =
                 (0..network.links.len()).filter(once).map(|index| &network.links[index]).collect();
             let linked = |side: Side| links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
-            let mut faults = Vec::new();
+            let mut errors = Vec::new();
             for side in [Side::Input, Side::Output] {
                 match app.ports(side).unwrap() {
                     Ports::Named(ports) => {
                         let open =
                             ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
-                        faults.extend(open.map(|port| WiringError::OpenPort {
+                        errors.extend(open.map(|port| WiringError::OpenPort {
                             side,
                             end: End { app: app.name.to_owned(), port: port.name.to_owned() },
                             help: port.help,
@@ -414,7 +412,7 @@ mod tests {
                     Ports::Any { at_least, help } => {
                         let count = linked(side).count();
                         if count < at_least {
-                            faults.push(WiringError::TooFewPorts {
+                            errors.push(WiringError::TooFewPorts {
                                 side,
                                 app: app.name.to_owned(),
                                 count,
@@ -425,11 +423,11 @@ mod tests {
                     }
                 }
             }
-            faults
+            errors
         }
     }
 
-    /// An end of few words, so that links often meet; the last name is that of no app.
+    /// An end from few names, so that links often share one. No app has the last name.
     fn an_end() -> impl Strategy<Value = End> {
         (0usize..7, 0usize..5).prop_map(|(app, port)| End {
             app: ["s", "t", "u", "v", "w", "x", "nobody"][app].to_owned(),
@@ -439,7 +437,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_faults_are_those_of_the_plain_search(
+        fn the_errors_equal_those_of_the_naive_model(
             apps in proptest::collection::vec((0usize..6, 0usize..3), 0..8),
             links in proptest::collection::vec((an_end(), an_end()), 0..12),
         ) {
@@ -452,16 +450,16 @@ mod tests {
                 }
             });
             network.links = links.into_iter().map(|(from, to)| LinkSpec { from, to }).collect();
-            prop_assert_eq!(network.faults(), model::faults(&network));
+            prop_assert_eq!(network.errors(), model::errors(&network));
         }
     }
 
     #[test]
-    fn the_faults_of_one_network_share_the_names_of_its_apps() {
+    fn the_errors_of_one_network_share_the_names_of_its_apps() {
         let network = Network::default().app("s", SOURCE);
         let network =
             ["1", "2", "3"].iter().fold(network, |network, port| network.link(&format!("x.{port} -> y.{port}")));
-        let known = network.faults().into_iter().filter_map(|fault| match fault {
+        let known = network.errors().into_iter().filter_map(|error| match error {
             WiringError::UnknownApp { known, .. } => Some(known),
             _ => None,
         });

@@ -1,14 +1,14 @@
-//! How the apps of a network are joined: ports, links, what can be wrong with them, and the order of a breath.
+//! How links join the apps of a network: ports, links, wiring errors, and the order of a breath.
 //!
-//! Nothing here knows what apps do, or has any of them: a network file can be checked, and drawn, before an app is made.
+//! This crate needs no app instances, so a network file can be checked and drawn before any app is created.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `port` | the ports of an app |
-//! | `link` | links, as they are written |
-//! | `faults` | everything that is wrong with the way links join apps |
+//! | `link` | links, and their text form |
+//! | `errors` | wiring errors |
 //! | `order` | the order in which a breath calls the apps, and the links that close a loop |
-//! | `numbering` | the links of each app by port, and the numbers by which a breath tests them |
+//! | `numbering` | the links of each app by port, and their numbers in a thread's table |
 
 #![forbid(unsafe_code)]
 

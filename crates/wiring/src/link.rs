@@ -1,4 +1,4 @@
-//! Links, as they are written.
+//! Links and their text form.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct End {
 }
 
 impl End {
-    /// Whether a link can name an app or a port so.
+    /// Whether an app or a port can have this name.
     pub fn is_name(name: &str) -> bool {
         !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || "<>".contains(c))
     }
@@ -39,7 +39,7 @@ impl fmt::Display for LinkSpec {
     }
 }
 
-/// A text is no link.
+/// A text is not a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a link; write it as `app.output -> app.input`")]
 pub struct LinkSyntaxError(pub String);
@@ -47,7 +47,7 @@ pub struct LinkSyntaxError(pub String);
 impl std::str::FromStr for LinkSpec {
     type Err = LinkSyntaxError;
 
-    /// Reads `app.output -> app.input`. App names may hold dots; the port is what follows the last.
+    /// Parses `app.output -> app.input`. App names may contain dots; the port follows the last dot.
     fn from_str(text: &str) -> Result<LinkSpec, LinkSyntaxError> {
         let end = |text: &str| {
             let (app, port) = text.trim().rsplit_once('.')?;
@@ -59,7 +59,7 @@ impl std::str::FromStr for LinkSpec {
 }
 
 impl LinkSpec {
-    /// The end on a side: the output that it comes from, or the input that it goes to.
+    /// One end of the link: the output that it starts at, or the input that it leads to.
     pub fn end(&self, side: Side) -> &End {
         match side {
             Side::Output => &self.from,
@@ -68,12 +68,12 @@ impl LinkSpec {
     }
 }
 
-/// Which way packets go through a port.
+/// The direction of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Into the app.
+    /// Packets enter the app.
     Input,
-    /// Out of the app.
+    /// Packets leave the app.
     Output,
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_read_as_they_are_written() {
+    fn links_are_parsed_and_displayed() {
         let link: LinkSpec = " a.b.output->c.input ".parse().unwrap();
         assert_eq!(link.to_string(), "a.b.output -> c.input");
         for text in ["", "a.b", "a -> b.c", "a.b -> ", ".b -> c.d", "a. -> c.d", "a.b -> c.d -> e.f", "a b.c -> d.e"] {

@@ -1,4 +1,4 @@
-//! Which links are whose, and the numbers that links have in a thread's table.
+//! The links of each app, and the numbers of links in a thread's table.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::port::Ports;
 /// Stands for the link of a port that is not linked.
 pub const OPEN: u32 = u32::MAX;
 
-/// How many links a breath tests at once.
+/// The number of links that a breath tests at once.
 pub const GROUP: usize = 8;
 
-/// For each app the links of its inputs and of its outputs, by port, as positions in the network or [`OPEN`].
+/// For each app, the links of its inputs and outputs by port, as positions in the network or [`OPEN`].
 pub fn links_by_port(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<(Vec<u32>, Vec<u32>)> {
     let side = |side: Side| -> Vec<Vec<u32>> {
         let mut of_app: HashMap<&str, Vec<(&str, u32)>> = HashMap::new();
@@ -36,11 +36,12 @@ pub fn links_by_port(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<(Vec<u32>
     side(Side::Input).into_iter().zip(side(Side::Output)).collect()
 }
 
-/// Numbers the links in the order in which the apps empty them: for each app the numbers of those that it empties, for
-/// each link of the network its number, and how many numbers there are.
+/// Numbers the links in the order in which a breath pushes their receivers.
 ///
-/// The links of one app lie side by side, within one group of [`GROUP`] if they fit into one; an app with more has groups
-/// to itself. So some numbers stay unused: links that are always empty.
+/// Returns the numbers of each app's input links, the number of each link, and the count of numbers.
+///
+/// The numbers of one app's links are adjacent, and lie within one group of [`GROUP`] if they fit. An app with more
+/// links has groups to itself. Unused numbers count as links that are always empty.
 pub fn number_links(
     wiring: &[(Vec<u32>, Vec<u32>)],
     pushes: &[usize],
@@ -73,7 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every link has a number of its own, an app's lie side by side, and none straddles a group without need.
+        /// Every link has its own number, an app's numbers are adjacent, and no app straddles a group unless it must.
         #[test]
         fn links_are_numbered_so_that_groups_can_be_tested_at_once(counts in proptest::collection::vec(1usize..20, 0..40)) {
             let mut links = 0;

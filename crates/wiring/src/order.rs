@@ -1,9 +1,9 @@
 //! The order in which a breath calls the apps.
 
-/// For a graph of `apps` nodes and links `(from, to)`, the nodes in the order in which they push.
+/// The push order of a graph of `apps` nodes with links `(from, to)`.
 ///
-/// That is a topological order by Kahn's algorithm in which the lower number goes first where there is a choice.
-/// [Links that close a loop](closing_links) do not count: packets on such a link wait for the next breath.
+/// This is a topological order by Kahn's algorithm; ties go to the lower number. [Links that close a
+/// loop](closing_links) are ignored: packets on such a link wait for the next breath.
 pub fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<usize> {
     let closing = closing_links(apps, links, sources);
     let mut indegree = vec![0usize; apps];
@@ -30,11 +30,12 @@ pub fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> V
     order
 }
 
-/// For each link `(from, to)` of a graph of `apps` nodes whether it closes a loop: such links are those that a depth-first
-/// search meets which starts from the `sources`, then from the other apps, in the order of their numbers, and follows links
-/// in their order. In the engine the sources are the apps that pull.
+/// For each link `(from, to)` of a graph of `apps` nodes, whether it closes a loop.
 ///
-/// Without these links there is no loop, and each leads back to an app from which its own is reached.
+/// These are the back edges of a depth-first search that starts from the `sources`, then from the other apps by number,
+/// and follows links in their order. In the engine the sources are the apps that pull.
+///
+/// Without these links the graph has no loop. Each of them leads back to an app that reaches the link's sender.
 ///
 /// ```
 /// use bellows_wiring::closing_links;
@@ -62,7 +63,7 @@ pub fn closing_links(apps: usize, links: &[(usize, usize)], sources: &[usize]) -
             continue;
         }
         state[root] = State::OnPath;
-        // The path, each app with how many of its links have been followed.
+        // The path: each app with the number of its links that have been followed.
         let mut path = vec![(root, 0)];
         while let Some((app, followed)) = path.last_mut() {
             let Some(&link) = outgoing[*app].get(*followed) else {
@@ -91,12 +92,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_chain_is_pushed_from_its_source_on() {
+    fn a_chain_is_pushed_from_its_source() {
         assert_eq!(push_order(4, &[(2, 0), (0, 3), (3, 1)], &[2]), [2, 0, 3, 1]);
     }
 
     #[test]
-    fn where_there_is_a_choice_the_configs_order_decides() {
+    fn ties_go_by_the_order_of_the_config() {
         assert_eq!(push_order(4, &[(0, 3), (0, 2), (0, 1)], &[0]), [0, 1, 2, 3]);
     }
 
@@ -108,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each app once, and every link that does not close a loop leads forward.
+        /// Each app occurs once, and every link that does not close a loop leads forward.
         #[test]
         fn every_app_is_pushed_once_and_links_lead_forward(
             links in proptest::collection::vec((0usize..12, 0usize..12), 0..40),

@@ -1,13 +1,13 @@
 //! The ports of an app.
 
-/// One port that an app names.
+/// A named port of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The name in links: `app.name`.
     pub name: &'static str,
-    /// Whether a network without a link here is a mistake.
+    /// Whether the port must be linked.
     pub required: bool,
-    /// What goes through it, in one line.
+    /// One line about the packets that pass through it.
     pub help: &'static str,
 }
 
@@ -17,7 +17,7 @@ impl Port {
         Port { name, required: true, help }
     }
 
-    /// A port that may stay open. What an app sends to an open output is dropped as `unlinked`.
+    /// A port that may stay open. Packets sent to an open output are dropped as `unlinked`.
     pub const fn optional(name: &'static str, help: &'static str) -> Port {
         Port { name, required: false, help }
     }
@@ -26,13 +26,13 @@ impl Port {
 /// The inputs, or the outputs, of an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// These and no others; the app addresses them by their position here.
+    /// Exactly these ports. The app addresses them by their position in the list.
     Named(&'static [Port]),
-    /// As many as the network links, with any names; the app addresses them by the order of their links.
+    /// Any number of ports with any names. The app addresses them by the order of their links.
     Any {
-        /// How many must be linked at least.
+        /// The minimum number of linked ports.
         at_least: usize,
-        /// What goes through them, in one line.
+        /// One line about the packets that pass through them.
         help: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! A few small app types, one for each thing that a table can hold.
+//! A few small app types that together cover every kind of value in a table.
 
 use std::path::{Path, PathBuf};
 
@@ -151,14 +151,14 @@ impl Configure for Writer {
     }
 }
 
-/// Shows what passes, if anything does.
+/// Shows the packets that pass.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorConfig {
-    /// What is shown of each packet.
+    /// The fields to show of each packet.
     #[serde(default)]
     columns: Option<Columns>,
-    /// Where the picture is.
+    /// The position of the picture.
     #[serde(default)]
     corner: Option<Corner>,
 }
@@ -205,7 +205,7 @@ pub fn loaded(text: &str, set: &[&str]) -> Result<Loaded, Diagnostics> {
     load_str(text, "net.toml", Path::new("nets"), &registry(), &overrides)
 }
 
-/// A text of TOML as JSON, as editors see it; `None` if it is no TOML.
+/// TOML text as JSON, as editors see it; `None` if it is not TOML.
 #[allow(dead_code, reason = "not every test needs it")]
 pub fn as_json(text: &str) -> Option<serde_json::Value> {
     fn value(written: toml::de::DeValue<'_>) -> serde_json::Value {
@@ -227,7 +227,7 @@ pub fn as_json(text: &str) -> Option<serde_json::Value> {
     Some(table(toml::de::DeTable::parse(text).ok()?.into_inner()))
 }
 
-/// What the JSON Schema of network files finds wrong with a text; `None` if it is no TOML.
+/// The errors that the JSON Schema of network files finds in a text; `None` if it is not TOML.
 #[allow(dead_code, reason = "not every test needs it")]
 pub fn wrong_by_schema(text: &str) -> Option<Vec<String>> {
     let schema = jsonschema::draft202012::new(&registry().file_schema()).expect("it is a schema");

@@ -1,4 +1,5 @@
-//! `bench apps`: what every app of the catalogue costs a packet, with packets from each level of the memory hierarchy.
+//! `bench apps`: the cost per packet of every app in the catalogue, with packets from each level of the memory
+//! hierarchy.
 
 use std::fmt::Write;
 
@@ -8,9 +9,9 @@ use bellows_stats::Median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Subject, Summary};
 use super::engine::Capture;
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
 use crate::beside::Beside;
 use crate::processes::Answers;
@@ -18,10 +19,10 @@ use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
 use crate::workers::ProcessError;
 
-/// Measure what every app costs per packet, from each level of the caches
+/// Measure the cost per packet of every app, from each level of the caches
 ///
-/// Each figure is a difference: from source to sink through the app, less from source to sink without it, as `bellows
-/// appbench` measures it, with packets of 60 bytes. Apps that need keys get some.
+/// Each figure is the difference that `bellows appbench` measures: from source to sink through the app, minus from
+/// source to sink without it, with packets of 60 bytes. Apps that need keys get typical values.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -55,23 +56,23 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("apps"), lab.registry, lab.audience)?;
+        let report = run(self, &lab.worker("apps"), lab.registry, lab.observer)?;
         Ok(Finished::new(report, text_after_rows))
     }
 }
 
-/// Packets in the capture that is read.
+/// Packets in the capture that apps read.
 const CAPTURED: usize = 20_000;
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
-struct Subjected {
+struct TableRow {
     name: String,
     row: Row,
 }
 
-/// The lines of the table, as the apps declare them, and for each app that is not measured a sentence that says why.
-fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Subjected>, Vec<String>) {
+/// The rows of the table, as the apps declare them, and a sentence for each app that is not measured.
+fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<TableRow>, Vec<String>) {
     let (mut subjects, mut notes) = (Vec::new(), Vec::new());
     for entry in registry.entries().filter(|entry| entry.name().contains(filter)) {
         let app = entry.name();
@@ -86,43 +87,43 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Subje
             let name = if label.is_empty() { app.to_owned() } else { format!("{app}, {label}") };
             let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
             let outputs = outputs.iter().map(|&output| output.to_owned()).collect();
-            Subjected { name, row: Row { apps, outputs, ..Row::default() } }
+            TableRow { name, row: Row { apps, outputs, ..Row::default() } }
         }));
     }
     (subjects, notes)
 }
 
-/// What was measured, and the shape of the table.
+/// The report and the columns of the table.
 #[derive(Clone, Debug)]
 struct Outcome {
     report: Report,
     residents: Vec<Resident>,
-    /// How wide the longest name is.
+    /// The width of the longest name.
     width: usize,
 }
 
-/// The share of an audience that some of all processes have.
-struct Part<'a> {
-    audience: &'a mut dyn Audience,
+/// Reports the progress of some of the processes as a part of all.
+struct PartialProgress<'a> {
+    observer: &'a mut dyn Observer,
     before: usize,
     all: usize,
 }
 
-impl Audience for Part<'_> {
+impl Observer for PartialProgress<'_> {
     fn progress(&mut self, done: usize, _: usize) {
-        self.audience.progress(self.before + done, self.all);
+        self.observer.progress(self.before + done, self.all);
     }
 
     fn show(&mut self, text: &str) {
-        self.audience.show(text);
+        self.observer.show(text);
     }
 
-    fn said(&mut self, text: &str) {
-        self.audience.said(text);
+    fn worker_stderr(&mut self, text: &str) {
+        self.observer.worker_stderr(text);
     }
 
-    fn is_enough(&self) -> bool {
-        self.audience.is_enough()
+    fn should_stop(&self) -> bool {
+        self.observer.should_stop()
     }
 }
 
@@ -131,11 +132,11 @@ fn run(
     options: &Arguments,
     arguments: &[&str],
     registry: &Registry,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Report, AppbenchError> {
     let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
     let capture = Capture::make(CAPTURED).map_err(unwritten)?;
-    let written = Written(capture.path.with_extension("written.pcap"));
+    let written = TempFile(capture.path.with_extension("written.pcap"));
     let (all, mut notes) = subjects(registry, &options.case, &BenchFiles::new(&capture.path, &written.0));
     if all.is_empty() {
         if !notes.is_empty() {
@@ -145,22 +146,22 @@ fn run(
         let none = BenchError::NoCase(options.case.clone(), names.join(", "));
         return Err(AppbenchError::Refused(none.to_string()));
     }
-    let levels = appbench::levels(&options.of(&all[0]), arguments, audience)?;
+    let levels = appbench::levels(&options.of(&all[0]), arguments, observer)?;
     let (there, missing): (Vec<Resident>, Vec<Resident>) =
         options.resident.iter().partition(|level| levels.residence(**level).is_ok());
     notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
     let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
-    let jobs: Vec<(&Subjected, Vec<Job>)> =
+    let jobs: Vec<(&TableRow, Vec<Job>)> =
         all.iter().map(|subject| (subject, options.jobs(subject, &residences, registry))).collect();
     let width = jobs.iter().map(|(subject, _)| subject.name.len()).max().unwrap_or(0).max(3);
     let count = jobs.iter().map(|(_, jobs)| jobs.len() * options.processes).sum();
     let mut outcome: Option<Outcome> = None;
     let (mut done, mut panicked) = (0, false);
     for (subject, jobs) in &jobs {
-        let mut part = Part { audience: &mut *audience, before: done, all: count };
+        let mut part = PartialProgress { observer: &mut *observer, before: done, all: count };
         done += jobs.len() * options.processes;
         let tried =
-            appbench::check(&jobs[0], registry).and_then(|()| appbench::attempt(&jobs[0], arguments, &mut part));
+            appbench::check(&jobs[0], registry).and_then(|()| appbench::dry_run(&jobs[0], arguments, &mut part));
         let machine = match tried {
             Ok(machine) => machine,
             Err(AppbenchError::Process(ProcessError::Interrupted)) if outcome.is_some() => {
@@ -188,13 +189,13 @@ fn run(
             Outcome { report, residents: there.clone(), width }
         });
         let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
-        let sheets = answered.map(|(job, answers)| Sheet::of(job.cell, answers));
-        let results: Vec<Measurement> = sheets.filter_map(|sheet| figure(subject, options, &sheet)).collect();
+        let summaries = answered.map(|(job, answers)| Summary::of(job.cell, answers));
+        let results: Vec<Measurement> = summaries.filter_map(|summary| figure(subject, options, &summary)).collect();
         if is_first {
-            audience.show(&outcome.head());
+            observer.show(&outcome.head());
         }
         if !results.is_empty() {
-            audience.show(&outcome.row(&subject.name, &results));
+            observer.show(&outcome.row(&subject.name, &results));
         }
         outcome.report.results.extend(results);
         outcome.report.interrupted |= found.interrupted;
@@ -202,7 +203,7 @@ fn run(
             break;
         }
     }
-    audience.progress(count, count);
+    observer.progress(count, count);
     let Some(mut outcome) = outcome else {
         let why = notes.join("\n");
         return Err(if panicked { AppbenchError::Panicked(why) } else { AppbenchError::Refused(why) });
@@ -217,7 +218,7 @@ impl Arguments {
         self.conditions.schedule.unwrap_or_default()
     }
 
-    fn of(&self, subject: &Subjected) -> AppOptions {
+    fn of(&self, subject: &TableRow) -> AppOptions {
         AppOptions {
             packets: Some(self.packets),
             processes: self.processes,
@@ -228,8 +229,8 @@ impl Arguments {
         }
     }
 
-    /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
-    fn jobs(&self, subject: &Subjected, residences: &[Residence], registry: &Registry) -> Vec<Job> {
+    /// The jobs for one row of the table. An app that makes its own packets has only one cell.
+    fn jobs(&self, subject: &TableRow, residences: &[Residence], registry: &Registry) -> Vec<Job> {
         let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
         if appbench::brings_packets(&job(None), registry) {
             return vec![job(None)];
@@ -239,9 +240,9 @@ impl Arguments {
 }
 
 /// A cell of the table.
-fn figure(subject: &Subjected, options: &Arguments, sheet: &Sheet) -> Option<Measurement> {
-    let found: Median = sheet.clocks()?.difference?;
-    let resident = sheet.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
+fn figure(subject: &TableRow, options: &Arguments, summary: &Summary) -> Option<Measurement> {
+    let found: Median = summary.clocks()?.difference?;
+    let resident = summary.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
     let labels: Vec<(&str, Value)> = vec![
         ("name", json!(subject.name)),
         ("resident", resident),
@@ -252,24 +253,24 @@ fn figure(subject: &Subjected, options: &Arguments, sheet: &Sheet) -> Option<Mea
     Some(Measurement::with("app", "clocks/packet", found, labels))
 }
 
-/// The label of an app that brings packets of its own, in the place of a level.
+/// The label, in place of a level, of an app that makes its own packets.
 const OWN: &str = "own";
 
-/// A file that an app has written, which is removed.
-struct Written(std::path::PathBuf);
+/// A file that an app writes, removed on drop.
+struct TempFile(std::path::PathBuf);
 
-impl Drop for Written {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Outcome {
-    /// What stands above the rows.
+    /// The heading of the table.
     fn head(&self) -> String {
         let Outcome { report, residents, width, .. } = self;
         let mut text = report.heading();
-        let _ = writeln!(text, "clocks a packet more than from source to sink, each with its {}\n", report.interval());
+        let _ = writeln!(text, "clocks per packet, minus those from source to sink, with {}\n", report.interval());
         let _ = write!(text, "{:<width$}", "app");
         for resident in residents {
             let _ = write!(text, "  {:>24}", resident.name());
@@ -286,7 +287,7 @@ impl Outcome {
         let mut text = format!("{name:<width$}");
         match at(json!(OWN)) {
             Some(own) => {
-                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the baseline");
+                let _ = write!(text, "  {own:>24}  makes its own packets; cost minus the baseline's source");
             }
             None => {
                 for resident in residents {
@@ -299,7 +300,7 @@ impl Outcome {
     }
 }
 
-/// What stands below the rows.
+/// The text below the rows.
 fn text_after_rows(report: &Report) -> String {
     let sentences = report.sentences();
     if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
@@ -310,12 +311,12 @@ impl Listed for Arguments {
         &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name"),
-        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["--packets", "none"], "give a number of packets"),
         (&["--cpu", "99999"], "processor 99999"),
     ];
 
-    /// Its figures are those of `appbench`, and so are its workers.
+    /// The workers are those of `appbench`.
     fn work(registry: &Registry) -> Result<(), std::io::Error> {
         appbench::Arguments::work(registry)
     }
@@ -328,7 +329,7 @@ mod tests {
     use crate::residence::Levels;
 
     #[test]
-    fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
+    fn every_app_of_the_catalogue_can_be_linked_as_it_is_measured() {
         let registry = bellows_apps::registry();
         let capture = Capture::make(10).unwrap();
         let files = BenchFiles::new(&capture.path, capture.path.with_extension("written.pcap"));

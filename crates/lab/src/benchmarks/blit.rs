@@ -1,12 +1,13 @@
-//! `bench blit`: how fast copies are made by a blitter, against `memcpy`.
+//! `bench blit`: the speed of copies by a blitter, compared with `memcpy`.
 //!
-//! Packets are copied between two rows of buffers as a packet pool and a guest have them: 2,240 bytes apart, with the data
-//! at 192, and on one of the two sides twelve bytes further, where the header of virtio-net ends. Every second copy has that
-//! at its source and the others at their destination, so nothing is aligned to anything. Both rows together lie in
-//! one level of the memory hierarchy, or have just been evicted from all.
+//! Packets are copied between two rows of buffers like those of a packet pool and of a guest: 2,240 bytes apart, with
+//! the data at offset 192, or 12 bytes further on one of the two sides, where the virtio-net header ends. That side is
+//! the source of every second copy and the destination of the others, so source and destination are never aligned to
+//! each other. Both rows together fit into one level of the memory hierarchy, or have just been evicted from all
+//! caches.
 //!
-//! In each process the ways to copy take turns, round by round. In a mix of sizes their order is drawn anew for every
-//! round: a processor learns any order that it sees twice.
+//! In each process the copy methods take turns, round by round. A mix of sizes is shuffled for every round, because a
+//! processor learns any order that it sees twice.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
@@ -21,15 +22,15 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
-use crate::timing::{clocks, middle, undisturbed};
+use crate::timing::{clocks, lower_quartile, median_or_nan};
 use crate::workers::{self, fail, settle};
 
-/// Distance between buffers, where the data starts, and how much further it does on one side.
+/// The distance between buffers, the offset of the data, and the extra offset on one side.
 const STRIDE: usize = 2_240;
 const START: usize = 192;
 const HEADER: usize = 12;
@@ -39,22 +40,22 @@ const LINE: usize = 64;
 /// The simple mix: lengths, and how many of each.
 const IMIX: [(usize, usize); 3] = [(60, 7), (576, 4), (1_500, 1)];
 
-/// The most bytes of sources and destinations together.
-const MOST: usize = 8 << 20;
+/// The maximum bytes of sources and destinations together.
+const MAX_BYTES: usize = 8 << 20;
 
-/// The most memory that they are spread over.
-const SPREAD: usize = 96 << 20;
+/// The maximum memory that they are spread over.
+const MAX_SPREAD: usize = 96 << 20;
 
-/// Copies of a round, at least: so few that the list of them leaves room in the first level.
-const ROUND: usize = 512;
+/// The minimum copies in a round: few enough for their list to leave room in the first-level cache.
+const MIN_ROUND: usize = 512;
 
-/// Times that such a round is made and timed as one, where sizes are not drawn anew.
-const TIMES: usize = 4;
+/// Repetitions of a round that are timed as one, if the sizes are not shuffled.
+const REPETITIONS: usize = 4;
 
-/// Copies of a round that finds its data evicted: what is evicted in between takes long.
+/// Copies in a round with evicted data. Few, because eviction takes long.
 const COLD_ROUND: usize = 512;
 
-/// What is copied.
+/// The lengths of the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Size {
     /// Packets of one length.
@@ -64,7 +65,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Those that are measured if nothing else is asked for.
+    /// The default sizes.
     pub const ALL: [Size; 11] = [
         Size::Bytes(32),
         Size::Bytes(60),
@@ -79,7 +80,7 @@ impl Size {
         Size::Imix,
     ];
 
-    /// The lengths, each as often as it comes.
+    /// The lengths, repeated by their weights.
     fn lengths(self) -> Vec<usize> {
         match self {
             Size::Bytes(length) => vec![length],
@@ -104,9 +105,9 @@ impl Display for Size {
     }
 }
 
-/// Text that is no size.
+/// Text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no size; give bytes from 1 to 65536, or imix")]
+#[error("`{0}` is not a size; give bytes from 1 to 65536, or imix")]
 pub struct UnknownSize(String);
 
 impl FromStr for Size {
@@ -121,7 +122,7 @@ impl FromStr for Size {
     }
 }
 
-/// Where sources and destinations lie.
+/// The level of the memory hierarchy that sources and destinations are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Where {
@@ -136,10 +137,10 @@ pub enum Where {
 }
 
 impl Where {
-    /// All of them, the nearest first.
+    /// All levels, nearest first.
     pub const ALL: [Where; 4] = [Where::L1, Where::L2, Where::L3, Where::Cold];
 
-    /// As it is written.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Where::L1 => "l1",
@@ -159,9 +160,9 @@ impl Where {
     }
 }
 
-/// Text that names no place.
+/// Text that does not name such a level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no place to copy from and to; give l1, l2, l3 or cold")]
+#[error("`{0}` is not a place to copy from and to; give l1, l2, l3 or cold")]
 pub struct UnknownWhere(String);
 
 impl FromStr for Where {
@@ -173,13 +174,13 @@ impl FromStr for Where {
     }
 }
 
-/// How a blitter copies.
+/// When a blitter copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Case {
-    /// At once what is better done at once.
+    /// The blitter decides for each copy.
     Copy,
-    /// Everything at the barrier.
+    /// All copies wait for the barrier.
     Deferred,
 }
 
@@ -201,11 +202,12 @@ impl Case {
     }
 }
 
-/// Measure how fast batched packet copies are, against memcpy
+/// Measure the speed of batched packet copies, compared with memcpy
 ///
-/// Packets are copied from one row of buffers to another, one call of memcpy for each, and by a blitter with a barrier after
-/// so many. Cases: copy (the blitter decides when a copy is done), deferred (all are done at the barrier). A ratio above 1
-/// says that the blitter is faster; it is the median of the processes' ratios with its 95 percent confidence interval.
+/// Packets are copied from one row of buffers to another, by one call of memcpy per packet, and by a blitter with a
+/// barrier after each batch. Cases: copy (the blitter decides when to do a copy), deferred (all copies are done at the
+/// barrier). A ratio above 1 means that the blitter is faster; it is the median of the processes' ratios with its 95
+/// percent confidence interval.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -251,11 +253,11 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("blit"), lab.audience).map(|report| Finished::new(report, text))
+        run(self, &lab.worker("blit"), lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
-/// All sizes and batches in one place, for one process.
+/// All sizes and batches in one level, for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     place: Where,
@@ -265,7 +267,7 @@ struct Task {
     options: Arguments,
 }
 
-/// One figure of one process: clocks a copy.
+/// One figure of one process, in clocks per copy.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Figure {
     size: Size,
@@ -275,14 +277,14 @@ struct Figure {
     blit: f64,
 }
 
-/// What one process measured.
+/// The figures of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
     figures: Vec<Figure>,
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
@@ -290,14 +292,14 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
     for &place in &options.places {
         match levels.get(place.resident()) {
             Ok(level) => {
-                let hold = level.capacity.map_or(MOST, |capacity| capacity / 2);
+                let hold = level.capacity.map_or(MAX_BYTES, |capacity| capacity / 2);
                 tasks.push(Task { place, hold, cases: cases.clone(), options: options.clone() });
             }
             Err(missing) => notes.push(missing.to_string()),
         }
     }
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.processes, results);
     report.notes = notes;
@@ -318,15 +320,15 @@ fn figures(task: &Task, answers: &[Answer]) -> Vec<Measurement> {
             ("size", size.label()),
             ("batch", json!(batch)),
             ("where", json!(task.place)),
-            ("clocks", tenths(middle(&each(|figure| figure.blit)))),
-            ("memcpy", tenths(middle(&each(|figure| figure.memcpy)))),
+            ("clocks", tenths(median_or_nan(&each(|figure| figure.blit)))),
+            ("memcpy", tenths(median_or_nan(&each(|figure| figure.memcpy)))),
         ];
         Measurement::of(case.name(), "ratio", &each(|figure| figure.memcpy / figure.blit), labels)
     };
     found.iter().filter_map(measurement).collect()
 }
 
-/// Does one task, in a process that has done nothing else.
+/// Does one task, in a fresh process.
 fn measure(task: Task) -> Answer {
     settle(task.options.common.cpu);
     let mut figures = Vec::new();
@@ -344,16 +346,17 @@ fn measure(task: Task) -> Answer {
     Answer { figures }
 }
 
-/// The copies of a round: from one row of buffers to another, both in random order, and over again if they are few.
+/// The copies of a round: from one row of buffers to another, both in random order, repeated if there are few buffers.
 fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
     let lengths = size.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(1);
-    // An odd number of lines: such buffers do not compete for the same sets of a cache.
+    // An odd number of lines, so that buffers do not compete for the same cache sets.
     let stride = STRIDE.max(((START + HEADER + longest).div_ceil(LINE) | 1) * LINE);
     let lines: usize = lengths.iter().map(|length| length.div_ceil(LINE) + 1).sum();
     let taken = 2 * LINE * lines / lengths.len();
-    let most = if task.place == Where::Cold { MOST } else { task.hold.min(MOST) } / taken;
-    let pairs = most.clamp(1, SPREAD / (2 * stride)).min(if task.place == Where::L1 { ROUND } else { usize::MAX });
+    let most = if task.place == Where::Cold { MAX_BYTES } else { task.hold.min(MAX_BYTES) } / taken;
+    let pairs =
+        most.clamp(1, MAX_SPREAD / (2 * stride)).min(if task.place == Where::L1 { MIN_ROUND } else { usize::MAX });
     let mut order = || {
         let mut order: Vec<usize> = (0..pairs).collect();
         random.shuffle(&mut order);
@@ -362,7 +365,7 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
     let (sources, destinations) = (order(), order());
     let count = match task.place {
         Where::Cold => pairs,
-        _ => ROUND.max(pairs),
+        _ => MIN_ROUND.max(pairs),
     };
     let start_of = |row: usize, buffer: usize, further: bool| {
         (row * pairs + buffer) * stride + START + if further { HEADER } else { 0 }
@@ -376,21 +379,21 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
         .collect()
 }
 
-/// The ways to copy, in turns.
+/// Measures the copy methods in turn.
 fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut Rng) -> Vec<Figure> {
     let Task { place, cases, options, .. } = task;
     let (all, cold) = (plan.moves(), *place == Where::Cold);
     let round = if cold { COLD_ROUND.max(batch).min(all) } else { all };
     let lengths = size.lengths();
-    let mut drawn: Vec<usize> = lengths.iter().copied().cycle().take(all).collect();
+    let mut shuffled: Vec<usize> = lengths.iter().copied().cycle().take(all).collect();
     let mut blitters: Vec<(Case, Blitter)> = cases.iter().map(|&case| (case, case.blitter())).collect();
     let mut samples = vec![Vec::new(); 1 + blitters.len()];
     for turn in 0..options.rounds.max(1) {
         for way in 0..samples.len() {
             let way = (way + turn) % samples.len();
             if lengths.len() > 1 || turn == 0 {
-                random.shuffle(&mut drawn);
-                plan.set_lengths(drawn.iter().copied());
+                random.shuffle(&mut shuffled);
+                plan.set_lengths(shuffled.iter().copied());
             }
             let start = if cold { random.usize(..=all - round) } else { 0 };
             let moves = start..start + round;
@@ -404,22 +407,23 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
             } else if lengths.len() == 1 {
                 copy(plan);
             }
-            let times = if cold || lengths.len() > 1 { 1 } else { TIMES };
+            let times = if cold || lengths.len() > 1 { 1 } else { REPETITIONS };
             samples[way].push(clocks(times, || copy(plan)) / round as f64);
         }
     }
     let [memcpy, rest @ ..] = samples.as_slice() else { return Vec::new() };
-    let memcpy = undisturbed(memcpy);
-    let figure = |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: undisturbed(samples) };
+    let memcpy = lower_quartile(memcpy);
+    let figure =
+        |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: lower_quartile(samples) };
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 
-/// As tables for people: for each case and place a line for each size, with a column for each batch.
+/// The text report: a table for each case and level, with a row for each size and a column for each batch.
 fn text(report: &Report) -> String {
     let mut text = report.heading();
     let _ = writeln!(
         text,
-        "ratio to memcpy, above 1 is faster, with its {}; in brackets clocks a copy, of memcpy and of the blitter",
+        "ratio to memcpy (above 1: faster) with {}; in brackets the clocks per copy of memcpy and of the blitter",
         report.interval()
     );
     let key = |result: &Measurement| (result.case.clone(), result.labels["where"].clone());
@@ -457,8 +461,8 @@ impl Listed for Arguments {
         &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
-        (&["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
-        (&["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
+        (&["--size", "60,0"], "`0` is not a size; give bytes from 1 to 65536, or imix"),
+        (&["--where", "dram"], "`dram` is not a place to copy from and to; give l1, l2, l3 or cold"),
         (&["--batch", "0"], "0 is not in 1..=1024"),
         (&["--cpu", "99999"], "processor 99999"),
     ];
@@ -481,12 +485,12 @@ mod tests {
     #[test]
     fn buffers_fit_into_their_level_and_lie_apart() {
         for size in Size::ALL {
-            for (place, hold) in [(Where::L1, 24 << 10), (Where::L2, 512 << 10), (Where::Cold, MOST)] {
+            for (place, hold) in [(Where::L1, 24 << 10), (Where::L2, 512 << 10), (Where::Cold, MAX_BYTES)] {
                 let moves = moves(size, &task(place, hold), &mut Rng::with_seed(1));
                 let mut places: Vec<(usize, usize)> =
                     moves.iter().flat_map(|one| [(one.from, one.room), (one.to, one.room)]).collect();
                 places.sort_unstable();
-                // The next move of the same buffers has the header on the other side.
+                // The next copy between the same buffers has the header on the other side.
                 assert!(places.windows(2).all(|two| two[1].0 - two[0].0 <= HEADER || two[0].0 + two[0].1 < two[1].0));
                 let mut buffers: Vec<usize> = moves.iter().map(|one| one.from / LINE).collect();
                 buffers.sort_unstable();
@@ -502,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_copy_is_measured() {
+    fn every_copy_method_is_measured() {
         clock::calibrate();
         for place in [Where::L1, Where::Cold] {
             let mut task = task(place, 24 << 10);
@@ -517,14 +521,15 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_places_are_read_as_they_are_written() {
+    fn sizes_and_places_are_parsed() {
         for size in Size::ALL {
             assert_eq!(size.to_string().parse(), Ok(size));
         }
         for place in Where::ALL {
             assert_eq!(place.name().parse(), Ok(place));
         }
-        assert_eq!("0".parse::<Size>().unwrap_err().to_string(), "`0` is no size; give bytes from 1 to 65536, or imix");
+        let error = "0".parse::<Size>().unwrap_err().to_string();
+        assert_eq!(error, "`0` is not a size; give bytes from 1 to 65536, or imix");
         assert!("dram".parse::<Where>().is_err());
     }
 }

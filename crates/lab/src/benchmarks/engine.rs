@@ -1,8 +1,8 @@
-//! `bench engine`: what the engine costs a packet.
+//! `bench engine`: the cost per packet of the engine.
 //!
-//! Each case runs a network of real apps, counters on, one breath after the other, beside a *reference loop*: the bare
-//! work of its apps without an engine, in the same process. The processes of all schedules live at the same time and take turns
-//! ([`turns`](crate::turns)), so that schedules can be compared; and each case has several such groups of fresh processes.
+//! Each case runs a network of real apps with counters on, beside a *bare loop*: the work of its apps without an
+//! engine, in the same process. The processes of all schedules live at the same time and take turns
+//! ([`turns`](crate::turns)), so that schedules can be compared. Each case has several such groups of fresh processes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,13 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
 use crate::slices::{Sliced, Turn, sliced};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
@@ -35,16 +35,16 @@ const SIZE: usize = 60;
 /// Apps in the chains.
 const CHAIN: usize = 20;
 
-/// Measure what the engine costs per packet
+/// Measure the engine's cost per packet
 ///
-/// Costs are in clocks of the time-stamp counter. The processes of all schedules live at the same time and take turns of
-/// about a millisecond, in several such groups of fresh processes for each case; the figure is the median over them, with
-/// the median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
-/// the same turns. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its vector on,
-/// or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader (a capture of small
-/// packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps in which nothing
-/// moves, in nanoseconds), sampling and timeline (from source to sink with sampled breaths against without, and
-/// with a timeline against without), timeline-event (writing an event).
+/// Costs are in clocks of the time-stamp counter. The processes of all schedules live at the same time and take turns
+/// of about a millisecond, in several such groups of fresh processes for each case; the figure is the median over them,
+/// with the median's 95 percent confidence interval. The reference is the work of the apps without an engine, measured
+/// in the same turns. Cases: source-sink and source-tee-sinks; chain (the cost of each additional app that forwards its
+/// vector, or loops over its packets); in-flight (source to sink with 128 or 8,192 packets in flight); pcap-reader (a
+/// capture of small packets in the page cache, in million packets per second); idle (a breath in which no packet moves,
+/// in a network of 30 apps, in nanoseconds); sampling (sampled breaths on against off); timeline (with a timeline
+/// against without); timeline-event (writing an event).
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -78,11 +78,11 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("engine"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, &lab.worker("engine"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
-/// What is measured.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Case {
@@ -160,18 +160,18 @@ struct Task {
     options: Arguments,
     /// The capture that the case reads.
     capture: PathBuf,
-    /// Of what is compared within a process, which is laid out first: what lies where costs, too.
+    /// Whether the second of two compared parts is laid out first, because memory placement affects the cost.
     swapped: bool,
 }
 
-/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured).map_err(BenchError::Capture)?;
     let schedules = options.conditions.schedules();
     let processes = cases.len() * schedules.len() * options.processes;
-    let mut session = Session::new(arguments, options.common.cpu, processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes, observer);
     let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
     for &case in &cases {
         let tasks = |number: usize| {
@@ -188,7 +188,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         results.extend(found);
         notes.extend(other_schedules(case, options, &matches));
     }
-    let mut report = Report::of_turns("engine", session.circumstances(), options.processes, results);
+    let mut report = Report::of_turns("engine", session.info(), options.processes, results);
     report.notes = notes;
     Ok(report)
 }
@@ -211,41 +211,41 @@ fn summarise(
     Some(beside_bare_loop(found, matches, side, 0, 1))
 }
 
-/// What the other schedules cost beside the first one, turn by turn.
+/// The cost of the other schedules over the first one, turn by turn.
 fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option<String> {
     let schedules = options.conditions.schedules();
     let (first, others) = schedules.split_first()?;
     if case.unit() == "ratio" || others.is_empty() {
         return None;
     }
-    let told = |(other, schedule): (usize, &Schedule)| {
+    let text = |(other, schedule): (usize, &Schedule)| {
         let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((other + 1, 0), (0, 0), 0)).collect();
         Some(format!("{schedule} {}", Ratio::of(&ratios)?.written()))
     };
-    let told: Vec<String> = others.iter().enumerate().filter_map(told).collect();
+    let texts: Vec<String> = others.iter().enumerate().filter_map(text).collect();
     let labels = match case {
         Case::ChainForward => ", forward".to_owned(),
         Case::ChainLoop => ", loop".to_owned(),
         Case::InFlight(packets) => format!(", {packets} packets"),
         _ => String::new(),
     };
-    (!told.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), told.join(", ")))
+    (!texts.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), texts.join(", ")))
 }
 
 impl Case {
-    /// How many turns each process takes. Reading a capture takes longer than a turn should.
+    /// The number of turns of each process. Reading a capture takes longer than an ordinary turn.
     fn turns(self, options: &Arguments) -> usize {
         if self == Case::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
     }
 }
 
-/// Turns in which a whole capture is read.
+/// The maximum number of turns of the case that reads a capture.
 const CAPTURE_TURNS: usize = 5;
 
-/// Lays out a case, in a process that has done nothing else.
+/// Lays out a case in a fresh process.
 ///
 /// # Errors
-/// None: what cannot be laid out ends the process.
+/// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { case, schedule, options, capture, swapped } = task;
     if let Some(stride) = options.stride
@@ -257,17 +257,17 @@ fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     Ok(Bench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
 }
 
-/// What a turn of a case does.
-struct Laid<F>(F);
+/// A side whose turn is a closure.
+struct FnSide<F>(F);
 
-impl<F: FnMut() -> Turn> Side for Laid<F> {
+impl<F: FnMut() -> Turn> Side for FnSide<F> {
     fn turn(&mut self) -> Turn {
         self.0()
     }
 }
 
-fn laid<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
-    Box::new(Laid(turn))
+fn side_of<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
+    Box::new(FnSide(turn))
 }
 
 struct Bench {
@@ -277,27 +277,27 @@ struct Bench {
     swapped: bool,
 }
 
-/// Breaths of a slice in which nothing moves.
+/// Breaths in a slice of the idle case.
 const IDLE_BREATHS: u64 = 1_000;
 
-/// Calls in the breaths of which events are written.
+/// Calls per breath in the case that writes events.
 const CALLS: u64 = 30;
 
-/// Packets that a slice moves, about.
+/// The approximate number of packets in a slice.
 const SLICE: usize = 10_000;
 
-/// Slices of each part of a turn, and before them as many as warm the caches.
+/// Timed slices of each part of a turn, and untimed ones before them to warm the caches.
 const SLICES: usize = 16;
 const WARM_UP: usize = 4;
 
-/// Warms the caches, and times some slices of so many calls.
+/// Warms the caches, then times slices of `calls` calls.
 fn part(calls: usize, mut call: impl FnMut()) -> Sliced {
     (0..WARM_UP * calls).for_each(|_| call());
     sliced(SLICES, || (0..calls).for_each(|_| call()))
 }
 
 impl Bench {
-    /// The case, ready to take turns: its figure and that of its reference loop, if it has one.
+    /// Lays out a case, ready to take turns. Its figures are its own and that of its bare loop, if it has one.
     fn lay_out(&self, case: Case) -> Box<dyn Side> {
         let burst = self.burst;
         match case {
@@ -340,12 +340,12 @@ impl Bench {
         Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
     }
 
-    /// Clocks a packet of the engine's breaths and of the reference's.
+    /// Clocks per packet of the engine and of the bare loop.
     fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
         let calls = SLICE.div_ceil(packets);
         let mut is_first = self.swapped;
-        laid(move || {
-            // Whatever comes first in a turn has what other processes left in the caches.
+        side_of(move || {
+            // The first part of a turn finds the caches as other processes left them, so the order alternates.
             is_first = !is_first;
             let mut with = || {
                 part(calls, || {
@@ -364,8 +364,8 @@ impl Bench {
         })
     }
 
-    /// How much more a packet costs from source to sink in one way than in another, each with or without sampled
-    /// breaths, and with or without a folder, which is where a timeline is written.
+    /// The ratio of the cost from source to sink under two configurations, each with or without sampled breaths and
+    /// with or without a runtime directory, to which the timeline is written.
     fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Side> {
         let engine = |(sampling, has_runtime_dir): (bool, bool)| {
             let settings = Settings { burst: self.burst, schedule: self.schedule, sampling, ..Settings::default() };
@@ -380,8 +380,8 @@ impl Bench {
         };
         let breaths = SLICE.div_ceil(self.burst) as u64;
         let mut number = 0;
-        laid(move || {
-            // Sampled breaths are chosen at random: a slice has to hold many. The two alternate slice by slice.
+        side_of(move || {
+            // Sampled breaths are random, so a slice must contain many. The two engines alternate slice by slice.
             let mut parts = [Vec::new(), Vec::new()];
             number += 1;
             for slice in 0..2 * OVERHEAD_SLICES {
@@ -394,16 +394,17 @@ impl Bench {
                     parts[which].push(part);
                 }
             }
-            let [one, other] =
-                parts.each_ref().map(|parts| middle(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
+            let [one, other] = parts
+                .each_ref()
+                .map(|parts| median_or_nan(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
             Turn::of(vec![one / other], &parts.concat())
         })
     }
 
-    /// Clocks for an event of the timeline, beside reading the clock.
+    /// Clocks per event of the timeline, without reading the clock.
     fn event(&self) -> Box<dyn Side> {
         let runtime_dir = runtime_dir("events");
-        laid(move || {
+        side_of(move || {
             let mut clocks = f64::NAN;
             let part = sliced(1, || {
                 clocks = clocks_per_event(&runtime_dir);
@@ -412,13 +413,13 @@ impl Bench {
         })
     }
 
-    /// Clocks a packet for each further app: a long chain less the short one. The reference is the work of one app without
-    /// an engine.
+    /// Clocks per packet for each additional app: a long chain minus a short one. The reference is the work of one app
+    /// without an engine.
     fn difference(&self, mut long: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
         let mut short = self.engine(source_sink());
         let calls = (SLICE / 4).div_ceil(self.burst);
         let packets = (calls * CHAIN * self.burst) as f64;
-        laid(move || {
+        side_of(move || {
             let without = part(calls, || {
                 short.breathe();
             });
@@ -430,27 +431,27 @@ impl Bench {
         })
     }
 
-    /// Nanoseconds that a breath takes in which nothing moves.
+    /// Nanoseconds of a breath in which no packet moves.
     fn idle(&self) -> Box<dyn Side> {
         let mut engine = self.engine(production());
         // The sources send one packet each at the start.
         while engine.breathe() {}
-        laid(move || {
+        side_of(move || {
             let mut busy = engine.breathe_times(WARM_UP as u64 * IDLE_BREATHS);
             let time = sliced(SLICES, || busy += engine.breathe_times(IDLE_BREATHS));
             if busy > 0 {
-                fail(&format!("packets moved in {busy} breaths of a network that is to be idle"));
+                fail(&format!("packets moved in {busy} breaths of a network that should be idle"));
             }
             let each = 1e9 / clock::ticks_per_second() as f64 / IDLE_BREATHS as f64;
             Turn::of(vec![time.clocks * each], &[time])
         })
     }
 
-    /// Million packets a second from a capture in the page cache into the network.
+    /// Million packets per second from a capture in the page cache.
     fn read_capture(&self) -> Box<dyn Side> {
         let Bench { schedule, burst, capture, .. } = self;
         let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
-        laid(move || {
+        side_of(move || {
             let config = serde_json::from_value(json!({ "path": capture })).unwrap_or_else(|error| fail(&error));
             let reader = configured::<pcap_reader::PcapReader>(config);
             let network = Network::new().app("reader", reader).app("sink", sink::Sink);
@@ -462,29 +463,29 @@ impl Bench {
             let nanos = clock::ticks_to_ns(clock::ticks() - start);
             let packets = end.map_or(0, |end| engine.finish(end).snapshot.links[0].packets);
             if packets != CAPTURED as u64 {
-                fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
+                fail(&format!("the reader sent {packets} packets of a capture of {CAPTURED}"));
             }
             Turn::of(vec![packets as f64 * 1e3 / nanos as f64], &[time])
         })
     }
 }
 
-/// Slices of each engine of an overhead in a turn, and how many times as long they are as others.
+/// Slices of each engine in a turn of [`Bench::overhead`], and their length as a multiple of ordinary slices.
 const OVERHEAD_SLICES: usize = 6;
 const OVERHEAD_BREATHS: u64 = 20;
 
-/// A folder for an engine of this process.
+/// A runtime directory for an engine of this process.
 fn runtime_dir(name: &str) -> RuntimeDir {
     RuntimeDir::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
 }
 
-/// Clocks that an event of the timeline takes, of many breaths.
+/// Clocks per event of the timeline, over many breaths.
 fn clocks_per_event(runtime_dir: &RuntimeDir) -> f64 {
     const BREATHS: u64 = 20_000;
     let mut timeline = Timeline::create(runtime_dir).unwrap_or_else(|error| fail(&error));
     let start = clock::ticks();
     for breath in 0..BREATHS {
-        // A clock that goes on by itself, because reading it is no part of an event.
+        // A simulated clock, because reading the clock is not part of writing an event.
         let now = start + breath * 1_000;
         for call in 0..CALLS {
             timeline.call(0, 1, now + call, 10, 128);
@@ -531,7 +532,7 @@ fn in_flight(packets: usize) -> Network {
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
 
-/// Hands its vector on.
+/// Forwards its vector.
 struct Forward;
 
 impl App for Forward {
@@ -543,7 +544,7 @@ impl App for Forward {
     }
 }
 
-/// Hands packet after packet on.
+/// Forwards packet after packet.
 struct Loop;
 
 impl App for Loop {
@@ -558,7 +559,7 @@ impl App for Loop {
     }
 }
 
-/// Keeps so many packets in flight: a vector in, the oldest vector out.
+/// Keeps `packets` packets in flight: a vector in, the oldest vector out.
 struct Reservoir {
     packets: usize,
     held: VecDeque<Vector>,
@@ -608,7 +609,7 @@ impl Bare {
         free_all(copies);
     }
 
-    /// A chain of apps that each hand the vector on.
+    /// A chain of apps that each forward the vector.
     fn chain_forward(&mut self) {
         self.refill();
         for _ in 0..CHAIN {
@@ -617,22 +618,22 @@ impl Bare {
         }
     }
 
-    /// A chain of apps that each hand packet after packet on.
+    /// A chain of apps that each forward packet after packet.
     fn chain_loop(&mut self) {
         self.refill();
         for _ in 0..CHAIN {
-            // Out of their places and back, as apps take them, so that the loop works in registers.
+            // Moves the vectors out and back, as apps do, so that the loop works in registers.
             let [mut from, mut to] = std::mem::replace(&mut self.vectors, [Vector::none(), Vector::none()]);
             for packet in from.drain(usize::MAX) {
                 if let Err(refused) = to.push(packet) {
-                    cannot_be(refused);
+                    unexpected(refused);
                 }
             }
             self.vectors = std::hint::black_box([to, from]);
         }
     }
 
-    /// The same packets go through chains again and again.
+    /// Fills the vectors once; the same packets then pass through the chain again and again.
     fn refill(&mut self) {
         if self.vectors.iter().all(Vector::is_empty) {
             push_filled(&mut self.vectors[0], self.burst, &self.template);
@@ -640,10 +641,10 @@ impl Bare {
     }
 }
 
-/// A vector holds what another held.
+/// Never called, because both vectors have the same capacity.
 #[cold]
 #[inline(never)]
-fn cannot_be(refused: Packet) {
+fn unexpected(refused: Packet) {
     drop(refused);
 }
 
@@ -675,16 +676,16 @@ impl BareInFlight {
     }
 }
 
-/// Packets in the capture that is read.
+/// Packets in the capture of the case `pcap-reader`.
 const CAPTURED: usize = 500_000;
 
-/// A capture file that lives as long as the benchmark.
+/// A capture file, removed on drop.
 pub(crate) struct Capture {
     pub(crate) path: PathBuf,
 }
 
 impl Capture {
-    /// One of so many small packets; no file if there are none.
+    /// A capture of `packets` small packets; no file if that is 0.
     pub(crate) fn make(packets: usize) -> Result<Capture, bellows_capture::Error> {
         let path = std::env::temp_dir().join(format!("bellows-bench-{}.pcap", std::process::id()));
         let capture = Capture { path };

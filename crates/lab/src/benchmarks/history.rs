@@ -1,12 +1,11 @@
-//! `bench history`: whether the engine's speed depends on what it met before.
+//! `bench history`: whether the engine's speed depends on earlier traffic.
 //!
-//! Processes run the same network and measure the same traffic: one has had it from its start, one was idle before, one has
-//! had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)), so that whatever
-//! disturbs one disturbs the others. A network whose mix of packets changes and changes back is compared with one in which
-//! it stays, before and after.
+//! Processes run the same network and measure the same traffic: one has had this traffic from its start, one was idle
+//! before, one had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)),
+//! so that a disturbance of one disturbs the others. A network whose mix of packets changes and changes back is
+//! compared with one whose mix stays the same, before and after.
 //!
-//! With `--control` the comparison itself is looked at: none of the processes has a history, and one of
-//! them does more work.
+//! `--control` tests the comparison itself: none of the processes has a history, and one of them does more work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,38 +19,38 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
 use crate::slices::{Turn, sliced};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::turns::{Match, Session};
 use crate::workers::{self, Side, fail, settle};
 
-/// Packets a breath.
+/// Packets per breath.
 const BURST: usize = 128;
 
-/// Packets that a slice of a turn moves through apps, about: thirty microseconds' work.
+/// The approximate number of packets that a slice of a turn moves through apps: thirty microseconds of work.
 const SLICE: usize = 12_000;
 
-/// Within these bounds history counts as making no difference.
+/// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
 
 /// Measure whether the engine's speed depends on earlier traffic
 ///
-/// A ratio of 1 says that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
-/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains that have had the
-/// measured traffic from their start; mix-change, a network in which packets go different ways, with one mix of
-/// packets after another mix against the same before, beside a network whose mix stays. All histories of a network
-/// live at the same time, in a process each, and take turns of a millisecond; what disturbs one disturbs all. The
-/// figure is the median of the ratios of neighbouring turns, over many such groups of fresh processes, with its 95
-/// percent confidence interval. The condition `clocks` is what a packet costs without a history.
+/// A ratio of 1 means that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
+/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains with the measured traffic
+/// from the start; mix-change, a network in which packets take different paths, with one mix of packets after another
+/// mix against before it, beside a network whose mix stays the same. All histories of a network live at the same time,
+/// in one process each, and take turns of a millisecond; a disturbance of one disturbs all. The figure is the median of
+/// the ratios of neighbouring turns, over many such groups of fresh processes, with its 95 percent confidence interval.
+/// The condition `clocks` is the cost of a packet without a history.
 ///
-/// `--control 0` compares processes of which none has a history: every interval should hold 1. `--control 4` lets the second
-/// have 128 packets in a breath and the others 124, and counts 124, which must be seen. With `--beside thrash` a process on another
-/// processor wears out the last-level cache meanwhile.
+/// `--control 0` compares processes without a history: every interval should contain 1. `--control 4` gives the second
+/// process 128 packets per breath and the others 124, but counts 124 for all; the ratio must show this. With `--beside
+/// thrash` a process on another processor thrashes the last-level cache meanwhile.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -76,15 +75,15 @@ pub struct Arguments {
     /// Turns of about 1 ms per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
     rounds: usize,
-    /// Seconds that an engine is idle before the traffic
+    /// Seconds that an engine is idle before its traffic
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     idle_seconds: f64,
-    /// Compare networks without a history, one of which has so many more packets in a breath that are not counted
+    /// Compare networks without a history; one has this many extra packets per breath, which are not counted
     #[arg(long, value_name = "PACKETS", value_parser = whole(0..=64), conflicts_with = "case")]
     control: Option<usize>,
 }
 
-/// A time that one can wait for.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
@@ -104,11 +103,11 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("history"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+        run(self, &lab.worker("history"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
-/// What is compared.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     IdleFirst,
@@ -130,73 +129,73 @@ impl Case {
     }
 }
 
-/// What a process runs.
+/// The network of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Trial {
-    /// Packets that go through so many tees.
+enum Workload {
+    /// A chain of this many tees.
     Tees(usize),
-    /// A mix of packets that go different ways.
+    /// A network in which a mix of packets takes different paths.
     Mixes,
 }
 
-/// What a network has met before it is measured; with mixes, between two measurements.
+/// The history of a network before it is measured; with mixes, between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Before {
+enum History {
     Nothing,
     Idleness,
     OtherTraffic,
-    /// Nothing; but a breath has so many more packets than are counted.
+    /// No history, but each breath has this many extra packets that are not counted.
     More(usize),
 }
 
-/// One trial for one process.
+/// One workload for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
-    trial: Trial,
-    before: Before,
+    workload: Workload,
+    before: History,
     schedule: Schedule,
     options: Arguments,
 }
 
-/// Processes that are compared: the first has no history.
+/// Processes to compare. The first has no history.
 struct Comparison {
     schedule: Schedule,
-    trial: Trial,
-    others: Vec<(Case, Before)>,
+    workload: Workload,
+    others: Vec<(Case, History)>,
 }
 
 impl Comparison {
     fn tasks(&self, options: &Arguments) -> Vec<Task> {
-        let befores = [Before::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
-        let of = |before| Task { trial: self.trial, before, schedule: self.schedule, options: options.clone() };
-        befores.map(of).collect()
+        let histories = [History::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
+        let of = |before| Task { workload: self.workload, before, schedule: self.schedule, options: options.clone() };
+        histories.map(of).collect()
     }
 
-    /// The turns in each stage.
+    /// The number of turns in each stage.
     fn turns(&self, options: &Arguments) -> Vec<usize> {
-        match self.trial {
-            Trial::Tees(_) => vec![options.rounds],
-            Trial::Mixes => vec![options.rounds / 2; 2],
+        match self.workload {
+            Workload::Tees(_) => vec![options.rounds],
+            Workload::Mixes => vec![options.rounds / 2; 2],
         }
     }
 
-    /// The ratios that some matches have found.
+    /// The ratios over all matches.
     fn results(&self, matches: &[Match]) -> Vec<Measurement> {
         let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
-        let result = |(number, &(case, before)): (usize, &(Case, Before))| {
+        let result = |(number, &(case, before)): (usize, &(Case, History))| {
             let other = (number + 1, 0);
-            let ratio = |found: &Match| match self.trial {
-                Trial::Tees(_) => found.ratio(other, (0, 0), 0),
-                Trial::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
+            let ratio = |found: &Match| match self.workload {
+                Workload::Tees(_) => found.ratio(other, (0, 0), 0),
+                Workload::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
             };
             let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
-            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(middle(&clocks)))];
-            if let Trial::Tees(tees) = self.trial {
+            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(median_or_nan(&clocks)))];
+            if let Workload::Tees(tees) = self.workload {
                 labels.push(("tees", tees.into()));
             }
-            if let Before::More(packets) = before {
+            if let History::More(packets) = before {
                 labels.push(("more_packets", packets.into()));
             }
             Measurement::compared(case.name(), "ratio", &ratios, labels)
@@ -209,13 +208,13 @@ fn tenths(clocks: f64) -> Value {
     json!((clocks * 10.0).round() / 10.0)
 }
 
-/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases =
         if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
     let comparisons = comparisons(options, &cases);
     let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for comparison in &comparisons {
         let turns = comparison.turns(options);
@@ -224,36 +223,36 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         session.show(&table.part("history", session.machine(), options.processes, &found));
         results.extend(found);
     }
-    let mut report = Report::of_turns("history", session.circumstances(), options.processes, results);
-    report.notes = vec![verdict(&report.results)];
+    let mut report = Report::of_turns("history", session.info(), options.processes, results);
+    report.notes = vec![conclusion(&report.results)];
     Ok(report)
 }
 
-/// What is to be compared for some cases: all histories of a network together.
+/// The comparisons for the chosen cases: all histories of a network together.
 fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
-    let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
-    let befores = [
-        with(Case::IdleFirst, Before::Idleness),
-        with(Case::OtherFirst, Before::OtherTraffic),
-        options.control.map(|packets| (Case::Control, Before::More(packets))),
+    let with = |case: Case, before: History| cases.contains(&case).then_some((case, before));
+    let histories = [
+        with(Case::IdleFirst, History::Idleness),
+        with(Case::OtherFirst, History::OtherTraffic),
+        options.control.map(|packets| (Case::Control, History::More(packets))),
     ];
-    let befores: Vec<(Case, Before)> = befores.into_iter().flatten().collect();
-    let tees = if befores.is_empty() { &[] } else { options.tees.as_slice() };
+    let histories: Vec<(Case, History)> = histories.into_iter().flatten().collect();
+    let tees = if histories.is_empty() { &[] } else { options.tees.as_slice() };
     let mut comparisons = Vec::new();
     for &schedule in &options.conditions.schedules() {
-        let of = |&tees: &usize| Comparison { schedule, trial: Trial::Tees(tees), others: befores.clone() };
+        let of = |&tees: &usize| Comparison { schedule, workload: Workload::Tees(tees), others: histories.clone() };
         comparisons.extend(tees.iter().map(of));
-        comparisons.extend(with(Case::MixChange, Before::OtherTraffic).map(|other| Comparison {
+        comparisons.extend(with(Case::MixChange, History::OtherTraffic).map(|other| Comparison {
             schedule,
-            trial: Trial::Mixes,
+            workload: Workload::Mixes,
             others: vec![other],
         }));
     }
     comparisons
 }
 
-/// What the ratios say.
-fn verdict(results: &[Measurement]) -> String {
+/// The conclusion from the ratios.
+fn conclusion(results: &[Measurement]) -> String {
     let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
     let outside: Vec<String> = decided
         .iter()
@@ -277,70 +276,70 @@ fn verdict(results: &[Measurement]) -> String {
     }
 }
 
-/// Lays out a network, in a process that has done nothing else, and lets it have its history.
+/// Lays out a network in a fresh process, and runs its history.
 ///
 /// # Errors
-/// None: what cannot be laid out ends the process.
+/// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { trial, before, schedule, options } = task;
+    let Task { workload, before, schedule, options } = task;
     settle(options.common.cpu);
-    // More than a burst would cost more than its packets.
+    // The total stays within a burst, because a larger one would cost more per packet.
     let counted = BURST - options.control.unwrap_or(0);
-    let burst = if let Before::More(packets) = before { counted + packets } else { counted };
-    let mut bench = match trial {
-        Trial::Tees(tees) => {
+    let burst = if let History::More(packets) = before { counted + packets } else { counted };
+    let mut bench = match workload {
+        Workload::Tees(tees) => {
             let (source, switch) = source(vec![vec![vec![(60, burst)]], other_traffic()]);
             Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1)
         }
-        Trial::Mixes => {
+        Workload::Mixes => {
             let (source, switch) = source(mixes());
             Bench::new(mixed(source), schedule, switch, 8)
         }
     };
-    match (trial, before) {
-        (Trial::Mixes, _) | (_, Before::Nothing | Before::More(_)) => {}
-        (_, Before::Idleness) => bench.idle(options.idle_seconds),
-        (_, Before::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
+    match (workload, before) {
+        (Workload::Mixes, _) | (_, History::Nothing | History::More(_)) => {}
+        (_, History::Idleness) => bench.idle(options.idle_seconds),
+        (_, History::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
     }
     bench.pass(traffic::USUAL, options.rounds / 4);
-    Ok(Box::new(Historic { bench, before, counted, rounds: options.rounds }))
+    Ok(Box::new(HistorySide { bench, before, counted, rounds: options.rounds }))
 }
 
-/// A network in a comparison.
-struct Historic {
+/// The worker's side: a network with a history.
+struct HistorySide {
     bench: Bench,
-    before: Before,
-    /// Packets of a breath that are counted.
+    before: History,
+    /// Counted packets per breath.
     counted: usize,
     rounds: usize,
 }
 
-impl Side for Historic {
+impl Side for HistorySide {
     fn turn(&mut self) -> Turn {
         self.bench.measure(self.counted)
     }
 
     fn advance(&mut self) {
-        let between = if self.before == Before::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
+        let between = if self.before == History::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
         self.bench.pass(between, self.rounds);
         self.bench.pass(traffic::USUAL, self.rounds / 4);
     }
 }
 
-/// A network whose source is switched while it runs.
+/// A network with a switchable source.
 struct Bench {
     engine: Engine,
     switch: Arc<AtomicU32>,
-    /// Breaths of a slice, of which a turn times [`SLICES`].
+    /// Breaths in a slice. A turn has [`SLICES`] timed slices.
     breaths: u64,
 }
 
-/// Slices of a turn, and before them as many as bring a network's memory back into the caches.
+/// Timed slices of a turn, and untimed ones before them to reload the caches.
 const SLICES: usize = 20;
 const WARM_UP: u64 = 8;
 
 impl Bench {
-    /// A network in which each packet is handled about so many times.
+    /// A network in which each packet passes about `visits` apps.
     fn new(network: Network, schedule: Schedule, switch: Arc<AtomicU32>, visits: usize) -> Bench {
         let settings = Settings { burst: BURST, schedule, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
@@ -356,13 +355,13 @@ impl Bench {
         }
     }
 
-    /// Lets traffic through for as long as some turns take.
+    /// Runs traffic for the length of some turns.
     fn pass(&mut self, traffic: u32, turns: usize) {
         self.switch.store(traffic, Relaxed);
         self.engine.breathe_times(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
     }
 
-    /// What a packet costs, of the usual traffic, if so many are counted in a breath.
+    /// The cost per packet of the usual traffic, counting `packets` packets per breath.
     fn measure(&mut self, packets: usize) -> Turn {
         self.switch.store(traffic::USUAL, Relaxed);
         let Bench { engine, breaths, .. } = self;
@@ -381,30 +380,30 @@ mod traffic {
     pub(super) const OTHER: u32 = 2;
 }
 
-/// What a source brings in a breath: runs of so many packets of one length.
+/// The packets of one breath: runs of (length, count).
 type Breath = Vec<(usize, usize)>;
 
-/// What it brings in one breath after the other, over and over.
+/// The packets of successive breaths, repeated.
 type Traffic = Vec<Breath>;
 
-/// A source whose traffic is switched from outside while it runs.
-struct Switched {
+/// A source whose traffic can be switched while it runs.
+struct SwitchedSource {
     switch: Arc<AtomicU32>,
-    /// Each traffic with its packets, from switch position 1 on.
+    /// The packets of each traffic, from switch position 1 on.
     traffics: Vec<Vec<Vec<(Template, usize)>>>,
     /// Breaths so far.
     turn: usize,
 }
 
-/// A switched source and its switch, which is off.
-fn source(traffics: Vec<Traffic>) -> (Switched, Arc<AtomicU32>) {
+/// A switchable source and its switch, which is off.
+fn source(traffics: Vec<Traffic>) -> (SwitchedSource, Arc<AtomicU32>) {
     let made = |breath: Breath| breath.into_iter().map(|(length, count)| (template(length), count)).collect();
     let traffics = traffics.into_iter().map(|traffic| traffic.into_iter().map(made).collect()).collect();
     let switch = Arc::new(AtomicU32::new(traffic::NONE));
-    (Switched { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
+    (SwitchedSource { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
 }
 
-/// A frame of a length, which also says from whom to whom it goes.
+/// A frame with this length, which also determines its addresses.
 fn template(length: usize) -> Template {
     let mut frame = vec![0x5a; length];
     let addresses = [&[2, 0, 0, 0], &(length as u16).to_be_bytes()[..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
@@ -412,7 +411,7 @@ fn template(length: usize) -> Template {
     Template::new(&frame).unwrap_or_else(|| fail(&"no template"))
 }
 
-impl App for Switched {
+impl App for SwitchedSource {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
 
     fn pull(&mut self, io: &Io<Self>) {
@@ -435,7 +434,7 @@ fn other_traffic() -> Traffic {
         .collect()
 }
 
-/// Two mixes of small and large frames, which go different ways through [`mixed`].
+/// Two mixes of small and large frames, which take different paths through [`mixed`].
 fn mixes() -> Vec<Traffic> {
     let usual = [(60, 8), (1_514, 4), (64, 4)].repeat(BURST / 16);
     let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 16), (300, turn)]);
@@ -446,8 +445,8 @@ fn a_tee() -> tee::Tee {
     configured(tee::Config::default())
 }
 
-/// Each tee gives copies of its packets to the next tee, and the packets to a sink; the last one feeds two sinks.
-fn chain_of_tees(source: Switched, tees: usize) -> Network {
+/// Each tee copies its packets to the next tee and to a sink; the last one feeds two sinks.
+fn chain_of_tees(source: SwitchedSource, tees: usize) -> Network {
     let network = Network::new().app("source", source).app("end", sink::Sink);
     let network = linked(network, ["source.output -> tee0.input"]);
     (0..tees).fold(network, |network, tee| {
@@ -457,8 +456,8 @@ fn chain_of_tees(source: Switched, tees: usize) -> Network {
     })
 }
 
-/// Frames are counted, shared out by their addresses, and then copied and cut on one way, thinned out on the other.
-fn mixed(source: Switched) -> Network {
+/// Frames are counted and split by their addresses, then copied and truncated on one path, sampled on the other.
+fn mixed(source: SwitchedSource) -> Network {
     let network = Network::new()
         .app("source", source)
         .app("counter", configured::<counter::Counter>(counter::Config::default()))
@@ -544,46 +543,51 @@ mod tests {
 
     #[test]
     fn a_case_measures_only_what_it_compares() {
-        use Before::{Idleness, Nothing, OtherTraffic};
+        use History::{Idleness, Nothing, OtherTraffic};
         let options = parsed::<Arguments>(&["--schedule", "flat", "--tees", "3"]);
-        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
-            let befores = |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
-            comparisons(options, cases).iter().map(|comparison| (comparison.trial, befores(comparison))).collect()
+        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Workload, Vec<History>)> {
+            let histories =
+                |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
+            comparisons(options, cases).iter().map(|comparison| (comparison.workload, histories(comparison))).collect()
         };
-        let mixes = (Trial::Mixes, vec![Nothing, OtherTraffic]);
+        let mixes = (Workload::Mixes, vec![Nothing, OtherTraffic]);
         assert_eq!(sides(&options, &[Case::MixChange]), std::slice::from_ref(&mixes));
-        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Trial::Tees(3), vec![Nothing, OtherTraffic])]);
-        let tees = (Trial::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
+        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Workload::Tees(3), vec![Nothing, OtherTraffic])]);
+        let tees = (Workload::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
         assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
         let control = Arguments { control: Some(4), ..options };
-        assert_eq!(sides(&control, &[Case::Control]), [(Trial::Tees(3), vec![Nothing, Before::More(4)])]);
+        assert_eq!(sides(&control, &[Case::Control]), [(Workload::Tees(3), vec![Nothing, History::More(4)])]);
     }
 
     #[test]
     fn a_control_takes_turns() {
         let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
-        let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
-        // A side takes turns, and lets the rest of its history pass between two stages.
-        let mut side = lay_out(task(Before::More(4))).unwrap();
+        let task =
+            |before| Task { workload: Workload::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+        // A side takes turns, and runs the rest of its history between two stages.
+        let mut side = lay_out(task(History::More(4))).unwrap();
         assert!(side.turn().figures[0] > 0.0);
         side.advance();
         assert_eq!(side.finish(), Ok(()));
     }
 
     #[test]
-    fn the_verdict_names_the_intervals_that_are_too_wide() {
+    fn the_conclusion_names_intervals_outside_the_bounds() {
         let labels = |schedule: Schedule| vec![("schedule", json!(schedule)), ("tees", 8.into())];
         let ratio =
             |values: &[f64]| Measurement::compared("idle-first", "ratio", values, labels(Schedule::Flat)).unwrap();
         let steady = ratio(&[1.01, 1.0, 0.99]);
         let slow = ratio(&[1.2, 1.0, 1.1]);
         let disturbed = ratio(&[0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 0.7]);
-        assert_eq!(verdict(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
+        assert_eq!(conclusion(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
         assert_eq!(
-            verdict(&[steady.clone(), slow]),
+            conclusion(&[steady.clone(), slow]),
             "one of 2 intervals does not lie within 0.97–1.03: idle-first with 8 tees under flat (1.000 – 1.200)"
         );
-        assert_eq!(verdict(&[steady, disturbed.clone()]), "every interval that is narrow enough lies within 0.97–1.03");
-        assert_eq!(verdict(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
+        assert_eq!(
+            conclusion(&[steady, disturbed.clone()]),
+            "every interval that is narrow enough lies within 0.97–1.03"
+        );
+        assert_eq!(conclusion(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
     }
 }

@@ -1,4 +1,4 @@
-//! The benchmarks, a file or folder each: what each takes, what it measures, and what it reports.
+//! The benchmarks, one file or folder each, with options, measurement and report.
 
 use bellows_config::Registry;
 use clap::Args;
@@ -29,13 +29,13 @@ benchmarks! {
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// Whether it has a command of its own, and is none of `bench`.
+    /// Whether it has its own command instead of a subcommand of `bench`.
     pub is_apart: bool,
     /// See [`Listed::QUICK`].
     pub quick: &'static [&'static str],
     /// See [`Listed::REFUSED`].
     pub refused: &'static [(&'static [&'static str], &'static str)],
-    /// Its definition, for the help.
+    /// The clap definition, for the help.
     pub command: fn() -> clap::Command,
     work: fn(&Registry) -> Result<(), std::io::Error>,
 }
@@ -46,28 +46,28 @@ impl Entry {
         Entry { name, is_apart, quick: B::QUICK, refused: B::REFUSED, command, work: B::work }
     }
 
-    /// The words of its command, behind the program's name.
+    /// The words of its command, without the program's name.
     pub fn words(&self) -> Vec<&'static str> {
         if self.is_apart { vec![self.name] } else { vec!["bench", self.name] }
     }
 
-    /// What it measures: the first line of its help.
+    /// The first line of its help.
     pub fn about(&self) -> String {
         (self.command)().get_about().map(ToString::to_string).unwrap_or_default()
     }
 }
 
-/// Which benchmark to work for.
+/// The arguments of a worker.
 #[derive(Clone, Debug, Args)]
 pub struct WorkerArguments {
     /// The benchmark
     name: String,
 }
 
-/// Does the work of a worker of a benchmark, or disturbs one.
+/// Runs a worker of a benchmark, or a disturbance.
 ///
 /// # Errors
-/// When the task cannot be read or an answer not be written, or no benchmark has that name.
+/// When the task cannot be read, an answer cannot be written, or no benchmark has that name.
 pub fn work(name: &str, registry: &Registry) -> Result<(), std::io::Error> {
     match ALL.iter().find(|entry| entry.name == name) {
         Some(entry) => (entry.work)(registry),

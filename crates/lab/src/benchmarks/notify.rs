@@ -1,13 +1,12 @@
-//! `bench notify`: what it costs the engine's thread to notify another process, and to touch its memory first.
+//! `bench notify`: the cost to the engine's thread of notifying another process, and of first touching its memory.
 //!
-//! One process measures everything. Its own threads play the other process, on another processor: each has an eventfd
-//! and sleeps on it as a driver does, in `poll`, in `epoll` or in `read`. For what is raised without a sleeper there
-//! is an eventfd that nobody waits for. Every notification is timed by itself, some time after the one before was
-//! seen, so that the sleeper, and the thread that notifies for others, sleep again. In each round all ways to notify
-//! take turns, in an order that is drawn anew: what a way finds in the caches depends on the one before.
+//! One process measures everything. Its own threads play the peer, on another processor: each has an eventfd and sleeps
+//! on it as a driver does, in `poll`, in `epoll` or in `read`. One eventfd has no sleeper. Every notification is timed
+//! by itself, some time after the previous one was seen, so that the sleeper and the helper thread are asleep again. In
+//! each round all methods take turns in a new random order, because the caches depend on the previous method.
 //!
-//! The reference is a bare `write(2)` to the same eventfd in the same process: what every way that enters the kernel
-//! pays at least. It is no way for an engine, because it waits for as long as the other process likes.
+//! The reference is a bare `write(2)` to the same eventfd in the same process: the minimum cost of any method that
+//! enters the kernel. An engine cannot use it, because the peer can block it for any time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,26 +29,26 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
 
-/// How long sleepers have slept, in nanoseconds, when they are notified.
+/// The pause before a notification, in nanoseconds, so that the sleeper is asleep.
 const PAUSE: u64 = 50_000;
 
-/// A notification that is not seen within this time is lost.
-const LIMIT: Duration = Duration::from_secs(30);
+/// The maximum time to wait for a notification.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Memory that is touched: pages of 4 KiB, of which a slice is timed at once, and of 2 MiB.
+/// The memory to touch: the number of 4 KiB pages, the number of them in a timed slice, and the number of 2 MiB pages.
 const SMALL_PAGES: usize = 4_096;
 const SLICE: usize = 64;
 const HUGE_PAGES: usize = 8;
 
-/// What is measured.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Case {
@@ -57,9 +56,9 @@ enum Case {
     Write,
     /// `poll(2)` for room, then `write(2)`.
     PollWrite,
-    /// The device's way, through the kernel.
+    /// The device's method, through io_uring.
     Direct,
-    /// The device's way where the kernel does not help.
+    /// The device's method without io_uring: a helper thread writes.
     Helper,
     /// The first store to a page of 4 KiB.
     #[serde(rename = "fault-4k")]
@@ -72,9 +71,9 @@ enum Case {
 impl Case {
     const ALL: [Case; 6] = [Case::Write, Case::PollWrite, Case::Direct, Case::Helper, Case::Fault4k, Case::Fault2m];
 
-    /// Those that notify.
+    /// The cases that notify.
     const NOTIFY: [Case; 4] = [Case::Write, Case::PollWrite, Case::Direct, Case::Helper];
-    /// Those that touch memory.
+    /// The cases that touch memory.
     const FAULTS: [Case; 2] = [Case::Fault4k, Case::Fault2m];
 
     fn name(self) -> &'static str {
@@ -88,13 +87,13 @@ impl Case {
         }
     }
 
-    /// Clocks of what.
+    /// The unit of the figure.
     fn unit(self) -> &'static str {
         if Case::NOTIFY.contains(&self) { "clocks/call" } else { "clocks/page" }
     }
 }
 
-/// Under which condition.
+/// The conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Condition {
@@ -102,9 +101,9 @@ enum Condition {
     Idle,
     /// The peer sleeps in `poll(2)`.
     Poll,
-    /// In `epoll_wait(2)`.
+    /// The peer sleeps in `epoll_wait(2)`.
     Epoll,
-    /// In `read(2)`.
+    /// The peer sleeps in `read(2)`.
     Read,
     /// Nobody has touched the page.
     Untouched,
@@ -113,9 +112,9 @@ enum Condition {
 }
 
 impl Condition {
-    /// How a peer may wait for what it is notified of.
+    /// The conditions of a notification.
     const PEERS: [Condition; 4] = [Condition::Idle, Condition::Poll, Condition::Epoll, Condition::Read];
-    /// Who may have touched a page.
+    /// The conditions of a page.
     const PAGES: [Condition; 2] = [Condition::Untouched, Condition::Touched];
 
     fn name(self) -> &'static str {
@@ -130,17 +129,16 @@ impl Condition {
     }
 }
 
-/// Measure what notifying a virtual machine costs, and touching its memory first
+/// Measure the cost of notifying a virtual machine, and of faults in its memory
 ///
-/// Cases: clocks of the thread that notifies, per call, in four ways. write: write(2) to the eventfd, the reference;
-/// it can wait for as long as the peer likes. poll-write: poll(2) for room, then write(2). direct: as the app
-/// vhost-user does it, by the kernel through io_uring. helper: as the app does it without io_uring: another thread
-/// writes. The peer sleeps on another processor, in poll, epoll or read; or nobody waits (idle). Beside the clocks
-/// stand their ratio to those of write in the same process, and the time from the start of the call until the peer
-/// runs.
+/// Cases: clocks per call of the notifying thread, for four methods. write: write(2) to the eventfd, the reference; the
+/// peer can block it for any time. poll-write: poll(2) for room, then write(2). direct: the method of the app
+/// vhost-user, through io_uring. helper: the app's method without io_uring, where another thread writes. The peer
+/// sleeps on another processor in poll, epoll or read; or nobody waits (idle). The report also shows the ratio to write
+/// in the same process, and the time from the start of the call until the peer runs.
 ///
 /// fault-4k and fault-2m: clocks of the first store to a page of the peer's memory, of 4 KiB and of 2 MiB (hugetlbfs).
-/// Nobody has touched the page (untouched), or the peer has (touched). Cases that the machine cannot measure are named
+/// Nobody has touched the page (untouched), or the peer has (touched). Cases that this machine cannot measure are named
 /// below the table, with the reason.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
@@ -163,7 +161,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("notify"), lab.audience).map(|report| Finished::new(report, text))
+        run(self, &lab.worker("notify"), lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
@@ -179,17 +177,17 @@ struct Task {
 struct Figure {
     case: Case,
     condition: Condition,
-    /// Of the thread that notifies or touches, for each call or page.
+    /// Clocks of the notifying or touching thread per call or page.
     clocks: f64,
-    /// From the start of the call until the peer runs, in nanoseconds, if there is one.
+    /// Nanoseconds from the start of the call until the peer runs, if there is a peer.
     seen: Option<f64>,
 }
 
-/// What one process measured.
+/// The figures of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
     figures: Vec<Figure>,
-    /// What there is not, and why.
+    /// Cases and conditions that are unavailable, and why.
     missing: Vec<String>,
 }
 
@@ -200,11 +198,11 @@ impl Answer {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let answers = answers.concat();
     let mut report = Report::new("notify", machine, options.processes, results(&cases, &answers));
     report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
@@ -220,7 +218,8 @@ fn results(cases: &[Case], answers: &[Answer]) -> Vec<Measurement> {
     rows.flat_map(|(case, condition)| row(case, condition, answers)).collect()
 }
 
-/// The clocks of one way under one condition, over those of a write in the same process; and when the peer sees it.
+/// The clocks of one method under one condition, their ratio to those of `write` in the same process, and when the peer
+/// runs.
 fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement> {
     let figures: Vec<(Figure, Option<Figure>)> = answers
         .iter()
@@ -234,7 +233,7 @@ fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement>
     let key = if case.unit() == "clocks/call" { "peer" } else { "page" };
     let labels = || vec![(key, json!(condition.name()))];
     let clocks = Measurement::of(case.name(), case.unit(), &clocks, labels()).map(|clocks| Measurement {
-        reference: (!is_reference).then(|| middle(&writes)),
+        reference: (!is_reference).then(|| median_or_nan(&writes)),
         of_reference: if is_reference { None } else { Ratio::of(&ratios) },
         ..clocks
     });
@@ -242,7 +241,7 @@ fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement>
     clocks.into_iter().chain(seen).collect()
 }
 
-/// The device's way over what is nearest to it without help of the kernel.
+/// The device's method over the closest one without io_uring.
 fn beside_poll_write(cases: &[Case], answers: &[Answer]) -> Option<String> {
     let ratio = |peer: Condition| {
         let ratio = |answer: &Answer| {
@@ -256,7 +255,7 @@ fn beside_poll_write(cases: &[Case], answers: &[Answer]) -> Option<String> {
     is_asked.then(|| format!("direct over poll-write: {}", ratios.join(", ")))
 }
 
-/// What there is not, each reason once, and in how many processes if not in all.
+/// The unavailable cases: each reason once, with the number of processes if not all.
 fn missing(answers: &[Answer]) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in answers.iter().flat_map(|answer| &answer.missing) {
@@ -269,7 +268,7 @@ fn missing(answers: &[Answer]) -> Vec<String> {
     counts.into_iter().map(line).collect()
 }
 
-/// The report for people.
+/// The text report.
 fn text(report: &Report) -> String {
     let interval = report.interval();
     let mut text = report.heading();
@@ -298,7 +297,7 @@ fn text(report: &Report) -> String {
     text
 }
 
-/// Does the task, in a process that has done nothing else.
+/// Does the task, in a fresh process.
 fn measure(task: Task) -> Answer {
     let Task { cases, options } = task;
     let all = cpu::allowed();
@@ -311,11 +310,11 @@ fn measure(task: Task) -> Answer {
             let own = cpu::ranges(&own);
             missing.push(format!("helper, poll, epoll, read: not available: only processor {own} may be used"));
         }
-        let (beds, kernel) = beds(other, &mut missing).unwrap_or_else(|error| fail(&error));
-        figures = notifications(&beds, options.rounds);
+        let (channels, kernel) = channels(other, &mut missing).unwrap_or_else(|error| fail(&error));
+        figures = notifications(&channels, options.rounds);
         if kernel.demoted() > 0 {
             figures.retain(|figure| figure.case != Case::Direct);
-            missing.push("direct: not measured: it was so slow that the helper took over".to_owned());
+            missing.push("direct: not measured: it was too slow, so the helper took over".to_owned());
         }
     }
     for case in Case::FAULTS.into_iter().filter(|case| cases.contains(case)) {
@@ -327,8 +326,8 @@ fn measure(task: Task) -> Answer {
     Answer { figures, missing }
 }
 
-/// An eventfd, who sleeps on it, and what raises it.
-struct Bed {
+/// An eventfd with its sleeper and its notifiers.
+struct Channel {
     condition: Condition,
     event: Arc<OwnedFd>,
     sleeper: Option<Sleeper>,
@@ -336,12 +335,12 @@ struct Bed {
     helper: Option<Notifier>,
 }
 
-/// A bed for each condition, with what the system allows; and the notifiers that the kernel helps. All their threads
-/// are on the other processor.
-fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>, Notifiers)> {
+/// A channel for each condition, with the methods that the system allows; and the notifiers through io_uring. All their
+/// threads run on the other processor.
+fn channels(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Channel>, Notifiers)> {
     let conditions = if other.is_some() { &Condition::PEERS[..] } else { &[Condition::Idle] };
     let count = conditions.len();
-    // The threads of notifiers stay on the processor of the thread that makes them.
+    // The notifiers' threads inherit the processor of the thread that creates them.
     let make = || {
         other.map_or(Ok(()), cpu::pin_to)?;
         let helpers = other.map(|_| Notifiers::by_thread(count)).transpose()?;
@@ -355,8 +354,8 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
              that the container allows"
         ));
     }
-    let bed = |(index, condition): (usize, Condition)| {
-        // Only read(2) sleeps by itself.
+    let channel = |(index, condition): (usize, Condition)| {
+        // Only read(2) needs a blocking eventfd.
         let flags = if condition == Condition::Read { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK };
         let event = Arc::new(eventfd(0, flags | EventfdFlags::CLOEXEC)?);
         let set = |notifier: Notifier| notifier.set(Some(event.try_clone()?)).map(|()| notifier);
@@ -364,45 +363,47 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
         let helper = helpers.as_ref().map(|helpers| set(helpers.get(index))).transpose()?;
         let sleeps = other.filter(|_| condition != Condition::Idle);
         let sleeper = sleeps.map(|cpu| Sleeper::start(Arc::clone(&event), condition, cpu)).transpose()?;
-        Ok(Bed { condition, event, sleeper, direct, helper })
+        Ok(Channel { condition, event, sleeper, direct, helper })
     };
-    let beds: io::Result<Vec<Bed>> = conditions.iter().copied().enumerate().map(bed).collect();
-    Ok((beds?, kernel))
+    let channels: io::Result<Vec<Channel>> = conditions.iter().copied().enumerate().map(channel).collect();
+    Ok((channels?, kernel))
 }
 
-/// The median of each way to notify under each condition.
-fn notifications(beds: &[Bed], rounds: usize) -> Vec<Figure> {
-    let of_bed =
-        |bed| Case::NOTIFY.into_iter().map(move |case| Way { bed, case, clocks: Vec::new(), seen: Vec::new() });
-    let mut ways: Vec<Way<'_>> = beds.iter().flat_map(of_bed).filter(|way| way.bed.has(way.case)).collect();
-    let (mut order, mut random): (Vec<usize>, Rng) = ((0..ways.len()).collect(), Rng::new());
+/// The medians of each method under each condition.
+fn notifications(channels: &[Channel], rounds: usize) -> Vec<Figure> {
+    let of_channel = |channel| {
+        Case::NOTIFY.into_iter().map(move |case| Samples { channel, case, clocks: Vec::new(), seen: Vec::new() })
+    };
+    let mut all: Vec<Samples<'_>> =
+        channels.iter().flat_map(of_channel).filter(|samples| samples.channel.has(samples.case)).collect();
+    let (mut order, mut random): (Vec<usize>, Rng) = ((0..all.len()).collect(), Rng::new());
     for _ in 0..rounds.max(1) {
         random.shuffle(&mut order);
-        for &way in &order {
-            let way = &mut ways[way];
-            let (clocks, seen) = way.bed.notify(way.case);
-            way.clocks.push(clocks);
-            way.seen.extend(seen);
+        for &index in &order {
+            let samples = &mut all[index];
+            let (clocks, seen) = samples.channel.notify(samples.case);
+            samples.clocks.push(clocks);
+            samples.seen.extend(seen);
         }
     }
-    let figure = |way: &Way<'_>| Figure {
-        case: way.case,
-        condition: way.bed.condition,
-        clocks: middle(&way.clocks),
-        seen: (!way.seen.is_empty()).then(|| middle(&way.seen)),
+    let figure = |samples: &Samples<'_>| Figure {
+        case: samples.case,
+        condition: samples.channel.condition,
+        clocks: median_or_nan(&samples.clocks),
+        seen: (!samples.seen.is_empty()).then(|| median_or_nan(&samples.seen)),
     };
-    ways.iter().map(figure).collect()
+    all.iter().map(figure).collect()
 }
 
-/// A way to notify, and what it took each time.
-struct Way<'a> {
-    bed: &'a Bed,
+/// The samples of one method under one condition.
+struct Samples<'a> {
+    channel: &'a Channel,
     case: Case,
     clocks: Vec<f64>,
     seen: Vec<f64>,
 }
 
-impl Bed {
+impl Channel {
     fn has(&self, case: Case) -> bool {
         match case {
             Case::Direct => self.direct.is_some(),
@@ -432,7 +433,7 @@ impl Bed {
                 (clocks, Some(clock::ticks_to_ns(woken.saturating_sub(start)) as f64))
             }
             _ => {
-                until(|| take(&self.event).is_ok());
+                spin_until(|| take(&self.event).is_ok());
                 (clocks, None)
             }
         }
@@ -454,37 +455,37 @@ fn take(event: &OwnedFd) -> rustix::io::Result<usize> {
     rustix::io::read(event, &mut [0; 8])
 }
 
-/// Waits without sleeping.
-fn until(is_so: impl Fn() -> bool) {
+/// Spins until a condition holds.
+fn spin_until(is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        if start.elapsed() > LIMIT {
-            fail(&format!("a notification was not seen within {} seconds", LIMIT.as_secs()));
+        if start.elapsed() > TIMEOUT {
+            fail(&format!("a notification was not seen within {} seconds", TIMEOUT.as_secs()));
         }
         std::hint::spin_loop();
     }
 }
 
-/// A thread that sleeps until its event is raised, again and again, as another process does.
+/// A thread that sleeps on its eventfd again and again, as a driver does.
 struct Sleeper {
-    state: Arc<Sleep>,
+    state: Arc<SleeperState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Sleep {
+struct SleeperState {
     event: Arc<OwnedFd>,
-    /// How often it has gone to sleep.
+    /// How often the thread has gone to sleep.
     turn: AtomicU64,
-    /// When it was last woken, in ticks of the clock.
+    /// When the thread was last woken, in ticks of the clock.
     woken: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Sleeper {
-    /// On a processor.
+    /// Starts a sleeper on a processor.
     fn start(event: Arc<OwnedFd>, how: Condition, cpu: usize) -> io::Result<Sleeper> {
         let [turn, woken] = [0, 0].map(AtomicU64::new);
-        let state = Arc::new(Sleep { event, turn, woken, ended: AtomicBool::new(false) });
+        let state = Arc::new(SleeperState { event, turn, woken, ended: AtomicBool::new(false) });
         let theirs = Arc::clone(&state);
         let sleep = move || match cpu::pin_to(cpu).and_then(|()| Ok(theirs.run(how)?)) {
             Ok(()) => {}
@@ -496,14 +497,14 @@ impl Sleeper {
         Ok(sleeper)
     }
 
-    /// Waits until it sleeps again, and says when it was woken.
+    /// Waits until the thread sleeps again. Returns when it was woken.
     fn woken_after(&self, turn: u64) -> u64 {
-        until(|| self.state.turn.load(Acquire) != turn);
+        spin_until(|| self.state.turn.load(Acquire) != turn);
         self.state.woken.load(Relaxed)
     }
 }
 
-impl Sleep {
+impl SleeperState {
     fn run(&self, how: Condition) -> rustix::io::Result<()> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &self.event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -527,13 +528,13 @@ impl Sleep {
 impl Drop for Sleeper {
     fn drop(&mut self) {
         self.state.ended.store(true, Release);
-        // Wakes it.
+        // Wake the thread.
         let _ = rustix::io::write(&self.state.event, &1_u64.to_ne_bytes());
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Touches pages of a file in memory that nobody has touched, and those that its owner has.
+/// Touches pages of a memory file that nobody has touched, and pages that its owner has touched.
 fn faults(case: Case) -> Result<[Figure; 2], String> {
     let small = case == Case::Fault4k;
     let (page, pages, slices) =
@@ -541,7 +542,7 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
     let length = (page * pages) as u64;
     let none = |error: io::Error| match small {
         true => error.to_string(),
-        false => format!("{pages} pages of 2 MiB: {error}; `sysctl vm.nr_hugepages={pages}` sets them aside"),
+        false => format!("{pages} pages of 2 MiB: {error}; `sysctl vm.nr_hugepages={pages}` reserves them"),
     };
     let file: File = if small { memfd::create(length) } else { memfd::huge(length) }.map_err(none)?;
     let touch = |condition| {
@@ -555,11 +556,11 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
         });
         let faults = cpu::thread_faults().minor - before;
         if faults < pages as u64 {
-            return Err(format!("the kernel made {pages} pages of {page} bytes in {faults} page faults"));
+            return Err(format!("the kernel mapped {pages} pages of {page} bytes in only {faults} page faults"));
         }
         Ok((Figure { case, condition, clocks: found.clocks, seen: None }, mapping))
     };
-    // The first mapping is the peer's from now on.
+    // The first mapping plays the peer's from now on.
     let (untouched, _theirs) = touch(Condition::Untouched)?;
     let (touched, _) = touch(Condition::Touched)?;
     Ok([untouched, touched])
@@ -587,9 +588,9 @@ mod tests {
         Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "4"]) }
     }
 
-    /// On one processor there is no room for a peer that sleeps, and on two there is.
+    /// A sleeping peer needs a second processor.
     #[test]
-    fn every_way_is_measured_or_said_to_be_missing() {
+    fn every_method_is_measured_or_reported_as_missing() {
         let all = cpu::allowed();
         for processors in [&all[..1], &all[..]] {
             let measured = || {
@@ -628,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_that_of_figures_of_one_process() {
+    fn a_ratio_is_of_figures_of_the_same_process() {
         let figure = |case, condition, clocks| Figure { case, condition, clocks, seen: None };
         let answer = |write: f64, direct: f64| {
             let seen = Some(3_000.0);

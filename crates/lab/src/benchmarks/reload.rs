@@ -1,7 +1,7 @@
-//! `bench reload`: how long a network that is swapped in under traffic takes, and keeps packets waiting.
+//! `bench reload`: how long a reload under traffic takes, and how long packets wait for it.
 //!
-//! The engine runs on one thread at full speed; another swaps its network for one in which half of the apps are others,
-//! and back, again and again. Each swap is timed by itself: what matters is the worst as much as the usual one.
+//! The engine runs on one thread at full speed; another thread swaps its network for one in which half of the apps
+//! differ, and back, again and again. Each swap is timed by itself, because the worst matters as much as the median.
 
 use std::time::Instant;
 
@@ -11,20 +11,21 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Text, loaded};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report};
-use crate::timing::middle;
+use crate::timing::median_or_nan;
 use crate::workers::{self, fail, settle};
 
 /// Measure how long a reload takes, and how long packets wait for it
 ///
-/// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
-/// back. Cases, in nanoseconds: swap (from the network to its running), pause (no breath is taken), parse (from the network file's text to the network). The median is over the processes' medians;
-/// p99, maximum and histogram are over all swaps. In the end every packet must be accounted for, or the benchmark fails.
+/// An engine runs at full speed while another thread swaps its network for one in which half of the apps differ, and
+/// back. Cases, in nanoseconds: swap (from the parsed network until it runs), pause (no breath is taken), parse (the
+/// text of the network file). The median is over the processes' medians; p99, maximum and histogram are over all swaps.
+/// At the end every packet must be accounted for, or the benchmark fails.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -52,7 +53,7 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("reload"), lab.audience).map(|report| Finished::new(report, Report::text))
+        run(self, &lab.worker("reload"), lab.observer).map(|report| Finished::new(report, Report::text))
     }
 }
 
@@ -63,48 +64,48 @@ struct Task {
     options: Arguments,
 }
 
-/// What one process measured.
+/// The results of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
     times: Times,
-    books: Books,
-    /// Which part of the time the engine's thread was on its processor.
+    counts: PacketCounts,
+    /// The share of the time in which the engine's thread ran on its processor.
     share: f64,
 }
 
-/// How long each swap took, in nanoseconds.
+/// The times of all swaps, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Times {
-    /// From the text of the network to the network.
+    /// Parsing the network's text.
     parses: Vec<u64>,
-    /// From the network to the moment when it runs.
+    /// From the parsed network until it runs.
     swaps: Vec<u64>,
-    /// Without a breath.
+    /// The time without a breath.
     pauses: Vec<u64>,
 }
 
-/// Where the packets went.
+/// The packet counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Books {
+struct PacketCounts {
     /// Packets and copies that were made.
     made: u64,
-    /// Those that came to the end of their way.
+    /// Packets that arrived at a sink.
     arrived: u64,
-    /// Those that apps and links dropped, as they do without reloads too.
+    /// Packets that apps and links dropped, as they do without reloads.
     dropped: u64,
-    /// Those that were in what a reload took away.
+    /// Packets in apps and links that a reload removed.
     reload: u64,
-    /// Those that were still on their way.
+    /// Packets still in the network at the end.
     left: u64,
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let schedules = options.conditions.schedules();
     let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
     let tasks: Vec<Task> = schedules.iter().map(task).collect();
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, audience)?;
+        take_turns(arguments, &tasks, options.processes, observer)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();
@@ -127,29 +128,29 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
     Ok(report)
 }
 
-/// What the books of all processes say; they balance, or there were no answers.
+/// A sentence with the packet counts of all processes. The workers have checked that they balance.
 fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
-    let sum = |part: fn(&Books) -> u64| answers.iter().map(|answer| part(&answer.books)).sum::<u64>();
+    let sum = |part: fn(&PacketCounts) -> u64| answers.iter().map(|answer| part(&answer.counts)).sum::<u64>();
     let reloads = (reloads + 1) * answers.len();
     format!(
-        "{schedule}: {reloads} reloads, of {} packets {} arrived, {} were dropped as they would have been without \
-         reloads, {} were in apps and links that went away, {} were on their way at the end: none is missing",
-        sum(|books| books.made),
-        sum(|books| books.arrived),
-        sum(|books| books.dropped),
-        sum(|books| books.reload),
-        sum(|books| books.left),
+        "{schedule}: {reloads} reloads; of {} packets, {} arrived, {} were dropped as without reloads, {} were in apps \
+         and links that a reload removed, {} were in the network at the end: none is missing",
+        sum(|counts| counts.made),
+        sum(|counts| counts.arrived),
+        sum(|counts| counts.dropped),
+        sum(|counts| counts.reload),
+        sum(|counts| counts.left),
     )
 }
 
-/// With less than this part of its processor an engine was disturbed.
-const ENOUGH: f64 = 0.92;
+/// An engine with less than this share of its processor was disturbed.
+const MIN_SHARE: f64 = 0.92;
 
-/// What to bear in mind if other programs ran on the engine's processor: swaps wait for the engine.
+/// A warning if other programs ran on the engine's processor, because swaps wait for the engine.
 fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
     let shares: Vec<f64> = answers.iter().map(|answer| answer.share).collect();
-    let share = middle(&shares);
-    (share < ENOUGH).then(|| {
+    let share = median_or_nan(&shares);
+    (share < MIN_SHARE).then(|| {
         let percent = 100.0 * share;
         format!(
             "{schedule}: the engine had {percent:.0} percent of its processor; on a quiet machine swaps are shorter"
@@ -157,12 +158,12 @@ fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
     })
 }
 
-/// Does one task, in a process that has done nothing else.
+/// Does one task, in a fresh process.
 fn measure(task: Task) -> Answer {
     let Task { schedule, options } = task;
     let all = cpu::allowed();
     settle(options.common.cpu);
-    // The thread that swaps must not take turns with the engine if there is another processor.
+    // The reloading thread uses another processor than the engine, if there is one.
     let busy = cpu::allowed();
     let other = all.into_iter().find(|cpu| !busy.contains(cpu));
     let texts = [network(options.apps, false), network(options.apps, true)];
@@ -172,7 +173,7 @@ fn measure(task: Task) -> Answer {
     let (times, outcome, share) = std::thread::scope(|scope| {
         let times = scope.spawn(|| {
             other.map(cpu::pin_to);
-            let times = swap_again_and_again(&control, &texts, options.reloads);
+            let times = swap_repeatedly(&control, &texts, options.reloads);
             control.stop();
             times
         });
@@ -182,15 +183,15 @@ fn measure(task: Task) -> Answer {
         let outcome = engine.finish(end);
         (times.join().unwrap_or_else(|_| fail(&"the thread that reloads panicked")), outcome, share)
     });
-    let books = Books::of(&outcome);
-    if let Err(why) = books.check() {
+    let counts = PacketCounts::of(&outcome);
+    if let Err(why) = counts.check() {
         fail(&why);
     }
-    Answer { times, books, share }
+    Answer { times, counts, share }
 }
 
-/// Swaps one network for the other, so many times after a first one, which waits for the run to begin.
-fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) -> Times {
+/// Swaps the networks `reloads` times after an untimed first swap, which waits for the run to start.
+fn swap_repeatedly(control: &Control, texts: &[String; 2], reloads: usize) -> Times {
     let mut times = Times::default();
     for round in 0..=reloads {
         let start = Instant::now();
@@ -206,42 +207,41 @@ fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) 
     times
 }
 
-impl Books {
-    /// Those of a whole run of [`network`]s. The apps at both ends of its lines are in every one of them, so that they have
-    /// counted from the start.
-    fn of(outcome: &Outcome) -> Books {
+impl PacketCounts {
+    /// The counts of a whole run. The sources, tees and sinks are in both networks, so they count from the start.
+    fn of(outcome: &Outcome) -> PacketCounts {
         let snapshot = &outcome.snapshot;
-        let mut books = Books { reload: snapshot.removed(), ..Books::default() };
+        let mut counts = PacketCounts { reload: snapshot.removed(), ..PacketCounts::default() };
         let mut unmade = 0;
         for app in &snapshot.apps {
             match app.kind.as_str() {
                 "source" => {
-                    books.made += app.out_packets;
-                    // Packets for which the pool had no buffer, which are counted like drops.
+                    counts.made += app.out_packets;
+                    // Packets without a buffer count as drops but were never made.
                     unmade += app.drops["no_buffer"];
                 }
-                // A copy of each packet. One that could not be made is recorded as made and dropped.
-                "tee" => books.made += app.in_packets,
-                "sink" => books.arrived += app.in_packets,
+                // A copy of each packet. A copy without a buffer counts as made and dropped.
+                "tee" => counts.made += app.in_packets,
+                "sink" => counts.arrived += app.in_packets,
                 _ => {}
             }
         }
-        books.dropped = snapshot.dropped() - books.reload - unmade;
-        // Gauges are written at the end: buffers hold what waits in links and what apps hold.
-        books.left = snapshot.engine("buffers_in_use");
-        books
+        counts.dropped = snapshot.dropped() - counts.reload - unmade;
+        // Gauges are written at the end. The buffers in use are those in links and in apps.
+        counts.left = snapshot.engine("buffers_in_use");
+        counts
     }
 
     /// Whether every packet is accounted for.
     fn check(&self) -> Result<(), String> {
-        let Books { made, arrived, dropped, reload, left } = *self;
+        let PacketCounts { made, arrived, dropped, reload, left } = *self;
         if made == 0 {
             return Err("no packet moved while networks were swapped".to_owned());
         }
         if arrived + dropped + reload + left != made {
             return Err(format!(
                 "the books do not balance: {made} packets were made, but {arrived} arrived, {dropped} were dropped, \
-                 {reload} went with what was reloaded, and {left} are left"
+                 {reload} were removed by reloads, and {left} are left"
             ));
         }
         Ok(())
@@ -252,14 +252,14 @@ impl Books {
 const APPS: usize = 8;
 const LINKS: usize = 8;
 
-/// Lines in a network of about so many apps.
+/// The number of lines in a network of about `apps` apps.
 fn lines(apps: usize) -> usize {
     apps.div_ceil(APPS)
 }
 
-/// A network of lines of eight apps, as a file. Frames are copied; the ones are cut and thinned out, the others limited
-/// and delayed, and both end in one sink. Of each line the four apps in between `differ` from the other network: in
-/// every other line they have other names, so that they come and go, else other settings.
+/// The text of a network with lines of eight apps. Frames are copied; one copy is truncated and sampled, the other
+/// limited and delayed, and both end in one sink. If it `differs`, the four apps between have other names in every
+/// other line, so that they are added and removed, and other settings in the rest.
 fn network(apps: usize, differs: bool) -> String {
     let mut text = Text::default();
     for line in 0..lines(apps) {
@@ -316,10 +316,10 @@ mod tests {
 
     #[test]
     fn a_missing_packet_is_found() {
-        let books = Books { made: 10, arrived: 5, dropped: 2, reload: 2, left: 1 };
-        assert_eq!(books.check(), Ok(()));
-        let lost = Books { left: 0, ..books }.check().unwrap_err();
+        let counts = PacketCounts { made: 10, arrived: 5, dropped: 2, reload: 2, left: 1 };
+        assert_eq!(counts.check(), Ok(()));
+        let lost = PacketCounts { left: 0, ..counts }.check().unwrap_err();
         assert!(lost.starts_with("the books do not balance: 10 packets were made, but 5 arrived"), "{lost}");
-        assert!(Books::default().check().is_err());
+        assert!(PacketCounts::default().check().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What packets a measurement sends: sizes, protocols, or what a capture holds.
+//! The packets that a measurement sends: sizes, protocols, or the frames of a capture.
 //!
 //! ```
 //! use bellows_lab::traffic::Traffic;
@@ -24,31 +24,31 @@ use serde::{Deserialize, Serialize};
 
 use protocols::Protocol;
 
-/// The kinds of traffic and how they are written, for help texts.
+/// The kinds of traffic and their syntax, for help texts.
 pub const HELP: &str = "\
-What the packets hold:
+Traffic:
   60                         UDP over IPv4 in frames of 60 bytes, one flow
-  64:7,570:4,1518:1          the same in several sizes, each with its weight (1 if none is given), in random order
+  64:7,570:4,1518:1          the same in several sizes with weights (default 1), in random order
   imix                       the simple IMIX: 60:7,590:4,1514:1
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
-  protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, in frames of the sizes that each
-                             protocol has, with valid checksums; give other weights, or some of the protocols, alike
-  FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; a name
-                             without a dot or a slash in it begins with ./
+  protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, with typical sizes for each
+                             protocol and valid checksums; other weights or fewer protocols are written alike
+  FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; write ./
+                             before a name without a dot or a slash
 Sizes count the whole frame without the frame check sequence, 42 to 65549 bytes. Traffic is the same every time.";
 
-/// Frames that a list of sizes or protocols is repeated for, about, before it is shuffled: so many that a processor does
-/// not learn their order.
-const ENOUGH: usize = 1_024;
+/// The approximate number of frames to which a list of sizes or protocols is repeated before it is shuffled: enough
+/// that a processor does not learn their order.
+const MIN_FRAMES: usize = 1_024;
 
-/// The most that weights add up to.
-const MOST: u64 = 4_096;
+/// The maximum sum of weights.
+const MAX_WEIGHTS: u64 = 4_096;
 
-/// The most frames that are taken from a capture, and the most bytes.
+/// The maximum number of frames to read from a capture, and the maximum bytes.
 const MAX_CAPTURED: usize = 65_536;
 const MAX_BYTES: usize = 256 << 20;
 
-/// What a number is to be, for messages.
+/// The kinds of numbers, for messages.
 const SIZE: &str = "size; give 42 to 65549 bytes";
 const WEIGHT: &str = "weight; give a whole number above 0";
 
@@ -57,7 +57,7 @@ const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
 const PROTOCOLS: [(Protocol, u32); 4] =
     [(Protocol::Tcp, 80), (Protocol::Udp, 15), (Protocol::Icmp, 3), (Protocol::Arp, 2)];
 
-/// A kind of traffic. As text it is what [`HELP`] says.
+/// A kind of traffic. [`HELP`] describes its text form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Traffic {
@@ -69,7 +69,7 @@ pub struct Traffic {
 enum Kind {
     /// Sizes with their weights.
     Sizes(Vec<(u32, u32)>),
-    /// Sizes from one to another.
+    /// A range of sizes.
     Range(u32, u32),
     /// Protocols with their weights.
     Protocols(Vec<(Protocol, u32)>),
@@ -77,41 +77,41 @@ enum Kind {
     Capture(PathBuf),
 }
 
-/// Why there is no such traffic.
+/// Why traffic is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// The text says nothing known.
+    /// The text has an unknown form.
     #[error(
-        "`{0}` is no traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of sizes \
-         (64-1518), protocols with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
+        "`{0}` is not a kind of traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of \
+         sizes (64-1518), protocols with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
     )]
     Unknown(String),
     /// A frame cannot have this size.
     #[error(transparent)]
     Size(#[from] FrameError),
-    /// A number is none, or out of range.
-    #[error("`{0}` in `{1}` is no {2}")]
+    /// A number is invalid or out of range.
+    #[error("`{0}` in `{1}` is not a {2}")]
     Number(String, String, &'static str),
-    /// There are too many frames.
-    #[error("the weights in `{0}` add up to {1}; give smaller ones, which add up to {MOST} at most")]
+    /// The weights are too large.
+    #[error("the weights in `{0}` add up to {1}; give weights that add up to at most {MAX_WEIGHTS}")]
     Weights(String, u64),
     /// The range is empty.
     #[error("the range `{0}` ends before it begins; give the smaller size first")]
     Range(String),
-    /// One of several protocols is unknown.
-    #[error("`{0}` in `{1}` is no protocol; there are tcp, udp, icmp and arp")]
+    /// A protocol is unknown.
+    #[error("`{0}` in `{1}` is not a known protocol; there are tcp, udp, icmp and arp")]
     Protocol(String, String),
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] bellows_capture::Error),
-    /// The capture is not one of Ethernet frames.
-    #[error("{0}: its packets are no Ethernet frames (link type {1}); give a capture of an Ethernet interface")]
+    /// The capture does not contain Ethernet frames.
+    #[error("{0}: its packets are not Ethernet frames (link type {1}); give a capture of an Ethernet interface")]
     LinkType(String, u32),
     /// The capture is empty.
-    #[error("{0}: there is no packet of up to {LARGE_DATA_ROOM} bytes in it; give a capture that holds some")]
+    #[error("{0}: the capture has no packet of up to {LARGE_DATA_ROOM} bytes; give another capture")]
     Empty(String),
-    /// Headers do not fit into the frame that was made for them.
-    #[error("a frame cannot be made: {0}")]
+    /// The headers do not fit into their frame.
+    #[error("a frame cannot be built: {0}")]
     Headers(#[from] bellows_wire::Error),
 }
 
@@ -138,7 +138,7 @@ impl TryFrom<String> for Traffic {
 impl FromStr for Traffic {
     type Err = TrafficError;
 
-    /// Files are not looked for yet.
+    /// Does not check yet whether a file exists.
     fn from_str(text: &str) -> Result<Traffic, TrafficError> {
         let kind = Kind::parse(text)?;
         if let Kind::Sizes(sizes) = &kind {
@@ -175,12 +175,12 @@ impl Kind {
     }
 }
 
-/// Whether a list names at least one protocol, so that the rest of it is to name others.
+/// Whether a list names at least one protocol, so that it is a list of protocols.
 fn is_protocols(text: &str) -> bool {
     text.split(',').any(|item| Protocol::named(item.split(':').next().unwrap_or(item)).is_some())
 }
 
-/// Reads a list of things with weights, and divides the weights by what they have in common.
+/// Parses a list of items with weights, and divides the weights by their greatest common divisor.
 fn weighted<T>(text: &str, thing: impl Fn(&str) -> Result<T, TrafficError>) -> Result<Vec<(T, u32)>, TrafficError> {
     let item = |item: &str| {
         let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
@@ -189,26 +189,26 @@ fn weighted<T>(text: &str, thing: impl Fn(&str) -> Result<T, TrafficError>) -> R
     let mut items = text.split(',').map(item).collect::<Result<Vec<(T, u32)>, TrafficError>>()?;
     let common = items.iter().fold(0, |common, (_, weight)| divisor(*weight, common));
     let total: u64 = items.iter().map(|(_, weight)| u64::from(*weight / common)).sum();
-    if total > MOST {
+    if total > MAX_WEIGHTS {
         return Err(TrafficError::Weights(text.to_owned(), total));
     }
     items.iter_mut().for_each(|(_, weight)| *weight /= common);
     Ok(items)
 }
 
-/// A number above 0.
+/// Parses a number above 0.
 fn number(digits: &str, text: &str, what: &'static str) -> Result<u32, TrafficError> {
     let number = digits.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| TrafficError::Number(digits.to_owned(), text.to_owned(), what))
 }
 
-/// The greatest common one (Euclid).
+/// The greatest common divisor (Euclid).
 fn divisor(one: u32, other: u32) -> u32 {
     if other == 0 { one } else { divisor(other, one % other) }
 }
 
 impl Traffic {
-    /// The frames, in the order in which they come again and again: at least one.
+    /// The frames in the order in which they are repeated; at least one.
     ///
     /// # Errors
     /// See [`TrafficError`].
@@ -223,30 +223,30 @@ impl Traffic {
     }
 }
 
-/// Random numbers, the same every time.
+/// A random number generator with a fixed seed.
 fn random() -> Rng {
     Rng::with_seed(0x0be1_1035)
 }
 
-/// Each thing as often as its weight says, so many times that it is enough, in random order.
+/// Each item repeated by its weight, to about [`MIN_FRAMES`] items, in random order.
 fn mixed<T: Copy>(weights: &[(T, u32)]) -> Vec<T> {
     let once = || weights.iter().flat_map(|&(thing, weight)| std::iter::repeat_n(thing, weight as usize));
     let total = once().count().max(1);
-    let mut things: Vec<T> = (0..(ENOUGH / total).max(1)).flat_map(|_| once()).collect();
+    let mut things: Vec<T> = (0..(MIN_FRAMES / total).max(1)).flat_map(|_| once()).collect();
     random().shuffle(&mut things);
     things
 }
 
-/// Sizes from the first to the last, evenly spread, in random order.
+/// Sizes spread evenly from `first` to `last`, in random order.
 fn spread(first: u32, last: u32) -> Vec<u32> {
-    let count = (last - first + 1).min(ENOUGH as u32);
+    let count = (last - first + 1).min(MIN_FRAMES as u32);
     let step = f64::from(last - first) / f64::from((count - 1).max(1));
     let mut sizes: Vec<u32> = (0..count).map(|index| first + (f64::from(index) * step).round() as u32).collect();
     random().shuffle(&mut sizes);
     sizes
 }
 
-/// A frame of one flow of UDP over IPv4, between addresses that RFC 2544 sets aside for benchmarks.
+/// A UDP frame over IPv4, between addresses that RFC 2544 reserves for benchmarks.
 fn frame(size: u32) -> Result<Vec<u8>, TrafficError> {
     let headers = UdpFrame {
         src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
@@ -262,7 +262,7 @@ fn frame(size: u32) -> Result<Vec<u8>, TrafficError> {
     Ok(headers.build(size as usize, pattern)?)
 }
 
-/// The first frames of a file; those that no packet can hold are left out.
+/// The first frames of a file, except those that do not fit into a packet.
 fn captured(path: &Path) -> Result<Vec<Vec<u8>>, TrafficError> {
     let mut reader = Reader::open(path)?;
     let mut frames = Vec::new();

@@ -10,15 +10,15 @@ use fastrand::Rng;
 
 use super::{TrafficError, random};
 
-/// Flows between hosts on this side of a router and hosts beyond it.
+/// The number of flows, between hosts on this side of a router and hosts beyond it.
 const FLOWS: u16 = 64;
 
-/// The shortest Ethernet frame, without its frame check sequence: shorter ones are padded.
+/// The length of the shortest Ethernet frame, without its frame check sequence. Shorter frames are padded.
 const SHORTEST: usize = 60;
 
 const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// What a frame is of.
+/// The protocol of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Tcp,
@@ -38,8 +38,8 @@ impl Protocol {
         }
     }
 
-    /// Bytes of payload: for TCP bare acknowledgements, a middling segment and full ones, for UDP short messages and
-    /// those of QUIC, for ICMP what `ping` sends.
+    /// The bytes of payload: for TCP bare acknowledgements, medium and full segments; for UDP short messages and
+    /// QUIC's; for ICMP those of `ping`.
     fn payload(self, random: &mut Rng) -> usize {
         let sizes: &[usize] = match self {
             Protocol::Tcp => &[0, 0, 0, 0, 536, 1_440, 1_440, 1_440],
@@ -51,7 +51,7 @@ impl Protocol {
     }
 }
 
-/// Frames of these protocols, each of a flow drawn at random.
+/// Frames of these protocols, each of a random flow.
 pub(super) fn frames(protocols: &[Protocol]) -> Result<Vec<Vec<u8>>, TrafficError> {
     let mut random = random();
     let mut frame = |(number, &protocol): (usize, &Protocol)| {
@@ -71,7 +71,7 @@ struct Flow {
 }
 
 impl Flow {
-    /// A flow by its number: every fourth over IPv6. The addresses are those that RFC 2544 and RFC 5180 set aside for
+    /// A flow by its number: every fourth over IPv6. The addresses are those that RFC 2544 and RFC 5180 reserve for
     /// benchmarks.
     fn of(number: u16) -> Flow {
         let [high, low] = number.to_be_bytes();
@@ -144,7 +144,7 @@ impl Flow {
         Ok(frame)
     }
 
-    /// A host asks who has its router's address.
+    /// An ARP request of a host for its router's address.
     fn arp(&self) -> Result<Vec<u8>, Error> {
         let [.., high, low] = self.mac.0;
         let mut frame = vec![0; ethernet::field::HEADER_LEN];

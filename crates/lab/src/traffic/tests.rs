@@ -67,24 +67,24 @@ fn protocols_come_by_their_weights_in_many_flows_with_valid_checksums() {
 }
 
 #[test]
-fn mistakes_say_what_there_is() {
+fn errors_list_the_alternatives() {
     for (text, part) in [
         ("", "give a size (60)"),
         ("fast", "or a capture file (./fast)"),
-        ("-5", "`` in `-5` is no size; give 42 to 65549 bytes"),
+        ("-5", "`` in `-5` is not a size; give 42 to 65549 bytes"),
         ("41", "it takes 42 to 65549 bytes"),
         ("64,70000", "it takes 42 to 65549 bytes"),
         ("40-100", "it takes 42 to 65549 bytes"),
-        ("99999999999", "`99999999999` in `99999999999` is no size"),
-        ("64:", "`` in `64:` is no weight; give a whole number above 0"),
-        ("64:0", "`0` in `64:0` is no weight"),
-        ("64:1:2", "`1:2` in `64:1:2` is no weight"),
-        ("64,,65", "`` in `64,,65` is no size"),
-        ("64:5000,65:1", "add up to 5001; give smaller ones, which add up to 4096 at most"),
+        ("99999999999", "`99999999999` in `99999999999` is not a size"),
+        ("64:", "`` in `64:` is not a weight; give a whole number above 0"),
+        ("64:0", "`0` in `64:0` is not a weight"),
+        ("64:1:2", "`1:2` in `64:1:2` is not a weight"),
+        ("64,,65", "`` in `64,,65` is not a size"),
+        ("64:5000,65:1", "add up to 5001; give weights that add up to at most 4096"),
         ("100-64", "give the smaller size first"),
-        ("64-", "`` in `64-` is no size"),
-        ("tcp:80,sctp:20", "`sctp` in `tcp:80,sctp:20` is no protocol; there are tcp, udp, icmp and arp"),
-        ("tcp:x", "`x` in `tcp:x` is no weight"),
+        ("64-", "`` in `64-` is not a size"),
+        ("tcp:80,sctp:20", "`sctp` in `tcp:80,sctp:20` is not a known protocol; there are tcp, udp, icmp and arp"),
+        ("tcp:x", "`x` in `tcp:x` is not a weight"),
         ("/no/such/capture.pcap", "/no/such/capture.pcap"),
     ] {
         let message = refused(text);
@@ -108,7 +108,7 @@ fn capture(folder: &TempDir, name: &str, link_types: &[LinkType], lengths: &[usi
 }
 
 #[test]
-fn a_capture_is_sent_as_it_is() {
+fn a_capture_is_sent_unchanged() {
     let folder = scratch();
     let path = capture(&folder, "good", &[LinkType::ETHERNET], &[60, 0, 1514, 80_000, 9000]);
     let frames = frames(path.to_str().unwrap());
@@ -121,12 +121,12 @@ fn captures_without_frames_are_refused() {
     let folder = scratch();
     let raw = capture(&folder, "raw", &[LinkType::ETHERNET, LinkType::RAW], &[60, 60]);
     let empty = capture(&folder, "empty", &[LinkType::ETHERNET], &[0]);
-    assert!(refused(raw.to_str().unwrap()).contains("no Ethernet frames (link type 101)"));
-    assert!(refused(empty.to_str().unwrap()).contains("there is no packet of up to 73600 bytes"));
+    assert!(refused(raw.to_str().unwrap()).contains("not Ethernet frames (link type 101)"));
+    assert!(refused(empty.to_str().unwrap()).contains("has no packet of up to 73600 bytes"));
 }
 
 #[test]
-fn traffic_goes_through_json_as_it_is_written() {
+fn traffic_survives_json() {
     let traffic: Traffic = "64:7,570".parse().unwrap();
     let json = serde_json::to_string(&traffic).unwrap();
     assert_eq!(json, "\"64:7,570\"");
@@ -134,7 +134,7 @@ fn traffic_goes_through_json_as_it_is_written() {
     assert!(serde_json::from_str::<Traffic>("\"7\"").is_err());
 }
 
-/// Whatever the help text names as an example can be given.
+/// Every example in the help text is valid.
 #[test]
 fn the_help_text_is_true() {
     let examples: Vec<&str> = HELP
@@ -149,7 +149,7 @@ fn the_help_text_is_true() {
 }
 
 proptest! {
-    /// Sizes come exactly as often as their weights say, and each frame is a valid one.
+    /// Sizes occur exactly by their weights, and each frame is valid.
     #[test]
     fn sizes_come_by_their_weights(weights in prop::collection::btree_map(42u32..2000, 1u32..200, 2..6)) {
         let text = weights.iter().map(|(size, weight)| format!("{size}:{weight}")).collect::<Vec<_>>().join(",");
@@ -164,7 +164,7 @@ proptest! {
         }
     }
 
-    /// Any text is read or refused.
+    /// Any text is parsed or refused.
     #[test]
     fn any_text_is_read_or_refused(text in "[-:,a-z0-9./ ]{0,12}") {
         if let Ok(traffic) = text.parse::<Traffic>() {

@@ -1,4 +1,4 @@
-//! What `appbench` takes.
+//! The options of `appbench`.
 
 use std::path::PathBuf;
 
@@ -7,22 +7,22 @@ use bellows_engine::Schedule;
 use clap::ValueEnum;
 
 use super::{AppbenchError, Counters, InPlace, Options, Row, Subject, measure, run};
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, packets, whole};
+use crate::bench::{AgainstOptions, Benchmark, Common, Finished, Lab, Listed, packets, whole};
 use crate::report::BenchError;
 use crate::residence::Resident;
 use crate::traffic::{self, Traffic};
 use crate::workers;
 
-/// Measure what an app costs per packet, and why
+/// Measure an app's cost per packet, and its causes
 ///
-/// Packets go from a source to a sink (the baseline), then from a source through the app to a sink (with the app); what
-/// the second costs more is the app. Both runs alternate in rounds of about a millisecond, in several fresh processes;
-/// figures are medians over the processes with their 95 percent confidence intervals. Beside the difference stands what the
+/// Packets go from a source to a sink (the baseline) and from a source through the app to a sink (with the app); the
+/// difference is the cost of the app. Both runs alternate in rounds of about a millisecond, in several fresh processes;
+/// figures are medians over the processes with their 95 percent confidence intervals. The report also shows what the
 /// engine's live accounting records for the same app.
 ///
-/// All ports are wired that there are: each input gets packets, each output leads to a sink. An app without inputs takes the
-/// source's place, one without outputs the sink's. Several apps can be given in a row, with their keys in parentheses:
-/// `bellows appbench 'tee | truncate(length = 64) | counter'`.
+/// All ports are linked: each input to a source, each output to a sink. An app without inputs takes the source's place,
+/// one without outputs the sink's. Several apps can be measured in a row, with their keys in parentheses: `bellows
+/// appbench 'tee | truncate(length = 64) | counter'`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = traffic::HELP)]
 pub struct Arguments {
@@ -44,12 +44,12 @@ pub struct Arguments {
     outputs: Vec<String>,
     /// Compare with these apps [default: with nothing]
     ///
-    /// They take the place of APP, so that the difference is what a change costs.
+    /// They take the place of APP in the baseline, so the difference is the cost of a change.
     #[arg(long, value_name = "APP", conflicts_with = "network")]
     against: Option<String>,
     /// Measure an app in this network
     ///
-    /// The baseline is the network without the app, where that is possible.
+    /// The baseline is the network without the app, if the app has one input and one output linked.
     #[arg(long, value_name = "FILE", requires = "app")]
     network: Option<PathBuf>,
     /// The app's name in the network
@@ -70,7 +70,7 @@ pub struct Arguments {
     processes: usize,
     /// Cache levels of packets: l1, l2, l3, dram
     ///
-    /// Each level is measured in turn, as this machine shows them. By default packets are fresh from the source.
+    /// Each level is measured in turn, as far as this machine has it. By default packets are fresh from the source.
     #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', conflicts_with = "network")]
     resident: Vec<Resident>,
     /// Sizes and protocols, see --help [default: 60]
@@ -78,7 +78,7 @@ pub struct Arguments {
     traffic: Option<Traffic>,
     /// Million packets per second [default: maximum]
     ///
-    /// With an offered load, packets wait for one another.
+    /// With a fixed offered load, packets queue up behind one another.
     #[arg(long, value_name = "MPPS", value_parser = offered, conflicts_with = "network")]
     offered: Option<f64>,
     /// Prefetch distances to measure, in packets
@@ -101,19 +101,19 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Packets a second, of millions.
+/// Parses million packets per second, as packets per second.
 fn offered(text: &str) -> Result<f64, String> {
-    const HOW: &str = "give million packets a second from 0.000001 to 1000, such as 13";
+    const HOW: &str = "give million packets per second from 0.000001 to 1000, such as 13";
     let number: f64 = text.parse().map_err(|_| HOW)?;
     if (1e-6..=1e3).contains(&number) { Ok(1e6 * number) } else { Err(HOW.to_owned()) }
 }
 
-/// What counts.
+/// The source of event counts.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Counting {
-    /// The processor's own counters, where it has any
+    /// The processor's performance counters, if it has any
     Processor,
-    /// Valgrind's simulated processor, which counts the same in every run
+    /// Valgrind's simulated processor, whose counts are the same in every run
     Valgrind,
 }
 
@@ -128,7 +128,7 @@ impl Arguments {
             None => apps,
             Some(_) if apps.contains(['(', '|']) => {
                 return Err(AppbenchError::Refused(
-                    "--config goes with one app alone; write the keys of apps in a row as `TYPE(key = value, …)`"
+                    "--config works with a single app; write the keys of apps in a row as `TYPE(key = value, …)`"
                         .to_owned(),
                 ));
             }
@@ -143,7 +143,7 @@ impl Arguments {
     }
 }
 
-/// An app with its keys in parentheses; they may come in braces.
+/// An app with its keys in parentheses. The keys may be given in braces.
 fn with_keys(app: &str, keys: &str) -> String {
     let keys = keys.trim();
     let inner = keys.strip_prefix('{').and_then(|keys| keys.strip_suffix('}')).unwrap_or(keys).trim();
@@ -155,11 +155,11 @@ impl Listed for Arguments {
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&[], "<APP>"),
         (&["tea"], "there is no app type `tea`"),
-        (&["tee | counter", "--config", "protocols = false"], "--config goes with one app alone"),
-        (&["tee", "--traffic", "jumble"], "`jumble` is no traffic"),
-        (&["tee", "--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["tee | counter", "--config", "protocols = false"], "--config works with a single app"),
+        (&["tee", "--traffic", "jumble"], "`jumble` is not a kind of traffic"),
+        (&["tee", "--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["tee", "--prefetch", "65"], "65 is not in 0..=64"),
-        (&["tee", "--offered", "0"], "give million packets a second"),
+        (&["tee", "--offered", "0"], "give million packets per second"),
         (&["tee", "--packets", "none"], "give a number of packets"),
         (&["tee", "--cpu", "99999"], "processor 99999"),
     ];
@@ -171,7 +171,7 @@ impl Listed for Arguments {
 
 impl Benchmark for Arguments {
     fn common(&self) -> Common {
-        Common { json: self.json, cpu: self.cpu, rival: Rival::default() }
+        Common { json: self.json, cpu: self.cpu, against: AgainstOptions::default() }
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -191,6 +191,6 @@ impl Benchmark for Arguments {
             },
             ..Options::new(self.subject()?)
         };
-        Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.audience)?)
+        Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.observer)?)
     }
 }

@@ -1,4 +1,4 @@
-//! A network that is being measured, and its books.
+//! A measured network, and its packet counts.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::wiring::Wiring;
 use crate::networks::configured;
-use crate::supply::{Handle, Order, Reach, pair};
+use crate::supply::{Footprint, Handle, SupplyConfig, pair};
 
-/// Which links count the packets of a measurement: those by which they come to what is measured.
+/// The links that count the packets of a measurement: those into the measured apps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links(Vec<LinkSpec>);
 
 impl Links {
-    /// Those into an app; of an app without inputs, those out of it.
+    /// The links into an app, or out of an app without inputs.
     pub(super) fn into(network: &Network, app: &str) -> Links {
         let of = |side: fn(&LinkSpec) -> &LinkEnd| -> Vec<LinkSpec> {
             network.links.iter().filter(|link| side(link).app == app).cloned().collect()
@@ -26,52 +26,52 @@ impl Links {
         Links(if into.is_empty() { of(|link| &link.from) } else { into })
     }
 
-    /// That to one input.
+    /// The link to one input.
     pub(super) fn from(network: &Network, to: &LinkEnd) -> Links {
         Links(network.links.iter().filter(|link| &link.to == to).cloned().collect())
     }
 }
 
-/// How long packets that are ready may not move, in nanoseconds.
-const STUCK: u64 = 100_000_000;
+/// How long prepared packets may stand still before a round is given up, in nanoseconds.
+const STUCK_TIMEOUT: u64 = 100_000_000;
 
-/// A network that is being measured.
-pub(super) struct Bed {
+/// A measured network.
+pub(super) struct Testbed {
     pub(super) engine: Engine,
     burst: usize,
     handles: Vec<Handle>,
-    /// The links by which packets come, and those by which they leave, as positions in a snapshot.
+    /// The links by which packets enter the measured apps, and those by which they leave, as positions in a snapshot.
     coming: Vec<usize>,
     leaving: Vec<usize>,
-    /// The apps that are measured, and those that bring them packets.
+    /// The names of the measured apps, and of their sources.
     pub(super) measured: Vec<String>,
     sources: Vec<String>,
 }
 
-/// What an app's calls in sampled breaths have taken, and all its calls.
+/// What the live accounting has recorded for an app.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// The app.
     pub app: String,
-    /// Clocks of its sampled calls.
+    /// Clocks of its calls in sampled breaths.
     pub clocks: u64,
-    /// Packets that it took from its inputs, or sent if it has none, in all calls.
+    /// Packets that it took from its inputs, or sent if it has no inputs, in all calls.
     pub packets: u64,
-    /// All calls that moved packets so.
+    /// The number of calls that moved these packets.
     pub calls: u64,
 }
 
-/// What the sampled breaths of a bed have recorded.
+/// What the sampled breaths of a network have recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// For each app.
+    /// The account of each app.
     pub accounts: Vec<Account>,
-    /// Packets that came to what is measured in those breaths.
+    /// Packets that entered the measured apps in those breaths.
     pub packets: u64,
 }
 
 impl Recording {
-    /// What was recorded since an earlier look at the same bed.
+    /// The difference to an earlier recording of the same network.
     pub(super) fn since(mut self, earlier: &Recording) -> Recording {
         for (account, earlier) in self.accounts.iter_mut().zip(&earlier.accounts) {
             account.clocks -= earlier.clocks;
@@ -82,44 +82,44 @@ impl Recording {
     }
 }
 
-/// What the counters of a bed say.
+/// The counters of a network at one time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    /// Packets that came to what is measured, and that left it.
-    pub(super) came: u64,
+pub(super) struct Totals {
+    /// Packets that entered the measured apps, and packets that left them.
+    pub(super) entered: u64,
     pub(super) left: u64,
-    /// Packets that wait before it.
+    /// Packets that wait in the links into the measured apps.
     pub(super) waiting: u64,
     /// Packets that the measured apps dropped, by reason.
     pub(super) drops: BTreeMap<String, u64>,
-    /// An app that panicked.
+    /// The name of an app that panicked.
     pub(super) panicked: Option<String>,
     pub(super) recording: Recording,
-    /// Breaths that have been sampled.
+    /// The number of sampled breaths.
     pub(super) sampled: u64,
 }
 
-impl Books {
-    /// Packets that the measured apps dropped.
+impl Totals {
+    /// The number of packets that the measured apps dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 }
 
-impl Bed {
-    /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps;
-    /// they have none of the names that are taken.
+impl Testbed {
+    /// Apps in a row between sources and sinks. Without apps there are `pairs` pairs of source and sink. The new names
+    /// differ from `taken`.
     pub(super) fn of_row(
         apps: Vec<AppSpec>,
         wiring: &Wiring,
         pairs: usize,
         taken: &[String],
-        order: Order,
+        supply_config: SupplyConfig,
         settings: Settings,
-    ) -> Result<Bed, String> {
+    ) -> Result<Testbed, String> {
         let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
         let (sources, handles) = Default::default();
-        let mut ends = Ends { taken: taken.to_vec(), order, burst: settings.burst, sources, handles };
+        let mut ends = Endpoints { taken: taken.to_vec(), supply_config, burst: settings.burst, sources, handles };
         let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
         let mut links = Vec::new();
         if measured.is_empty() {
@@ -146,13 +146,13 @@ impl Bed {
             ends.sources.push(own.clone());
             links = Links::into(&network, own).0;
         }
-        Bed::new(network, links, measured, ends.sources, ends.handles, settings)
+        Testbed::new(network, links, measured, ends.sources, ends.handles, settings)
     }
 
-    /// A whole network, one app of which is measured.
-    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Bed, String> {
+    /// A whole network, of which one app is measured.
+    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Testbed, String> {
         let measured = network.apps.iter().filter(|spec| spec.name == app).map(|spec| spec.name.clone()).collect();
-        Bed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
+        Testbed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
     }
 
     fn new(
@@ -162,27 +162,27 @@ impl Bed {
         sources: Vec<String>,
         handles: Vec<Handle>,
         settings: Settings,
-    ) -> Result<Bed, String> {
+    ) -> Result<Testbed, String> {
         let burst = settings.burst;
         let at = |link: &LinkSpec| network.links.iter().position(|other| other == link);
         let coming = coming.iter().filter_map(at).collect();
         let ends = |link: &LinkSpec| measured.contains(&link.from.app) && !measured.contains(&link.to.app);
         let leaving = (0..network.links.len()).filter(|&index| ends(&network.links[index])).collect();
         let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
-        Ok(Bed { engine, burst, handles, coming, leaving, measured, sources })
+        Ok(Testbed { engine, burst, handles, coming, leaving, measured, sources })
     }
 
-    /// Whether packets are made ready for each round, so that a round has no more of them.
+    /// Whether packets are prepared for each round, so that a round has a fixed number of them.
     pub(super) fn has_rounds(&self) -> bool {
-        self.handles.iter().any(|handle| handle.reach().is_some())
+        self.handles.iter().any(|handle| handle.footprint().is_some())
     }
 
-    /// Over how much memory the packets of a round are spread.
-    pub(super) fn reach(&self) -> Option<Reach> {
-        self.handles.iter().find_map(Handle::reach)
+    /// The memory footprint of a round's packets.
+    pub(super) fn footprint(&self) -> Option<Footprint> {
+        self.handles.iter().find_map(Handle::footprint)
     }
 
-    /// Packets that were to be offered and were not, because those before them had not been taken.
+    /// Offered packets that were dropped because the backlog was full.
     pub(super) fn missed(&self) -> u64 {
         self.handles.iter().map(Handle::missed).sum()
     }
@@ -192,8 +192,8 @@ impl Bed {
         self.handles.iter().map(|handle| handle.left() as u64).sum()
     }
 
-    /// Makes a round's packets ready, and takes a breath with the first of them, which brings back what the engine itself
-    /// keeps in the caches. Returns how many are left for the part that counts.
+    /// Prepares a round's packets, and takes one breath to bring the engine's own data back into the caches. Returns
+    /// the number of packets left for the timed part.
     pub(super) fn ready(&mut self) -> Result<u64, String> {
         self.rest()?;
         self.engine.breathe();
@@ -201,21 +201,21 @@ impl Bed {
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        self.handles.iter_mut().try_for_each(Handle::rest).map_err(|error| error.to_string())
+        self.handles.iter_mut().try_for_each(Handle::prepare).map_err(|error| error.to_string())
     }
 
-    /// Takes breaths until the packets that are ready have been sent. Returns in how many breaths a packet moved.
+    /// Breathes until the prepared packets have been sent. Returns the number of breaths in which a packet moved.
     pub(super) fn send_ready(&mut self) -> u64 {
         let most = self.handles.iter().map(Handle::left).max().unwrap_or(0);
         let mut moved = self.engine.breathe_times(most.div_ceil(self.burst) as u64);
         let mut end = 0;
-        // Only where packets are offered at a rate, or not taken.
+        // Needed only if packets are offered at a rate, or not accepted.
         while self.left() > 0 {
             let left = self.left();
             moved += self.engine.breathe_times(1);
             let now = clock::now();
             if self.left() < left || end == 0 {
-                end = now + STUCK;
+                end = now + STUCK_TIMEOUT;
             } else if now > end {
                 break;
             }
@@ -223,10 +223,10 @@ impl Bed {
         moved
     }
 
-    /// Breathes for so many packets that fill breaths, outside of any measurement.
+    /// Passes the packets of about `breaths` full breaths, untimed.
     pub(super) fn pass(&mut self, breaths: u64) -> Result<(), String> {
         if !self.has_rounds() {
-            // What was offered while this network did not breathe is not to come now.
+            // Packets offered while this network did not breathe must not arrive now.
             self.rest()?;
             self.engine.breathe_times(breaths);
             return Ok(());
@@ -243,8 +243,8 @@ impl Bed {
         Ok(())
     }
 
-    /// What the counters say now.
-    pub(super) fn books(&self) -> Books {
+    /// Reads the counters.
+    pub(super) fn totals(&self) -> Totals {
         let snapshot = self.engine.snapshot();
         let sum = |links: &[usize]| links.iter().map(|&link| snapshot.links[link].packets).sum();
         let mut drops = BTreeMap::new();
@@ -256,8 +256,8 @@ impl Bed {
         let failed = |app: &&AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
         let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
         let recorded = sources.map(|app| recorded(app, "packets")).sum();
-        Books {
-            came: sum(&self.coming),
+        Totals {
+            entered: sum(&self.coming),
             left: sum(&self.leaving),
             waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
             drops,
@@ -268,7 +268,7 @@ impl Bed {
     }
 }
 
-/// What was recorded for an app, at all of its entries.
+/// Sums up an app's recorded value over `pull`, `push` and `tick`.
 fn recorded(app: &AppCounts, what: &str) -> u64 {
     let at = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
     ["pull", "push", "tick"].map(at).iter().sum()
@@ -283,16 +283,16 @@ fn account(app: &AppCounts) -> Account {
     Account { app: app.name.clone(), clocks: recorded(app, "clocks"), packets, calls }
 }
 
-/// The sources and sinks of a measurement, under names that are free.
-struct Ends {
+/// Creates the sources and sinks of a measurement under unused names.
+struct Endpoints {
     taken: Vec<String>,
-    order: Order,
+    supply_config: SupplyConfig,
     burst: usize,
     sources: Vec<String>,
     handles: Vec<Handle>,
 }
 
-impl Ends {
+impl Endpoints {
     fn name(&mut self, base: &str) -> String {
         let numbered = (1..).map(|number| if number == 1 { base.to_owned() } else { format!("{base}-{number}") });
         let name = numbered.into_iter().find(|name| !self.taken.contains(name)).unwrap_or_default();
@@ -302,7 +302,7 @@ impl Ends {
 
     fn source(&mut self, network: &mut Network) -> Result<LinkEnd, String> {
         let name = self.name("source");
-        let (supply, handle) = pair(&self.order, self.burst).map_err(|error| error.to_string())?;
+        let (supply, handle) = pair(&self.supply_config, self.burst).map_err(|error| error.to_string())?;
         network.apps.push(AppSpec::new(&name, "source", "", supply));
         self.handles.push(handle);
         self.sources.push(name.clone());

@@ -1,4 +1,4 @@
-//! What the answers of many processes say together.
+//! Combines the answers of many processes.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::signature::{self, Point};
 use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
 use crate::report::Measurement;
-use crate::supply::Reach;
+use crate::supply::Footprint;
 
-/// What one event comes to.
+/// The figures of one event.
 #[derive(Clone, Debug)]
 pub(crate) struct EventRow {
     pub(super) event: String,
@@ -21,51 +21,51 @@ pub(crate) struct EventRow {
     pub(crate) difference: Option<Median>,
 }
 
-/// What the live accounting says of one app, for each packet that comes to what is measured.
+/// The live accounting of one app, per packet that enters the measured apps.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) app: String,
     pub(super) baseline: Option<Median>,
     pub(super) with_app: Option<Median>,
-    /// Packets a call, in the network with the app.
+    /// Packets per call in the network with the app.
     pub(super) vector: Option<Median>,
 }
 
-/// What was found out under one set of conditions.
+/// The figures under one combination of conditions.
 #[derive(Clone, Debug)]
-pub(crate) struct Sheet {
+pub(crate) struct Summary {
     pub(super) cell: Cell,
     pub(super) processes: usize,
-    /// Packets of each run in all processes.
+    /// Packets of each network in all processes.
     pub(super) packets: u64,
     pub(super) lines: Vec<EventRow>,
     pub(super) recorded: Vec<Recorded>,
-    /// What the live accounting says of the apps that are measured, and what the difference is more than that.
+    /// The live accounting of the measured apps, and the difference minus that.
     pub(super) accounted: Option<Median>,
     pub(super) gap: Option<Median>,
-    /// Of a hundred packets that came, how many left, and how many were dropped for which reason.
+    /// Percentage of the incoming packets that left, and that were dropped for each reason.
     pub(super) left: f64,
     pub(super) drops: BTreeMap<String, f64>,
-    /// In how many of 100 breaths of the network with the app a packet moved.
+    /// Percentage of the breaths of the network with the app in which a packet moved.
     pub(super) busy: f64,
-    /// Of a hundred packets that were offered, how many were not taken in time.
+    /// Percentage of the offered packets that were not accepted in time.
     pub(super) missed: f64,
-    pub(super) reach: Option<Reach>,
+    pub(super) footprint: Option<Footprint>,
     pub(super) measured: Vec<String>,
     pub(super) no_pmu: Option<String>,
 }
 
-/// Where fewer breaths than these of 100 move a packet, clocks a packet are those of waiting for packets.
+/// If fewer percent of the breaths than this move a packet, the clocks per packet are mostly waiting.
 const BUSY: f64 = 95.0;
 
-/// The order of events in a table: those that every processor counts first, then by name.
+/// The order of events in a table: common events first, then by name.
 fn rank(event: &str) -> (usize, &str) {
     const FIRST: [&str; 5] = [CLOCKS, "cycles", "ref_cycles", CYCLES, "instructions"];
     (FIRST.iter().position(|first| *first == event).unwrap_or(FIRST.len()), event)
 }
 
-impl Sheet {
-    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Sheet {
+impl Summary {
+    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Summary {
         let with_apps: Vec<&Tally> = answers.iter().filter_map(|answer| answer.with_app.as_ref()).collect();
         let mut events: Vec<String> =
             with_apps.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
@@ -75,17 +75,18 @@ impl Sheet {
         events.retain(|_| busy >= BUSY);
         let lines: Vec<EventRow> = events.into_iter().filter_map(|event| EventRow::of(event, &answers)).collect();
         let total = |of: fn(&Tally) -> u64| with_apps.iter().map(|tally| of(tally)).sum::<u64>();
-        let came = total(|tally| tally.came).max(1) as f64;
+        let entered = total(|tally| tally.entered).max(1) as f64;
         let mut dropped: BTreeMap<&String, u64> = BTreeMap::new();
         for (reason, count) in with_apps.iter().flat_map(|tally| &tally.drops) {
             *dropped.entry(reason).or_default() += count;
         }
-        let drops = dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / came)).collect();
+        let drops =
+            dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / entered)).collect();
         let figures = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             let all: Option<Vec<f64>> = answers.iter().map(of).collect();
             median(&all?)
         };
-        Sheet {
+        Summary {
             cell,
             processes: answers.len(),
             packets: total(|tally| tally.packets),
@@ -95,10 +96,10 @@ impl Sheet {
                 .filter(|_| !lines.is_empty()),
             lines,
             busy,
-            missed: 100.0 * total(|tally| tally.missed) as f64 / (came + total(|tally| tally.missed) as f64),
-            reach: answers.iter().find_map(|answer| answer.reach),
+            missed: 100.0 * total(|tally| tally.missed) as f64 / (entered + total(|tally| tally.missed) as f64),
+            footprint: answers.iter().find_map(|answer| answer.footprint),
             measured: answers.first().map(|answer| answer.measured.clone()).unwrap_or_default(),
-            left: 100.0 * total(|tally| tally.left) as f64 / came,
+            left: 100.0 * total(|tally| tally.left) as f64 / entered,
             drops,
             no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
         }
@@ -114,11 +115,11 @@ impl Sheet {
         self.lines.iter().find(|line| line.event == CLOCKS)
     }
 
-    /// What the app costs here, in the terms of a missing prefetch.
+    /// The app's cost as a point for [`signature::find`].
     fn point(&self, own: usize) -> Option<Point> {
         let of = |app: &&Recorded| self.measured.contains(&app.app);
         let neighbours = self.recorded.iter().filter(|app| !of(app)).filter_map(|app| Some(app.with_app?.value));
-        // Only a fixed load leaves packets to wait for one another.
+        // Packets queue up only under a fixed load.
         let loaded = self.lines.is_empty();
         Some(Point {
             resident: self.cell.residence.map(|residence| residence.level),
@@ -129,14 +130,14 @@ impl Sheet {
         })
     }
 
-    /// Where the packets come from and how far ahead they are fetched, in words.
+    /// The cache level and the prefetch distance, in words.
     pub(super) fn conditions(&self) -> String {
         let resident = self.cell.residence.map(|residence| residence.level.to_string());
         let prefetch = self.cell.prefetch.map(|distance| format!("prefetch {distance}"));
         resident.into_iter().chain(prefetch).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether an interval means anything.
+    /// Whether there are enough processes for an interval.
     pub(super) fn is_certain(&self) -> bool {
         self.processes >= ENOUGH
     }
@@ -195,23 +196,23 @@ impl EventRow {
 }
 
 impl Comparison {
-    /// What one event comes to more in the network with the app.
+    /// The difference of one event between the two networks.
     fn difference(&self, event: &str) -> Option<f64> {
         let cost = |tally: &Option<Tally>| tally.as_ref()?.costs.get(event).copied();
         Some(cost(&self.with_app)? - cost(&self.baseline)?)
     }
 
-    /// What the live accounting says of the apps that are measured.
+    /// Clocks per packet of the measured apps by the live accounting.
     fn accounted(&self) -> Option<f64> {
         let with_app = self.with_app.as_ref()?;
         let measured = with_app.recorded.accounts.iter().filter(|account| self.measured.contains(&account.app));
-        with_app.a_packet(measured.map(|account| account.clocks).sum())
+        with_app.per_packet(measured.map(|account| account.clocks).sum())
     }
 }
 
 impl Tally {
-    /// Clocks of the accounts, for each packet that came to what is measured.
-    fn a_packet(&self, clocks: u64) -> Option<f64> {
+    /// Recorded clocks per packet that entered the measured apps.
+    fn per_packet(&self, clocks: u64) -> Option<f64> {
         (self.recorded.packets > 0).then_some(clocks as f64 / self.recorded.packets as f64)
     }
 
@@ -229,7 +230,7 @@ fn recorded(answers: &[Comparison]) -> Vec<Recorded> {
         };
         let clocks = |tally: Option<&Tally>| {
             let tally = tally?;
-            tally.a_packet(tally.account(&app)?.clocks)
+            tally.per_packet(tally.account(&app)?.clocks)
         };
         let vector = |tally: Option<&Tally>| {
             let account = tally?.account(&app)?;
@@ -245,58 +246,60 @@ fn recorded(answers: &[Comparison]) -> Vec<Recorded> {
     lines.filter(|line| line.with_app.is_some()).collect()
 }
 
-/// Whether a difference can be told from none.
-pub(super) fn is_zero(difference: &Median) -> bool {
+/// Whether a difference is within noise.
+pub(super) fn is_within_noise(difference: &Median) -> bool {
     (difference.low..=difference.high).contains(&0.0)
 }
 
-/// What the figures say, in sentences.
-pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec<String> {
+/// The notes of the report.
+pub(super) fn notes(options: &Options, plan: &Plan<'_>, summaries: &[Summary]) -> Vec<String> {
     let mut notes = Vec::new();
-    let idle = sheets.iter().filter(|sheet| sheet.busy < BUSY).map(|sheet| sheet.busy);
+    let idle = summaries.iter().filter(|summary| summary.busy < BUSY).map(|summary| summary.busy);
     if let Some(busy) = idle.min_by(f64::total_cmp) {
         notes.push(format!(
-            "a packet moved in {busy:.0} of 100 breaths only: the clocks between two packets are those of waiting for them, so \
-             there is no difference to tell, only what the live accounting says; let the source send as fast as it can"
+            "a packet moved in only {busy:.0} of 100 breaths: the clocks per packet are mostly waiting, so there is no \
+             difference, only the live accounting; let the source send as fast as possible"
         ));
     }
     notes.extend(options.offered.map(|_| {
-        "the load is fixed, and with it the clocks between two packets: what an app costs is what the live accounting says"
+        "the fixed load also fixes the clocks per packet: the cost of the app is what the live accounting records"
             .to_owned()
     }));
-    for sheet in sheets {
-        let conditions = sheet.conditions();
-        let place = if sheets.len() > 1 { format!("{conditions}: ") } else { String::new() };
-        if sheet.missed > 0.0 {
-            notes.push(format!("{place}{:.1} % of the packets that were offered were not taken in time", sheet.missed));
+    for summary in summaries {
+        let conditions = summary.conditions();
+        let place = if summaries.len() > 1 { format!("{conditions}: ") } else { String::new() };
+        if summary.missed > 0.0 {
+            notes.push(format!("{place}{:.1} % of the offered packets were not accepted in time", summary.missed));
         }
-        let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
-        if sheet.is_certain() && is_zero(&difference) {
-            notes.push(format!("{place}the difference in clocks cannot be told from zero"));
+        let Some(difference) = summary.clocks().and_then(|line| line.difference) else { continue };
+        if summary.is_certain() && is_within_noise(&difference) {
+            notes.push(format!("{place}the difference in clocks is within noise: its interval contains zero"));
         }
     }
-    if let Some(sheet) = sheets.first().filter(|sheet| !sheet.is_certain() && options.counters == Counters::Processor) {
+    if let Some(summary) =
+        summaries.first().filter(|summary| !summary.is_certain() && options.counters == Counters::Processor)
+    {
         notes.push(format!(
-            "with fewer than {ENOUGH} processes ({}) no interval reaches 95 percent: whether a difference is one cannot be said",
-            sheet.processes
+            "with fewer than {ENOUGH} processes ({}) no interval reaches 95 percent: a difference may be noise",
+            summary.processes
         ));
     }
-    let points: Vec<Point> = sheets.iter().filter_map(|sheet| sheet.point(plan.own_distance)).collect();
+    let points: Vec<Point> = summaries.iter().filter_map(|summary| summary.point(plan.own_distance)).collect();
     if let Some(finding) = signature::find(&points, plan.own_distance)
-        && sheets.iter().all(Sheet::is_certain)
+        && summaries.iter().all(Summary::is_certain)
     {
         notes.push(finding.in_words(&plan.subject_name));
     }
     notes.extend(plan.remarks.iter().cloned());
-    notes.extend(sheets.iter().filter_map(Sheet::spread));
-    if let Some(why) = sheets.iter().find_map(|sheet| sheet.no_pmu.clone())
+    notes.extend(summaries.iter().filter_map(Summary::spread));
+    if let Some(why) = summaries.iter().find_map(|summary| summary.no_pmu.clone())
         && options.counters == Counters::Processor
     {
         notes.push(why);
-        if sheets.iter().any(|sheet| sheet.lines.iter().any(|line| line.event == CYCLES)) {
+        if summaries.iter().any(|summary| summary.lines.iter().any(|line| line.event == CYCLES)) {
             notes.push(format!(
-                "{CYCLES} are clocks at the speed that a chain of multiplications showed between the rounds: they do not change \
-                 with the processor's frequency, and clocks do"
+                "{CYCLES} are derived from the clocks and the speed of a chain of multiplications between the rounds: \
+                 unlike clocks, they do not change with the processor's frequency"
             ));
         }
     }
@@ -307,14 +310,14 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
     notes
 }
 
-impl Sheet {
-    /// Over how much memory the packets of a round were spread.
+impl Summary {
+    /// A sentence about the memory footprint of a round's packets.
     fn spread(&self) -> Option<String> {
-        let Reach { packets, bytes, pages, page_size, fits } = self.reach?;
+        let Footprint { packets, bytes, pages, page_size, fits } = self.footprint?;
         let level = self.cell.residence?.level;
         let page =
             if page_size > 1 << 20 { format!("{} MiB", page_size >> 20) } else { format!("{} KiB", page_size >> 10) };
-        let rest = if fits { "" } else { "; not all of their data fits there, but the first line of each" };
+        let rest = if fits { "" } else { "; only the first line of each is sure to fit there" };
         Some(format!(
             "{level}: rounds of {packets} packets, {} KiB of data on {pages} pages of {page}{rest}",
             bytes >> 10
@@ -334,7 +337,7 @@ mod tests {
         Tally {
             costs: costs.iter().map(|(event, cost)| ((*event).to_owned(), *cost)).collect(),
             packets: 1_000,
-            came: 1_000,
+            entered: 1_000,
             left: 900,
             drops: [("txdrop".to_owned(), 100)].into(),
             missed: 0,
@@ -353,37 +356,37 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_formed_in_each_process() {
+    fn the_difference_is_taken_within_each_process() {
         // The processes differ by more than the app costs.
         let answers = (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
-        let sheet = Sheet::of(CELL, answers);
-        let clocks = sheet.clocks().unwrap();
+        let summary = Summary::of(CELL, answers);
+        let clocks = summary.clocks().unwrap();
         let difference = clocks.difference.unwrap();
         assert_eq!((difference.low, difference.value, difference.high), (2.0, 2.0, 2.0));
-        assert!(!is_zero(&difference) && sheet.is_certain());
+        assert!(!is_within_noise(&difference) && summary.is_certain());
         assert_eq!((clocks.with_app.low, clocks.with_app.high), (32.0, 112.0));
         // 1,000 clocks for 500 packets; the difference is 2.
-        assert_eq!((sheet.accounted.unwrap().value, sheet.gap.unwrap().value), (2.0, 0.0));
-        let tee = &sheet.recorded[0];
+        assert_eq!((summary.accounted.unwrap().value, summary.gap.unwrap().value), (2.0, 0.0));
+        let tee = &summary.recorded[0];
         assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
-        assert_eq!((sheet.left, sheet.drops["txdrop"], sheet.packets), (90.0, 10.0, 15_000));
+        assert_eq!((summary.left, summary.drops["txdrop"], summary.packets), (90.0, 10.0, 15_000));
     }
 
     #[test]
-    fn events_that_every_processor_counts_come_first_and_the_rest_by_name() {
+    fn common_events_come_first_and_the_rest_by_name() {
         let mut events = ["l3_misses", "instructions", "branch_misses", "ref_cycles", "clocks", CYCLES, "cycles"];
         events.sort_by(|one, other| rank(one).cmp(&rank(other)));
         assert_eq!(events, ["clocks", "cycles", "ref_cycles", CYCLES, "instructions", "branch_misses", "l3_misses"]);
     }
 
     #[test]
-    fn a_difference_that_could_be_none_is_told_so() {
+    fn a_difference_within_noise_is_noted() {
         let options = Options::new(Subject::Row(Row { apps: "tee".to_owned(), ..Row::default() }));
         let registry = bellows_apps::registry();
         let plan = Plan::of(&options, &registry).unwrap();
-        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Sheet::of(CELL, answers)]).join("\n");
+        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Summary::of(CELL, answers)]).join("\n");
         let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3))).collect();
-        assert!(said(even(15)).contains("the difference in clocks cannot be told from zero"));
+        assert!(said(even(15)).contains("the difference in clocks is within noise"));
         assert!(said(even(5)).contains("with fewer than 6 processes (5) no interval reaches 95 percent"));
         let clear = (0..15).map(|index| answer(10.0, 12.0 + f64::from(index % 3))).collect();
         assert_eq!(said(clear), "");
@@ -392,7 +395,7 @@ mod tests {
     #[test]
     fn a_network_that_waits_for_packets_has_no_difference() {
         let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0) };
-        let sheet = Sheet::of(CELL, (0..15).map(idle).collect());
-        assert!(sheet.lines.is_empty() && sheet.gap.is_none() && sheet.accounted.is_some());
+        let summary = Summary::of(CELL, (0..15).map(idle).collect());
+        assert!(summary.lines.is_empty() && summary.gap.is_none() && summary.accounted.is_some());
     }
 }

@@ -1,36 +1,40 @@
-//! `appbench`: what one app costs a packet, and why.
+//! `appbench`: the cost per packet of one app, and its causes.
 //!
-//! As Snabb PR 615 does it: packets go from a source to a sink (the *baseline*), then from a source through the app to a
-//! sink (*with the app*), and what the second costs more is the app. Beside it stands what the engine's live accounting
-//! records for the same app, which is what that document wanted to know.
+//! The method is that of Snabb PR 615: packets go from a source to a sink (the *baseline*), then from a source through
+//! the app to a sink (*with the app*), and the difference is the cost of the app. The report also shows what the
+//! engine's live accounting records for the same app, which is what that document wanted to know.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `arguments` | what the command takes |
-//! | [`wiring`] | from apps in a row to a network |
-//! | `bed` | a network that is being measured, and its books |
-//! | `rounds` | one process's measurement: rounds that alternate |
-//! | `figures` | what the processes' answers say together |
+//! | `arguments` | the options of the command |
+//! | [`wiring`] | turns apps in a row into a network |
+//! | `bed` | a measured network, and its packet counts |
+//! | `rounds` | the measurement of one process: alternating rounds |
+//! | `figures` | combines the answers of all processes |
 //! | [`signature`] | the signature of a missing prefetch |
-//! | `text` | the report for people |
+//! | `text` | the text report |
 //!
-//! # What an interval holds
+//! # Sources of variation
 //!
-//! A process runs baseline and network with the app in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
-//! slows both (another frequency, a neighbour on the same core) cancels out. Of its rounds only the quieter half counts,
-//! chosen by what baseline and network with the app took together, so that the choice favours neither. What is left differs from
-//! process to process, because memory lies elsewhere in each; and within a process the two networks cannot lie in the same
-//! place: the one that is laid out first is some thousandths of a clock slower or faster for the same work. So every other
-//! process lays out the network with the app first. What the interval is made of is all that: a process gives one figure, the median
-//! over the processes is printed, and its 95 percent interval by order statistics ([`bellows_stats`]). A difference
-//! whose interval holds zero cannot be told from none.
+//! A process runs the baseline and the network with the app in turn, in rounds of about a millisecond, and takes the
+//! difference of neighbouring rounds: anything that slows both (a change of frequency, a neighbour on the same core)
+//! cancels out. Only the quieter half of the rounds counts, chosen by the time that both networks took together, so
+//! that the choice favours neither.
 //!
-//! Clocks are those of the time-stamp counter, and change with the processor's frequency, from run to run too, by some
-//! percent. Where the processor does not count its cycles they are estimated from the clocks and from a loop of known
-//! length that is laid on between the rounds: figures of different hours are compared by these.
+//! The rest varies from process to process, because each has its memory elsewhere. Within a process, too, the two
+//! networks lie in different memory: the one that is laid out first is some thousandths of a clock slower or faster for
+//! the same work. So every other process lays out the network with the app first.
 //!
-//! What an interval does not hold: all processes run the same program, so where the linker put the code is the same for all. A
-//! program that was built anew can differ by that alone.
+//! A process yields one figure. The report prints the median over the processes and its 95 percent interval by order
+//! statistics ([`bellows_stats`]), which covers this variation. A difference whose interval contains zero is within
+//! noise.
+//!
+//! Clocks are those of the time-stamp counter. They change with the processor's frequency, by some percent from run to
+//! run. Where the processor does not count its cycles, these are estimated from the clocks and from a loop of known
+//! length that runs between the rounds; compare figures of different hours by cycles.
+//!
+//! The interval does not cover code placement: all processes run the same program, with the code at the same place. A
+//! rebuilt program can differ for that reason alone.
 
 mod arguments;
 mod bed;
@@ -47,33 +51,33 @@ use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::Finished;
 use crate::callgrind::{self, CallgrindError, Counts};
 use crate::machine::Machine;
 use crate::processes::{Answers, ask, take_turns_with};
 use crate::report::{BenchError, Report};
 use crate::residence::{Levels, NotFound, Residence, Resident};
-use crate::supply::Order;
+use crate::supply::SupplyConfig;
 use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
 pub use arguments::Arguments;
 pub use bed::{Account, Recording};
-use bed::{Bed, Links};
-pub(crate) use figures::Sheet;
-use rounds::Beds;
+use bed::{Links, Testbed};
+pub(crate) use figures::Summary;
+use rounds::TestbedFactory;
 pub use rounds::{Comparison, Tally};
 use wiring::{Wiring, WiringError};
 
-/// What apps on the command line are called in reports of mistakes.
+/// The name of the command line's apps in error messages.
 const APP: &str = "APP";
 
-/// What is to be measured.
+/// The apps to measure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Subject {
     /// Apps in a row, between a source and a sink.
     Row(Row),
-    /// An app in place, in a network.
+    /// An app in its place in a network.
     InPlace(InPlace),
 }
 
@@ -82,11 +86,11 @@ pub enum Subject {
 pub struct Row {
     /// The apps.
     pub apps: String,
-    /// What they are compared with; with nothing in their place if it is empty.
+    /// The apps of the baseline; if empty, the baseline has no apps in their place.
     pub against: String,
-    /// Inputs of the first app that get packets; all if none is named.
+    /// Inputs of the first app that get packets; all if empty.
     pub inputs: Vec<String>,
-    /// Outputs of the last app that lead to a sink; all if none is named.
+    /// Outputs of the last app that lead to a sink; all if empty.
     pub outputs: Vec<String>,
 }
 
@@ -101,46 +105,46 @@ pub struct InPlace {
     pub app: String,
 }
 
-/// What counts, beside clocks.
+/// The source of event counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Counters {
-    /// The processor, where it does.
+    /// The processor's performance counters, if it has any.
     #[default]
     Processor,
-    /// Callgrind's simulated one.
+    /// Callgrind's simulated processor.
     Valgrind,
 }
 
-/// What a measurement is asked to do.
+/// The options of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// What is measured.
+    /// The apps to measure.
     pub subject: Subject,
-    /// Packets that each process sends through the baseline, and as many through the network with the app; ten million, or one where
-    /// they are made ready for each round, if it is not given.
+    /// Packets that each process sends through each of the two networks. Default: 10 million, or 1 million if packets
+    /// are prepared for each round.
     pub packets: Option<u64>,
-    /// Fresh processes.
+    /// The number of fresh processes.
     pub processes: usize,
-    /// Packets a breath; 128, or as the network says, if it is not given.
+    /// Packets per breath. Default: 128, or the network's burst.
     pub burst: Option<usize>,
-    /// How breaths are taken; as is usual, or as the network says, if it is not given.
+    /// The schedule. Default: the engine's default, or the network's schedule.
     pub schedule: Option<Schedule>,
-    /// The processor to measure on; the last that the process may use if none is given.
+    /// The processor to measure on. Default: the last one that the process may use.
     pub cpu: Option<usize>,
-    /// Where packets come from, each in turn; fresh from the source if none is given.
+    /// The cache levels that packets come from, each in turn. Default: fresh from the source.
     pub residents: Vec<Resident>,
-    /// What the packets hold; small ones if it is not given.
+    /// The packets. Default: 60 bytes.
     pub traffic: Option<Traffic>,
-    /// Packets a second; as many as are taken if it is not given.
+    /// Offered packets per second. Default: as fast as possible.
     pub offered: Option<f64>,
-    /// How far ahead packets are fetched, each in turn; as the app says if none is given.
+    /// Prefetch distances, each in turn. Default: the app's own.
     pub prefetch: Vec<usize>,
-    /// What counts.
+    /// The source of event counts.
     pub counters: Counters,
 }
 
 impl Options {
-    /// Of some apps in a row, as is usual.
+    /// The default options for a subject.
     pub fn new(subject: Subject) -> Options {
         Options {
             subject,
@@ -176,44 +180,44 @@ impl Options {
         Ok(residences.iter().flat_map(cells).collect())
     }
 
-    /// What the measurement's own sources are to send.
-    fn order(&self, cell: Cell, supplies: usize) -> Result<Order, TrafficError> {
+    /// What the measurement's sources send.
+    fn supply_config(&self, cell: Cell, supplies: usize) -> Result<SupplyConfig, TrafficError> {
         let traffic = self.traffic.clone().map_or_else(|| SMALL.parse(), Ok)?;
         let offered = self.offered.map(|all| all / supplies.max(1) as f64);
-        Ok(Order { traffic, residence: cell.residence, offered, supplies })
+        Ok(SupplyConfig { traffic, residence: cell.residence, offered, supplies })
     }
 
-    /// Whether packets are what they are if nothing is said of them.
+    /// Whether all options about packets have their defaults.
     fn is_plain(&self) -> bool {
         self.residents.is_empty() && self.traffic.is_none() && self.offered.is_none()
     }
 
-    /// With what is given here in place of what a network says.
+    /// The settings with these options in place of the network's.
     fn over(&self, settings: Settings) -> Settings {
         let (burst, schedule) = (self.burst.unwrap_or(settings.burst), self.schedule.unwrap_or(settings.schedule));
         Settings { burst, schedule, ..settings }
     }
 }
 
-/// The traffic by which packets are as small as Ethernet allows.
+/// The default traffic: the smallest Ethernet frames.
 const SMALL: &str = "60";
 
-/// The conditions that are varied.
+/// One combination of varied conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Where packets come from; fresh from the source if it is not given.
+    /// The cache level that packets come from. Default: fresh from the source.
     pub residence: Option<Residence>,
-    /// How far ahead packets are fetched; as the app says if it is not given.
+    /// The prefetch distance. Default: the app's own.
     pub prefetch: Option<usize>,
 }
 
-/// With or without the app.
+/// The two networks that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Run {
-    /// Without.
+    /// Without the app.
     Baseline,
-    /// With.
+    /// With the app.
     WithApp,
 }
 
@@ -223,30 +227,30 @@ pub enum AppbenchError {
     /// The apps or the network cannot be read.
     #[error("{}", .0.render(false))]
     Diagnosed(Diagnostics),
-    /// The apps cannot be wired.
+    /// The apps cannot be linked.
     #[error(transparent)]
     Wiring(#[from] WiringError),
-    /// There is nothing of that name to measure.
+    /// The network has no app of that name.
     #[error("the network has no app `{name}`; it has {known}")]
     NoApp {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The apps of the network.
         known: String,
     },
-    /// The app brings its packets itself.
+    /// The app makes its own packets.
     #[error(
-        "`{0}` brings packets of its own, so nothing can be said of what they hold, where they lie and how many come; leave out \
-         --traffic, --resident and --offered"
+        "`{0}` makes its own packets, so their contents, cache level and rate cannot be chosen; leave out --traffic, \
+         --resident and --offered"
     )]
     OwnPackets(String),
-    /// The machine does not show a level of its memory hierarchy.
+    /// A level of the memory hierarchy was not found on this machine.
     #[error(transparent)]
     NoLevel(#[from] NotFound),
-    /// There are no such packets.
+    /// The traffic is invalid.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// The apps do not do what can be measured.
+    /// The apps cannot be measured.
     #[error("{0}")]
     Refused(String),
     /// An app panicked.
@@ -261,7 +265,7 @@ pub enum AppbenchError {
 }
 
 impl AppbenchError {
-    /// Whether whoever asked made a mistake; everything else should not have happened.
+    /// Whether the error is the caller's mistake, not an internal failure.
     pub fn is_mistake(&self) -> bool {
         match self {
             AppbenchError::Panicked(_) => false,
@@ -271,7 +275,7 @@ impl AppbenchError {
         }
     }
 
-    /// Whether it was interrupted before there was anything to report.
+    /// Whether the measurement was interrupted before there was anything to report.
     pub fn is_interrupted(&self) -> bool {
         matches!(self, AppbenchError::Process(ProcessError::Interrupted))
     }
@@ -290,37 +294,37 @@ impl From<AppbenchError> for BenchError {
     }
 }
 
-/// Why a process has found nothing.
+/// Why a worker has no result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Trouble {
-    /// What was to be measured cannot be.
+enum TaskError {
+    /// The apps cannot be measured.
     Refused(String),
     /// An app panicked.
     Panicked(String),
 }
 
-impl From<Trouble> for AppbenchError {
-    fn from(trouble: Trouble) -> AppbenchError {
-        match trouble {
-            Trouble::Refused(why) => AppbenchError::Refused(why),
-            Trouble::Panicked(what) => AppbenchError::Panicked(what),
+impl From<TaskError> for AppbenchError {
+    fn from(error: TaskError) -> AppbenchError {
+        match error {
+            TaskError::Refused(why) => AppbenchError::Refused(why),
+            TaskError::Panicked(what) => AppbenchError::Panicked(what),
         }
     }
 }
 
-impl Trouble {
-    /// What a process has found out, if no app panicked in it. `last` is what the last panic said.
-    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, Trouble> {
+impl TaskError {
+    /// The outcome of a worker, or an error if an app panicked. `last` is the message of the last panic.
+    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, TaskError> {
         match (outcome, last) {
-            (outcome, None) => outcome.map_err(Trouble::Refused),
-            (Ok(_), Some(panic)) => Err(Trouble::Panicked(format!("an app panicked: {panic}"))),
-            (Err(why), Some(panic)) if why.contains(&panic) => Err(Trouble::Panicked(why)),
-            (Err(why), Some(panic)) => Err(Trouble::Panicked(format!("{why}: {panic}"))),
+            (outcome, None) => outcome.map_err(TaskError::Refused),
+            (Ok(_), Some(panic)) => Err(TaskError::Panicked(format!("an app panicked: {panic}"))),
+            (Err(why), Some(panic)) if why.contains(&panic) => Err(TaskError::Panicked(why)),
+            (Err(why), Some(panic)) => Err(TaskError::Panicked(format!("{why}: {panic}"))),
         }
     }
 }
 
-/// What one process is to do.
+/// The task of one worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     options: Options,
@@ -328,23 +332,23 @@ pub struct Task {
     what: Work,
 }
 
-/// How much of it.
+/// The kind of work in a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Work {
     /// Measure the levels of the memory hierarchy.
-    Survey,
-    /// See whether packets go through.
-    Try,
-    /// Measure, with the network with the app laid out before the baseline or after it.
+    MeasureLevels,
+    /// Check whether packets pass.
+    DryRun,
+    /// Measure both networks, laid out in the given order.
     Measure { with_app_first: bool },
-    /// Have one run counted.
+    /// Run one network under callgrind.
     Count(Run),
 }
 
-/// What a process answers: why it cannot be measured, or what it found.
+/// The answer of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    outcome: Result<Comparison, Trouble>,
+    outcome: Result<Comparison, TaskError>,
     levels: Option<Levels>,
 }
 
@@ -356,39 +360,39 @@ pub fn run(
     options: &Options,
     arguments: &[&str],
     registry: &Registry,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Finished, AppbenchError> {
     let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
     }
-    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, audience)?) };
+    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, observer)?) };
     let cells = options.cells(levels.as_ref())?;
     let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
-    let machine = attempt(&jobs[0], arguments, audience)?;
+    let machine = dry_run(&jobs[0], arguments, observer)?;
     let title = text::Title::of(options, &plan);
     let (answers, interrupted) = match options.counters {
         Counters::Processor => {
-            let found = take_turns(&jobs, options.processes, arguments, audience)?;
+            let found = take_turns(&jobs, options.processes, arguments, observer)?;
             (found.answers, found.interrupted)
         }
-        Counters::Valgrind => (count(&jobs, &plan, arguments, audience)?, false),
+        Counters::Valgrind => (count(&jobs, &plan, arguments, observer)?, false),
     };
     let answered = jobs.iter().zip(answers).filter(|(_, answers)| !answers.is_empty());
-    let mut sheets: Vec<Sheet> = answered.map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    let mut summaries: Vec<Summary> = answered.map(|(job, answers)| Summary::of(job.cell, answers)).collect();
     if plan.is_comparison() {
-        // The account is of one app, the difference is between two.
-        sheets.iter_mut().for_each(|sheet| sheet.gap = None);
+        // The account covers the measured apps only, but the difference is between two sets of apps.
+        summaries.iter_mut().for_each(|summary| summary.gap = None);
     }
     let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
-    let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
+    let results = summaries.iter().flat_map(|summary| summary.results(&title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
-    report.notes = figures::notes(options, &plan, &sheets);
+    report.notes = figures::notes(options, &plan, &summaries);
     report.interrupted = interrupted;
-    Ok(Finished::new(report, move |report| text::render(report, &sheets, &title)))
+    Ok(Finished::new(report, move |report| text::render(report, &summaries, &title)))
 }
 
-/// What is to be measured, under some conditions.
+/// A measurement under one combination of conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) options: Options,
@@ -401,69 +405,69 @@ impl Job {
     }
 }
 
-/// The levels of the memory hierarchy: those of this machine, measured in a fresh process, or those that are simulated.
+/// The levels of the memory hierarchy: this machine's, measured in a fresh process, or callgrind's.
 pub(crate) fn levels(
     options: &Options,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Levels, AppbenchError> {
     if options.counters == Counters::Valgrind {
         return Ok(Levels::simulated());
     }
     let cell = Cell { residence: None, prefetch: None };
-    let survey = Task { options: options.clone(), cell, what: Work::Survey };
-    let (Answer { outcome, levels }, _) = ask(arguments, &survey, audience)?;
+    let task = Task { options: options.clone(), cell, what: Work::MeasureLevels };
+    let (Answer { outcome, levels }, _) = ask(arguments, &task, observer)?;
     outcome?;
-    levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
+    levels.ok_or_else(|| unreachable!("the task finds levels or fails"))
 }
 
-/// Sees whether something can be wired.
+/// Checks that the apps can be linked.
 pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
     let planned = catch(|| Plan::of(&job.options, registry).map(drop));
     planned.unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))
 }
 
-/// Whether the first app brings its packets itself.
+/// Whether the first app makes its own packets.
 pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
     catch(|| Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
 }
 
-/// Sees in a fresh process whether something can be measured, before anybody waits for it.
-pub(crate) fn attempt(job: &Job, arguments: &[&str], audience: &mut dyn Audience) -> Result<Machine, AppbenchError> {
-    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::Try), audience)?;
+/// Checks in a fresh process that the apps can be measured.
+pub(crate) fn dry_run(job: &Job, arguments: &[&str], observer: &mut dyn Observer) -> Result<Machine, AppbenchError> {
+    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::DryRun), observer)?;
     outcome?;
     Ok(machine)
 }
 
-/// Measures some jobs in turn, in so many fresh processes each.
+/// Measures some jobs in turn, each in `processes` fresh processes.
 pub(crate) fn take_turns(
     jobs: &[Job],
     processes: usize,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Answers<Comparison>, AppbenchError> {
     let task = |job: usize, round| jobs[job].task(Work::Measure { with_app_first: round % 2 == 1 });
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns_with(arguments, jobs.len(), processes, task, audience)?;
+        take_turns_with(arguments, jobs.len(), processes, task, observer)?;
     let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
-    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, machine, interrupted })
+    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, TaskError>>()?, machine, interrupted })
 }
 
-/// Has callgrind count each run of some jobs.
+/// Runs both networks of each job under callgrind.
 fn count(
     jobs: &[Job],
     plan: &Plan<'_>,
     arguments: &[&str],
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
 ) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
     let runs: &[Run] = if plan.has_baseline { &[Run::Baseline, Run::WithApp] } else { &[Run::WithApp] };
     let mut counted = Vec::new();
     for (done, job) in jobs.iter().enumerate() {
         let mut whole = Comparison::default();
         for (index, &run) in runs.iter().enumerate() {
-            audience.progress(done * runs.len() + index, jobs.len() * runs.len());
+            observer.progress(done * runs.len() + index, jobs.len() * runs.len());
             let (counts, answer): (Counts, Answer) =
-                callgrind::count(arguments, &job.task(Work::Count(run)), audience)?;
+                callgrind::count(arguments, &job.task(Work::Count(run)), observer)?;
             let comparison = answer.outcome?;
             whole = whole.joined(comparison.counted(run, &counts));
         }
@@ -472,71 +476,72 @@ fn count(
     Ok(counted)
 }
 
-/// Does one task, in a process that has done nothing else.
+/// Does one task, in a fresh process.
 pub fn measure(task: Task, registry: &Registry) -> Answer {
     let Task { options, cell, what } = task;
     settle(options.cpu);
-    if what == Work::Survey {
+    if what == Work::MeasureLevels {
         let (outcome, levels) = match Levels::measure() {
             Ok(levels) => (Ok(Comparison::default()), Some(levels)),
             Err(error) => (Err(error.to_string()), None),
         };
-        return Answer { outcome: outcome.map_err(Trouble::Refused), levels };
+        return Answer { outcome: outcome.map_err(TaskError::Refused), levels };
     }
-    let outcome = Trouble::unless_panicked(work(&options, cell, what, registry), panicked());
+    let outcome = TaskError::unless_panicked(work(&options, cell, what, registry), panicked());
     Answer { outcome, levels: None }
 }
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
     let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
-    let beds = CellBeds { plan: &plan, options, cell, registry };
+    let beds = CellTestbeds { plan: &plan, options, cell, registry };
     match what {
-        Work::Survey => Ok(Comparison::default()),
-        Work::Try => rounds::attempt(&mut beds.make(Run::WithApp, false)?),
+        Work::MeasureLevels => Ok(Comparison::default()),
+        Work::DryRun => rounds::dry_run(&mut beds.make(Run::WithApp, false)?),
         Work::Measure { with_app_first } => rounds::compare(options, &beds, with_app_first),
         Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
     }
 }
 
-/// The networks of one cell.
-struct CellBeds<'b> {
+/// Makes the networks of one cell.
+struct CellTestbeds<'b> {
     plan: &'b Plan<'b>,
     options: &'b Options,
     cell: Cell,
     registry: &'b Registry,
 }
 
-impl Beds for CellBeds<'_> {
+impl TestbedFactory for CellTestbeds<'_> {
     fn has_baseline(&self) -> bool {
         self.plan.has_baseline
     }
 
-    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String> {
+    fn make(&self, run: Run, sampling: bool) -> Result<Testbed, String> {
         let settings = Settings { sampling, ..self.plan.settings.clone() };
-        let order = self.options.order(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
-        self.plan.bed(run, settings, self.cell, order, self.registry)
+        let supply_config =
+            self.options.supply_config(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
+        self.plan.bed(run, settings, self.cell, supply_config, self.registry)
     }
 }
 
-/// What the subject comes down to.
+/// The analysed subject.
 pub(crate) struct Plan<'s> {
     subject: &'s Subject,
     settings: Settings,
     wiring: Wiring,
-    /// What stands in the place of the app in the baseline.
+    /// The baseline's apps, in the place of the measured ones.
     against: Wiring,
     has_baseline: bool,
-    /// The names of the apps in a row, of both runs.
+    /// The names of the apps of both networks.
     names: Vec<String>,
-    /// What is measured, and how far ahead it fetches packets by itself.
+    /// The name of the subject, and its own prefetch distance.
     subject_name: String,
     own_distance: usize,
-    /// What a reader must know, in sentences.
+    /// Sentences for the report.
     remarks: Vec<String>,
 }
 
 impl<'s> Plan<'s> {
-    /// Whether apps are compared with others, not with nothing.
+    /// Whether the baseline contains other apps.
     fn is_comparison(&self) -> bool {
         matches!(self.subject, Subject::Row(row) if !row.against.is_empty())
     }
@@ -593,21 +598,28 @@ impl<'s> Plan<'s> {
         }
     }
 
-    /// The network of one run, ready to breathe.
-    fn bed(&self, run: Run, settings: Settings, cell: Cell, order: Order, registry: &Registry) -> Result<Bed, String> {
-        let told = |error: AppbenchError| error.to_string();
+    /// Makes one of the two networks.
+    fn bed(
+        &self,
+        run: Run,
+        settings: Settings,
+        cell: Cell,
+        supply_config: SupplyConfig,
+        registry: &Registry,
+    ) -> Result<Testbed, String> {
+        let to_text = |error: AppbenchError| error.to_string();
         match self.subject {
             Subject::Row(row) => {
                 let (apps, wiring) = match run {
                     Run::WithApp => (&row.apps, &self.wiring),
                     Run::Baseline => (&row.against, &self.against),
                 };
-                let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
-                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, order, settings)
+                let apps = fetching(row.read(apps, registry).map_err(to_text)?, cell.prefetch);
+                Testbed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, supply_config, settings)
             }
             Subject::InPlace(place) => {
-                let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;
-                // The first of a process fixes the pool for all.
+                let Loaded { mut network, engine, .. } = place.load(registry).map_err(to_text)?;
+                // The first network of a process fixes the packet pool.
                 let _ = pool::init(engine.pool_config());
                 let mut links = Links::into(&network, &place.app);
                 if run == Run::Baseline {
@@ -618,13 +630,13 @@ impl<'s> Plan<'s> {
                     network.apps.append(&mut fetching(app, cell.prefetch));
                     network.apps.extend(rest);
                 }
-                Bed::in_place(network, &place.app, links, settings)
+                Testbed::in_place(network, &place.app, links, settings)
             }
         }
     }
 }
 
-/// Apps that fetch packets so far ahead.
+/// Sets the prefetch distance of apps.
 fn fetching(apps: Vec<AppSpec>, prefetch: Option<usize>) -> Vec<AppSpec> {
     match prefetch {
         Some(distance) => apps.into_iter().map(|app| app.prefetching(distance)).collect(),
@@ -647,15 +659,15 @@ impl InPlace {
     }
 }
 
-/// A network without one of its apps: whether there can be one.
+/// Whether a network can run without one of its apps.
 enum Bypass {
-    /// What goes into the app goes where its packets would.
+    /// The app's input link can lead to the app's receiver.
     Possible,
-    /// The app has so many inputs and outputs linked.
+    /// The app has this many inputs and outputs linked.
     Impossible { inputs: usize, outputs: usize },
 }
 
-/// So many things.
+/// A count with its noun.
 fn plural(count: usize, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
@@ -667,7 +679,7 @@ impl Bypass {
         if (inputs, outputs) == (1, 1) { Bypass::Possible } else { Bypass::Impossible { inputs, outputs } }
     }
 
-    /// Takes the app out of the network, and joins the links on both sides of it.
+    /// Removes the app from the network, and joins the links on both sides of it.
     fn take(network: &mut Network, app: &str, links: Links) -> Links {
         network.apps.retain(|spec| spec.name != app);
         let Some(from) = network.links.iter().position(|link| link.from.app == app) else { return links };
@@ -683,12 +695,12 @@ impl Bypass {
     fn remarks(&self, app: &str) -> Vec<String> {
         match self {
             Bypass::Possible => vec![format!(
-                "the baseline is the network without `{app}`, the links on both sides of it joined; what `{app}` drops, copies or \
-                 changes therefore goes on in it as it came, which is part of the difference"
+                "the baseline is the network without `{app}`, with the links on both sides joined; packets that \
+                 `{app}` drops, copies or changes pass unchanged there, which is part of the difference"
             )],
             Bypass::Impossible { inputs, outputs } => vec![format!(
-                "`{app}` has {} and {} linked, so the network cannot do without it: there is no baseline and no \
-                 difference, only what the live accounting says",
+                "`{app}` has {} and {} linked, so the network cannot run without it: there is no baseline and no \
+                 difference, only the live accounting",
                 plural(*inputs, "input"),
                 plural(*outputs, "output"),
             )],

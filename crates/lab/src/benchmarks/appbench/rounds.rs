@@ -1,4 +1,4 @@
-//! One process's measurement: rounds of baseline and network with the app that alternate.
+//! The measurement of one process: alternating rounds of the baseline and the network with the app.
 
 use std::collections::BTreeMap;
 
@@ -7,52 +7,52 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Bed, Books, Recording};
+use super::bed::{Recording, Testbed, Totals};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
-use crate::supply::Reach;
-use crate::timing::{CYCLES_A_STEP, middle, quieter_half, yardstick};
+use crate::supply::Footprint;
+use crate::timing::{CYCLES_PER_STEP, calibration_step, median_or_nan, quieter_half};
 use crate::workers::panicked;
 
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";
 
-/// The same in cycles of the core, estimated by the yardstick, where the processor does not count them.
+/// Cycles of the core, estimated from the clocks where the processor does not count them.
 pub(super) const CYCLES: &str = "estimated_cycles";
 
-/// What a packet costs in one run: how often each event happened.
+/// Events per packet in one network.
 pub type Costs = BTreeMap<String, f64>;
 
-/// What one process found out about one run.
+/// The results of one process for one network.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
-    /// What a packet costs.
+    /// Events per packet.
     pub costs: Costs,
-    /// Packets that were measured.
+    /// The number of measured packets.
     pub packets: u64,
-    /// Packets that came to what is measured, that left it, and that it dropped, by reason.
-    pub came: u64,
-    /// See `came`.
+    /// Packets that entered the measured apps.
+    pub entered: u64,
+    /// Packets that left them.
     pub left: u64,
-    /// See `came`.
+    /// Packets that they dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets that were offered and not taken in time.
+    /// Packets that were offered and not accepted in time.
     pub missed: u64,
-    /// What the sampled breaths recorded.
+    /// The records of the sampled breaths.
     pub recorded: Recording,
 }
 
-/// What one process found out.
+/// The results of one process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Without the app, where that can be.
+    /// Without the app, if that is possible.
     pub baseline: Option<Tally>,
-    /// With it.
+    /// With the app.
     pub with_app: Option<Tally>,
-    /// The names of the apps that are measured.
+    /// The names of the measured apps.
     pub measured: Vec<String>,
-    /// Over how much memory the packets of a round were spread.
-    pub reach: Option<Reach>,
+    /// The memory footprint of a round's packets.
+    pub footprint: Option<Footprint>,
     /// The share of breaths in the network with the app in which a packet moved.
     pub busy: f64,
     /// Why the processor's own counters were not read.
@@ -60,7 +60,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// With what callgrind counted in one run.
+    /// Adds callgrind's counts of one network.
     pub(super) fn counted(mut self, run: Run, counts: &Counts) -> Comparison {
         let tally = match run {
             Run::Baseline => &mut self.baseline,
@@ -73,53 +73,54 @@ impl Comparison {
         self
     }
 
-    /// With the run that another process did.
+    /// Adds the network that another process measured.
     pub(super) fn joined(self, other: Comparison) -> Comparison {
         Comparison { baseline: other.baseline.or(self.baseline), with_app: other.with_app.or(self.with_app), ..other }
     }
 }
 
-/// Breaths after which packets that come through at all have come.
+/// Untimed breaths at the start, enough for the first packets to pass.
 const FIRST_BREATHS: u64 = 64;
 
-/// How long packets may take, in nanoseconds.
-const PATIENCE: u64 = 500_000_000;
+/// How long to wait for packets, in nanoseconds.
+const TIMEOUT: u64 = 500_000_000;
 
-/// Sees whether packets go through; nothing is measured.
-pub(super) fn attempt(bed: &mut Bed) -> Result<Comparison, String> {
+/// Checks that packets pass, without measuring.
+pub(super) fn dry_run(bed: &mut Testbed) -> Result<Comparison, String> {
     let start = clock::now();
-    let books = loop {
+    let totals = loop {
         bed.pass(FIRST_BREATHS)?;
-        let books = bed.books();
-        if verdict(bed, &books).is_none() || clock::now() > start + PATIENCE || books.panicked.is_some() {
-            break books;
+        let totals = bed.totals();
+        if unmeasurable(bed, &totals).is_none() || clock::now() > start + TIMEOUT || totals.panicked.is_some() {
+            break totals;
         }
     };
-    verdict(bed, &books).map_or(Ok(Comparison::default()), Err)
+    unmeasurable(bed, &totals).map_or(Ok(Comparison::default()), Err)
 }
 
-/// Why what an app does cannot be measured, in a sentence with the way out.
-fn verdict(bed: &Bed, books: &Books) -> Option<String> {
-    let Books { came, left, waiting, .. } = books;
+/// The reason why an app cannot be measured, with advice; `None` if it can.
+fn unmeasurable(bed: &Testbed, totals: &Totals) -> Option<String> {
+    let Totals { entered, left, waiting, .. } = totals;
     let measured = bed.measured.join(" | ");
-    let why = if let Some(app) = &books.panicked {
+    let why = if let Some(app) = &totals.panicked {
         panic_of(app)
-    } else if *came == 0 {
+    } else if *entered == 0 {
         format!(
-            "no packet came to `{measured}` within half a second; see that what feeds it sends packets at once and for ever"
+            "no packet reached `{measured}` within half a second; make sure that its source starts at once and does \
+             not end"
         )
-    } else if came == waiting {
+    } else if entered == waiting {
         format!(
-            "`{measured}` takes no packets: all {came} that came wait before it; link the input that it reads with --in, or \
-             change its config"
+            "`{measured}` takes no packets: all {entered} packets wait in its input links; link the input that it \
+             reads with --in, or change its config"
         )
     } else if *left == 0
-        && 2 * pool::usage().in_use as u64 > came - books.dropped().min(*came)
-        && books.dropped() < *came
+        && 2 * pool::usage().in_use as u64 > entered - totals.dropped().min(*entered)
+        && totals.dropped() < *entered
     {
         format!(
-            "`{measured}` keeps the packets that it takes: of {came} it has passed none on within half a second, so that there \
-             is nothing steady to measure; change its config so that packets come out sooner"
+            "`{measured}` keeps its packets: it passed on none of {entered} within half a second, so there is no \
+             steady state to measure; change its config so that packets come out sooner"
         )
     } else {
         return None;
@@ -127,7 +128,7 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
     Some(why)
 }
 
-/// What an app said when it panicked, and where it was.
+/// The message and place of an app's panic.
 fn panic_of(app: &str) -> String {
     match panicked() {
         Some(panic) => format!("`{app}` panicked: {panic}"),
@@ -135,30 +136,30 @@ fn panic_of(app: &str) -> String {
     }
 }
 
-/// What is measured once an app has panicked is not what the app does.
-fn see_that_none_panicked(bed: &Bed) -> Result<(), String> {
-    bed.books().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
+/// Fails if an app has panicked, because its figures are meaningless then.
+fn check_no_panic(bed: &Testbed) -> Result<(), String> {
+    bed.totals().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
 }
 
-/// How long a process measures at most, in nanoseconds, however few packets come.
-const TIME: u64 = 5_000_000_000;
+/// The maximum time that a process measures, in nanoseconds.
+const MAX_TIME: u64 = 5_000_000_000;
 
-/// How much one round takes, about, in nanoseconds.
-const ROUND: u64 = 1_000_000;
+/// The approximate duration of a round, in nanoseconds.
+const ROUND_TIME: u64 = 1_000_000;
 
-/// A process has at least so many rounds, if it has the packets.
-const ROUNDS: u64 = 40;
+/// The minimum number of rounds of a process, if it has enough packets.
+const MIN_ROUNDS: u64 = 40;
 
-/// Sampled breaths of each run at least.
+/// The minimum number of sampled breaths for each network.
 const MIN_SAMPLED: u64 = 4;
 
 /// Breaths of a round under a fixed load.
 const LOADED_BREATHS: u64 = 10_000;
 
-/// The live accounting gets one in so many of the packets once more.
-const BOOKED_PART: u64 = 2;
+/// The live accounting is measured with the packets divided by this.
+const RECORDED_DIVISOR: u64 = 2;
 
-/// What one round counted.
+/// The counts of one round.
 #[derive(Clone, Debug, Default)]
 struct Round {
     clocks: u64,
@@ -170,14 +171,14 @@ struct Round {
 }
 
 impl Round {
-    fn clocks_a_packet(&self) -> f64 {
+    fn clocks_per_packet(&self) -> f64 {
         self.clocks as f64 / self.packets.max(1) as f64
     }
 }
 
-/// What counts beside the clock.
+/// Reads the clock and the event counters.
 struct Meter {
-    /// Clocks that reading the clock twice takes.
+    /// The cost of reading the clock twice, in clocks.
     clock_cost: u64,
     group: Option<Group>,
     no_pmu: Option<String>,
@@ -204,19 +205,19 @@ impl Meter {
         self.group.as_ref().map(Group::reading)
     }
 
-    /// One round of so many breaths, or of the packets that fill as many.
-    fn round(&self, bed: &mut Bed, breaths: u64) -> Result<Round, String> {
+    /// One round of `breaths` breaths, or of the packets that fill as many breaths.
+    fn round(&self, bed: &mut Testbed, breaths: u64) -> Result<Round, String> {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
         if !bed.has_rounds() {
             bellows_packet::sort_free_buffers();
-            let came = bed.books().came;
+            let entered = bed.totals().entered;
             self.time(&mut round, || bed.engine.breathe_times(breaths));
             round.breaths = breaths;
-            round.packets = bed.books().came - came;
+            round.packets = bed.totals().entered - entered;
             return Ok(round);
         }
         let start = clock::now();
-        while round.breaths < breaths && clock::now() < start + PATIENCE {
+        while round.breaths < breaths && clock::now() < start + TIMEOUT {
             let ready = bed.ready()?;
             let before = round.busy;
             self.time(&mut round, || bed.send_ready());
@@ -226,7 +227,7 @@ impl Meter {
         Ok(round)
     }
 
-    /// Adds what some breaths take to a round.
+    /// Adds the cost of some breaths to a round.
     fn time(&self, round: &mut Round, breathe: impl FnOnce() -> u64) {
         let before = self.reading();
         let start = clock::ticks();
@@ -240,7 +241,7 @@ impl Meter {
     }
 }
 
-/// A round of each run, and how fast the processor ran between them.
+/// A round of each network, and the processor's speed between them.
 struct Pair {
     baseline: Option<Round>,
     with_app: Round,
@@ -248,21 +249,21 @@ struct Pair {
 }
 
 impl Pair {
-    fn clocks_a_packet(&self) -> f64 {
-        self.with_app.clocks_a_packet() + self.baseline.as_ref().map_or(0.0, Round::clocks_a_packet)
+    fn clocks_per_packet(&self) -> f64 {
+        self.with_app.clocks_per_packet() + self.baseline.as_ref().map_or(0.0, Round::clocks_per_packet)
     }
 }
 
-/// Makes the networks of a measurement: that of a run, with or without sampled breaths.
-pub(super) trait Beds {
-    /// Whether there is something to compare with.
+/// Makes the networks of a measurement, with or without sampled breaths.
+pub(super) trait TestbedFactory {
+    /// Whether there is a baseline.
     fn has_baseline(&self) -> bool;
 
-    /// The network of a run, ready to breathe.
-    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String>;
+    /// Makes one network.
+    fn make(&self, run: Run, sampling: bool) -> Result<Testbed, String>;
 
-    /// Those of both runs, laid out in this order or in the other.
-    fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Bed>, Bed), String> {
+    /// Makes both networks in the given order.
+    fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Testbed>, Testbed), String> {
         let baseline = || self.has_baseline().then(|| self.make(Run::Baseline, sampling)).transpose();
         if with_app_first {
             let with_app = self.make(Run::WithApp, sampling)?;
@@ -272,8 +273,12 @@ pub(super) trait Beds {
     }
 }
 
-/// Measures both runs in turn, and then what the live accounting records for them.
-pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
+/// Measures both networks in turn, and then what the live accounting records for them.
+pub(super) fn compare(
+    options: &Options,
+    beds: &impl TestbedFactory,
+    with_app_first: bool,
+) -> Result<Comparison, String> {
     if options.offered.is_some() {
         return load(options.packets(), beds, with_app_first);
     }
@@ -281,11 +286,11 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     let (mut baseline, mut with_app) = beds.both(false, with_app_first)?;
     let breaths = breaths(options.packets(), baseline.as_mut(), &mut with_app)?;
     let pairs = alternate(options.packets(), &meter, breaths, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let names = meter.names();
-    let quiet = quieter_half(pairs, Pair::clocks_a_packet);
-    let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
-    let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
+    let quiet = quieter_half(pairs, Pair::clocks_per_packet);
+    let step = median_or_nan(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
+    let filled = |bed: &Testbed, rounds: Vec<&Round>| Tally {
         costs: estimated(costs(&names, &rounds), step),
         packets: rounds.iter().map(|round| round.packets).sum(),
         ..tally(bed)
@@ -294,55 +299,56 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     let baseline_tally = baseline.as_ref().map(|bed| filled(bed, rounds));
     let with_app_tally = filled(&with_app, quiet.iter().map(|pair| &pair.with_app).collect());
     let busy = quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
-    let reach = with_app.reach();
+    let footprint = with_app.footprint();
     drop((baseline, with_app));
 
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
-    let (in_baseline, in_with_app) = book(options.packets() / BOOKED_PART, breaths, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    let (in_baseline, in_with_app) =
+        record(options.packets() / RECORDED_DIVISOR, breaths, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     Ok(Comparison {
         baseline: baseline_tally.map(|tally| Tally { recorded: in_baseline, ..tally }),
         with_app: Some(Tally { recorded: in_with_app, ..with_app_tally }),
         measured: with_app.measured,
         busy,
-        reach,
+        footprint,
         no_pmu: meter.no_pmu,
     })
 }
 
-/// What the live accounting records for both runs under a fixed load, which leaves nothing else to measure: the load says how
-/// many clocks there are for a packet.
-fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
+/// What the live accounting records for both networks under a fixed load. Nothing else is measured, because the load
+/// fixes the clocks per packet.
+fn load(packets: u64, beds: &impl TestbedFactory, with_app_first: bool) -> Result<Comparison, String> {
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
-    let (in_baseline, in_with_app) = book(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
-    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    let (in_baseline, in_with_app) = record(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     let filled =
-        |bed: &Bed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
+        |bed: &Testbed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.totals().entered, ..tally(bed) };
     Ok(Comparison {
         baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
         with_app: Some(filled(&with_app, in_with_app)),
-        reach: with_app.reach(),
+        footprint: with_app.footprint(),
         measured: with_app.measured,
         busy: 1.0,
         ..Comparison::default()
     })
 }
 
-/// Rounds of both runs, until each has had its packets or the time is up.
+/// Runs rounds of both networks until each has had its packets or the time is up.
 fn alternate(
     packets: u64,
     meter: &Meter,
     breaths: u64,
-    mut baseline: Option<&mut Bed>,
-    with_app: &mut Bed,
+    mut baseline: Option<&mut Testbed>,
+    with_app: &mut Testbed,
 ) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
     let (mut measured, start) = (0, clock::now());
     let mut last = start;
-    while measured < packets && (clock::now() < start + TIME || pairs.is_empty()) {
-        let step = yardstick();
+    while measured < packets && (clock::now() < start + MAX_TIME || pairs.is_empty()) {
+        let step = calibration_step();
         let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
-        // Whichever comes first has the other's traces in the caches.
+        // The first network finds the caches as the other left them, so the order alternates.
         let pair = if pairs.len() % 2 == 0 {
             let first = without()?;
             Pair { baseline: first, with_app: meter.round(with_app, breaths)?, step }
@@ -355,103 +361,105 @@ fn alternate(
             measured += moved;
             last = clock::now();
             pairs.push(pair);
-        } else if clock::now() > last + PATIENCE {
-            let books = with_app.books();
-            let dry = format!(
-                "packets ceased to come after {}; let their source send for ever (`repeat = \"forever\"` of a pcap-reader), or \
+        } else if clock::now() > last + TIMEOUT {
+            let totals = with_app.totals();
+            let ended = format!(
+                "the source ended after {} packets; let it repeat (`repeat = \"forever\"` of a pcap-reader), or \
                  measure fewer with --packets",
-                books.came
+                totals.entered
             );
-            return Err(verdict(with_app, &books).unwrap_or(dry));
+            return Err(unmeasurable(with_app, &totals).unwrap_or(ended));
         }
     }
     Ok(pairs)
 }
 
-/// What the sampled breaths record for both runs, while each has so many packets, in turn.
-fn book(
+/// What the sampled breaths record for both networks, which run in turn until each has had `packets` packets.
+fn record(
     packets: u64,
     breaths: u64,
-    baseline: Option<&mut Bed>,
-    with_app: &mut Bed,
+    baseline: Option<&mut Testbed>,
+    with_app: &mut Testbed,
 ) -> Result<(Recording, Recording), String> {
-    let mut beds: Vec<&mut Bed> = baseline.into_iter().chain([with_app]).collect();
-    let pass = |beds: &mut [&mut Bed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
+    let mut beds: Vec<&mut Testbed> = baseline.into_iter().chain([with_app]).collect();
+    let pass = |beds: &mut [&mut Testbed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
     pass(&mut beds, FIRST_BREATHS)?;
-    let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
-    let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
-    let (wanted, start) = (came(&beds) + packets, clock::now());
-    let (mut last, mut last_came) = (start, 0);
-    let is_enough = |beds: &[&mut Bed]| {
-        let drawn = |(bed, before): (&&mut Bed, &Books)| bed.books().sampled >= before.sampled + MIN_SAMPLED;
-        beds.iter().zip(&before).all(drawn)
+    let before: Vec<Totals> = beds.iter().map(|bed| bed.totals()).collect();
+    let entered = |beds: &[&mut Testbed]| beds.last().map_or(u64::MAX, |bed| bed.totals().entered);
+    let (wanted, start) = (entered(&beds) + packets, clock::now());
+    let (mut last, mut last_entered) = (start, 0);
+    let is_enough = |beds: &[&mut Testbed]| {
+        let sampled = |(bed, before): (&&mut Testbed, &Totals)| bed.totals().sampled >= before.sampled + MIN_SAMPLED;
+        beds.iter().zip(&before).all(sampled)
     };
-    while (last_came < wanted || !is_enough(&beds)) && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE)
+    while (last_entered < wanted || !is_enough(&beds))
+        && clock::now() < (start + MAX_TIME / RECORDED_DIVISOR).min(last + TIMEOUT)
     {
         pass(&mut beds, breaths)?;
-        let so_far = came(&beds);
-        if so_far > last_came {
-            (last, last_came) = (clock::now(), so_far);
+        let so_far = entered(&beds);
+        if so_far > last_entered {
+            (last, last_entered) = (clock::now(), so_far);
         }
     }
-    let mut bookings =
-        beds.iter().zip(&before).map(|(bed, before)| bed.books().recording.since(&before.recording)).rev();
-    let with_app = bookings.next().unwrap_or_default();
-    Ok((bookings.next().unwrap_or_default(), with_app))
+    let mut recordings =
+        beds.iter().zip(&before).map(|(bed, before)| bed.totals().recording.since(&before.recording)).rev();
+    let with_app = recordings.next().unwrap_or_default();
+    Ok((recordings.next().unwrap_or_default(), with_app))
 }
 
-fn tally(bed: &Bed) -> Tally {
-    let Books { came, left, drops, .. } = bed.books();
-    Tally { came, left, drops, ..Tally::default() }
+fn tally(bed: &Testbed) -> Tally {
+    let Totals { entered, left, drops, .. } = bed.totals();
+    Tally { entered, left, drops, ..Tally::default() }
 }
 
-/// What a packet costs in these rounds.
+/// Events per packet in these rounds.
 fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
     let packets: u64 = rounds.iter().map(|round| round.packets).sum();
-    let a_packet = |count: f64| count / packets as f64;
-    let clocks = a_packet(rounds.iter().map(|round| round.clocks as f64).sum());
+    let per_packet = |count: f64| count / packets as f64;
+    let clocks = per_packet(rounds.iter().map(|round| round.clocks as f64).sum());
     let counted = names.iter().enumerate().map(|(index, name)| {
         let count = rounds.iter().map(|round| round.counts.get(index).copied().unwrap_or(f64::NAN)).sum();
-        ((*name).to_owned(), a_packet(count))
+        ((*name).to_owned(), per_packet(count))
     });
-    // An event that was not counted in some round has no sum.
+    // An event that was not counted in every round has no sum.
     counted.filter(|(_, cost)| cost.is_finite()).chain([(CLOCKS.to_owned(), clocks)]).collect()
 }
 
-/// Packets of a round for which packets are made ready, about.
-const READY: u64 = 8_192;
+/// The approximate number of packets in a round with prepared packets.
+const PACKETS_PER_ROUND: u64 = 8_192;
 
-/// With the cycles of the core that the clocks were, where they have not been counted.
+/// Adds estimated cycles of the core if cycles were not counted.
 fn estimated(mut costs: Costs, step: f64) -> Costs {
     if let Some(clocks) = costs.get(CLOCKS).copied()
         && cfg!(target_arch = "x86_64")
         && !costs.contains_key("cycles")
         && step > 0.0
     {
-        costs.insert(CYCLES.to_owned(), clocks * CYCLES_A_STEP / step);
+        costs.insert(CYCLES.to_owned(), clocks * CYCLES_PER_STEP / step);
     }
     costs
 }
 
-/// How many breaths a round has: as many as take about a millisecond in the slower run, and few enough for a good many rounds.
-fn breaths(packets: u64, baseline: Option<&mut Bed>, with_app: &mut Bed) -> Result<u64, String> {
+/// The number of breaths in a round: about a millisecond of the slower network, but few enough for [`MIN_ROUNDS`]
+/// rounds.
+fn breaths(packets: u64, baseline: Option<&mut Testbed>, with_app: &mut Testbed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
     for bed in baseline.into_iter().chain([&mut *with_app]) {
         bed.pass(FIRST_BREATHS)?;
-        let came = bed.books().came;
+        let entered = bed.totals().entered;
         let start = clock::now();
         bed.pass(FIRST_BREATHS)?;
         slowest = slowest.max((clock::now() - start) / FIRST_BREATHS);
-        each = each.max((bed.books().came - came) / FIRST_BREATHS);
+        each = each.max((bed.totals().entered - entered) / FIRST_BREATHS);
     }
-    let most = (packets / each / ROUNDS).max(1);
-    let wanted = if with_app.has_rounds() { READY / each } else { ROUND / slowest };
+    let most = (packets / each / MIN_ROUNDS).max(1);
+    let wanted = if with_app.has_rounds() { PACKETS_PER_ROUND / each } else { ROUND_TIME / slowest };
     Ok(wanted.clamp(1, most))
 }
 
-/// Has callgrind count one run. What comes before is the same each time.
-pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Result<Comparison, String> {
+/// Runs one network under callgrind. The untimed start is the same each time.
+pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Testbed) -> Result<Comparison, String> {
     bed.pass(FIRST_BREATHS)?;
     let mut measured = 0;
     if bed.has_rounds() {
@@ -464,18 +472,18 @@ pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Resul
             }
         }
     } else {
-        let before = bed.books().came;
+        let before = bed.totals().entered;
         let breaths = packets.div_ceil(burst as u64);
         callgrind::measured(|| bed.engine.breathe_times(breaths));
-        measured = bed.books().came - before;
+        measured = bed.totals().entered - before;
     }
-    let books = bed.books();
-    if let Some(why) = verdict(&bed, &books) {
+    let totals = bed.totals();
+    if let Some(why) = unmeasurable(&bed, &totals) {
         return Err(why);
     }
     let tally = Some(Tally { packets: measured, ..tally(&bed) });
     let comparison =
-        Comparison { measured: bed.measured.clone(), busy: 1.0, reach: bed.reach(), ..Comparison::default() };
+        Comparison { measured: bed.measured.clone(), busy: 1.0, footprint: bed.footprint(), ..Comparison::default() };
     Ok(match run {
         Run::Baseline => Comparison { baseline: tally, ..comparison },
         Run::WithApp => Comparison { with_app: tally, ..comparison },
@@ -495,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_those_of_all_packets_of_the_rounds_together() {
+    fn costs_are_averaged_over_all_packets_of_the_rounds() {
         let rounds = [round(100, 100), round(500, 200)];
         let costs = costs(&["cycles", "l3_misses"], &rounds.iter().collect::<Vec<_>>());
         assert_eq!(costs[CLOCKS], 2.0);
@@ -506,21 +514,20 @@ mod tests {
     #[test]
     fn disturbed_rounds_do_not_count() {
         let pairs = vec![pair(200, 240), pair(9_000, 240), pair(201, 241), pair(200, 7_000)];
-        let quiet = quieter_half(pairs, Pair::clocks_a_packet);
+        let quiet = quieter_half(pairs, Pair::clocks_per_packet);
         let clocks: Vec<u64> = quiet.iter().map(|pair| pair.with_app.clocks).collect();
         assert_eq!(clocks, [240, 241]);
-        assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_a_packet).len(), 1, "one is better than none");
+        assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_per_packet).len(), 1, "one is better than none");
     }
 
-    /// What is disturbed at random in both runs alike does not look like a difference: choosing the quieter half favours
-    /// neither.
+    /// Random disturbances of both networks do not look like a difference: choosing the quieter half favours neither.
     #[test]
     fn the_choice_of_rounds_favours_neither_run() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut noisy = || 1_000 + random.u64(0..30) + if random.bool() { random.u64(0..2_000) } else { 0 };
         let (mut baseline, mut with_app) = (0, 0);
         for _ in 0..2_000 {
-            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_a_packet) {
+            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_per_packet) {
                 baseline += pair.baseline.as_ref().map_or(0, |round| round.clocks);
                 with_app += pair.with_app.clocks;
             }

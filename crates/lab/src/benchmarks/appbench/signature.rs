@@ -1,41 +1,43 @@
-//! The signature of a missing prefetch, as VPP's page on missing prefetches shows it: an app's cost jumps once packets no longer
-//! come from the second-level cache, and falls when their data is fetched some packets ahead. Under a fixed load its calls
-//! get more packets at a time, and its neighbours cheaper, because a call's own cost is shared by more of them.
+//! The signature of a missing prefetch, as VPP's page on missing prefetches describes it.
+//!
+//! An app's cost jumps once packets no longer come from the second-level cache, and falls when their data is
+//! prefetched. Under a fixed load its calls get more packets at a time, and its neighbours become cheaper, because more
+//! packets share the fixed cost of a call.
 
 use bellows_stats::Median;
 
 use crate::residence::Resident;
 
-/// What an app costs under one set of conditions.
+/// An app's cost under one combination of conditions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Where the packets come from, where that was laid down.
+    /// The level that the packets come from, if it was chosen.
     pub resident: Option<Resident>,
-    /// How far ahead they are fetched.
+    /// The prefetch distance.
     pub distance: usize,
-    /// Clocks a packet.
+    /// Clocks per packet.
     pub cost: Median,
-    /// Packets a call, under a fixed load.
+    /// Packets per call, under a fixed load.
     pub vector: Option<f64>,
-    /// Clocks a packet of all other apps together, under a fixed load.
+    /// Clocks per packet of all other apps together, under a fixed load.
     pub neighbours: Option<f64>,
 }
 
-/// What the conditions say together.
+/// The conclusion from all points.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
-    /// There is a prefetch missing.
+    /// A prefetch is missing.
     Missing(Missing),
-    /// Packets from far cost more, and fetching them ahead does not help.
+    /// Packets from far levels cost more, and prefetching does not help.
     Unhelped {
-        /// From where they cost most.
+        /// The level at which they cost most.
         far: Resident,
     },
-    /// The app does what can be done.
+    /// No prefetch is missing.
     Fine {
-        /// From where packets were fetched.
+        /// The farthest level for which several distances were measured.
         far: Option<Resident>,
-        /// How far ahead that is.
+        /// The app's own prefetch distance.
         distance: usize,
     },
 }
@@ -43,28 +45,29 @@ pub enum Finding {
 /// A missing prefetch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Where packets come from when it shows most.
+    /// The level with the largest effect.
     pub far: Option<Resident>,
-    /// The distance as it is, and what that costs.
+    /// The current distance, and its cost.
     pub from: (usize, f64),
-    /// The distance to use, and what that costs.
+    /// The recommended distance, and its cost.
     pub to: (usize, f64),
-    /// What packets from the second-level cache, or a nearer one, cost as it is.
+    /// The current cost of packets from the second-level cache or a nearer one.
     pub near: Option<(Resident, f64)>,
-    /// Packets a call as it is and with the distance to use, if more as it is and the neighbours cheaper.
+    /// Packets per call with the current and with the recommended distance, if the current calls get more packets and
+    /// the neighbours are cheaper.
     pub vectors: Option<(f64, f64)>,
 }
 
-/// What is worth a sentence: a part of the cost, and clocks a packet.
+/// The minimum difference to report: as a share of the cost, and in clocks per packet.
 const WORTH: f64 = 0.1;
 const CLOCKS: f64 = 1.0;
 
-/// Whether one cost is clearly more than another: not by chance, and by enough to matter.
+/// Whether one cost is clearly higher than another: outside the intervals, and by enough to matter.
 fn is_clearly_more(more: &Median, less: &Median) -> bool {
     more.low > less.high && more.value - less.value > CLOCKS.max(WORTH * less.value)
 }
 
-/// Looks for the signature in what an app costs that fetches packets `own` ahead by itself. Nothing is found where nothing
+/// Looks for the signature in the costs of an app whose own prefetch distance is `own`. Returns `None` if no condition
 /// was varied.
 pub fn find(points: &[Point], own: usize) -> Option<Finding> {
     let at = |resident: Option<Resident>| points.iter().filter(move |point| point.resident == resident);
@@ -85,7 +88,7 @@ pub fn find(points: &[Point], own: usize) -> Option<Finding> {
         if best.distance <= is.distance || !is_clearly_more(&is.cost, &best.cost) {
             return None;
         }
-        // The shortest that cannot be told from the best: what is fetched too early may be gone when it is wanted.
+        // The shortest distance that is as good as the best, because data fetched too early may be evicted before use.
         let good = |point: &&Point| point.distance > is.distance && point.cost.low <= best.cost.high;
         let to = at(level).filter(good).min_by_key(|point| point.distance).unwrap_or(best);
         Some((is, to))
@@ -117,13 +120,13 @@ pub fn find(points: &[Point], own: usize) -> Option<Finding> {
 }
 
 impl Finding {
-    /// As a sentence about some app.
+    /// The finding as a sentence about an app.
     pub fn in_words(&self, app: &str) -> String {
         match self {
             Finding::Missing(missing) => missing.in_words(app),
             Finding::Unhelped { far } => format!(
-                "`{app}` costs more with packets from {far}, but no distance makes it clearly cheaper: it does not go over its packets one \
-                 after the other, or it is not their data that it waits for"
+                "`{app}` costs more with packets from {far}, but no prefetch distance makes it clearly cheaper: it \
+                 does not process its packets in order, or it does not wait for their data"
             ),
             Finding::Fine { far, distance } => {
                 let with = far.map_or(String::new(), |far| format!(" with packets from {far}"));
@@ -139,11 +142,11 @@ impl Missing {
         let with = far.map_or(String::new(), |far| format!(" with packets from {far}"));
         let jump = near.map_or(String::new(), |(level, cost)| format!(", against {cost:.1} with packets from {level}"));
         let grew = vectors.map_or(String::new(), |(is, to)| {
-            format!("; its calls get {is:.0} packets at a time in place of {to:.0}, which makes its neighbours cheaper")
+            format!("; its calls get {is:.0} packets at a time instead of {to:.0}, which makes its neighbours cheaper")
         });
         format!(
-            "this is the signature of a missing prefetch: `{app}` costs {:.1} clocks a packet{with}{jump}, and {:.1} when their data \
-             is fetched {} packets ahead in place of {}{grew}; write `prefetch = {}` in its table",
+            "this is the signature of a missing prefetch: `{app}` costs {:.1} clocks per packet{with}{jump}, and {:.1} \
+             with a prefetch distance of {} packets instead of {}{grew}; write `prefetch = {}` in its table",
             from.1, to.1, to.0, from.0, to.0
         )
     }
@@ -179,8 +182,9 @@ mod tests {
         assert_eq!((missing.far, missing.from), (Some(Resident::Dram), (0, 80.0)), "where it shows most");
         assert_eq!(missing.to, (8, 30.0), "the shortest that is as good as the best");
         let words = Finding::Missing(missing).in_words("reader");
-        let expected = "`reader` costs 80.0 clocks a packet with packets from dram, against 20.0 with packets from l2, and 30.0 \
-                        when their data is fetched 8 packets ahead in place of 0; write `prefetch = 8` in its table";
+        let expected = "`reader` costs 80.0 clocks per packet with packets from dram, against 20.0 with packets from \
+                        l2, and 30.0 with a prefetch distance of 8 packets instead of 0; write `prefetch = 8` in its \
+                        table";
         assert!(words.ends_with(expected), "{words}");
     }
 
@@ -191,11 +195,11 @@ mod tests {
             (Resident::Dram, &[(0, 80.0), (8, 30.0), (16, 29.5)]),
         ]);
         assert_eq!(find(&points, 8), Some(Finding::Fine { far: Some(Resident::Dram), distance: 8 }));
-        assert_eq!(find(&points[..3], 8), None, "nothing came from far");
+        assert_eq!(find(&points[..3], 8), None, "no packet came from a far level");
     }
 
     #[test]
-    fn an_app_that_no_distance_helps_is_told_so() {
+    fn an_app_that_no_distance_helps_is_reported() {
         let points = points(&[(Resident::L1, &[(0, 20.0), (8, 20.1)]), (Resident::L3, &[(0, 60.0), (8, 59.9)])]);
         assert_eq!(find(&points, 0), Some(Finding::Unhelped { far: Resident::L3 }));
     }
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_could_do_is_no_signature() {
+    fn noise_is_not_a_signature() {
         let wide = |value: f64| Median { value, low: value - 30.0, high: value + 30.0 };
         let mut noisy = points(&[(Resident::L2, &[(0, 20.0), (8, 19.0)]), (Resident::Dram, &[(0, 60.0), (8, 40.0)])]);
         noisy[2].cost = wide(60.0);
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_get_more_packets_while_neighbours_get_cheaper_are_told() {
+    fn larger_calls_with_cheaper_neighbours_are_reported() {
         let loaded = |distance, cost, vector, neighbours| Point {
             resident: None,
             distance,
@@ -230,7 +234,7 @@ mod tests {
         let Some(finding @ Finding::Missing(_)) = find(&vpp, 0) else { panic!("VPP's own example") };
         let words = finding.in_words("ip4-input");
         assert!(
-            words.contains("its calls get 77 packets at a time in place of 50, which makes its neighbours cheaper"),
+            words.contains("its calls get 77 packets at a time instead of 50, which makes its neighbours cheaper"),
             "{words}"
         );
         assert!(words.ends_with("write `prefetch = 4` in its table"), "{words}");

@@ -1,19 +1,19 @@
-//! The report as tables for people.
+//! The text report.
 
 use std::fmt::Write;
 
 use bellows_stats::Median;
 use serde_json::{Value, json};
 
-use super::figures::{EventRow, Recorded, Sheet};
+use super::figures::{EventRow, Recorded, Summary};
 use super::wiring::Wiring;
 use super::{Options, Plan, Subject};
 use crate::report::Report;
 
-/// What was measured, in words.
+/// A description of the measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Title {
-    /// What packets go through in the baseline and in the network with the app; no baseline if there is none.
+    /// The path of packets in the baseline, if there is one, and in the network with the app.
     baseline: Option<String>,
     with_app: String,
     /// The labels that all figures have.
@@ -58,18 +58,18 @@ impl Title {
     }
 }
 
-pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String {
+pub(super) fn render(report: &Report, summaries: &[Summary], title: &Title) -> String {
     let mut text = report.heading();
     let interval = report.interval();
-    match sheets {
-        [sheet] => {
-            full(&mut text, title, sheet, interval);
-            accounting(&mut text, sheet, interval);
+    match summaries {
+        [summary] => {
+            full(&mut text, title, summary, interval);
+            accounting(&mut text, summary, interval);
         }
-        sheets => sweep(&mut text, title, sheets, interval),
+        summaries => sweep(&mut text, title, summaries, interval),
     }
-    if let Some(sheet) = sheets.first() {
-        let _ = writeln!(text, "{}", way_of_packets(sheet));
+    if let Some(summary) = summaries.first() {
+        let _ = writeln!(text, "{}", packet_fates(summary));
     }
     for note in &report.notes {
         let _ = writeln!(text, "{note}");
@@ -77,8 +77,8 @@ pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String
     text
 }
 
-/// The tables as the document has them.
-fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
+/// The tables, in the format of the original document.
+fn full(text: &mut String, title: &Title, summary: &Summary, interval: &str) {
     type Of = fn(&EventRow) -> Option<Median>;
     let runs: [(String, Of); 3] = [
         (title.baseline.as_ref().map_or(String::new(), |way| format!("baseline ({way}):")), |line| line.baseline),
@@ -87,43 +87,43 @@ fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
     ];
     for (heading, of) in runs {
         let rows: Vec<(&str, Median)> =
-            sheet.lines.iter().filter_map(|line| Some((line.event.as_str(), of(line)?))).collect();
+            summary.lines.iter().filter_map(|line| Some((line.event.as_str(), of(line)?))).collect();
         if rows.is_empty() {
             continue;
         }
         let _ = writeln!(text, "{heading}");
-        // What one process counts has no spread.
-        let heading = if sheet.processes > 1 { format!("   {interval}") } else { String::new() };
+        // The counts of a single process have no spread.
+        let heading = if summary.processes > 1 { format!("   {interval}") } else { String::new() };
         let _ = writeln!(text, "{:<32}{:>23} {:>11}{heading}", "EVENT", "TOTAL", "/packet");
         for (event, found) in rows {
-            let total = grouped((found.value * sheet.packets as f64).round());
-            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let total = grouped((found.value * summary.packets as f64).round());
+            let bounds = if summary.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
             let _ = writeln!(text, "{event:<32}{total:>23} {:>11.3}{bounds}", found.value);
         }
-        let _ = writeln!(text, "{:<32}{:>23} {:>11.3}\n", "packet", grouped(sheet.packets as f64), 1.0);
+        let _ = writeln!(text, "{:<32}{:>23} {:>11.3}\n", "packet", grouped(summary.packets as f64), 1.0);
     }
 }
 
-/// What the live accounting says beside the difference.
-fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
-    let Some(accounted) = sheet.accounted else { return };
-    let interval = if sheet.processes > 1 { interval } else { "" };
+/// The table of the live accounting.
+fn accounting(text: &mut String, summary: &Summary, interval: &str) {
+    let Some(accounted) = summary.accounted else { return };
+    let interval = if summary.processes > 1 { interval } else { "" };
     let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
-    let _ = writeln!(text, "live accounting, clocks for each packet that comes:");
+    let _ = writeln!(text, "live accounting, clocks per incoming packet:");
     let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "baseline", "with app", "packets/call");
-    for Recorded { app, baseline, with_app, vector } in &sheet.recorded {
+    for Recorded { app, baseline, with_app, vector } in &summary.recorded {
         let vector = vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value));
         let _ = writeln!(text, "{app:<32}{:>11} {:>11} {vector:>13}", figure(*baseline), figure(*with_app));
     }
-    let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks a packet", "");
-    let difference = sheet.clocks().and_then(|line| line.difference);
+    let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks per packet", "");
+    let difference = summary.clocks().and_then(|line| line.difference);
     for (name, found) in [
         ("by the difference", difference),
         ("by the live accounting", Some(accounted)),
-        ("gap between the two", sheet.gap),
+        ("gap between the two", summary.gap),
     ] {
         if let Some(found) = found {
-            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let bounds = if summary.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
             let _ = writeln!(text, "  {name:<30}{:>11.3}{bounds}", found.value);
         }
     }
@@ -131,10 +131,10 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
 }
 
 /// A line for each set of conditions.
-fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
+fn sweep(text: &mut String, title: &Title, summaries: &[Summary], interval: &str) {
     let against = title.baseline.as_ref().map_or(String::new(), |way| format!(" against {way}"));
-    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.with_app);
-    let wide = sheets.iter().map(|sheet| sheet.conditions().len()).max().unwrap_or(0).max("conditions".len());
+    let _ = writeln!(text, "{}{against}, clocks per packet:\n", title.with_app);
+    let wide = summaries.iter().map(|summary| summary.conditions().len()).max().unwrap_or(0).max("conditions".len());
     let heads = ["baseline", "with app", "difference", "accounted", "packets/call"];
     let _ = write!(text, "{:<wide$}", "conditions");
     for (index, head) in heads.iter().enumerate() {
@@ -145,30 +145,30 @@ fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
     }
     text.push('\n');
     let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.2}", found.value));
-    for sheet in sheets {
-        let line = sheet.clocks();
+    for summary in summaries {
+        let line = summary.clocks();
         let difference = line.and_then(|line| line.difference);
         let bounds = difference.map_or("–".to_owned(), |found| span(&found, 2));
-        let vector = sheet.recorded.iter().find(|app| sheet.measured.contains(&app.app)).and_then(|app| app.vector);
+        let vector = summary.recorded.iter().find(|app| summary.measured.contains(&app.app)).and_then(|app| app.vector);
         let _ = writeln!(
             text,
             "{:<wide$} {:>11} {:>11} {:>11}   {bounds:<17} {:>11} {:>12}",
-            sheet.conditions(),
+            summary.conditions(),
             figure(line.and_then(|line| line.baseline)),
             figure(line.map(|line| line.with_app)),
             figure(difference),
-            figure(sheet.accounted),
+            figure(summary.accounted),
             vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value)),
         );
     }
     text.push('\n');
 }
 
-/// What became of the packets.
-fn way_of_packets(sheet: &Sheet) -> String {
+/// A sentence about where the packets went.
+fn packet_fates(summary: &Summary) -> String {
     let dropped: Vec<String> =
-        sheet.drops.iter().map(|(reason, part)| format!("{} % were dropped as {reason}", percent(*part))).collect();
-    let mut sentence = format!("of 100 packets that came, {} left", percent(sheet.left));
+        summary.drops.iter().map(|(reason, part)| format!("{} % were dropped as {reason}", percent(*part))).collect();
+    let mut sentence = format!("of 100 incoming packets, {} left", percent(summary.left));
     for part in dropped {
         sentence.push_str("; ");
         sentence.push_str(&part);

@@ -1,32 +1,32 @@
-//! From apps in a row to a network: which ports get packets, where what comes out ends, and what all that is compared with.
+//! Turns apps in a row into a network: which inputs get packets, and which outputs lead to a sink.
 
 use bellows_engine::{AppSpec, LinkEnd, LinkSpec, Ports, Side};
 
-/// What is wrong with the way apps are to be measured.
+/// Why apps in a row cannot be linked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
-    /// Nothing comes out of an app that is to feed another.
-    #[error("nothing comes out of `{0}`, which has no outputs; put it last")]
+    /// An app without outputs is not the last.
+    #[error("`{0}` has no outputs; put it last")]
     NoOutputs(String),
-    /// Nothing goes into an app that is to be fed.
-    #[error("nothing goes into `{0}`, which has no inputs; put it first")]
+    /// An app without inputs is not the first.
+    #[error("`{0}` has no inputs; put it first")]
     NoInputs(String),
     /// An app has neither inputs nor outputs.
-    #[error("no packet goes through `{0}`, which has neither inputs nor outputs")]
+    #[error("`{0}` has neither inputs nor outputs, so no packet passes through it")]
     NoPorts(String),
-    /// There is no such port.
+    /// The app has no such port.
     #[error("`{app}` has no {side} `{port}`; {}", has(*side, known))]
     UnknownPort {
         /// The app.
         app: String,
-        /// Which way packets would go.
+        /// The side of the port.
         side: Side,
-        /// The port that was asked for.
+        /// The port as given.
         port: String,
-        /// The ports that there are.
+        /// The ports of the app.
         known: Vec<String>,
     },
-    /// A port was asked for twice.
+    /// A port was named twice.
     #[error("the {0} `{1}` is named twice; name it once")]
     Twice(Side, String),
 }
@@ -43,27 +43,27 @@ pub(super) fn names(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// How apps in a row are wired.
+/// The links of apps in a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wiring {
-    /// From one app of the row to the next.
+    /// The links from one app of the row to the next.
     pub links: Vec<LinkSpec>,
-    /// Inputs that get packets from a source of the measurement's.
+    /// Inputs that get packets from one of the benchmark's sources.
     pub fed: Vec<LinkEnd>,
-    /// Inputs that must be linked and get no packets.
+    /// Inputs that must be linked but get no packets.
     pub quiet: Vec<LinkEnd>,
-    /// Outputs that lead to a sink of the measurement's.
+    /// Outputs that lead to one of the benchmark's sinks.
     pub drained: Vec<LinkEnd>,
-    /// The app that brings packets of its own, in the place of a source.
+    /// The app that makes its own packets, in place of a source.
     pub own_source: Option<String>,
-    /// The app at which packets end, in the place of a sink.
+    /// The app at which packets end, in place of a sink.
     pub own_sink: Option<String>,
 }
 
 impl Wiring {
-    /// Wires apps in a row: the first output of each leads to the first input of the next. Of the others, those named by
-    /// `inputs` and `outputs` are linked, or all of them where none is named; an app with any number of ports gets as few
-    /// as it needs, but one.
+    /// Links apps in a row: the first output of each leads to the first input of the next. Of the remaining ports those
+    /// named by `inputs` and `outputs` are linked, or all if none is named. An app with any number of ports gets the
+    /// minimum that it needs, but at least one.
     ///
     /// # Errors
     /// See [`WiringError`].
@@ -114,42 +114,41 @@ impl Wiring {
         Ok(wiring)
     }
 
-    /// What a reader must know to make sense of the figures, in sentences.
+    /// Sentences for the report.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(app) = &self.own_source {
             remarks.push(format!(
-                "`{app}` brings packets of its own: it takes the place of the baseline's source, and the difference is what it \
-                 costs more than that"
+                "`{app}` makes its own packets: it replaces the baseline's source, and the difference is its cost \
+                 minus the source's"
             ));
         }
         if let Some(app) = &self.own_sink {
             remarks.push(format!(
-                "packets end at `{app}`: it takes the place of the baseline's sink, and the difference is what it costs more than \
-                 that"
+                "packets end at `{app}`: it replaces the baseline's sink, and the difference is its cost minus the \
+                 sink's"
             ));
         }
         let written = |ends: &[LinkEnd]| names(&ends.iter().map(LinkEnd::to_string).collect::<Vec<_>>());
         if !self.quiet.is_empty() {
-            remarks.push(format!("no packets go to {}; name what is to get some with --in", written(&self.quiet)));
+            remarks.push(format!("{} get no packets; choose inputs that get packets with --in", written(&self.quiet)));
         }
         if self.fed.len() > 1 {
             let fed = written(&self.fed);
-            remarks.push(format!("{fed} get packets of a source each, and the baseline has as many sources"));
+            remarks.push(format!("{fed} each have their own source, and the baseline has as many sources"));
         }
         if self.drained.len() > 1 {
             let drained = written(&self.drained);
-            remarks
-                .push(format!("{drained} lead to a sink each: what the further sinks cost is part of the difference"));
+            remarks.push(format!("{drained} each lead to their own sink: the extra sinks are part of the difference"));
         }
         remarks
     }
 }
 
-/// The ports of one app on one side that are linked.
+/// The ports of one app and side to link.
 struct Linked {
     linked: Vec<LinkEnd>,
-    /// Those that were not asked for, but must be linked.
+    /// Ports that were not named but must be linked.
     quiet: Vec<LinkEnd>,
 }
 
@@ -210,24 +209,24 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_that_there_are_get_packets_or_a_sink() {
+    fn all_ports_get_packets_or_a_sink() {
         let tee = wiring("tee", &[], &[]).unwrap();
         assert_eq!((ends(&tee.fed), ends(&tee.drained)), (vec!["tee.input".into()], vec!["tee.output".into()]));
         assert!(tee.remarks().is_empty());
         let pair = wiring("match", &[], &[]).unwrap();
         assert_eq!(ends(&pair.fed), ["match.expected", "match.actual"]);
         assert_eq!(ends(&pair.drained), ["match.mismatch"]);
-        assert!(pair.remarks()[0].contains("`match.expected`, `match.actual` get packets of a source each"));
+        assert!(pair.remarks()[0].contains("`match.expected`, `match.actual` each have their own source"));
     }
 
     #[test]
-    fn ports_can_be_named_and_the_rest_that_must_be_linked_is_quiet() {
+    fn ports_can_be_named_and_other_required_ports_are_quiet() {
         let tee = wiring("tee", &["input"], &["a", "b"]).unwrap();
         assert_eq!(ends(&tee.drained), ["tee.a", "tee.b"]);
-        assert!(tee.remarks()[0].contains("a sink each"));
+        assert!(tee.remarks()[0].contains("their own sink"));
         let pair = wiring("match", &["actual"], &[]).unwrap();
         assert_eq!((ends(&pair.fed), ends(&pair.quiet)), (vec!["match.actual".into()], vec!["match.expected".into()]));
-        assert!(pair.remarks()[0].contains("no packets go to `match.expected`"));
+        assert!(pair.remarks()[0].contains("`match.expected` get no packets"));
     }
 
     #[test]
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_and_a_sink_take_the_places_of_those_of_the_reference() {
+    fn a_source_and_a_sink_replace_those_of_the_baseline() {
         let row = wiring("source | sink", &[], &[]).unwrap();
         assert_eq!((row.own_source.as_deref(), row.own_sink.as_deref()), (Some("source"), Some("sink")));
         assert!(row.fed.is_empty() && row.drained.is_empty());
@@ -249,11 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_wired_says_why() {
+    fn wiring_errors_name_the_reason() {
         let why =
             |chain: &str, inputs: &[&str], outputs: &[&str]| wiring(chain, inputs, outputs).unwrap_err().to_string();
-        assert_eq!(why("sink | tee", &[], &[]), "nothing comes out of `sink`, which has no outputs; put it last");
-        assert_eq!(why("tee | source", &[], &[]), "nothing goes into `source`, which has no inputs; put it first");
+        assert_eq!(why("sink | tee", &[], &[]), "`sink` has no outputs; put it last");
+        assert_eq!(why("tee | source", &[], &[]), "`source` has no inputs; put it first");
         assert_eq!(
             why("match", &["axpected"], &[]),
             "`match` has no input `axpected`; its inputs: `expected`, `actual`"

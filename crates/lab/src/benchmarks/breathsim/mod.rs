@@ -1,12 +1,11 @@
-//! `breathsim`: what a breath costs, idle and busy, under each schedule.
+//! `breathsim`: the cost of a breath, idle and busy, under each schedule.
 //!
-//! The experiment of Snabb issue 1414 with the engine itself in place of a model of it: pseudo-apps that have nothing to
-//! do, or that add to a counter of their own over and over. Each is an app of a type and of machine code of its own, so
-//! that an engine that treats unlike apps badly shows it. A packet waits at each busy app, which never takes it: the app
-//! is busy in every breath, and no packet is moved whose cost would hide the engine's.
+//! This is the experiment of Snabb issue 1414, run by the engine instead of a model of it: pseudo-apps that are idle,
+//! or that add to a counter again and again. Each is an app of its own type with its own machine code, so that an
+//! engine that handles different apps badly shows it. A packet waits at each busy app, which never takes it: the app is
+//! busy in every breath, and no cost of moving packets hides the engine's.
 //!
-//! What is compared, all schedules and beginnings of one network, lives at the same time and takes turns
-//! ([`turns`](crate::turns)).
+//! All schedules and histories of one network live at the same time and take turns ([`turns`](crate::turns)).
 
 mod pseudo;
 
@@ -20,42 +19,42 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
-use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
+use crate::report::{BenchError, Measurement, Ratio, Report, SessionInfo, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
 use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
 use pseudo::{Bare, MAX_APPS, Simulation};
 
-/// The most increments in a push.
+/// The maximum number of increments in a push.
 const MAX_WORK: u64 = 10_000;
 
-/// The most breaths of a run.
+/// The maximum number of breaths in a run.
 const MAX_BREATHS: u64 = 1_000_000_000_000;
 
-/// What the document has: five apps, each of which counts to 100 when it is busy.
+/// The document's experiment: five apps with 100 increments each.
 const APPS: usize = 5;
 const WORK: u64 = 100;
 
-/// Apps in the document's network in production.
+/// The number of apps in the document's production network.
 const PRODUCTION: usize = 30;
 
-/// Processes for each figure of a table, and for a single one.
+/// The default number of processes for each figure of a table, and for a single figure.
 const PROCESSES: (usize, usize) = (15, 6);
 
 /// When the apps become busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BusyAfter {
-    /// Not at all.
+    /// Never.
     Never,
-    /// After so many idle breaths.
+    /// After this number of idle breaths.
     Breaths(u64),
 }
 
 impl BusyAfter {
-    /// What the document tries: never, after 1,000 breaths, from the start.
+    /// The document's cases: never, after 1,000 breaths, from the start.
     const ALL: [BusyAfter; 3] = [BusyAfter::Never, BusyAfter::Breaths(1_000), BusyAfter::Breaths(0)];
 
     fn label(self) -> Value {
@@ -87,40 +86,40 @@ impl FromStr for BusyAfter {
     }
 }
 
-/// A text is no number of breaths.
+/// A text is not a number of breaths.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no number of breaths; write a whole number such as 1000000 or 1e6, up to 1e12")]
+#[error("`{0}` is not a number of breaths; write a whole number such as 1000000 or 1e6, up to 1e12")]
 pub struct NoBreaths(String);
 
-/// A number of breaths, at least one, in digits or as in `1e8`.
+/// Parses a number of breaths, at least one, in digits or as in `1e8`.
 ///
 /// # Errors
-/// When it is none.
+/// When the text is not such a number.
 fn breaths(text: &str) -> Result<u64, NoBreaths> {
     let number: f64 = text.parse().map_err(|_| NoBreaths(text.to_owned()))?;
     let whole = number.fract() == 0.0 && (1.0..=MAX_BREATHS as f64).contains(&number);
     if whole { Ok(number as u64) } else { Err(NoBreaths(text.to_owned())) }
 }
 
-/// Measure what a breath costs under each schedule, idle and busy
+/// Measure the cost of a breath under each schedule, idle and busy
 ///
-/// The experiment of "The case for unrolling the main push/pull loops" (Snabb issue 1414), run by the engine itself: some
-/// pseudo-apps, each with code of its own, that have nothing to do or that each add to a counter 100 times a breath. The
-/// figures are nanoseconds of processor time a breath. A network that is never busy shows what the engine costs when
-/// nothing moves; one that is busy from the start, what it adds to the work; one that is busy after 1,000 idle breaths,
-/// whether an engine that was idle first is slower for good.
+/// The experiment of "The case for unrolling the main push/pull loops" (Snabb issue 1414), run by the engine itself:
+/// pseudo-apps with their own code that are idle, or that each add to a counter 100 times per breath. The figures are
+/// nanoseconds of processor time per breath. A network that is never busy shows the engine's cost when nothing moves.
+/// One that is busy from the start shows what the engine adds to the work. One that is busy after 1,000 idle breaths
+/// shows whether an engine that was idle first stays slower.
 ///
-/// Without options the whole table is measured (about two minutes): each schedule, never busy, busy after 1,000 breaths and
-/// from the start, with the document's 5 apps and with 30, with 100 increments and with 1 (which lets the engine's own
-/// cost show), beside the document's own figures. Each of the options --schedule, --busy-after, --apps and --work
-/// restricts it to what is given, with the document's 5 apps and 100 increments where nothing is said. The reference is
-/// the same increments in a loop without an engine.
+/// Without options the whole table is measured (about two minutes): each schedule, never busy, busy after 1,000 breaths
+/// and from the start, with the document's 5 apps and with 30, with 100 increments and with 1 (which lets the engine's
+/// own cost show), beside the document's own figures. Each of the options --schedule, --busy-after, --apps and --work
+/// restricts the table; the defaults are then the document's 5 apps and 100 increments. The reference is the same
+/// increments in a loop without an engine.
 ///
-/// All schedules and beginnings of one network are measured together, in fresh processes that live at the same time and take
-/// turns of a millisecond; a figure is the median over several such groups, with the median's 95 percent confidence
-/// interval, or `undecided` where the machine was too disturbed (exit code 3). Each run counts the increments that were made:
-/// the time of a run in which one is missing is never shown. The table of a network appears when it is finished; Ctrl-C
-/// ends the measurement with a report of what there is, and exit code 130.
+/// All schedules and histories of one network are measured together, in fresh processes that live at the same time and
+/// take turns of a millisecond. A figure is the median over several such groups, with the median's 95 percent
+/// confidence interval, or `undecided` if the machine was too disturbed (exit code 3). Each run checks the number of
+/// increments; a run with a missing increment is never shown. The table of a network appears when it is finished;
+/// Ctrl-C ends the measurement with a report of the finished figures, and exit code 130.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -147,7 +146,7 @@ pub struct Arguments {
     /// A confidence interval needs at least 6.
     #[arg(long, value_name = "N", value_parser = whole(1..=1000))]
     processes: Option<usize>,
-    /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
+    /// A program with the same experiment, which takes turns with the engine (see bench/peers/breathsim.lua)
     #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
     model: Vec<Model>,
 }
@@ -158,17 +157,18 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        let report = run(self, &lab.worker("breathsim"), lab.audience)?;
+        let report = run(self, &lab.worker("breathsim"), lab.observer)?;
         Ok(Finished::new(report, text_after_tables))
     }
 }
 
-/// Another program with the same experiment, which takes turns with the engine by the [protocol](crate::workers) of workers.
+/// Another program with the same experiment, which takes turns with the engine by the [protocol](crate::workers) of
+/// workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What it is called in labels: the program, and the loops that it has.
+    /// The name in labels: the program and its kind of loop.
     name: [String; 2],
-    /// The program and its arguments. They are followed by when the apps are busy, breaths a turn, apps and increments.
+    /// The program and its arguments. Appended: when the apps become busy, breaths per turn, apps and increments.
     command: Vec<String>,
 }
 
@@ -212,7 +212,7 @@ impl Arguments {
         for (apps, work) in groups {
             for &busy_after in &busy_after {
                 if !chosen && busy_after == BusyAfter::Never && work != WORK {
-                    // Apps that are never busy do not care what they would do.
+                    // The work does not matter if apps are never busy.
                     continue;
                 }
                 let (idle, timed) = self.lengths(apps, work, busy_after)?;
@@ -222,7 +222,7 @@ impl Arguments {
         Ok(cells)
     }
 
-    /// How many breaths come before the time is taken, and in how many it is.
+    /// The number of untimed idle breaths, and of timed breaths.
     fn lengths(&self, apps: usize, work: u64, busy_after: BusyAfter) -> Result<(u64, u64), BreathsimError> {
         let default = default_breaths(apps, work, busy_after);
         match (busy_after, self.iterations) {
@@ -234,7 +234,7 @@ impl Arguments {
     }
 }
 
-/// So many that a turn takes about a millisecond.
+/// The default number of breaths: a turn takes about a millisecond.
 fn default_breaths(apps: usize, work: u64, busy_after: BusyAfter) -> u64 {
     let all = if apps > 2 * APPS { 500_000 } else { 4_000_000 };
     match busy_after {
@@ -243,29 +243,28 @@ fn default_breaths(apps: usize, work: u64, busy_after: BusyAfter) -> u64 {
     }
 }
 
-/// One figure to be measured.
+/// One figure to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Cell {
     schedule: Schedule,
     apps: usize,
     work: u64,
     busy_after: BusyAfter,
-    /// Idle breaths before the apps become busy. They are too many to count in a run as short as these, and therefore
-    /// no part of the time.
+    /// Idle breaths before the apps become busy. They are not timed, because they would dominate a run this short.
     idle: u64,
-    /// The breaths whose time is taken.
+    /// Timed breaths.
     timed: u64,
 }
 
-/// In so many turns the time of a run is taken.
+/// The number of turns of a run.
 const TURNS: u64 = 50;
 
-/// Slices of a turn, and the breaths before them.
+/// Timed slices of a turn, and untimed breaths before them.
 const SLICES: usize = 20;
 const WARM_UP: u64 = 100;
 
 impl Cell {
-    /// What the document measured for it, in ns a breath, and with which of its loops.
+    /// The document's figure in ns per breath, and the name of its loop.
     fn document(self) -> Option<(f64, &'static str)> {
         let &(_, standard, flattened) = DOCUMENT.iter().find(|row| row.0 == self.busy_after)?;
         let (seconds, name) = match self.schedule.to_string().as_str() {
@@ -280,7 +279,7 @@ impl Cell {
         self.busy_after != BusyAfter::Never
     }
 
-    /// The breaths of one of so many turns.
+    /// The breaths of one turn of `turns`.
     fn breaths_of(self, turn: u64, turns: u64) -> u64 {
         self.timed * (turn + 1) / turns - self.timed * turn / turns
     }
@@ -296,7 +295,7 @@ impl Cell {
     }
 }
 
-/// The document's seconds for so many breaths of five apps: with its standard loop and with its flattened one.
+/// The document's seconds for [`DOCUMENT_BREATHS`] breaths of five apps, with its standard and its flattened loop.
 const DOCUMENT: [(BusyAfter, f64, f64); 3] = [
     (BusyAfter::Never, 7.638000843, 0.281710828),
     (BusyAfter::Breaths(1_000), 62.653934395, 52.961463354),
@@ -309,7 +308,7 @@ const DOCUMENT_BREATHS: f64 = 1e8;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     cell: Cell,
-    /// In how many turns the breaths are taken.
+    /// The number of turns.
     turns: u64,
     cpu: Option<usize>,
 }
@@ -320,7 +319,7 @@ enum BreathsimError {
     /// A measuring process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The run would be over before the apps are busy.
+    /// The run would end before the apps become busy.
     #[error(
         "the apps would be busy after {idle} breaths, but the run has only {iterations}; give --iterations more of them"
     )]
@@ -330,7 +329,7 @@ enum BreathsimError {
         /// Breaths in all.
         iterations: u64,
     },
-    /// The only schedule that was asked for cannot be had here.
+    /// The only requested schedule is unavailable.
     #[error("the schedule {0} cannot be measured here: {1}; choose another by --schedule")]
     Refused(String, String),
 }
@@ -344,36 +343,37 @@ impl From<BreathsimError> for BenchError {
     }
 }
 
-/// A figure over all its processes.
+/// A figure over all processes.
 #[derive(Clone, Debug)]
 struct Figure {
     cell: Cell,
-    /// Not of the engine but of a model: its name and its loops.
+    /// The name and loop of a model; `None` for the engine.
     model: Option<[String; 2]>,
     measured: Measurement,
-    /// The same over that of the schedule `nested`, and over that of the same program that was busy from the start, turn by turn.
+    /// The figure over that of the schedule `nested`, and over that of the same program busy from the start, turn by
+    /// turn.
     of_nested: Option<Ratio>,
     of_the_start: Option<Ratio>,
 }
 
-/// Runs the experiment. `arguments` make this program take part with [`lay_out`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BreathsimError> {
+/// Runs the experiment. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let networks: Vec<&[Cell]> =
         cells.chunk_by(|one, other| (one.apps, one.work) == (other.apps, other.work)).collect();
     let models = |cells: &[Cell]| -> Vec<(Cell, &Model)> {
-        // A model knows no schedules: it runs once where the engine runs under each.
+        // A model has no schedules, so it runs once.
         let mut rows: Vec<Cell> = Vec::new();
         rows.extend(cells.iter().filter(|cell| cell.schedule == cells[0].schedule));
         rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.common.cpu, all, audience);
+    let mut session = Session::new(arguments, options.common.cpu, all, observer);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);
-        // All sides of a comparison take as many turns.
+        // All sides of a comparison take the same number of turns.
         let turns = cells.iter().map(|cell| cell.timed).min().unwrap_or(1).clamp(1, TURNS);
         let peers: Vec<Peer> = models.iter().map(|(cell, model)| model.peer(*cell, turns)).collect();
         let task = |&cell: &Cell| Task { cell, turns, cpu: options.common.cpu };
@@ -401,7 +401,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
             None => ProcessError::Interrupted.into(),
         });
     }
-    let mut report = report(session.circumstances(), processes, &figures);
+    let mut report = report(session.info(), processes, &figures);
     if !options.model.is_empty() {
         report.bench = "peers breathsim".to_owned();
     }
@@ -411,7 +411,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
     Ok(report)
 }
 
-/// What the engine costs over each model, turn by turn.
+/// The engine's cost over each model's, turn by turn.
 fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<String> {
     let models = sides.iter().enumerate().filter_map(|(side, (cell, model))| Some((side, cell, (*model)?)));
     let line = |(other, cell, model): (usize, &Cell, &Model)| {
@@ -428,7 +428,7 @@ fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<Str
     models.filter_map(line).collect()
 }
 
-/// Lays out the apps of one figure, in a process that has done nothing else.
+/// Lays out the apps of one figure in a fresh process.
 ///
 /// # Errors
 /// Why the engine does not run under the schedule here.
@@ -444,7 +444,7 @@ fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     Ok(Box::new(Breathing { cell, simulation, bare: Bare::new(cell.apps, cell.work), turns, turn: 0, breaths: 0 }))
 }
 
-/// Apps that take turns with others, and with the same work without an engine.
+/// The worker's side: an engine with pseudo-apps, and the same work without an engine.
 struct Breathing {
     cell: Cell,
     simulation: Simulation,
@@ -452,7 +452,7 @@ struct Breathing {
     turns: u64,
     /// Turns so far.
     turn: u64,
-    /// Breaths so far, since the apps have been busy.
+    /// Breaths since the apps became busy.
     breaths: u64,
 }
 
@@ -461,7 +461,7 @@ impl Side for Breathing {
         let Breathing { cell, simulation, bare, turns, turn, breaths } = self;
         let timed = cell.breaths_of(*turn % *turns, *turns);
         *turn += 1;
-        // A few breaths bring back what other processes have pushed out of the caches.
+        // Untimed breaths reload the data that other processes evicted from the caches.
         let warm_up = timed.min(WARM_UP);
         simulation.breathe(warm_up);
         let with = sliced_units(timed, SLICES, |breaths| simulation.breathe(breaths));
@@ -482,7 +482,7 @@ impl Side for Breathing {
 }
 
 impl Figure {
-    /// The figure of one of the sides that were compared in some matches.
+    /// The figure of one side over some matches.
     fn of(sides: &[(Cell, Option<&Model>)], side: usize, matches: &[Match]) -> Option<Figure> {
         let (cell, model) = sides[side];
         let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
@@ -544,15 +544,15 @@ fn written_ratio(ratio: Option<Ratio>, decimals: usize) -> String {
     }
 }
 
-/// The report of some figures.
-fn report(circumstances: Circumstances, processes: usize, figures: &[Figure]) -> Report {
+/// The report.
+fn report(info: SessionInfo, processes: usize, figures: &[Figure]) -> Report {
     let results = figures.iter().map(|figure| figure.measured.clone()).collect();
-    let mut report = Report::of_turns("breathsim", circumstances, processes, results);
+    let mut report = Report::of_turns("breathsim", info, processes, results);
     report.notes = tables(figures).filter_map(history).collect();
     report
 }
 
-/// What stands below the tables.
+/// The text below the tables.
 fn text_after_tables(report: &Report) -> String {
     report.sentences() + EXPLANATION
 }
@@ -574,17 +574,17 @@ fn table(figures: &[Figure], processes: usize) -> String {
     text
 }
 
-/// The figures of one network after the other's.
+/// Groups the figures by network.
 fn tables(figures: &[Figure]) -> impl Iterator<Item = &[Figure]> {
     figures.chunk_by(|one, other| (one.cell.apps, one.cell.work) == (other.cell.apps, other.cell.work))
 }
 
 fn network(Cell { apps, work, .. }: Cell) -> String {
     let plural = |count: u64| if count == 1 { "" } else { "s" };
-    format!("{apps} app{}, {work} increment{} in each push of a busy one", plural(apps as u64), plural(work))
+    format!("{apps} app{}, {work} increment{} per push of a busy app", plural(apps as u64), plural(work))
 }
 
-/// What being idle first costs for good, in one network: a ratio of 1 if nothing.
+/// The lasting cost of idle breaths at the start, in one network: a ratio of 1 means none.
 fn history(table: &[Figure]) -> Option<String> {
     let theirs = |figure: &Figure| {
         let from_the_start = Cell { busy_after: BusyAfter::Breaths(0), ..figure.cell };
@@ -603,18 +603,18 @@ fn history(table: &[Figure]) -> Option<String> {
 }
 
 const EXPLANATION: &str = "\
-The median time of a breath in slices of so many `breaths`, without the idle breaths before them: what others had of the
-processor is not in it. `bare` is the same work in a loop without an engine, measured in the same turns, and `overhead` what the
-engine adds to it. `document`:
-Snabb issue 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
+The figure is the median time of a breath over slices of the timed `breaths`, without the idle breaths before them and
+without time that other programs took. `bare` is the same work in a loop without an engine, measured in the same turns;
+`overhead` is what the engine adds to it. `document` is Snabb issue 1414: LuaJIT on another machine, its seconds divided
+by its 1e8 breaths.
 ";
 
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--schedule", "warp"], "there is no schedule `warp`"),
-        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
-        (&["--iterations", "0"], "`0` is no number of breaths"),
+        (&["--busy-after", "soon"], "`soon` is not a number of breaths; write a whole number such as 1000000 or 1e6"),
+        (&["--iterations", "0"], "`0` is not a number of breaths"),
         (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
         (&["--apps", "65"], "65 is not in 1..=64"),
         (&["--work", "0"], "0 is not in 1..=10000"),
@@ -683,8 +683,8 @@ mod tests {
             figure(Schedule::Flat, BusyAfter::Breaths(1_000), 270.0, 0.9, None),
             figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0, 1.0, None),
         ];
-        let circumstances = Circumstances { machine: Machine::here(), lost: 0.0, interrupted: false };
-        let text = table(&figures, 15) + &text_after_tables(&report(circumstances, 15, &figures));
+        let info = SessionInfo { machine: Machine::here(), lost: 0.0, interrupted: false };
+        let text = table(&figures, 15) + &text_after_tables(&report(info, 15, &figures));
         let flat = text.lines().find(|line| line.contains("flat  ")).unwrap();
         for part in ["1000", "270.00", "269.00 – 271.00", "0.90", "200.00", "1e6", "529.6 (flattened loop)"] {
             assert!(flat.contains(part), "{part} is not in {flat}");
@@ -734,7 +734,7 @@ mod tests {
     fn every_breath_of_a_busy_app_is_counted() {
         for schedule in Schedule::ALL {
             let settings = Settings { schedule, ..Settings::default() };
-            // Where a schedule cannot be had there is nothing to count.
+            // An unavailable schedule has nothing to count.
             let Ok(mut simulation) = Simulation::new(MAX_APPS, 3, settings.clone()) else { continue };
             simulation.breathe(10);
             simulation.get_busy();

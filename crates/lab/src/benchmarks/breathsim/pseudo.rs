@@ -1,4 +1,4 @@
-//! The pseudo-apps, each of a type of its own; the network of them; the same work without an engine.
+//! The pseudo-apps, each of its own type, their network, and the same work without an engine.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -10,10 +10,10 @@ use bellows_packet::Packet;
 
 use crate::workers::fail;
 
-/// What a busy app does: adds to its counter, again and again.
+/// The work of a busy app: adds to its counter again and again.
 ///
-/// Each addition is a load, an add and a store: the optimizer may not make one of many. Each app adds a number of its own,
-/// which costs the same and keeps the functions of the apps from being merged into one.
+/// Each addition is a load, an add and a store, which the optimizer may not combine. Each app adds a different number,
+/// which costs the same and prevents the compiler from merging the apps' functions.
 #[inline(always)]
 fn increments<const N: u64>(counter: &mut u64, work: u64) {
     for _ in 0..work {
@@ -26,7 +26,7 @@ fn increments<const N: u64>(counter: &mut u64, work: u64) {
 struct Pseudo<const N: u64> {
     counter: u64,
     work: u64,
-    /// Where it says at the end how far it counted.
+    /// Receives the final count.
     counted: Arc<AtomicU64>,
 }
 
@@ -54,7 +54,7 @@ impl Watched for Order {
     }
 }
 
-/// Sends one packet on each output when it is told to, once. Until then the breath looks at its slot and does not call it.
+/// Sends one packet on each output when told to, once. Until then the breath tests its slot and does not call it.
 struct Feeder {
     order: Arc<Order>,
 }
@@ -97,7 +97,7 @@ macro_rules! numbered {
         /// Adds the app of each number to a network.
         const ADD: &[Add] = &[$(add::<$number>),*];
 
-        /// Where the code of each app is.
+        /// The code address of each app.
         const PUSHES: &[fn() -> usize] = &[$(push_of::<$number>),*];
 
         /// The work of as many apps as there are counters, in straight-line code.
@@ -115,10 +115,10 @@ numbered! {
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
 }
 
-/// The most pseudo-apps that a network may have: as many types of them exist.
+/// The maximum number of pseudo-apps in a network: the number of their types.
 pub const MAX_APPS: usize = ADD.len();
 
-/// Whether the compiler and the linker left each app code of its own.
+/// Whether each app has its own code after compiling and linking.
 fn are_distinct() -> bool {
     PUSHES.iter().map(|push| push()).collect::<BTreeSet<usize>>().len() == PUSHES.len()
 }
@@ -132,7 +132,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Idle ones. If the engine does not run under the schedule that it is to, the reason.
+    /// An engine with idle apps, or the reason why its schedule is unavailable.
     pub fn new(apps: usize, work: u64, settings: Settings) -> Result<Simulation, String> {
         if !are_distinct() {
             fail(
@@ -150,17 +150,17 @@ impl Simulation {
         }
     }
 
-    /// Takes so many breaths.
+    /// Takes `breaths` breaths.
     pub fn breathe(&mut self, breaths: u64) {
         self.engine.breathe_times(breaths);
     }
 
-    /// Lets all apps be busy from the next breath on.
+    /// Makes all apps busy from the next breath on.
     pub fn get_busy(&self) {
         self.order.0.store(1, Relaxed);
     }
 
-    /// Ends the run, and says what is wrong unless every app was called in each of so many breaths and in no other.
+    /// Ends the run, and fails unless every app was called in exactly `busy` breaths.
     pub fn finish(self, busy: u64) -> Result<(), String> {
         let Simulation { engine, work, counted, .. } = self;
         engine.finish(End::Stopped);

@@ -12,22 +12,22 @@ use bellows_sys::{clock, cpu};
 
 use super::honest::STAMP;
 
-/// How long breaths took, in clocks: classes that are at most a thirty-second apart. They are not those of
-/// [`bellows_observe::Histogram`], whose sixteenths are too coarse for a bound of 1.5 times and are counted in shared cells.
+/// A histogram of breaths by clocks, with classes of a relative width of at most 1/32. [`bellows_observe::Histogram`]
+/// is too coarse (1/16) for a limit of 1.5 times, and counts in shared cells.
 #[derive(Clone, Debug)]
-struct Classes(Box<[u64; CLASSES]>);
+struct BreathHistogram(Box<[u64; CLASSES]>);
 
-/// How long breaths took.
+/// The durations of breaths.
 #[derive(Clone, Debug)]
 pub(super) struct Breaths {
-    all: Classes,
-    /// Those in which packets of the honest guest passed.
-    loaded: Classes,
-    /// Page faults of the engine's thread meanwhile.
+    all: BreathHistogram,
+    /// Breaths in which packets of the honest guest passed.
+    loaded: BreathHistogram,
+    /// Page faults of the engine's thread.
     pub(super) faults: u64,
 }
 
-/// Classes in each doubling, and in all.
+/// The number of classes in each doubling, and in total.
 const PARTS: u32 = 32;
 const CLASSES: usize = (PARTS as usize) * 60;
 
@@ -38,22 +38,22 @@ fn class_of(clocks: u64) -> usize {
     doublings as usize * PARTS as usize + part
 }
 
-/// The longest time that is in a class.
+/// The upper bound of a class.
 fn longest_of(class: usize) -> u64 {
     let (doublings, part) = (class / PARTS as usize, class % PARTS as usize);
     (((part + PARTS as usize + 1) as u64) << doublings) - 1
 }
 
-impl Classes {
-    fn new() -> Classes {
-        Classes(Box::new([0; CLASSES]))
+impl BreathHistogram {
+    fn new() -> BreathHistogram {
+        BreathHistogram(Box::new([0; CLASSES]))
     }
 
     fn add(&mut self, clocks: u64) {
         self.0[class_of(clocks)] += 1;
     }
 
-    /// What this part of the breaths of a class, and of those above it, did not exceed.
+    /// The quantile `part` of the breaths in class `first` and above.
     fn quantile(&self, part: f64, first: usize) -> Option<u64> {
         let all: u64 = self.0[first..].iter().sum();
         let rank = nearest_rank(all, part);
@@ -67,12 +67,12 @@ impl Classes {
 
 impl Default for Breaths {
     fn default() -> Breaths {
-        Breaths { all: Classes::new(), loaded: Classes::new(), faults: 0 }
+        Breaths { all: BreathHistogram::new(), loaded: BreathHistogram::new(), faults: 0 }
     }
 }
 
 impl Breaths {
-    /// Adds those of another slice of time.
+    /// Adds the breaths of another slice.
     pub(super) fn append(&mut self, others: &Breaths) {
         for (sum, others) in [(&mut self.all, &others.all), (&mut self.loaded, &others.loaded)] {
             sum.0.iter_mut().zip(others.0.iter()).for_each(|(sum, count)| *sum += count);
@@ -80,42 +80,42 @@ impl Breaths {
         self.faults += others.faults;
     }
 
-    /// The median of those in which packets of the honest guest passed.
+    /// The median of the breaths in which packets of the honest guest passed.
     pub(super) fn loaded(&self) -> Option<u64> {
         self.loaded.quantile(0.5, 0)
     }
 
-    /// How many breaths took `busy` clocks or more.
+    /// The number of breaths of at least `busy` clocks.
     pub(super) fn count(&self, busy: u64) -> u64 {
         self.all.0[class_of(busy)..].iter().sum()
     }
 
-    /// What this part of the breaths that took `busy` clocks or more did not exceed.
+    /// The quantile `part` of the breaths of at least `busy` clocks.
     pub(super) fn quantile(&self, part: f64, busy: u64) -> Option<u64> {
         self.all.quantile(part, class_of(busy))
     }
 }
 
-/// What the engine's thread and the guests' share.
+/// State shared by the engine's thread and the guests' thread.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The number of the breath, counting those of [`NUMBERED`] clocks or more.
+    /// The number of the current breath, counting breaths of at least [`MIN_NUMBERED`] clocks.
     breath: AtomicU64,
-    /// Whether breaths are recorded, as it is wanted and as it is.
+    /// Whether breaths should be recorded, and whether they are.
     wanted: AtomicBool,
     records: AtomicBool,
     recorded: Mutex<Option<Breaths>>,
-    /// The engine's thread in `/proc`.
+    /// The path of the engine's thread in `/proc`.
     thread: OnceLock<PathBuf>,
 }
 
 impl Shared {
-    /// The number of the breath that is taken, from 1 on.
+    /// The number of the current breath, from 1.
     pub(super) fn breath(&self) -> u64 {
         self.breath.load(Acquire)
     }
 
-    /// How long breaths take while something is done.
+    /// Records breaths while `work` runs.
     pub(super) fn record(&self, work: impl FnOnce()) -> Breaths {
         self.switch(true);
         work();
@@ -140,11 +140,11 @@ impl Shared {
     }
 }
 
-/// Breaths of fewer clocks have no number of their own: an engine that finds nothing takes some before it can see what another
-/// processor has just written.
-const NUMBERED: u64 = 1_000;
+/// Shorter breaths are not numbered: an idle engine takes several of them before it can see what another processor has
+/// just written.
+const MIN_NUMBERED: u64 = 1_000;
 
-/// Measures breaths from its call in one to its call in the next, and writes each one's number into the packets that pass.
+/// Measures breaths from one call to the next, and writes the breath's number into the packets that pass.
 pub(super) struct Clock {
     shared: Arc<Shared>,
     breath: u64,
@@ -153,7 +153,7 @@ pub(super) struct Clock {
     faults: u64,
     /// Whether packets have passed in this breath.
     loaded: bool,
-    /// While breaths are recorded.
+    /// The recorded breaths, while recording is on.
     breaths: Option<Breaths>,
 }
 
@@ -165,7 +165,7 @@ impl Clock {
     #[cold]
     fn switch(&mut self, on: bool) {
         self.shared.thread.get_or_init(|| {
-            // Where there is no `/proc`, nothing is counted.
+            // Without `/proc` nothing is counted.
             let thread = std::fs::read_link("/proc/thread-self").unwrap_or_default();
             Path::new("/proc").join(thread)
         });
@@ -198,7 +198,7 @@ impl App for Clock {
         }
         self.loaded = false;
         self.last = now;
-        if took >= NUMBERED {
+        if took >= MIN_NUMBERED {
             self.breath += 1;
             self.shared.breath.store(self.breath, Release);
         }
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_hold_what_they_say() {
+    fn classes_contain_their_values() {
         let mut last = 0;
         for clocks in [1, 31, 32, 33, 63, 64, 65, 127, 128, 1_000, 12_345, 1 << 40] {
             let class = class_of(clocks);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_breaths_that_did_something() {
+    fn quantiles_are_of_busy_breaths() {
         let mut breaths = Breaths::default();
         for (count, clocks) in [(9_000, 200), (990, 5_000), (10, 100_000)] {
             (0..count).for_each(|_| breaths.all.add(clocks));

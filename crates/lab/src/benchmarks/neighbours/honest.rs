@@ -1,4 +1,4 @@
-//! A guest that keeps to the rules.
+//! A guest that follows the virtio specification.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,43 +13,43 @@ use serde::{Deserialize, Serialize};
 use super::clock::Shared;
 use crate::workers::fail;
 
-/// Where in a packet its number lies, and the breath in which it passed.
+/// The places in a packet of its number, and of the breath in which it passed.
 const NUMBER: Range<usize> = 14..22;
 pub(super) const STAMP: Range<usize> = 22..30;
 
-/// Packets that are under way at most: an engine's burst, and half of what its receive ring has room for.
-const UNDER_WAY: usize = 128;
+/// The maximum number of packets in flight: an engine's burst, and half of the guest's receive ring.
+const MAX_IN_FLIGHT: usize = 128;
 
-/// Packets that have not come back after this time are lost.
-const LOST: Duration = Duration::from_secs(5);
+/// Packets that have not come back after this time count as lost.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which packets a guest sends: their lengths, one after the other, and what they are filled with, by which it knows its own.
+/// The packets that a guest sends: their lengths in turn, and the fill byte by which the guest recognizes its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traffic {
     lengths: &'static [usize],
     filler: u8,
 }
 
-/// What the honest guest sends that is watched: packets of all lengths.
+/// The traffic of the watched guest: packets of different lengths.
 pub(super) const MIXED: Traffic = Traffic { lengths: &[60, 60, 590, 1_514], filler: 0xa5 };
-/// What the other honest one sends: as much as fits into an Ethernet frame, as who sends a file does.
+/// The traffic of the other honest guest: full Ethernet frames, as in a file transfer.
 pub(super) const BULK: Traffic = Traffic { lengths: &[1_514], filler: 0x5a };
 
-/// What a guest has noticed.
+/// The packet counts of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct GuestCounts {
     pub(super) sent: u64,
     /// Packets that did not come back.
     pub(super) lost: u64,
-    /// Packets that came back as others, or more than once.
+    /// Packets that came back altered, or more than once.
     pub(super) altered: u64,
-    /// The most breaths from the one in which a packet was made available to the one in which it passed.
+    /// The maximum number of breaths from making a packet available to its passing.
     pub(super) longest_wait: u64,
 }
 
-impl Tally {
-    pub(super) fn plus(self, other: &Tally) -> Tally {
-        Tally {
+impl GuestCounts {
+    pub(super) fn plus(self, other: &GuestCounts) -> GuestCounts {
+        GuestCounts {
             sent: self.sent + other.sent,
             lost: self.lost + other.lost,
             altered: self.altered + other.altered,
@@ -58,26 +58,26 @@ impl Tally {
     }
 }
 
-/// The driver of a device that sends back what it is sent: a batch at a time, and the next when all of it is there.
-pub(super) struct Honest {
+/// The driver of a device that returns its packets. It sends one batch at a time, and the next when all have come back.
+pub(super) struct HonestGuest {
     _frontend: Frontend,
     port: DriverPort<Driver>,
     packets: Vec<Packet>,
     received: Vector,
     traffic: Traffic,
-    /// The number of the first packet that is under way, how many are, and how many were sent together.
+    /// The number of the first packet in flight, the count in flight, and the size of the batch.
     next: u64,
-    under_way: usize,
+    in_flight: usize,
     batch: usize,
-    /// The breath in which they were made available, and when that was.
+    /// The breath and the time in which the batch was made available.
     available: u64,
     sent: Instant,
-    tally: Tally,
+    counts: GuestCounts,
 }
 
-impl Honest {
-    /// One that connects to a socket until it is served.
-    pub(super) fn connect(socket: &Path, traffic: Traffic) -> Honest {
+impl HonestGuest {
+    /// Starts a guest that connects to a socket.
+    pub(super) fn connect(socket: &Path, traffic: Traffic) -> HonestGuest {
         let config = FrontendConfig {
             socket: socket.to_owned(),
             mode: Mode::Client,
@@ -94,57 +94,57 @@ impl Honest {
             let packet = Packet::from_bytes(&vec![traffic.filler; traffic.lengths[index % traffic.lengths.len()]]);
             packet.unwrap_or_else(|| fail(&"no packet for an honest guest"))
         };
-        Honest {
+        HonestGuest {
             _frontend: frontend,
             port,
-            packets: (0..UNDER_WAY).map(packet).collect(),
+            packets: (0..MAX_IN_FLIGHT).map(packet).collect(),
             received: Vector::new(),
             traffic,
             next: 0,
-            under_way: 0,
+            in_flight: 0,
             batch: 0,
             available: 0,
             sent: Instant::now(),
-            tally: Tally::default(),
+            counts: GuestCounts::default(),
         }
     }
 
-    /// Whether there is a device.
+    /// Whether the device is connected.
     pub(super) fn is_served(&mut self) -> bool {
         self.port.sync();
         self.port.driver().is_some()
     }
 
-    /// What was noticed since this was last asked.
-    pub(super) fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    /// Takes the packet counts since the last call.
+    pub(super) fn take_counts(&mut self) -> GuestCounts {
+        std::mem::take(&mut self.counts)
     }
 
-    /// Takes what has come; if nothing is under way, sends the next packets.
+    /// Receives packets; if none is in flight, sends the next batch.
     pub(super) fn turn(&mut self, shared: &Shared) {
         self.take();
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             self.send(shared);
         }
     }
 
-    /// Waits until what is under way has come, or is lost.
+    /// Waits until the packets in flight have come back or are lost.
     pub(super) fn settle(&mut self) {
-        while self.under_way > 0 {
+        while self.in_flight > 0 {
             self.take();
         }
     }
 
     fn take(&mut self) {
-        // Before what has come is looked at: this thread may be interrupted at any time.
+        // Read the clock before receiving, because this thread may be interrupted at any time.
         let looked = Instant::now();
         self.port.sync();
         let Some(driver) = self.port.driver() else {
-            self.give_up();
+            self.count_lost();
             return;
         };
         if let Err(error) = driver.pairs[0].receive.receive(&mut self.received, usize::MAX) {
-            fail(&format!("the device of an honest guest breaks the rules: {error}"));
+            fail(&format!("the device of an honest guest violates the specification: {error}"));
         }
         let Traffic { lengths, filler } = self.traffic;
         for packet in self.received.drain(usize::MAX) {
@@ -152,31 +152,31 @@ impl Honest {
             if bytes[0] != filler {
                 continue;
             }
-            let length = lengths[(self.batch - self.under_way) % lengths.len()];
+            let length = lengths[(self.batch - self.in_flight) % lengths.len()];
             let number = |range: Range<usize>| Some(u64::from_le_bytes(bytes.get(range)?.try_into().ok()?));
             let (Some(numbered), Some(stamp)) = (number(NUMBER), number(STAMP)) else {
-                self.tally.altered += 1;
+                self.counts.altered += 1;
                 continue;
             };
             let untouched = bytes[..NUMBER.start].iter().chain(&bytes[STAMP.end..]).all(|&byte| byte == filler);
-            if self.under_way == 0 || numbered != self.next || bytes.len() != length || !untouched {
-                self.tally.altered += 1;
+            if self.in_flight == 0 || numbered != self.next || bytes.len() != length || !untouched {
+                self.counts.altered += 1;
                 continue;
             }
-            self.tally.longest_wait = self.tally.longest_wait.max(stamp.saturating_sub(self.available));
+            self.counts.longest_wait = self.counts.longest_wait.max(stamp.saturating_sub(self.available));
             self.next += 1;
-            self.under_way -= 1;
+            self.in_flight -= 1;
         }
-        if self.under_way > 0 && looked.duration_since(self.sent) > LOST {
-            self.give_up();
+        if self.in_flight > 0 && looked.duration_since(self.sent) > LOSS_TIMEOUT {
+            self.count_lost();
         }
     }
 
-    /// What is under way is lost.
-    fn give_up(&mut self) {
-        self.tally.lost += self.under_way as u64;
-        self.next += self.under_way as u64;
-        self.under_way = 0;
+    /// Counts the packets in flight as lost.
+    fn count_lost(&mut self) {
+        self.counts.lost += self.in_flight as u64;
+        self.next += self.in_flight as u64;
+        self.in_flight = 0;
     }
 
     fn send(&mut self, shared: &Shared) {
@@ -186,13 +186,13 @@ impl Honest {
         }
         match driver.pairs[0].transmit.transmit(&self.packets) {
             Ok(taken) => {
-                // They have been available since a few clocks ago.
+                // The packets became available a few clocks ago.
                 self.available = shared.breath();
                 self.sent = Instant::now();
-                (self.under_way, self.batch) = (taken.count, taken.count);
-                self.tally.sent += taken.count as u64;
+                (self.in_flight, self.batch) = (taken.count, taken.count);
+                self.counts.sent += taken.count as u64;
             }
-            Err(error) => fail(&format!("the device of an honest guest breaks the rules: {error}")),
+            Err(error) => fail(&format!("the device of an honest guest violates the specification: {error}")),
         }
     }
 }

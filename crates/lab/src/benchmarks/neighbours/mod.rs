@@ -1,10 +1,11 @@
-//! `bench neighbours`: what an honest guest notices of one that attacks the engine.
+//! `bench neighbours`: the effect on an honest guest of another guest that attacks the engine.
 //!
-//! One engine with two `vhost-user` devices has a processor to itself. On another, one thread is the driver of the first
-//! device, an honest one, and whoever is at the second, in turns of some microseconds: for a while another honest driver,
-//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again. Each
-//! attack meets an engine of its own: the pauses that a device makes between short connections are its defence, and what
-//! one attack has brought about is not to slow the next one down. Without these pauses more is tried in the same time.
+//! One engine with two `vhost-user` devices has a processor to itself. On another processor one thread drives both
+//! devices, in turns of some microseconds: the first with an honest driver, the second for a while with another honest
+//! driver, which sends full Ethernet frames, then with an [attack](bellows_adversary::ATTACKS) that is tried again and
+//! again. Each attack gets a fresh engine, because a device defends itself with pauses between short connections, and
+//! the pauses caused by one attack must not slow down the next. Without these pauses more attacks are tried in the same
+//! time.
 //!
 //! ```text
 //! honest.output → clock → copy → honest.input
@@ -12,17 +13,17 @@
 //!                             other.output ─────→ merge
 //! ```
 //!
-//! The app `clock` measures breaths and writes into each packet of the honest guest the number of the breath in which it
-//! passed. The guest knows in which breath it made the packet available, and its own ring always has room for what it sent:
-//! what does not come back was lost to an attack. Breaths that are shorter than it takes a word to get from one processor to
-//! another are not numbered: no packet waits for them.
+//! The app `clock` measures breaths, and writes into each packet of the honest guest the number of the breath in which
+//! it passed. The guest knows in which breath it made the packet available, and its receive ring always has room for
+//! what it sent: a packet that does not come back was lost to an attack. Breaths shorter than the time in which a word
+//! gets from one processor to another are not numbered, because no packet waits for them.
 //!
-//! Breaths are compared that did something: those that took a quarter of the clocks, or more, that a breath takes in the
-//! median in which packets of the honest guest pass. The engine polls, and most of its breaths are shorter.
+//! Only busy breaths are compared: those that took at least a quarter of the median clocks of a breath with packets of
+//! the honest guest. The engine polls, and most of its breaths are shorter.
 //!
-//! Stolen time is excluded slice by slice, each of a tenth of a second: what was measured while the host took the engine's
-//! processor away (`steal` in `/proc/stat`), or the system ran other threads there for more than a hundredth of the time
-//! (`schedstat` of the engine's thread), is thrown away.
+//! Stolen time is excluded in slices of a tenth of a second. A slice is discarded if the host took the engine's
+//! processor away (`steal` in `/proc/stat`), or if the system ran other threads there for more than a hundredth of the
+//! time (`schedstat` of the engine's thread).
 
 mod clock;
 mod honest;
@@ -42,7 +43,7 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
@@ -51,16 +52,16 @@ use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 
 use clock::{Breaths, Clock, Shared};
-use honest::{BULK, Honest, MIXED, Tally};
+use honest::{BULK, GuestCounts, HonestGuest, MIXED};
 
-/// Measure what a guest notices of another one that attacks the engine
+/// Measure the effect on a guest of another guest that attacks the engine
 ///
-/// An engine with two virtio-net devices has a processor to itself. On another, one thread is an honest driver at the first
-/// device and whoever is at the second, in turns: another honest driver for a while, then somebody who tries an attack.
-/// A device pauses between short connections, as it does in production; without the pauses, attacks are tried more often.
-/// Each case is an attack, its figure the clocks of a breath that 99.9 of 100 breaths do not exceed, beside the same of the
-/// honest second driver. The honest driver must lose no packet, its packets must wait two breaths at most, and a breath
-/// must not cost more than 1.5 times the clocks; else the report says what is broken, and the exit code is 1.
+/// An engine with two virtio-net devices has a processor to itself. On another processor one thread drives both devices
+/// in turns: the first with an honest driver, the second with another honest driver for a while, then with an attack. A
+/// device pauses between short connections, as it does in production; without the pauses, attacks are tried more often.
+/// Each case is an attack; its figure is the 99.9th percentile of a breath's clocks, beside the same with the honest
+/// second driver. The honest driver must lose no packet, its packets must wait at most two breaths, and a breath must
+/// not cost more than 1.5 times the clocks; otherwise the report says what is broken, and the exit code is 1.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -68,21 +69,21 @@ pub struct Arguments {
     /// Only attacks whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     case: String,
-    /// Seconds per process, shared out among the attacks
+    /// Seconds per process, divided among the attacks
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
     /// Fresh processes; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
     processes: usize,
-    /// Accept the next connection at once, however short the last one was
+    /// Accept the next connection at once, even after a short one
     #[arg(long)]
     without_pauses: bool,
-    /// Folder with what fuzzers found, in `vring` and `vhost_messages`: more attacks
+    /// Folder with fuzzing corpora `vring` and `vhost_messages`, for more attacks
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
 }
 
-/// How long, in seconds.
+/// Parses a number of seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -96,16 +97,16 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        // What attackers do is not worth a line each.
+        // Attacks would fill the log with warnings.
         let arguments = [&lab.worker("neighbours")[..], &["--log-level", "error"]].concat();
-        run(self, &arguments, lab.audience).map(|report| Finished::new(report, text))
+        run(self, &arguments, lab.observer).map(|report| Finished::new(report, text))
     }
 }
 
-/// What is done at the second device.
+/// The attacker at the second device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attacker {
-    /// By its place among [`ATTACKS`].
+    /// An index into [`ATTACKS`].
     Listed(usize),
     Messages,
     Rings,
@@ -123,12 +124,12 @@ impl Attacker {
     fn what(self) -> &'static str {
         match self {
             Attacker::Listed(index) => ATTACKS[index].what,
-            Attacker::Messages => "messages that a fuzzer has found",
-            Attacker::Rings => "rings that a fuzzer has found",
+            Attacker::Messages => "messages from a fuzzing corpus",
+            Attacker::Rings => "rings from a fuzzing corpus",
         }
     }
 
-    /// Those that are asked for.
+    /// The chosen attackers.
     fn chosen(options: &Arguments) -> Result<Vec<Attacker>, BenchError> {
         let listed = (0..ATTACKS.len()).map(Attacker::Listed);
         let found = if options.corpus.is_some() { &[Attacker::Messages, Attacker::Rings][..] } else { &[] };
@@ -136,10 +137,10 @@ impl Attacker {
     }
 }
 
-/// The attack whose cost the engine does not bound: the pages of guests' memory are the kernel's.
+/// The attack whose cost the engine cannot bound, because page faults in guest memory are handled by the kernel.
 const UNBOUNDED: &str = "holes";
 
-/// What an attack may cost: the breaths that a packet waits, and times the clocks of a breath without it.
+/// The limits for an attack: the breaths that a packet waits, and the clocks of a breath relative to those without it.
 const MAX_WAIT: u64 = 2;
 const MAX_CLOCKS: f64 = 1.5;
 
@@ -147,35 +148,35 @@ const MAX_CLOCKS: f64 = 1.5;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     options: Arguments,
-    /// Where sockets may lie.
+    /// The folder for sockets.
     folder: PathBuf,
     seed: u64,
 }
 
-/// What one process has measured.
+/// The results of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
-    attacks: Vec<Attacked>,
+    attacks: Vec<AttackResult>,
 }
 
-/// What was measured of one attack.
+/// The results for one attack.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Attacked {
+struct AttackResult {
     name: String,
-    /// Slices of time, and how many of them were left out because time was stolen.
+    /// The number of slices, and of those left out because time was stolen.
     slices: u64,
     stolen: u64,
-    /// The clocks from which on a breath counts as one that did something.
+    /// The minimum clocks of a busy breath.
     busy: Option<u64>,
-    /// Beside an honest guest, and beside the attack; none where time was always stolen.
+    /// Beside an honest guest, and beside the attack; `None` if time was stolen from every slice.
     honest: Option<Figures>,
     attacked: Option<Figures>,
-    /// What the watched guest noticed, all the time: the other one was honest in half of it.
-    tally: Tally,
+    /// The packets of the watched guest over the whole time; the other guest was honest for half of it.
+    counts: GuestCounts,
     connections: u64,
 }
 
-/// Breaths that did something.
+/// Figures of busy breaths.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Figures {
     breaths: u64,
@@ -186,19 +187,19 @@ struct Figures {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let attackers = Attacker::chosen(options)?;
-    // A process that fails ends at once: what it leaves there is removed here.
+    // A worker that fails exits at once; its sockets are removed here.
     let folder = Folder::new()?;
     let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns_with(arguments, 1, options.processes, task, audience)?;
+        take_turns_with(arguments, 1, options.processes, task, observer)?;
     let answers: Vec<Answer> = answers.into_iter().flatten().collect();
     let mut results = Vec::new();
     let mut broken = Vec::new();
     for (index, attacker) in attackers.iter().enumerate() {
-        let all: Vec<&Attacked> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
-        let (measurement, faults) = judged(*attacker, &all);
+        let all: Vec<&AttackResult> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
+        let (measurement, faults) = evaluate(*attacker, &all);
         results.push(measurement);
         broken.extend(faults);
     }
@@ -210,24 +211,24 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
     Ok(report)
 }
 
-/// The row of an attack, and what it has shown to be wrong.
-fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
+/// The row of an attack, and the violations that it has shown.
+fn evaluate(attacker: Attacker, all: &[&AttackResult]) -> (Measurement, Vec<String>) {
     let name = attacker.name();
-    let tally = all.iter().fold(Tally::default(), |sum, attacked| sum.plus(&attacked.tally));
+    let counts = all.iter().fold(GuestCounts::default(), |sum, attacked| sum.plus(&attacked.counts));
     let both: Vec<(Figures, Figures)> =
         all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
     let mut faults = Vec::new();
-    if tally.lost > 0 || tally.altered > 0 {
-        let Tally { sent, lost, altered, .. } = tally;
+    if counts.lost > 0 || counts.altered > 0 {
+        let GuestCounts { sent, lost, altered, .. } = counts;
         faults.push(format!(
-            "BROKEN {name}: of {sent} packets of the honest guest {lost} were lost and {altered} were altered"
+            "BROKEN {name}: of {sent} packets of the honest guest, {lost} were lost and {altered} were altered"
         ));
     }
-    if tally.longest_wait > MAX_WAIT && name != UNBOUNDED {
-        faults.push(format!("BROKEN {name}: a packet waited {} breaths", tally.longest_wait));
+    if counts.longest_wait > MAX_WAIT && name != UNBOUNDED {
+        faults.push(format!("BROKEN {name}: a packet waited {} breaths", counts.longest_wait));
     }
     let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
-    // Where time was always stolen, the clocks are unknown; what the honest guest noticed is not.
+    // If time was stolen from every slice, the clocks are unknown, but the guest's packet counts are valid.
     let middle = median(&of(|figures| figures.p999));
     let ratios: Vec<f64> = both.iter().map(|(honest, attacked)| attacked.p999 / honest.p999).collect();
     let ratio = median(&ratios).map(|ratio| Ratio { median: ratio.value, low: ratio.low, high: ratio.high });
@@ -236,14 +237,14 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
         && both.len() >= ENOUGH
         && name != UNBOUNDED
     {
-        faults.push(format!("BROKEN {name}: a breath costs {} times what it does without", ratio.written()));
+        faults.push(format!("BROKEN {name}: a breath costs {} times as much as without", ratio.written()));
     }
     let reference = median(&both.iter().map(|(honest, _)| honest.p999).collect::<Vec<f64>>());
     let labels: BTreeMap<String, Value> = [
         ("what", json!(attacker.what())),
-        ("packets", json!(tally.sent)),
-        ("lost", json!(tally.lost)),
-        ("longest_wait", json!(tally.longest_wait)),
+        ("packets", json!(counts.sent)),
+        ("lost", json!(counts.lost)),
+        ("longest_wait", json!(counts.longest_wait)),
         ("connections", json!(all.iter().map(|attacked| attacked.connections).sum::<u64>())),
         ("breaths", json!(both.iter().map(|(_, attacked)| attacked.breaths).sum::<u64>())),
         ("page_faults", json!(both.iter().map(|(_, attacked)| attacked.faults).sum::<u64>())),
@@ -270,35 +271,32 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
     (row, faults)
 }
 
-/// What must be known to read the table.
+/// The notes below the table.
 fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
-    let sum = |part: fn(&Attacked) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
+    let sum = |part: fn(&AttackResult) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
     let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
     let busy = answers.iter().flat_map(|answer| &answer.attacks).filter_map(|attacked| attacked.busy);
     let busy: Vec<f64> = busy.map(|busy| busy as f64).collect();
-    let busy =
-        median(&busy).map_or("that did something".to_owned(), |busy| format!("of {:.0} clocks or more", busy.value));
+    let busy = median(&busy).map_or("that were busy".to_owned(), |busy| format!("of {:.0} clocks or more", busy.value));
     let connections = match pauses {
         true => "devices pause between short connections, from 20 ms up to 1 s",
-        false => {
-            "devices accept the next connection at once, which lets more be tried and is not what they do in production"
-        }
+        false => "devices accept the next connection at once, unlike in production, so that more attacks are tried",
     };
     vec![
         connections.to_owned(),
         format!(
-            "clocks that 99.9 of 100 breaths do not exceed, of breaths {busy}; without: a second honest \
-             guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
+            "p99.9: clocks per breath, of breaths {busy}; without: a second honest guest in place of the attack; \
+             waits: maximum number of breaths from making a packet available to its passing"
         ),
         format!(
-            "{stolen} of {all} slices of {} ms left out: the host, or other threads, had the engine's processor meanwhile",
+            "{stolen} of {all} slices of {} ms left out: the host or other threads used the engine's processor",
             SLICE.as_millis()
         ),
-        format!("`{UNBOUNDED}` is not judged: what page faults of guests' memory cost is not the engine's to bound"),
+        format!("`{UNBOUNDED}` has no limits: the engine cannot bound the cost of page faults in guest memory"),
     ]
 }
 
-/// The report for people.
+/// The text report.
 fn text(report: &Report) -> String {
     let row = |[attack, ratio, clocks, reference, wait, lost, packets, what]: [&str; 8]| {
         format!("{attack:22}  {ratio:>21}  {clocks:>9}  {reference:>9}  {wait:>5}  {lost:>5}  {packets:>11}  {what}\n")
@@ -325,13 +323,13 @@ fn text(report: &Report) -> String {
     text + &format!("\n{}", report.sentences())
 }
 
-/// How long the second device has the same guest.
+/// The length of a slice.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long the guests get to find each other.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the guests may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Does one task, in a process that has done nothing else.
+/// Does one task, in a fresh process.
 fn measure(task: Task) -> Answer {
     let Task { options, folder, seed } = task;
     let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
@@ -339,9 +337,9 @@ fn measure(task: Task) -> Answer {
     let all = cpu::allowed();
     let engines = options.common.cpu.or(all.last().copied()).unwrap_or_default();
     let Some(others) = all.iter().copied().find(|&cpu| cpu != engines) else {
-        fail(&format!("the guests need a processor besides the engine's: only processor {engines} may be used"))
+        fail(&format!("the guests need a second processor: only processor {engines}, the engine's, may be used"))
     };
-    // The threads of the devices live where they are made.
+    // The devices' threads inherit this processor.
     settle(Some(others));
     let slices = options.seconds / SLICE.as_secs_f64() / (2.0 * attackers.len() as f64);
     let slices = slices.round().max(1.0) as u32;
@@ -362,24 +360,24 @@ fn measure(task: Task) -> Answer {
                 let end = engine.run();
                 engine.finish(end);
             });
-            let _stop = Stop(control);
-            let street = Devices { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
-            street.attack(attacker, slices, seed)
+            let _stop = StopOnDrop(control);
+            let devices = Devices { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
+            devices.attack(attacker, slices, seed)
         })
     };
     Answer { attacks: attackers.iter().map(attack).collect() }
 }
 
-/// Stops an engine, also if what was done beside it panics.
-struct Stop(Control);
+/// Stops an engine on drop, also after a panic.
+struct StopOnDrop(Control);
 
-impl Drop for Stop {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-/// Inputs that a fuzzer has kept, by their names.
+/// The inputs in a fuzzing corpus, sorted by file name.
 fn corpus(folder: Option<&Path>, name: &str) -> Vec<Vec<u8>> {
     let Some(folder) = folder.map(|folder| folder.join(name)) else { return Vec::new() };
     let read = || {
@@ -395,7 +393,7 @@ fn corpus(folder: Option<&Path>, name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// A folder for sockets, removed at the end.
+/// A folder for sockets, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -437,22 +435,22 @@ fn network(sockets: &[PathBuf; 2], pauses: bool, clock: Clock) -> Network {
     linked(network, links)
 }
 
-/// The two devices, and who is measured at them.
+/// The two devices.
 struct Devices<'a> {
     sockets: &'a [PathBuf; 2],
     shared: &'a Shared,
     engines: usize,
-    /// What fuzzers found: messages, rings.
+    /// Fuzzing corpora: messages, rings.
     corpora: &'a [Vec<Vec<u8>>; 2],
 }
 
 impl Devices<'_> {
-    /// Has another honest driver at the second device for so many slices of time, then an attacker.
-    fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> Attacked {
-        let mut honest = Honest::connect(&self.sockets[0], MIXED);
-        let mut other = Honest::connect(&self.sockets[1], BULK);
+    /// Connects another honest driver to the second device for `slices` slices, then an attacker.
+    fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> AttackResult {
+        let mut honest = HonestGuest::connect(&self.sockets[0], MIXED);
+        let mut other = HonestGuest::connect(&self.sockets[1], BULK);
         self.wait(|| honest.is_served() && other.is_served(), || {});
-        // What waits for this port comes from the time before it was served.
+        // Skip packets that queued up before the port was served.
         let end = Instant::now() + SLICE / 10;
         let mut both = || {
             honest.turn(self.shared);
@@ -472,20 +470,20 @@ impl Devices<'_> {
         });
         honest.settle();
         let busy = before.loaded().map(|clocks| clocks / 4);
-        Attacked {
+        AttackResult {
             name: attacker.name().to_owned(),
             slices: 2 * u64::from(slices),
             stolen: stolen_before + stolen_during,
             busy,
             honest: busy.and_then(|busy| Figures::of(&before, busy)),
             attacked: busy.and_then(|busy| Figures::of(&during, busy)),
-            tally: honest.take_tally(),
+            counts: honest.take_counts(),
             connections: assault.connections,
         }
     }
 
-    /// Does something again and again for so many slices of time: how long breaths took meanwhile, but for the slices of which
-    /// time was stolen, and how many those are.
+    /// Calls `turn` again and again for `slices` slices. Returns the breaths of the slices without stolen time, and the
+    /// number of the other slices.
     fn slices(&self, slices: u32, mut turn: impl FnMut()) -> (Breaths, u64) {
         let (mut breaths, mut stolen_slices) = (Breaths::default(), 0);
         for _ in 0..slices {
@@ -501,12 +499,12 @@ impl Devices<'_> {
         (breaths, stolen_slices)
     }
 
-    /// Where a process begins in a corpus: processes share it.
+    /// Where a process starts in a corpus, so that processes try different parts.
     fn part(&self, corpus: usize, seed: u64) -> u64 {
         seed * (self.corpora[corpus].len() as u64 / 16 + 1)
     }
 
-    /// Does something again and again for a slice of time, and tells how long breaths took meanwhile.
+    /// Calls `turn` again and again for one slice, and returns the breaths meanwhile.
     fn record(&self, slice: Duration, mut turn: impl FnMut()) -> Breaths {
         self.shared.record(|| {
             let end = Instant::now() + slice;
@@ -516,13 +514,13 @@ impl Devices<'_> {
         })
     }
 
-    /// Waits until something is so.
+    /// Waits until `so` returns true.
     fn wait(&self, mut so: impl FnMut() -> bool, mut meanwhile: impl FnMut()) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + CONNECT_TIMEOUT;
         while !so() {
             meanwhile();
             if Instant::now() > end {
-                fail(&"the engine does not serve an honest guest: none was connected within 20 s");
+                fail(&"the engine did not serve an honest guest within 20 s");
             }
         }
     }

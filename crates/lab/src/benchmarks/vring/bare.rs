@@ -1,8 +1,8 @@
-//! The least code that moves what a ring moves: its descriptors and its packets' bytes, without any of the ring's checks.
+//! The bare loop: moves a ring's descriptors and its packets' bytes without the ring's checks.
 //!
-//! The memory is plain memory of this process, which no driver can change, so nothing has to be checked and nothing is read
-//! through atomics. What is left is what no device can do without: reading which chain comes next and its descriptors,
-//! taking or freeing the packet's buffer, the copy, and telling what was used.
+//! The memory is private memory of this process, which no driver can change, so nothing is checked and nothing is read
+//! through atomics. The loop does only what every device must do: find the next chain and read its descriptors,
+//! allocate or free the packet's buffer, copy, and mark the chain as used.
 
 use std::hint::black_box;
 
@@ -11,27 +11,27 @@ use bellows_sys::clock;
 
 use super::{Chain, Copies, RING, Ring};
 use crate::slices::Sliced;
-use crate::timing::undisturbed;
+use crate::timing::lower_quartile;
 use crate::workers::fail;
 
-/// Entries of the ring, and what keeps a position within it.
+/// The number of entries of the ring, and the mask for positions.
 const ENTRIES: usize = RING as usize;
 const MASK: usize = ENTRIES - 1;
 
-/// Bytes of a buffer, and where the data starts in one whose header is a descriptor of its own.
+/// The bytes of a buffer, and the offset of the data if the header has its own descriptor.
 const BUFFER: usize = 2_240;
 const APART: usize = 64;
 
 /// The longest header.
 const HEADER: usize = 12;
 
-/// A descriptor: in which buffer, from which byte on, and how long.
+/// A descriptor: buffer, offset and length.
 #[derive(Clone, Copy, Default)]
 struct Descriptor {
     buffer: u32,
     from: u32,
     length: u32,
-    /// Whose turn it is, in a packed ring; the next descriptor in a split one.
+    /// The owner in a packed ring, the next descriptor in a split one.
     word: u32,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Bare {
     /// The tables of indirect chains: header and data.
     tables: Box<[[Descriptor; 2]; ENTRIES]>,
     available: Box<[u32; ENTRIES]>,
-    /// What was used: heads and lengths.
+    /// The used chains: heads and lengths.
     used: Box<[[u32; 2]; ENTRIES]>,
-    /// Where the data of a batch lies.
+    /// The places of a batch's data.
     located: Box<[Descriptor; ENTRIES]>,
-    /// Chains that were used.
+    /// The number of used chains.
     used_index: u32,
     buffers: Box<[[u8; BUFFER]; ENTRIES]>,
     /// The position of the next chain.
@@ -61,7 +61,7 @@ pub(super) struct Bare {
     vector: Vector,
 }
 
-/// A table of as many entries as the ring has.
+/// A table with the ring's number of entries.
 fn entries<T: Clone + Default>(entry: T) -> Box<[T; ENTRIES]> {
     let all = vec![entry; ENTRIES].into_boxed_slice();
     all.try_into().unwrap_or_else(|_| unreachable!("it has as many entries"))
@@ -87,12 +87,12 @@ impl Bare {
         bare
     }
 
-    /// Descriptors of a chain in the ring.
+    /// The number of ring descriptors in a chain.
     fn step(&self) -> usize {
         if self.ring.chain == Chain::Chained { 2 } else { 1 }
     }
 
-    /// The driver's descriptors, which stay the same.
+    /// Writes the driver's descriptors, which never change.
     fn lay_out(&mut self) {
         let header = self.ring.header();
         let room = (BUFFER - APART) as u32;
@@ -109,7 +109,7 @@ impl Bare {
         }
     }
 
-    /// What the driver does for a batch: makes its chains available.
+    /// The driver's work for a batch: makes its chains available.
     fn make_available(&mut self) {
         let step = self.step();
         for number in 0..self.batch {
@@ -119,7 +119,7 @@ impl Bare {
         black_box(&mut self.available);
     }
 
-    /// Times some batches of packets like this one: clocks a packet of the loop, with taking or freeing the buffers.
+    /// Times some batches of this packet: clocks per packet of the loop, including allocating or freeing the buffers.
     pub(super) fn measure(&mut self, template: &Template, warm_up: usize, batches: usize) -> (f64, Sliced) {
         let packets = self.batch as u64;
         (0..warm_up).for_each(|_| {
@@ -127,10 +127,10 @@ impl Bare {
         });
         let times: Vec<f64> = (0..batches).map(|_| self.pass(template)).collect();
         let slices: Vec<(u64, f64)> = times.iter().map(|time| (packets, time * packets as f64)).collect();
-        (undisturbed(&times), Sliced::of(&slices))
+        (lower_quartile(&times), Sliced::of(&slices))
     }
 
-    /// One batch. Returns what the loop took for a packet.
+    /// One batch. Returns clocks per packet of the loop.
     fn pass(&mut self, template: &Template) -> f64 {
         self.make_available();
         if push_filled(&mut self.vector, self.batch, template) != self.batch {
@@ -146,13 +146,13 @@ impl Bare {
         }
         let ticks = clock::ticks() - start;
         if count != self.batch {
-            fail(&format!("the bare loop moved {count} in place of {} packets", self.batch));
+            fail(&format!("the bare loop moved {count} instead of {} packets", self.batch));
         }
         free_all(&mut self.vector);
         ticks.saturating_sub(clock::cost()) as f64 / self.batch as f64
     }
 
-    /// What the driver does with packets that it sends: writes them into its buffers.
+    /// The driver's work for packets to transmit: writes them into its buffers.
     fn send(&mut self) {
         let packets = std::mem::replace(&mut self.vector, Vector::none());
         for (number, packet) in packets.as_slice().iter().enumerate() {
@@ -170,7 +170,7 @@ impl Bare {
         free_all(&mut self.vector);
     }
 
-    /// The loop for the ring's layout.
+    /// Calls the loop for the ring's layout.
     fn call(&mut self) -> usize {
         match (self.ring.is_packed(), self.ring.chain) {
             (false, Chain::Single) => self.run::<false, 0>(),
@@ -182,7 +182,7 @@ impl Bare {
         }
     }
 
-    /// Where the data of the chain at a position lies.
+    /// The place of the data of the chain at a position.
     fn data(&self, head: usize) -> Descriptor {
         let first = self.descriptors[head & MASK];
         match self.ring.chain {
@@ -192,7 +192,7 @@ impl Bare {
         }
     }
 
-    /// Moves a batch in the ring's direction. Returns how many packets that were.
+    /// Moves a batch in the ring's direction. Returns the number of packets.
     #[inline(never)]
     fn run<const PACKED: bool, const CHAIN: u8>(&mut self) -> usize {
         let receives = self.ring.receive;
@@ -205,7 +205,7 @@ impl Bare {
         }
     }
 
-    /// Reads the chain whose turn it is: where it begins, and its data.
+    /// Reads the next chain: its head and its data.
     #[inline(always)]
     fn chain<const PACKED: bool, const CHAIN: u8>(&self, number: usize, header: u32) -> (usize, Descriptor) {
         let step = if CHAIN == 1 { 2 } else { 1 };
@@ -220,7 +220,7 @@ impl Bare {
         (head, data)
     }
 
-    /// Says that a chain was used.
+    /// Marks a chain as used.
     #[inline(always)]
     fn complete<const PACKED: bool>(&mut self, head: usize, length: usize) {
         if PACKED {
@@ -267,7 +267,7 @@ impl Bare {
         }
         drop(burst);
         if COPIES {
-            // In a loop of its own: a packet that is written to while it moves would do so through memory, not in registers.
+            // A separate loop, because writing to a packet while it moves would force it from registers into memory.
             for (packet, data) in vector.as_mut_slice().iter_mut().zip(self.located.iter()) {
                 let buffer = &self.buffers[data.buffer as usize & MASK];
                 let bytes = packet.bytes_mut();
@@ -278,7 +278,7 @@ impl Bare {
         self.end::<CHAIN>(self.vector.len())
     }
 
-    /// Goes on behind some chains.
+    /// Advances past some chains.
     #[inline(always)]
     fn end<const CHAIN: u8>(&mut self, chains: usize) -> usize {
         self.next += chains * if CHAIN == 1 { 2 } else { 1 };
@@ -297,7 +297,7 @@ mod tests {
         Ring { receive, features: (layout | Features::VERSION_1).0, chain, copies: Copies::Blitter }
     }
 
-    /// Each packet's bytes are where the driver looks for them, in every layout, also once around the ring.
+    /// Each packet's bytes are where the driver expects them, in every layout, also after wrapping around the ring.
     #[test]
     fn the_bare_loop_moves_every_byte() {
         clock::calibrate();

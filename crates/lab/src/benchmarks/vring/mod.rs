@@ -1,19 +1,19 @@
-//! `bench vring`: what a ring of a virtio-net device costs a packet, for every combination of its options.
+//! `bench vring`: the cost per packet of a virtio-net ring, for every combination of its options.
 //!
-//! One process is the driver and the device. The driver fills a ring in shared memory with a batch of packets, or of buffers for
-//! them; then the device's one call for that batch is timed; then the driver takes back what was used. What the driver does is not
-//! counted, nor is reading the clock.
+//! One process is both the driver and the device. The driver fills a ring in shared memory with a batch of packets, or
+//! of buffers for them; then the device's single call for that batch is timed; then the driver takes back the used
+//! chains. The driver's work and reading the clock are not counted.
 //!
-//! Some rings at a time live together, each in a process of its own, and take turns ([`turns`](crate::turns)), so that they can be
-//! compared. Whether a ring's speed depends on what it met before is told beside a ring that meets nothing: its cost after over
-//! before, by the same of the other ring.
+//! Several rings live at the same time, each in its own process, and take turns ([`turns`](crate::turns)), so that they
+//! can be compared. Whether a ring's speed depends on earlier traffic is measured against a ring without other traffic:
+//! the ratio of the cost after to the cost before, divided by the same ratio of the other ring.
 //!
-//! The call includes what the app `vhost-user` does with packets besides: taking their buffers from the pool, in the driver's direction
-//! of transmit (`tx`), and freeing them in that of receive (`rx`). Packets that were transmitted are freed by whoever gets
-//! them in the end; what that costs is the condition `free` of both.
+//! The call includes what the app `vhost-user` does with the packets: allocating their buffers when the driver
+//! transmits (`tx`), and freeing them when it receives (`rx`). Transmitted packets are freed later by their last
+//! receiver; the cost of freeing is the condition `free` of both.
 //!
-//! Each figure has a bare loop beside it, which moves the same descriptors and bytes without the ring's checks; its turns
-//! follow those of the ring in the same process.
+//! Each figure is measured beside a bare loop, which moves the same descriptors and bytes without the ring's checks;
+//! its turns follow those of the ring in the same process.
 
 mod bare;
 
@@ -36,29 +36,29 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::audience::Audience;
+use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
-use crate::timing::{middle, undisturbed};
+use crate::timing::{lower_quartile, median_or_nan};
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 
 use bare::Bare;
 
-/// The longest packet that goes into one buffer of the driver.
-const LONGEST: usize = bellows_packet::DATA_ROOM;
+/// The longest packet that fits into one buffer of the driver.
+const MAX_PACKET: usize = bellows_packet::DATA_ROOM;
 
-/// Descriptors of each ring: what QEMU and DPDK have unless told otherwise.
+/// The number of descriptors in a ring: the default of QEMU and DPDK.
 const RING: u16 = 256;
 
-/// The most packets in a batch: a chain of two descriptors for each must fit into the ring.
-const MOST: usize = RING as usize / 2;
+/// The maximum number of packets in a batch: a chain of two descriptors for each must fit into the ring.
+const MAX_BATCH: usize = RING as usize / 2;
 
-/// Bounds within which a ring's history counts as making no difference.
+/// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.98..=1.02;
 
-/// What is compared: the options that have machine code of their own, by their names in labels. The header has a row of its own.
+/// The options with their own machine code, by their names in labels. The header length has its own label.
 const OPTIONS: [(&str, Features); 6] = [
     ("packed", Features::RING_PACKED),
     ("mergeable", Features::MRG_RXBUF),
@@ -68,28 +68,32 @@ const OPTIONS: [(&str, Features); 6] = [
     ("offloads", OFFLOADS),
 ];
 
-/// Both sides leave checksums to each other. Without GSO packets, for which a driver would lay out its buffers otherwise.
+/// Checksum offloads in both directions. GSO is left out, because a driver would lay out its buffers differently for
+/// it.
 const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
 
-/// The names of the options, for a command line.
+/// The names of the options, for the command line.
 fn option_names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().map(|(name, _)| *name)
 }
 
-/// Measure what a virtio-net ring costs per packet, for each of its options
+/// Measure the cost per packet of a virtio-net ring, for each of its options
 ///
-/// A driver and a device share memory in one process. The driver makes a batch available, and the device's one call for it is timed;
-/// what the driver does is not counted. Cases: rx, packets to the driver, with freeing them as the app vhost-user does; tx, packets
-/// from the driver, with taking their buffers from the pool. What freeing costs is the condition `free`, for comparisons with
-/// whole loops. In brackets stands what the engine adds to a bare loop, which moves the same descriptors and bytes without
-/// any of the ring's checks, in the same processes. Rows are the options that have machine code of their own, and how packets lie in descriptors: in a single one; the
-/// header in one and the data in the next (chained); the same in a table (indirect).
+/// A driver and a device share memory in one process. The driver makes a batch available, and the device's single call
+/// for it is timed; the driver's work is not counted. Cases: rx, packets to the driver, including freeing them as the
+/// app vhost-user does; tx, packets from the driver, including allocating their buffers. The condition `free` is the
+/// cost of freeing, for comparisons with whole loops. In brackets is what the engine adds to a bare loop, which moves
+/// the same descriptors and bytes without the ring's checks, in the same processes. Rows are the options with their own
+/// machine code and the layout of packets in descriptors: in a single one; the header in one and the data in the next
+/// (chained); the same in an indirect table (indirect).
 ///
-/// other-sizes and other-chains: whether a ring's speed depends on what it met before. One ring is measured with packets of 60 bytes,
-/// then meets other packets, then is measured again, beside a ring that meets no others; a ratio of 1 says that it makes no difference.
+/// other-sizes and other-chains: whether a ring's speed depends on earlier traffic. One ring is measured with packets
+/// of 60 bytes, then gets other packets, then is measured again, beside a ring without other packets. A ratio of 1
+/// means that earlier traffic makes no difference.
 ///
-/// Some rings at a time live in processes of their own and take turns of a millisecond or two; each has several fresh
-/// processes, and a figure is the median over them with its 95 percent confidence interval. Everything takes some minutes; the options restrict it.
+/// Several rings at a time live in their own processes and take turns of a millisecond or two; each has several fresh
+/// processes, and a figure is the median over them with its 95 percent confidence interval. The whole benchmark takes
+/// some minutes; the options restrict it.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -103,12 +107,12 @@ pub struct Arguments {
     /// Only rings without these options
     #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
     without: Vec<String>,
-    /// How packets lie in descriptors
+    /// Layout of packets in descriptors
     #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
     chain: Vec<Chain>,
     /// How rings copy packets: blitter, memcpy, none
     ///
-    /// With all three, and rings of both directions, the report says what the blitter gains.
+    /// With all three, and rings in both directions, the report states the blitter's gain.
     #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
     copies: Vec<Copies>,
     /// Lengths of packets in bytes
@@ -117,21 +121,21 @@ pub struct Arguments {
         value_name = "N,…",
         value_delimiter = ',',
         default_value = "60,256,1500",
-        value_parser = whole(1..=LONGEST as u64)
+        value_parser = whole(1..=MAX_PACKET as u64)
     )]
     size: Vec<usize>,
     /// Packets in a batch
     #[arg(
         long,
         value_name = "N",
-        default_value_t = MOST,
-        value_parser = whole(1..=MOST as u64)
+        default_value_t = MAX_BATCH,
+        value_parser = whole(1..=MAX_BATCH as u64)
     )]
     batch: usize,
     /// Fresh processes per ring; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = whole(1..=1000))]
     processes: usize,
-    /// Batches that are timed, some in each turn; of a turn the lower quartile counts
+    /// Timed batches in all turns; of each turn the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(4..=10_000_000))]
     rounds: usize,
 }
@@ -146,19 +150,19 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("vring"), lab.audience).map(|report| Finished::new(report, text_after_rows))
+        run(self, &lab.worker("vring"), lab.observer).map(|report| Finished::new(report, text_after_rows))
     }
 }
 
-/// How a ring does its copies.
+/// How a ring copies packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Copies {
-    /// As rings do.
+    /// By a blitter, as usual.
     Blitter,
-    /// Each by a call of the C library's `memcpy`.
+    /// By one call of the C library's `memcpy` per packet.
     Memcpy,
-    /// Not at all.
+    /// No copies.
     None,
 }
 
@@ -188,11 +192,11 @@ impl std::str::FromStr for Copies {
 
     fn from_str(text: &str) -> Result<Copies, String> {
         let found = Copies::ALL.into_iter().find(|copies| copies.name() == text);
-        found.ok_or_else(|| format!("copies are not done by `{text}`; there are blitter, memcpy and none"))
+        found.ok_or_else(|| format!("there is no copy method `{text}`; give blitter, memcpy or none"))
     }
 }
 
-/// What is measured.
+/// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Case {
@@ -215,20 +219,20 @@ impl Case {
     }
 }
 
-/// How a packet lies in descriptors.
+/// The layout of a packet in descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chain {
-    /// In one.
+    /// In one descriptor.
     Single,
-    /// The header in one, the data in another.
+    /// The header in one descriptor, the data in another.
     Chained,
-    /// As chained, in a table to which one descriptor leads.
+    /// As chained, but in an indirect table.
     Indirect,
 }
 
 impl Chain {
-    /// All.
+    /// All layouts.
     pub const ALL: [Chain; 3] = [Chain::Single, Chain::Chained, Chain::Indirect];
 
     /// The name on command lines and in labels.
@@ -250,7 +254,7 @@ impl std::str::FromStr for Chain {
     }
 }
 
-/// A ring: its direction, what was negotiated, and how packets lie in it.
+/// A ring: its direction, its features, the layout of its packets, and its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Ring {
     receive: bool,
@@ -285,14 +289,14 @@ impl Ring {
     }
 }
 
-/// Every ring that has machine code of its own in a direction, with every way in which packets can lie in it.
+/// Every ring with its own machine code in a direction, with every layout of packets.
 fn rings(options: &Arguments, receive: bool) -> Vec<Ring> {
     let mut rings = Vec::new();
     for bits in 0..1_u32 << OPTIONS.len() {
         let chosen = OPTIONS.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
         let set = chosen.fold(Features::NONE, |set, (_, (_, feature))| set | *feature);
         if !receive && set.has(Features::MRG_RXBUF) {
-            // It makes no difference to what is transmitted.
+            // Mergeable buffers make no difference when the driver transmits.
             continue;
         }
         let named = |names: &[String]| -> Vec<bool> {
@@ -324,30 +328,30 @@ struct Task {
     options: Arguments,
 }
 
-/// What a ring meets between the stages of a comparison.
+/// The traffic of a ring between the stages of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum History {
     /// Other packets.
     Others,
-    /// The same as before: it is what others are compared with.
+    /// The same packets: the ring that others are compared with.
     Nothing,
 }
 
-/// Rings that take turns: of one direction.
+/// Rings of one direction that take turns.
 struct Group<'a> {
     rings: &'a [Ring],
     costs: bool,
     history: bool,
 }
 
-/// The most rings in a group: whole sets of ways to copy, and few enough for their memory.
+/// The maximum number of rings in a group: a multiple of the copy methods, and few enough for their memory.
 const GROUP: usize = 12;
 
-/// Batches of a turn, and those before them that warm the caches.
+/// Timed batches of a turn, and untimed ones before them to warm the caches.
 const BATCHES: usize = 32;
 const WARM_UP: usize = 8;
 
-/// Clocks of the device's call, of freeing the packets afterwards, and of all that a figure counts.
+/// The figures for each size: clocks of the device's call, of freeing the packets afterwards, and of all that counts.
 const FIGURES: usize = 3;
 
 impl Group<'_> {
@@ -373,7 +377,7 @@ impl Group<'_> {
             let whole = |(call, free): (&f64, &f64)| call + if ring.receive { *free } else { 0.0 };
             let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
             let mut labels = ring.labels(options);
-            labels.extend([("size", size.into()), ("free", json!((middle(&frees) * 10.0).round() / 10.0))]);
+            labels.extend([("size", size.into()), ("free", json!((median_or_nan(&frees) * 10.0).round() / 10.0))]);
             let found = Measurement::compared(ring.direction(), "clocks/packet", &values, labels)?;
             let loops = FIGURES * options.size.len() + usize::from(self.history);
             Some(beside_bare_loop(found, matches, side, FIGURES * number + 2, loops + number))
@@ -381,14 +385,14 @@ impl Group<'_> {
         options.size.iter().enumerate().filter_map(of).collect()
     }
 
-    /// What a ring costs after it has met others over what it did before, beside the ring that met nothing.
+    /// The cost of a ring after other packets over its cost before, relative to the ring without other packets.
     fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Arguments) -> Option<Measurement> {
         let ring = self.rings[side];
         let figure = if self.costs { FIGURES * options.size.len() } else { 0 };
         let control = (self.rings.len(), 0);
         let stage = if case == Case::OtherSizes { 1 } else { 2 };
         let ratio = |found: &Match| {
-            // The control measures nothing else, so that its figure is the first; the costs are measured in the first stage only.
+            // The control has no other figures, so its figure is the first. Costs are measured in the first stage only.
             let at = |stage| found.ratio((side, if stage == 0 { figure } else { 0 }), control, stage);
             Some(at(stage)? / at(stage - 1)?)
         };
@@ -399,8 +403,8 @@ impl Group<'_> {
     }
 }
 
-/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
     let directions = [true, false].map(|receive| {
@@ -415,7 +419,7 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
@@ -442,13 +446,13 @@ fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> 
         session.show(&report.heading());
     }
     results.extend(changes.into_iter().flatten());
-    let mut report = Report::of_turns("vring", session.circumstances(), options.processes, results);
+    let mut report = Report::of_turns("vring", session.info(), options.processes, results);
     let notes = spreads(&report.results).into_iter().chain(recovered(&report.results));
-    report.notes = notes.chain(verdict(&report.results)).collect();
+    report.notes = notes.chain(conclusion(&report.results)).collect();
     Ok(report)
 }
 
-/// For each direction, size and kind of chain, which have one, two and three descriptors: the worst combination over the best.
+/// For each direction, layout and size, the worst combination of options over the best.
 fn spreads(results: &[Measurement]) -> Vec<String> {
     let mut groups: BTreeMap<(String, String, u64), Vec<f64>> = BTreeMap::new();
     let by_blitter = |result: &&Measurement| result.labels.get("copies").is_some_and(|copies| copies == "blitter");
@@ -470,8 +474,8 @@ fn spreads(results: &[Measurement]) -> Vec<String> {
     groups.iter().map(line).collect()
 }
 
-/// How much of what copies cost beyond none at all the blitter gains over `memcpy`: in packets of both directions a second, as
-/// a share of what there is to be gained.
+/// The blitter's gain over `memcpy` as a share of the gain of no copies at all, in packets of both directions per
+/// second.
 fn recovered(results: &[Measurement]) -> Vec<String> {
     let mut groups: BTreeMap<(u64, String), BTreeMap<(String, String), f64>> = BTreeMap::new();
     for result in results.iter().filter(|result| result.unit == "clocks/packet" && !result.undecided) {
@@ -482,7 +486,7 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
     }
     let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for ((size, _), costs) in &groups {
-        // In and out again.
+        // A packet in and out again.
         let both = |how: &str| {
             let of = |case: &str| costs.get(&(how.to_owned(), case.to_owned()));
             Some(1.0 / (of("rx")? + of("tx")?))
@@ -494,15 +498,16 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
     let line = |(size, shares): (&u64, &Vec<f64>)| {
         let rings = shares.len();
         format!(
-            "{size} bytes, in and out: of what skipping copies would give over memcpy, in packets a second, the blitter gives {:.0} percent (median of {rings} rings)",
-            middle(shares)
+            "{size} bytes, in and out: the blitter gains {:.0} percent of what skipping all copies would gain over \
+             memcpy, in packets per second (median of {rings} rings)",
+            median_or_nan(shares)
         )
     };
     shares.iter().map(line).collect()
 }
 
-/// What the ratios say.
-fn verdict(results: &[Measurement]) -> Option<String> {
+/// The conclusion from the ratios.
+fn conclusion(results: &[Measurement]) -> Option<String> {
     let ratios: Vec<&Measurement> =
         results.iter().filter(|result| result.unit == "ratio" && !result.undecided).collect();
     if ratios.is_empty() {
@@ -519,17 +524,17 @@ fn verdict(results: &[Measurement]) -> Option<String> {
     ))
 }
 
-/// What stands above the table of a case.
+/// The title of a case's table.
 fn title(case: &str) -> &'static str {
     match case {
-        "rx" => "rx: to the driver, with freeing the packets; clocks/packet (less the bare loop)",
-        "tx" => "tx: from the driver, with taking buffers from the pool; clocks/packet (less the bare loop)",
+        "rx" => "rx: to the driver, including freeing the packets; clocks/packet (minus the bare loop)",
+        "tx" => "tx: from the driver, including allocating buffers; clocks/packet (minus the bare loop)",
         "other-sizes" => "after packets of other sizes over before; ratio",
         _ => "after packets in other chains over before; ratio",
     }
 }
 
-/// What stands below what has been shown as it was finished.
+/// The part of the report below the rows that have already been shown.
 fn text_after_rows(report: &Report) -> String {
     let of = |case: &'static str| table(case, report.results.iter().filter(move |result| result.case == case), true);
     let mut text = ["other-sizes", "other-chains"].map(of).concat();
@@ -540,13 +545,13 @@ fn text_after_rows(report: &Report) -> String {
     text + &report.sentences()
 }
 
-/// How wide the longest name of a ring is.
+/// The width of the longest name of a ring.
 const NAME: usize = 82;
 
-/// How wide a column is, with a blank before it.
+/// The width of a column, including a leading space.
 const CELL: usize = 16;
 
-/// A part of a table: a row for each ring and chain, a column for each size or direction. With a title, or below rows.
+/// A part of a table, with or without its title: a row for each ring and layout, a column for each size or direction.
 fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_title: bool) -> String {
     let column = if ["rx", "tx"].contains(&case) { "size" } else { "direction" };
     let mut columns: Vec<String> = Vec::new();
@@ -596,19 +601,19 @@ fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Lays out a ring, in a process that has done nothing else.
+/// Lays out a ring in a fresh process.
 ///
 /// # Errors
-/// None: what cannot be laid out ends the process.
+/// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     settle(task.options.common.cpu);
     Ok(Box::new(Rings::of(task)))
 }
 
-/// The packets of which a ring's history is looked at.
+/// The size of packets when a ring with a history is measured.
 const HISTORY_SIZE: usize = 60;
 
-/// A ring for each size, and one that has a history.
+/// The worker's side: a ring for each size, and one with a history.
 struct Rings {
     ring: Ring,
     costs: Vec<(usize, Bench)>,
@@ -681,7 +686,7 @@ impl Side for Rings {
     }
 }
 
-/// What a packet costs.
+/// Clocks per packet.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     /// The device's call.
@@ -691,13 +696,13 @@ struct Cost {
 }
 
 impl Cost {
-    /// What a figure counts: the call, and where packets go to the driver freeing them.
+    /// The total that a figure counts: the call, plus freeing if packets go to the driver.
     fn whole(self, receiving: bool) -> f64 {
         self.call + if receiving { self.free } else { 0.0 }
     }
 }
 
-/// As the driver calls it.
+/// The driver's name for a layout.
 impl From<Chain> for Chains {
     fn from(chain: Chain) -> Chains {
         match chain {
@@ -715,7 +720,7 @@ struct Bench {
     receive: ReceiveRing,
     receiving: bool,
     batch: usize,
-    /// The vector in which packets travel.
+    /// The packets of a batch.
     vector: Vector,
 }
 
@@ -753,7 +758,7 @@ impl Bench {
         let mut transmit = TransmitRing::new(setup()).unwrap_or_else(|error| fail(&error));
         receive.set_copies(ring.copies.how());
         transmit.set_copies(ring.copies.how());
-        // As an engine that polls: the driver's kicks would be system calls between the device's.
+        // As in a polling engine: the driver's kicks would be system calls between the device's calls.
         receive.doorbell().disarm();
         transmit.doorbell().disarm();
         let queues = driver.pairs.pop().unwrap_or_else(|| fail(&"a pair of queues"));
@@ -765,7 +770,7 @@ impl Bench {
         self.queues.receive.set_chains(chain.into());
     }
 
-    /// Times some batches of packets of one size, after some others.
+    /// Times `batches` batches of packets of one size, after a warm-up.
     fn measure(&mut self, size: usize, batches: usize) -> (Cost, Sliced) {
         self.pass(size, WARM_UP);
         let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
@@ -775,10 +780,10 @@ impl Bench {
         let packets = self.batch as u64;
         let slices: Vec<(u64, f64)> =
             times.iter().map(|(call, free)| (packets, (call + free) * packets as f64)).collect();
-        (Cost { call: undisturbed(&calls), free: undisturbed(&frees) }, Sliced::of(&slices))
+        (Cost { call: lower_quartile(&calls), free: lower_quartile(&frees) }, Sliced::of(&slices))
     }
 
-    /// Lets some batches of packets of one size through.
+    /// Passes `batches` untimed batches of packets of one size.
     fn pass(&mut self, size: usize, batches: usize) {
         let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
         for _ in 0..batches {
@@ -786,12 +791,12 @@ impl Bench {
         }
     }
 
-    /// One batch: clocks a packet of the device's call, and of freeing the packets.
+    /// One batch. Returns clocks per packet of the device's call, and of freeing the packets.
     fn batch(&mut self, template: &Template) -> (f64, f64) {
         if self.receiving { self.rx(template) } else { self.tx(template) }
     }
 
-    /// A batch to the driver. Returns what the device's call took for a packet, and what freeing it took.
+    /// A batch to the driver.
     fn rx(&mut self, template: &Template) -> (f64, f64) {
         let batch = self.batch;
         self.fill(template);
@@ -801,11 +806,11 @@ impl Bench {
         free_all(&mut self.vector);
         let end = clock::ticks();
         if taken.map(|taken| taken.count).ok() != Some(batch) {
-            fail(&format!("the ring took {taken:?} in place of {batch} packets"));
+            fail(&format!("the ring took {taken:?} instead of {batch} packets"));
         }
         let came = self.queues.receive.receive(&mut self.vector, batch);
         self.check(came.ok(), template);
-        (self.a_packet(middle - start), self.a_packet(end - middle))
+        (self.per_packet(middle - start), self.per_packet(end - middle))
     }
 
     /// A batch from the driver.
@@ -814,7 +819,7 @@ impl Bench {
         self.fill(template);
         let sent = self.queues.transmit.transmit(self.vector.as_slice());
         if sent.map(|sent| sent.count).ok() != Some(batch) {
-            fail(&format!("the driver sent {sent:?} in place of {batch} packets"));
+            fail(&format!("the driver sent {sent:?} instead of {batch} packets"));
         }
         free_all(&mut self.vector);
         let start = clock::ticks();
@@ -824,9 +829,9 @@ impl Bench {
         free_all(&mut self.vector);
         let end = clock::ticks();
         if came.ok() != Some(batch) || bytes != (batch * template.len()) as u64 {
-            fail(&format!("the ring brought {came:?} in place of {batch} packets"));
+            fail(&format!("the ring brought {came:?} instead of {batch} packets"));
         }
-        (self.a_packet(middle - start), self.a_packet(end - middle))
+        (self.per_packet(middle - start), self.per_packet(end - middle))
     }
 
     fn fill(&mut self, template: &Template) {
@@ -836,17 +841,17 @@ impl Bench {
         }
     }
 
-    /// What has come is what was sent.
+    /// Checks that the received packets are those that were sent.
     fn check(&mut self, came: Option<usize>, template: &Template) {
         let right = |packet: &Packet| packet.len() == template.len();
         if came != Some(self.batch) || !self.vector.as_slice().iter().all(right) {
-            fail(&format!("the driver received {came:?} in place of {} packets", self.batch));
+            fail(&format!("the driver received {came:?} instead of {} packets", self.batch));
         }
         free_all(&mut self.vector);
     }
 
-    /// Clocks of a batch, less those of reading the clock, for each of its packets.
-    fn a_packet(&self, ticks: u64) -> f64 {
+    /// Clocks per packet of a batch, without reading the clock.
+    fn per_packet(&self, ticks: u64) -> f64 {
         ticks.saturating_sub(clock::cost()) as f64 / self.batch as f64
     }
 }
@@ -891,7 +896,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ring_that_has_machine_code_of_its_own_is_measured() {
+    fn every_ring_with_its_own_machine_code_is_measured() {
         let single: Arguments = parsed(&["--chain", "single"]);
         // Six options, and three of them with the short header.
         assert_eq!((count(&single, true), count(&single, false)), (64 + 8, 32 + 8));
