@@ -321,7 +321,7 @@ impl Engine {
         let Some(request) = self.shared.take_request() else { return };
         let (start, start_ticks) = (Instant::now(), clock::ticks());
         let mut new = request.configuration;
-        new.graph.prefetch();
+        new.graph.prefetch(new.plan.app_actions.iter().map(|action| action.starts_app()));
         let revived = new.plan.restart_panicked(&new.graph, &self.worker.graph);
         if let Err((app, error)) = new.plan.start(&mut new.graph, Some(&mut self.worker.graph)) {
             let _ = request.reply.send(Reply::Failed { app, error, configuration: new });

@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{account, common, engine, link};
 use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab};
@@ -13,12 +15,12 @@ use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab}
 /// The maximum number of removed apps and of removed links that a directory lists.
 const MAX_REMOVED: usize = 128;
 
-/// The destination of the counters of an app or link that is removed.
+/// The destination of the counters of a removed app.
 struct CounterSuccessor {
-    /// Its position in the old directory: in the lists of active rows, or in those of removed ones.
+    /// Its position in the old directory.
     from: usize,
-    /// The cells of its row in the new directory (those of an app's account, and the others), if it still has one.
-    to: Option<(usize, usize)>,
+    /// The first cell of drops of its row in the new directory, if it has one.
+    to: Option<usize>,
 }
 
 /// An end of a link.
@@ -31,29 +33,50 @@ enum End {
 /// A link that stays while another app of the same name takes over an end of it. Its traffic so far belongs to the
 /// removed app, not to the new one.
 struct NewEnd {
-    /// The link, as a position in the old directory.
+    /// The link, as a position in the old directory, and its cells there.
     link: usize,
+    cell: usize,
     end: End,
     /// The account of the removed app, if it is listed.
     gone: Option<usize>,
     new: usize,
 }
 
+/// Consecutive cells of the old generation, and their place in the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CellRange {
+    from: usize,
+    to: usize,
+    count: usize,
+}
+
+/// A removed link.
+struct RemovedLink {
+    /// Its position in the old directory, and its cells there.
+    link: usize,
+    cell: usize,
+    /// The accounts of the apps that sent and received.
+    ends: [Option<usize>; 2],
+}
+
 /// The destination of each counter of a configuration when another one replaces it. Accounts and cells are those of the
 /// new directory.
+///
+/// All cells are known before the engine swaps configurations, because its thread would have to fetch the directories
+/// from another processor's cache.
 #[derive(Default)]
 pub struct Succession {
-    /// For each app and each link of the new directory, its predecessor in the old one.
-    apps: Vec<Option<usize>>,
-    links: Vec<Option<usize>>,
-    /// Apps that the new configuration removes, and those removed before.
+    /// Counters that continue.
+    copies: Vec<CellRange>,
+    /// Drops of continuing apps as `removed`, which the start of a replacing app may have counted already.
+    removed_drops: Vec<usize>,
+    /// Counters of removed apps and links with a row in the new directory.
+    sums: Vec<CellRange>,
+    /// Drops of removed apps and links without one.
+    forgotten: Vec<Range<usize>>,
+    /// Apps that the new configuration removes.
     removed_apps: Vec<CounterSuccessor>,
-    gone_apps: Vec<CounterSuccessor>,
-    /// The same of links.
-    removed_links: Vec<CounterSuccessor>,
-    gone_links: Vec<CounterSuccessor>,
-    /// For each link that it removes, the accounts of the apps that sent and received.
-    ends: Vec<[Option<usize>; 2]>,
+    removed_links: Vec<RemovedLink>,
     new_ends: Vec<NewEnd>,
 }
 
@@ -104,27 +127,99 @@ impl Directory {
             links: last(old.gone_links.iter().chain(removed_links.iter().map(|&link| &old.links[link])), link_key),
         };
         let new = Directory::lay_out(apps.into_iter(), links.into_iter(), &gone, events);
-        let succession = Succession { apps: app_origins, links: link_origins, ..Succession::default() };
-        let succession = succession.find_heirs(old, &new, &removed_apps, &removed_links);
+        let mut succession = Succession::default();
+        succession.continue_rows(old, &new, &app_origins, &link_origins);
+        succession.find_successors(old, &new, (&app_origins, &link_origins), (&removed_apps, &removed_links));
         (new, succession)
     }
 }
 
+/// The cells of an app's account, and those of its drops and counters.
+fn app_ranges(from: &AppEntry, to: (usize, usize), events: usize) -> [CellRange; 2] {
+    let (account, cell) = to;
+    [
+        CellRange { from: from.account, to: account, count: account::cells(events) },
+        CellRange { from: from.cell, to: cell, count: from.drops.len() + from.counters.len() },
+    ]
+}
+
+fn link_range(from: usize, to: usize) -> CellRange {
+    CellRange { from, to, count: link::COUNTERS.len() }
+}
+
+/// Joins ranges that are adjacent in both generations.
+fn joined(mut ranges: Vec<CellRange>) -> Vec<CellRange> {
+    ranges.sort_unstable_by_key(|range| range.from);
+    let mut joined: Vec<CellRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.from + last.count == range.from && last.to + last.count == range.to => {
+                last.count += range.count;
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
 impl Succession {
-    fn find_heirs(self, old: &Directory, new: &Directory, apps: &[usize], links: &[usize]) -> Succession {
+    /// Finds the cells that continue.
+    fn continue_rows(
+        &mut self,
+        old: &Directory,
+        new: &Directory,
+        app_origins: &[Option<usize>],
+        link_origins: &[Option<usize>],
+    ) {
+        let mut copies = vec![
+            CellRange { from: 0, to: 0, count: old.engine.len() },
+            CellRange { from: old.histograms, to: new.histograms, count: Directory::HISTOGRAM_CELLS },
+        ];
+        for (origin, after) in app_origins.iter().zip(&new.apps) {
+            if let Some(before) = origin.map(|origin| &old.apps[origin]) {
+                copies.extend(app_ranges(before, (after.account, after.cell), old.events.len()));
+                self.removed_drops.push(after.cell + common::REMOVED);
+            }
+        }
+        for (origin, after) in link_origins.iter().zip(&new.links) {
+            copies.extend(origin.map(|origin| link_range(old.links[origin].cell, after.cell)));
+        }
+        self.copies = joined(copies);
+    }
+
+    /// Finds the destinations of the counters of removed rows. `origins` are the predecessors of the new apps and links,
+    /// `removed` the positions of those that the new configuration removes.
+    fn find_successors(
+        &mut self,
+        old: &Directory,
+        new: &Directory,
+        (app_origins, link_origins): (&[Option<usize>], &[Option<usize>]),
+        (apps, links): (&[usize], &[usize]),
+    ) {
         if apps.is_empty() && links.is_empty() && old.gone_apps.is_empty() && old.gone_links.is_empty() {
-            return self;
+            return;
         }
         let app_rows = new.gone_apps.iter().map(|entry| (app_key(entry), (entry.account, entry.cell)));
         let app_rows: HashMap<_, _> = app_rows.collect();
-        let link_rows = new.gone_links.iter().map(|entry| (link_key(entry), (entry.cell, entry.cell)));
-        let link_rows: HashMap<_, _> = link_rows.collect();
-        let app =
-            |(from, entry): (usize, &AppEntry)| CounterSuccessor { from, to: app_rows.get(&app_key(entry)).copied() };
-        let link = |(from, entry): (usize, &LinkEntry)| CounterSuccessor {
-            from,
-            to: link_rows.get(&link_key(entry)).copied(),
-        };
+        let link_rows: HashMap<_, _> = new.gone_links.iter().map(|entry| (link_key(entry), entry.cell)).collect();
+        for entry in apps.iter().map(|&app| &old.apps[app]).chain(&old.gone_apps) {
+            match app_rows.get(&app_key(entry)) {
+                Some(&row) => self.sums.extend(app_ranges(entry, row, old.events.len())),
+                None => {
+                    let past = entry.account + account::PAST_TXDROP;
+                    self.forgotten.extend([past..past + 1, entry.cell..entry.cell + entry.drops.len()]);
+                }
+            }
+        }
+        for entry in links.iter().map(|&link| &old.links[link]).chain(&old.gone_links) {
+            match link_rows.get(&link_key(entry)) {
+                Some(&cell) => self.sums.push(link_range(entry.cell, cell)),
+                None => {
+                    let removed = entry.cell + link::REMOVED;
+                    self.forgotten.push(removed..removed + 1);
+                }
+            }
+        }
 
         // The account of each app of the old configuration in the new one, without those of apps that only take over a
         // name.
@@ -133,106 +228,77 @@ impl Succession {
         for entry in apps.iter().map(|&app| &old.apps[app]) {
             accounts.extend(app_rows.get(&app_key(entry)).map(|(account, _)| (&*entry.name, *account)));
         }
-        for (origin, entry) in self.apps.iter().zip(&new.apps) {
+        for (origin, entry) in app_origins.iter().zip(&new.apps) {
             let accounts = if origin.is_some() { &mut accounts } else { &mut new_accounts };
             accounts.insert(&entry.name, entry.account);
         }
         let account = |end: &str| accounts.get(app_of(end)).copied();
-        let mut new_ends = Vec::new();
-        for &link in self.links.iter().flatten() {
+        for &link in link_origins.iter().flatten() {
             let entry = &old.links[link];
             for (end, name) in [(End::Sender, &entry.from), (End::Receiver, &entry.to)] {
                 if let Some(&new) = new_accounts.get(app_of(name)) {
-                    new_ends.push(NewEnd { link, end, gone: account(name), new });
+                    self.new_ends.push(NewEnd { link, cell: entry.cell, end, gone: account(name), new });
                 }
             }
         }
-        let ends = links.iter().map(|&link| [&old.links[link].from, &old.links[link].to].map(|end| account(end)));
-        Succession {
-            ends: ends.collect(),
-            new_ends,
-            removed_apps: apps.iter().map(|&index| app((index, &old.apps[index]))).collect(),
-            gone_apps: old.gone_apps.iter().enumerate().map(app).collect(),
-            removed_links: links.iter().map(|&index| link((index, &old.links[index]))).collect(),
-            gone_links: old.gone_links.iter().enumerate().map(link).collect(),
-            ..self
-        }
+        let successor = |&from: &usize| {
+            let row = app_rows.get(&app_key(&old.apps[from]));
+            CounterSuccessor { from, to: row.map(|&(_, cell)| cell) }
+        };
+        self.removed_apps = apps.iter().map(successor).collect();
+        let removed_link = |&link: &usize| {
+            let LinkEntry { from, to, cell, .. } = &old.links[link];
+            RemovedLink { link, cell: *cell, ends: [account(from), account(to)] }
+        };
+        self.removed_links = links.iter().map(removed_link).collect();
     }
 
     /// The removed apps, as positions in the old directory, each with the first cell of drops of its row in the new
     /// one, if it has one.
     pub fn removed_apps(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        self.removed_apps.iter().map(|&CounterSuccessor { from, to }| (from, to.map(|(_, cell)| cell)))
+        self.removed_apps.iter().map(|&CounterSuccessor { from, to }| (from, to))
     }
 
     /// The removed links, as positions in the old directory.
     pub fn removed_links(&self) -> impl Iterator<Item = usize> {
-        self.removed_links.iter().map(|heir| heir.from)
+        self.removed_links.iter().map(|removed| removed.link)
     }
 
     /// Copies all counts to the new generation. `waiting` returns the number of packets and bytes that wait in a link
     /// of the old one; those that wait in removed links count as removed.
     pub fn carry_over(&self, from: &Slab, to: &Slab, waiting: impl Fn(usize) -> (u64, u64)) {
-        let copy = |first: usize, target: usize, count: usize| {
-            (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
-        };
-        let add = |first: usize, target: usize, count: usize| {
-            (0..count).for_each(|index| to.add(target + index, from.get(first + index)));
-        };
+        let during_start = self.removed_drops.iter().map(|&cell| (cell, to.get(cell)));
+        let during_start: Vec<(usize, u64)> = during_start.filter(|(_, count)| *count > 0).collect();
+        for CellRange { from: first, to: target, count } in &self.copies {
+            let (before, after) = (&from.cells()[*first..first + count], &to.cells()[*target..target + count]);
+            before.iter().zip(after).for_each(|(before, after)| after.store(before.load(Relaxed), Relaxed));
+        }
+        during_start.iter().for_each(|&(cell, count)| to.add(cell, count));
+
         let forget = |drops: u64| to.add(engine::FORGOTTEN_DROPS, drops);
-        let (old, new) = (&from.directory, &to.directory);
-        let account_cells = account::cells(old.events.len());
-        copy(0, 0, old.engine.len());
-        copy(old.histograms, new.histograms, Directory::HISTOGRAM_CELLS);
-
-        let apps = self.removed_apps.iter().map(|heir| (heir, &old.apps[heir.from]));
-        for (heir, entry) in apps.chain(self.gone_apps.iter().map(|heir| (heir, &old.gone_apps[heir.from]))) {
-            match heir.to {
-                Some((account, cell)) => {
-                    add(entry.account, account, account_cells);
-                    add(entry.cell, cell, entry.drops.len() + entry.counters.len());
-                }
-                None => {
-                    let past = from.get(entry.account + account::PAST_TXDROP);
-                    let drops = (0..entry.drops.len()).map(|drop| from.get(entry.cell + drop));
-                    forget(drops.fold(past, u64::wrapping_add));
-                }
-            }
-        }
-        for (origin, after) in self.apps.iter().zip(&new.apps) {
-            let Some(before) = origin.map(|origin| &old.apps[origin]) else { continue };
-            // Its drops during the start are there already.
-            let removed = to.get(after.cell + common::REMOVED);
-            copy(before.cell, after.cell, after.drops.len() + after.counters.len());
-            to.add(after.cell + common::REMOVED, removed);
-            copy(before.account, after.account, account_cells);
-        }
-
         // The traffic of removed links stays with the apps at their ends.
-        for (heir, [sender, receiver]) in self.removed_links.iter().zip(&self.ends) {
-            let cell = old.links[heir.from].cell;
-            let waiting = waiting(heir.from);
+        for &RemovedLink { link, cell, ends: [sender, receiver] } in &self.removed_links {
+            let waiting = waiting(link);
             let passed = LinkTraffic::of(from, cell, waiting);
             match sender {
-                Some(sender) => passed.add_to_sender(to, *sender),
+                Some(sender) => passed.add_to_sender(to, sender),
                 None => forget(passed.txdrop),
             }
             if let Some(receiver) = receiver {
-                passed.add_to_receiver(to, *receiver);
+                passed.add_to_receiver(to, receiver);
             }
             from.set(cell + link::WAITING, 0);
             from.set(cell + link::WAITING_BYTES, 0);
             from.set(cell + link::REMOVED, waiting.0);
         }
-        let links = self.removed_links.iter().map(|heir| (heir, &old.links[heir.from]));
-        for (heir, entry) in links.chain(self.gone_links.iter().map(|heir| (heir, &old.gone_links[heir.from]))) {
-            match heir.to {
-                Some((cell, _)) => add(entry.cell, cell, link::COUNTERS.len()),
-                None => forget(from.get(entry.cell + link::REMOVED)),
-            }
+        for range in &self.sums {
+            (0..range.count).for_each(|index| to.add(range.to + index, from.get(range.from + index)));
         }
-        for &NewEnd { link, end, gone, new } in &self.new_ends {
-            let passed = LinkTraffic::of(from, old.links[link].cell, waiting(link));
+        for cells in &self.forgotten {
+            forget(cells.clone().fold(0, |sum, cell| sum.wrapping_add(from.get(cell))));
+        }
+        for &NewEnd { link, cell, end, gone, new } in &self.new_ends {
+            let passed = LinkTraffic::of(from, cell, waiting(link));
             match (end, gone) {
                 (End::Sender, Some(gone)) => passed.add_to_sender(to, gone),
                 (End::Receiver, Some(gone)) => passed.add_to_receiver(to, gone),
@@ -242,11 +308,6 @@ impl Succession {
             match end {
                 End::Sender => passed.negative().add_to_sender(to, new),
                 End::Receiver => passed.negative().add_to_receiver(to, new),
-            }
-        }
-        for (origin, after) in self.links.iter().zip(&new.links) {
-            if let Some(before) = origin.map(|origin| &old.links[origin]) {
-                copy(before.cell, after.cell, link::COUNTERS.len());
             }
         }
     }

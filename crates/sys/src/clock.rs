@@ -94,6 +94,27 @@ pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
+/// The wall clock for many readings in a short time: reading the system's clock can take ten times as long as reading
+/// the processor's.
+#[derive(Clone, Copy, Debug)]
+pub struct UnixClock {
+    /// [`unix_ns`] and [`now`] at the same time.
+    unix: u64,
+    now: u64,
+}
+
+impl UnixClock {
+    /// Reads the system's clock.
+    pub fn read() -> UnixClock {
+        UnixClock { unix: unix_ns(), now: now() }
+    }
+
+    /// As [`unix_ns`], without the clock's adjustments since [`UnixClock::read`].
+    pub fn ns(&self) -> u64 {
+        self.unix.saturating_add(now().saturating_sub(self.now))
+    }
+}
+
 fn monotonic_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -175,5 +196,13 @@ mod tests {
             assert!(next >= last);
             last = next;
         }
+    }
+
+    #[test]
+    fn the_unix_clock_follows_the_systems_clock() {
+        let clock = UnixClock::read();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let (low, read, high) = (unix_ns(), clock.ns(), unix_ns());
+        assert!(low.saturating_sub(1_000_000) < read && read < high + 1_000_000, "{low} {read} {high}");
     }
 }

@@ -11,7 +11,7 @@ use bellows_arena::Fixed;
 use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
 use bellows_observe::{Directory, RuntimeDir, Slab};
-use bellows_packet::{LINE, Vector, prefetch};
+use bellows_packet::{LINE, Vector, prefetch_to_write};
 use bellows_wiring::{End, OPEN, WiredApp, links_by_port, number_links, push_order};
 
 use super::positions;
@@ -143,18 +143,18 @@ impl Graph {
         &self.table.slab
     }
 
-    /// Prefetches what a commit touches, all at once: it lies in the cache of the processor that laid it out, and
-    /// fetching it line by line is slow.
-    pub(crate) fn prefetch(&self) {
-        fn lines<T>(slice: &[T]) {
-            let start = slice.as_ptr().cast::<u8>();
-            (0..size_of_val(slice)).step_by(LINE).for_each(|offset| prefetch(start.wrapping_add(offset)));
+    /// Prefetches what a commit writes, all at once: it lies in the cache of the processor that laid it out, and fetching
+    /// it line by line is slow, above all a second time for the first write. `starts` says which apps start.
+    pub(crate) fn prefetch(&self, starts: impl Iterator<Item = bool>) {
+        fn lines<T: ?Sized>(value: &T) {
+            let start = std::ptr::from_ref(value).cast::<u8>();
+            (0..size_of_val(value)).step_by(LINE).for_each(|offset| prefetch_to_write(start.wrapping_add(offset)));
         }
-        lines(&self.nodes);
-        lines(&self.table.links);
-        lines(&self.table.slots);
+        lines(&*self.nodes);
+        lines(&*self.table.links);
+        lines(&*self.table.slots);
         lines(self.table.slab.cells());
-        self.apps.iter().for_each(|app| prefetch(app.address().cast()));
+        self.apps.iter().zip(starts).filter(|(_, starts)| *starts).for_each(|(app, _)| lines(&**app));
     }
 
     /// Attaches the nodes to the thread that is about to run the graph.

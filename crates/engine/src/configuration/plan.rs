@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
 use bellows_observe::{Slab, Succession};
 use bellows_packet::{BufferUse, buffer_use};
-use bellows_sys::clock;
+use bellows_sys::clock::UnixClock;
 
 use super::Graph;
 use super::retire::RetiredApp;
@@ -42,8 +42,9 @@ impl Plan {
     /// If an app cannot start or panics, the apps before it give back what they took. They must still be
     /// [stopped](Plan::stop_started): not here, because an engine that reloads has no time for that.
     pub(crate) fn start(&mut self, graph: &mut Graph, mut old: Option<&mut Graph>) -> Result<(), (String, AppError)> {
+        let wall_clock = UnixClock::read();
         for index in 0..graph.apps.len() {
-            self.show_start(graph, index, old.as_deref());
+            self.show_start(graph, index, old.as_deref(), &wall_clock);
             let buffers = buffer_use();
             let result = match (self.app_actions[index], &mut old) {
                 (AppAction::Keep(_), _) => Ok(()),
@@ -69,9 +70,9 @@ impl Plan {
 
     /// Shows in the counters that an app is being started. In a reload readers still see the counters of the old
     /// configuration, in which a new app has no row.
-    fn show_start(&self, graph: &Graph, index: usize, old: Option<&Graph>) {
+    fn show_start(&self, graph: &Graph, index: usize, old: Option<&Graph>, wall_clock: &UnixClock) {
         let show = |slab: &Slab, position: usize| {
-            slab.set(cells::ALIVE, clock::unix_ns());
+            slab.set(cells::ALIVE, wall_clock.ns());
             slab.set(cells::DOING, doing::with(Activity::Start, position));
         };
         match (self.app_actions[index], old) {
@@ -125,8 +126,9 @@ impl Plan {
     /// Calls `begin` of the apps that were started; in a reload, with the `old` graph. Returns the apps that panicked.
     pub(crate) fn begin(&self, graph: &mut Graph, old: Option<&Graph>) -> Vec<usize> {
         let new: Vec<usize> = (0..graph.apps.len()).filter(|&index| self.app_actions[index].starts_app()).collect();
+        let wall_clock = UnixClock::read();
         let mut begin = |index: usize| {
-            self.show_start(graph, index, old);
+            self.show_start(graph, index, old, &wall_clock);
             let buffers = buffer_use();
             let has_begun = catch_panic(|| graph.apps[index].begin()).is_some();
             record_start(graph, index, buffer_use().since(buffers));
