@@ -46,7 +46,7 @@ pub struct EngineConfig {
     /// says why.
     #[schemars(with = "Schedules")]
     pub schedule: Schedule,
-    /// Sample one breath in 128, chosen at random: read the clock around each call, follow some packets to their ends,
+    /// Sample one breath in 256, chosen at random: read the clock around each call, follow some packets to their ends,
     /// and write the timeline. `show run`, `show latency` and `timeline` need it; it costs about 1 percent.
     pub sampling: bool,
     /// The events that sampled breaths count besides clocks. By default all events that the processor counts, which is

@@ -41,7 +41,7 @@ const IDLE_WINDOW: u64 = 64;
 const IDLE_CLOCK_READ_INTERVAL: u64 = 16;
 
 /// Sampled breaths between two sorts of the free buffers.
-const SORT_INTERVAL: u32 = 64;
+const SORT_INTERVAL: u32 = 32;
 
 /// Idle time in nanoseconds before the thread first sleeps: about what sleeping costs.
 const IDLE_NS_BEFORE_SLEEP: u64 = 30_000;

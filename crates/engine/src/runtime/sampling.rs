@@ -19,7 +19,7 @@ use fastrand::Rng;
 use super::links::LinkTable;
 
 /// Average number of breaths from one that is recorded to the next.
-pub(crate) const RECORD_INTERVAL: u64 = 128;
+pub(crate) const RECORD_INTERVAL: u64 = 256;
 
 /// Average number of breaths from one that is chosen to the next: most of them are recorded, the others mark packets.
 const SAMPLE_INTERVAL: u64 = RECORD_INTERVAL * (MARK_INTERVAL - 1) / MARK_INTERVAL;
