@@ -800,7 +800,9 @@ mod tests {
         ] {
             match text.parse::<Duration>() {
                 Ok(duration) => assert_eq!((duration.nanos(), duration.to_string().as_str()), (nanos, canonical)),
-                Err(error) => assert_eq!((canonical, error.to_string().contains("no whole number")), ("refused", true)),
+                Err(error) => {
+                    assert_eq!((canonical, error.to_string().contains("not a whole number")), ("refused", true))
+                }
             }
         }
     }

@@ -262,6 +262,6 @@ mod tests {
         let comparison = Comparison { other: Path::new("other"), pairs: 1, words: &[], cpu: None, measured: &[] };
         let notes = comparison.notes(&[pair(1.0, 1.0)], 2);
         assert!(notes[1].starts_with("2 pairs left out"), "{notes:?}");
-        assert_eq!(notes[2..], ["only this program has some figures of: new"]);
+        assert_eq!(notes[2..], ["only this program has some of the figures of: new"]);
     }
 }

@@ -160,7 +160,12 @@ fn counts_repeat_to_the_instruction() {
         let output = Command::new(this).arg("--ask").env("SOMETHING_ELSE", variable).output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
     };
-    assert_eq!(ask(""), ask(&"x".repeat(1_000)));
+    let (short, long) = (ask(""), ask(&"x".repeat(1_000)));
+    for (short, long) in short.into_iter().zip(long) {
+        // The simulated predictor hashes addresses, and that of generated code is the kernel's choice.
+        assert!(short.branch_misses.abs_diff(long.branch_misses) < 16, "{short:?} {long:?}");
+        assert_eq!(short, Counts { branch_misses: short.branch_misses, ..long });
+    }
 }
 
 /// Including the instruction sets that valgrind supports, and the generated code of a breath.
