@@ -173,7 +173,8 @@ fn the_engine_runs_under_callgrind() {
     for (few, many) in [(Task::Packets(10), Task::Packets(110)), (Task::Breaths(10), Task::Breaths(110))] {
         let [few, many] = [few, many].map(|task| count(task).instructions as f64);
         let packet = (many - few) / (100 * BURST) as f64;
-        assert!((1.0..100.0).contains(&packet), "{packet} instructions a packet");
+        // Test builds check each use of a pointer; a release takes some ten instructions.
+        assert!((1.0..1_000.0).contains(&packet), "{packet} instructions a packet");
     }
 }
 
