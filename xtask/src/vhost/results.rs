@@ -123,8 +123,8 @@ pub fn text(rows: &[Row], reference: &str) -> String {
     }
     text.push_str(
         "\nclocks: of DPDK, testpmd's `record-core-cycles`: rounds of its loop that moved packets, with what it does to take \
-         and free buffers;\nof Bellows, all calls of the port and its partner (sink, source or join), by the accounting of one \
-         breath in 128.\nlimit: of the one's / of Bellows' run. A pair of windows counts if no program waited for its processor \
+         and free buffers;\nof Bellows, all calls of the port and its partner (sink, source or join), by the accounting of \
+         sampled breaths.\nlimit: of the one's / of Bellows' run. A pair of windows counts if no program waited for its processor \
          for more than 8 percent of one.\n",
     );
     let ratios = || rows.iter().flat_map(|row| [ratio(row, rate), ratio(row, clocks)]);
