@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports, Status};
 use bellows_sys::clock;
-use bellows_testkit::{eventually, skip};
+use bellows_testkit::{eventually, skip, skip_here};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -566,23 +566,32 @@ fn devices_report_their_states() {
     println!("devices tell their states: ok");
 }
 
-/// The difference in clocks of an app against another: its interval.
-fn difference(sandbox: &Sandbox, app: &str, against: &str) -> (f64, f64) {
-    let brief = ["appbench", app, "--against", against, "--processes", "9", "--packets", "300000", "--json"];
-    let report = sandbox.bellows(&brief).fine().json();
-    let results = report["results"].as_array().unwrap();
-    let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
-    let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
-    (found["low"].as_f64().unwrap(), found["high"].as_f64().unwrap())
+/// The interval of the difference in clocks of an app against another, from more processes if it is wider than two
+/// clocks; `None` if the machine is too disturbed for that.
+fn difference(sandbox: &Sandbox, app: &str, against: &str) -> Option<(f64, f64)> {
+    ["9", "21", "45"].into_iter().find_map(|processes| {
+        let brief = ["appbench", app, "--against", against, "--processes", processes, "--packets", "300000", "--json"];
+        let report = sandbox.bellows(&brief).fine().json();
+        let results = report["results"].as_array().unwrap();
+        let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
+        let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
+        let (low, high) = (found["low"].as_f64().unwrap(), found["high"].as_f64().unwrap());
+        (high - low < 2.0).then_some((low, high))
+    })
 }
 
 fn two_clocks_a_packet_are_found() {
+    let test = "two clocks a packet are found";
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
-    let (low, high) = difference(&sandbox, "slow(clocks = 2)", "slow(clocks = 0)");
-    assert!(low > 0.0, "two more clocks: {low} to {high}");
-    let (low, high) = difference(&sandbox, "slow(clocks = 0)", "slow(clocks = 0)");
-    assert!(low < 1.0 && high > -1.0, "no more clocks: {low} to {high}");
-    println!("two clocks a packet are found: ok");
+    let more = difference(&sandbox, "slow(clocks = 2)", "slow(clocks = 0)");
+    let none = difference(&sandbox, "slow(clocks = 0)", "slow(clocks = 0)");
+    let (Some(more), Some(none)) = (more, none) else {
+        skip_here(test, "the machine is too disturbed to measure a clock");
+        return;
+    };
+    assert!(more.0 > 0.0, "two more clocks: {more:?}");
+    assert!(none.0 < 1.0 && none.1 > -1.0, "no more clocks: {none:?}");
+    println!("{test}: ok");
 }
 
 fn activities_other_than_forwarding_are_shown() {
