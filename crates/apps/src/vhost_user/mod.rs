@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::status::StatusJson;
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::outgoing::{Awaits, Sender};
 use crate::virtio::port::{Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
@@ -128,25 +128,18 @@ const fn receive_slot(pair: usize) -> usize {
     2 + 2 * pair
 }
 
-/// One pair of queues, as far as it is the app's.
+/// The rings of a pair of queues.
+#[derive(Default)]
 struct Pair {
-    /// Packets for this pair's receive ring, whose slot tells what they wait for.
-    outgoing: Outgoing,
-    /// The rings' doorbells, while they run.
+    /// Their doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
-    /// What the app has counted of this transmit ring: empty, too long, bad header, no large buffer.
+    /// The counts of the transmit ring that the app's counters include already.
     told: RingCounters,
 }
 
-impl Pair {
-    fn new() -> Pair {
-        Pair { outgoing: Outgoing::new(), transmit: None, receive: None, told: RingCounters::default() }
-    }
-}
-
 /// The device's side, while it runs.
-pub struct Device {
+pub struct DeviceRole {
     /// Ends the control thread when it is dropped.
     backend: Backend,
     port: vhost::Port,
@@ -161,7 +154,7 @@ pub struct Device {
 const AWAY: u64 = 2_000_000;
 
 /// A virtio-net device at a vhost-user socket.
-pub type VhostUser = VirtioPort<Device>;
+pub type VhostUser = VirtioPort<DeviceRole>;
 
 impl VhostUser {
     /// Takes the next connection at once, however soon the last one ended: for those who measure what connections cost.
@@ -177,7 +170,7 @@ impl Sender for VhostUser {
     const POOL_LOW: DropReason<VhostUser> = VhostUser::POOL_LOW;
 }
 
-impl Role for Device {
+impl Role for DeviceRole {
     type Config = BackendConfig;
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
@@ -187,15 +180,16 @@ impl Role for Device {
         config.queues
     }
 
-    fn start(config: BackendConfig, before: Option<&Device>) -> Result<Device, AppError> {
-        let pairs = (0..config.queues).map(|_| Pair::new()).collect();
+    fn start(config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
+        let pairs = (0..config.queues).map(|_| Pair::default()).collect();
+        let session = Session::new(config.queues);
         let socket = config.socket.clone();
         let started = match before {
             Some(before) => before.backend.succeed(config),
             None => Backend::start(config),
         };
         let (backend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
-        Ok(Device { backend, port, pairs, session: Session::new(), gone_at: None })
+        Ok(DeviceRole { backend, port, pairs, session, gone_at: None })
     }
 
     fn begin(&self) {
@@ -223,16 +217,13 @@ impl Role for Device {
         self.port.note();
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    #[inline]
+    fn session_mut(&mut self) -> &mut Session {
         &mut self.session
-    }
-
-    fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
-        self.pairs.iter().map(|pair| &pair.outgoing)
-    }
-
-    fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget) {
-        (self.pairs.iter_mut().map(|pair| &mut pair.outgoing), self.session.share)
     }
 
     #[inline]
@@ -254,7 +245,7 @@ impl Role for Device {
             if !same(&receive, &pair.receive) {
                 io.slot(receive_slot(index)).never();
                 pair.receive = receive;
-                pair.outgoing.awaits = Awaits::Nothing;
+                self.session.outgoing[index].awaits = Awaits::Nothing;
             }
         }
         self.session.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
@@ -315,13 +306,14 @@ impl Role for Device {
                 self.session.void.spare(&input);
                 return;
             }
-            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.session.void.swallow(io, queues, &mut input, VhostUser::NO_DRIVER);
+            let Session { outgoing, void, .. } = &mut self.session;
+            void.swallow(io, outgoing, &mut input, VhostUser::NO_DRIVER);
             return;
         }
         if rings > 1 {
-            let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
-            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.outgoing.waiting).collect();
+            let pairs = self.pairs.iter().zip(&mut self.session.outgoing);
+            let running = pairs.filter(|(pair, _)| pair.receive.is_some());
+            let mut queues: Vec<&mut Vector> = running.map(|(_, outgoing)| &mut outgoing.waiting).collect();
             virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
@@ -333,16 +325,16 @@ impl Role for Device {
     }
 }
 
-impl Device {
+impl DeviceRole {
     /// What waits for a queue that has gone goes to one that runs.
     fn move_stranded(&mut self, io: &Io<VhostUser>, running: usize) {
         for index in 0..self.pairs.len() {
-            if self.pairs[index].receive.is_none() && self.pairs[index].outgoing.held() > 0 {
-                let from = &mut self.pairs[index].outgoing;
+            if self.pairs[index].receive.is_none() && self.session.outgoing[index].held() > 0 {
+                let from = &mut self.session.outgoing[index];
                 let waiting = std::mem::take(&mut from.waiting);
                 let (ready, rest) = from.finisher.empty();
                 for mut stranded in [ready, waiting] {
-                    self.pairs[running].outgoing.waiting.append(&mut stranded, usize::MAX);
+                    self.session.outgoing[running].waiting.append(&mut stranded, usize::MAX);
                     stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::QUEUE_FULL));
                 }
                 // Some segments of it have gone, so it cannot begin anew.
@@ -360,11 +352,11 @@ impl Device {
         input: &mut Input<'_, VhostUser>,
         only: bool,
     ) -> Result<(), RingError> {
-        let pair = &mut self.pairs[index];
+        let (pair, outgoing) = (&self.pairs[index], &mut self.session.outgoing[index]);
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
         let able = ReceiverOffloads::driver(ring.features());
-        let awaits = pair.outgoing.push(io, ring, able, input, only)?;
-        pair.outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
+        let awaits = outgoing.push(io, ring, able, input, only)?;
+        outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
     }
 

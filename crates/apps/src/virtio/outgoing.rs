@@ -107,10 +107,10 @@ impl Void {
     }
 
     /// Drops packets of these queues and of the link: a burst, plus as many as have come.
-    pub(crate) fn swallow<'q, A: App>(
+    pub(crate) fn swallow<A: App>(
         &mut self,
         io: &Io<A>,
-        queues: impl Iterator<Item = &'q mut Outgoing>,
+        queues: &mut [Outgoing],
         input: &mut Input<'_, A>,
         reason: DropReason<A>,
     ) {

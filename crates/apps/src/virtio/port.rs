@@ -64,13 +64,10 @@ pub trait Role: Send + Sized + 'static {
     fn note(&mut self);
 
     /// The state that both sides have.
-    fn session(&mut self) -> &mut Session;
+    fn session(&self) -> &Session;
 
-    /// The packets that wait for each queue.
-    fn outgoing(&self) -> impl Iterator<Item = &Outgoing>;
-
-    /// The same, mutable, and the share of segments and checksums that each may finish in a breath.
-    fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget);
+    /// The same, mutable.
+    fn session_mut(&mut self) -> &mut Session;
 }
 
 /// The state of either side while it runs.
@@ -83,12 +80,31 @@ pub struct Session {
     pub(crate) first: usize,
     /// The segments and checksums that each pair may finish in a breath.
     pub(crate) share: Budget,
+    /// The packets for the other side, of each pair.
+    pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) void: Void,
 }
 
 impl Session {
-    pub(crate) fn new() -> Session {
-        Session { packets: Vector::new(), noting: false, first: 0, share: Budget::share(1, 1), void: Void::default() }
+    /// The state for this many pairs of queues.
+    pub(crate) fn new(pairs: u16) -> Session {
+        Session {
+            packets: Vector::new(),
+            noting: false,
+            first: 0,
+            share: Budget::share(1, 1),
+            outgoing: (0..pairs).map(|_| Outgoing::new()).collect(),
+            void: Void::default(),
+        }
+    }
+
+    /// Gives each queue its share of what may be finished; returns the number of packets that wait.
+    #[inline]
+    fn refill(&mut self) -> usize {
+        self.outgoing.iter_mut().fold(0, |held, queue| {
+            queue.finisher.refill(self.share);
+            held + queue.held()
+        })
     }
 
     /// Asks for a tick that updates the status.
@@ -121,16 +137,6 @@ impl<R: Role> VirtioPort<R> {
             running.attach(io);
         }
         io.slot(CONTROL).expect(running.expected());
-    }
-
-    /// Gives each queue its share of what may be finished; returns the number of packets that wait.
-    #[inline]
-    fn refill(running: &mut R) -> usize {
-        let (queues, share) = running.outgoing_mut();
-        queues.fold(0, |held, queue| {
-            queue.finisher.refill(share);
-            held + queue.held()
-        })
     }
 }
 
@@ -181,7 +187,7 @@ impl<R: Role> App for VirtioPort<R> {
     }
 
     fn held(&self) -> usize {
-        self.running.iter().flat_map(R::outgoing).map(Outgoing::held).sum()
+        self.running.iter().flat_map(|running| &running.session().outgoing).map(Outgoing::held).sum()
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -191,7 +197,7 @@ impl<R: Role> App for VirtioPort<R> {
                 io.slot(CONTROL).watch(Arc::new(Control(running.doorbell())), u32::MAX, running.expected());
                 running.attach(io);
             }
-            running.session().noting = false;
+            running.session_mut().noting = false;
             running.note();
         }
     }
@@ -201,7 +207,7 @@ impl<R: Role> App for VirtioPort<R> {
             Self::sync(running, io);
             running.pull(io);
             // Packets that wait inside are nobody else's to push.
-            if Self::refill(running) > 0 {
+            if running.session_mut().refill() > 0 {
                 running.push(io);
             }
         }
@@ -212,7 +218,7 @@ impl<R: Role> App for VirtioPort<R> {
             Self::sync(running, io);
             running.push(io);
             // If nothing is pulled in the next breath, it begins here.
-            Self::refill(running);
+            running.session_mut().refill();
         }
     }
 }

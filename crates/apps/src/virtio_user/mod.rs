@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::status::{StatusJson, Totals};
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::outgoing::{Awaits, Sender};
 use crate::virtio::port::{Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
@@ -131,20 +131,7 @@ const fn transmit_slot(pair: usize) -> usize {
     2 + 2 * pair
 }
 
-/// One pair of queues, as far as it is the app's.
-struct Pair {
-    /// Packets for this pair's transmit queue, whose slot tells what they wait for.
-    outgoing: Outgoing,
-    /// The queues' bells, while there is a device.
-    bells: Option<Bells>,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        Pair { outgoing: Outgoing::new(), bells: None }
-    }
-}
-
+/// The bells of a pair of queues.
 struct Bells {
     receive: Arc<UsedBell>,
     transmit: Arc<UsedBell>,
@@ -155,7 +142,8 @@ pub struct DriverRole {
     /// Ends the control thread when it is dropped.
     frontend: Frontend,
     port: DriverPort<Driver>,
-    pairs: Vec<Pair>,
+    /// The bells of each pair, while there is a device.
+    bells: Vec<Option<Bells>>,
     session: Session,
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues.
@@ -182,7 +170,7 @@ impl Role for DriverRole {
     }
 
     fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
-        let pairs = (0..config.pairs).map(|_| Pair::new()).collect();
+        let (bells, session) = ((0..config.pairs).map(|_| None).collect(), Session::new(config.pairs));
         let socket = config.socket.clone();
         let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
             Some(before) => before.frontend.succeed(config, layout),
@@ -190,7 +178,7 @@ impl Role for DriverRole {
         });
         let (frontend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let (totals, told) = (Arc::default(), QueueCounters::default());
-        Ok(DriverRole { frontend, port, pairs, session: Session::new(), totals, told })
+        Ok(DriverRole { frontend, port, bells, session, totals, told })
     }
 
     fn begin(&self) {
@@ -220,16 +208,13 @@ impl Role for DriverRole {
         self.frontend.status().note();
     }
 
-    fn session(&mut self) -> &mut Session {
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    #[inline]
+    fn session_mut(&mut self) -> &mut Session {
         &mut self.session
-    }
-
-    fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
-        self.pairs.iter().map(|pair| &pair.outgoing)
-    }
-
-    fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget) {
-        (self.pairs.iter_mut().map(|pair| &mut pair.outgoing), self.session.share)
     }
 
     #[inline]
@@ -240,12 +225,12 @@ impl Role for DriverRole {
     #[cold]
     fn attach(&mut self, io: &Io<VirtioUser>) {
         let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
-        for (index, pair) in self.pairs.iter_mut().enumerate() {
-            pair.bells = queues
+        for (index, bells) in self.bells.iter_mut().enumerate() {
+            *bells = queues
                 .get(index)
                 .map(|queues: &QueuePair| Bells { receive: queues.receive.bell(), transmit: queues.transmit.bell() });
-            pair.outgoing.awaits = Awaits::Nothing;
-            watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
+            self.session.outgoing[index].awaits = Awaits::Nothing;
+            watch(io, receive_slot(index), bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
         self.session.share = Budget::share(io.burst(), queues.len());
@@ -261,7 +246,7 @@ impl Role for DriverRole {
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
         for index in virtio::turns(&mut self.session.first, driver.pairs.len()) {
-            let (queues, pair) = (&mut driver.pairs[index], &self.pairs[index]);
+            let queues = &mut driver.pairs[index];
             if left == 0 {
                 break;
             }
@@ -272,7 +257,7 @@ impl Role for DriverRole {
                 }
                 Err(error) => failed = Some(error),
             }
-            if let Some(bells) = &pair.bells {
+            if let Some(bells) = &self.bells[index] {
                 io.slot(receive_slot(index)).moved(bells.receive.quiet());
             }
         }
@@ -291,13 +276,13 @@ impl Role for DriverRole {
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
-            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.session.void.swallow(io, queues, &mut input, VirtioUser::NO_DEVICE);
+            let Session { outgoing, void, .. } = &mut self.session;
+            void.swallow(io, outgoing, &mut input, VirtioUser::NO_DEVICE);
             return;
         };
         if queues > 1 {
             let mut places: Vec<&mut Vector> =
-                self.pairs.iter_mut().take(queues).map(|pair| &mut pair.outgoing.waiting).collect();
+                self.session.outgoing.iter_mut().take(queues).map(|outgoing| &mut outgoing.waiting).collect();
             virtio::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
         }
         for index in 0..queues {
@@ -320,11 +305,11 @@ impl DriverRole {
         input: &mut Input<'_, VirtioUser>,
         only: bool,
     ) -> Result<(), DeviceError> {
-        let pair = &mut self.pairs[index];
+        let outgoing = &mut self.session.outgoing[index];
         let Some(driver) = self.port.driver() else { return Ok(()) };
         let able = ReceiverOffloads::device(driver.features());
-        let awaits = pair.outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
-        pair.outgoing.tell(io, transmit_slot(index), pair.bells.as_ref().map(|bells| &bells.transmit), awaits);
+        let awaits = outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
+        outgoing.tell(io, transmit_slot(index), self.bells[index].as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
     }
 
