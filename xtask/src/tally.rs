@@ -12,8 +12,10 @@ pub struct Tally {
     pub ignored: u64,
     /// Ignored tests that another test runs in a separate process, and that count as a part of it.
     parts: u64,
-    /// The names of the failed tests.
+    /// The failed tests by name, and the test programs that failed without naming one: their own harness, or a crash.
     pub failures: Vec<String>,
+    /// The failures of earlier test programs.
+    failures_before: usize,
     /// Tests that did not run, each as `NAME: reason`.
     pub ignored_why: Vec<String>,
     /// The current test program, as Cargo names it.
@@ -31,6 +33,12 @@ impl Tally {
             self.read_time(counts);
         } else if let Some(name) = line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests ")) {
             self.program = program(name);
+            self.failures_before = self.failures.len();
+        } else if let Some(target) = line.strip_prefix("error: test failed, to rerun pass ") {
+            if self.failures.len() == self.failures_before {
+                self.failures.push(format!("{} ({target})", self.program));
+                self.failed += 1;
+            }
         } else if let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
             if outcome.starts_with("FAILED") {
                 self.failures.push(name.to_owned());
@@ -107,6 +115,10 @@ test header::dies ... ignored, dies on purpose; run by rejects
 test header::rejects ... FAILED
 
 test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 2 filtered out; finished in 0.07s
+error: test failed, to rerun pass `-p bellows-wire --lib`
+     Running tests/counts.rs (target/debug/deps/counts-0123abc)
+thread 'main' panicked at crates/wire/tests/counts.rs:12:5:
+error: test failed, to rerun pass `-p bellows-wire --test counts`
      Running tests/views.rs (target/debug/deps/views-0123abc)
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s
    Doc-tests bellows_wire
@@ -122,10 +134,11 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
             tally,
             Tally {
                 passed: 43,
-                failed: 1,
+                failed: 2,
                 ignored: 2,
                 parts: 0,
-                failures: vec!["header::rejects".into()],
+                failures: vec!["header::rejects".into(), "tests/counts.rs (`-p bellows-wire --test counts`)".into()],
+                failures_before: 2,
                 ignored_why: vec![
                     "header::slow: takes minutes".into(),
                     "crates/wire/src/lib.rs - view (line 12): ignored".into()
