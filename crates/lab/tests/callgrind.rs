@@ -162,7 +162,7 @@ fn counts_repeat_to_the_instruction() {
     };
     let (short, long) = (ask(""), ask(&"x".repeat(1_000)));
     for (short, long) in short.into_iter().zip(long) {
-        // The simulated predictor hashes addresses, and that of generated code is the kernel's choice.
+        // All else repeats exactly. Of about a hundred pairs, one differed by two mispredictions, and it is not known why.
         assert!(short.branch_misses.abs_diff(long.branch_misses) < 16, "{short:?} {long:?}");
         assert_eq!(short, Counts { branch_misses: short.branch_misses, ..long });
     }
@@ -170,12 +170,15 @@ fn counts_repeat_to_the_instruction() {
 
 /// Including the instruction sets that valgrind supports, and the generated code of a breath.
 fn the_engine_runs_under_callgrind() {
-    for (few, many) in [(Task::Packets(10), Task::Packets(110)), (Task::Breaths(10), Task::Breaths(110))] {
+    let per_packet = |few: Task, many: Task| {
         let [few, many] = [few, many].map(|task| count(task).instructions as f64);
-        let packet = (many - few) / (100 * BURST) as f64;
-        // Test builds check each use of a pointer; a release takes some ten instructions.
-        assert!((1.0..1_000.0).contains(&packet), "{packet} instructions a packet");
-    }
+        (many - few) / (100 * BURST) as f64
+    };
+    let bare = per_packet(Task::Packets(10), Task::Packets(110));
+    let engine = per_packet(Task::Breaths(10), Task::Breaths(110));
+    // Test builds check each use of a pointer, in both.
+    assert!((1.0..1_000.0).contains(&bare), "{bare} instructions per packet");
+    assert!((0.0..20.0).contains(&(engine - bare)), "the engine adds {} instructions per packet", engine - bare);
 }
 
 /// The packets of a supply are in the chosen level of callgrind's caches.
