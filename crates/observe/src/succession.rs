@@ -15,12 +15,12 @@ use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab}
 /// The maximum number of removed apps and of removed links that a directory lists.
 const MAX_REMOVED: usize = 128;
 
-/// The destination of the counters of a removed app.
-struct CounterSuccessor {
+/// A removed app.
+struct RemovedApp {
     /// Its position in the old directory.
-    from: usize,
+    app: usize,
     /// The first cell of drops of its row in the new directory, if it has one.
-    to: Option<usize>,
+    cell: Option<usize>,
 }
 
 /// An end of a link.
@@ -75,7 +75,7 @@ pub struct Succession {
     /// Drops of removed apps and links without one.
     forgotten: Vec<Range<usize>>,
     /// Apps that the new configuration removes.
-    removed_apps: Vec<CounterSuccessor>,
+    removed_apps: Vec<RemovedApp>,
     removed_links: Vec<RemovedLink>,
     new_ends: Vec<NewEnd>,
 }
@@ -241,11 +241,11 @@ impl Succession {
                 }
             }
         }
-        let successor = |&from: &usize| {
-            let row = app_rows.get(&app_key(&old.apps[from]));
-            CounterSuccessor { from, to: row.map(|&(_, cell)| cell) }
+        let removed_app = |&app: &usize| {
+            let row = app_rows.get(&app_key(&old.apps[app]));
+            RemovedApp { app, cell: row.map(|&(_, cell)| cell) }
         };
-        self.removed_apps = apps.iter().map(successor).collect();
+        self.removed_apps = apps.iter().map(removed_app).collect();
         let removed_link = |&link: &usize| {
             let LinkEntry { from, to, cell, .. } = &old.links[link];
             RemovedLink { link, cell: *cell, ends: [account(from), account(to)] }
@@ -256,7 +256,7 @@ impl Succession {
     /// The removed apps, as positions in the old directory, each with the first cell of drops of its row in the new
     /// one, if it has one.
     pub fn removed_apps(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        self.removed_apps.iter().map(|&CounterSuccessor { from, to }| (from, to))
+        self.removed_apps.iter().map(|&RemovedApp { app, cell }| (app, cell))
     }
 
     /// The removed links, as positions in the old directory.
