@@ -21,11 +21,11 @@ pub(crate) struct Kernels {
     /// Safety: each buffer is the data of a free ordinary buffer with room for the lines, and there are as many
     /// slots as buffers.
     pub(crate) fill: unsafe fn(&[usize], &[CacheLine], u64, *mut Packet),
-    /// Copies each packet into a buffer: `copy(packets, buffers, slots)`.
+    /// Copies each packet into a buffer: `copy(packets, buffers, slots)`. Returns the sum of their lengths.
     ///
     /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none has metadata, a mark or an
     /// offload.
-    pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet),
+    pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet) -> u64,
     /// Collects the address of each packet's data: `buffer_starts(packets, addresses)`. False, with meaningless
     /// addresses, if a packet is special (large, moved or marked).
     pub(crate) buffer_starts: fn(&[Packet], &mut [usize]) -> bool,
@@ -122,7 +122,8 @@ unsafe fn fill_baseline(buffers: &[usize], lines: &[CacheLine], word: u64, slots
 
 /// Safety: as for [`Kernels::copy`].
 #[inline(always)]
-unsafe fn copy(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
+unsafe fn copy(packets: &[Packet], buffers: &[usize], slots: *mut Packet) -> u64 {
+    let mut total = 0;
     for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
         let data = pointer(data);
         let bytes = packet.bytes();
@@ -131,11 +132,13 @@ unsafe fn copy(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
             copy_short(bytes, std::slice::from_raw_parts_mut(data.as_ptr(), bytes.len()));
             slots.add(index).write(Packet::from_free_buffer(data, packet.word_of_copy()));
         }
+        total += bytes.len() as u64;
     }
+    total
 }
 
 /// Safety: as for [`Kernels::copy`].
-unsafe fn copy_baseline(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
+unsafe fn copy_baseline(packets: &[Packet], buffers: &[usize], slots: *mut Packet) -> u64 {
     // SAFETY: the caller's promise is passed on.
     unsafe { copy(packets, buffers, slots) }
 }
@@ -189,9 +192,10 @@ mod x86 {
         }
     }
 
-    /// Safety: AVX-512F and BW, and as for [`Kernels::copy`].
-    #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
-    pub(super) unsafe fn copy_avx512(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
+    /// Safety: AVX-512F and BW, BMI2, and as for [`Kernels::copy`].
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,bmi2")]
+    pub(super) unsafe fn copy_avx512(packets: &[Packet], buffers: &[usize], slots: *mut Packet) -> u64 {
+        let mut total = 0;
         for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
             let data = pointer(data);
             let bytes = packet.bytes();
@@ -199,7 +203,7 @@ mod x86 {
             // of the packet are read and written: the mask excludes the others.
             unsafe {
                 if bytes.len() <= LINE {
-                    let mask = u64::MAX.wrapping_shr(LINE as u32 - bytes.len() as u32) * u64::from(!bytes.is_empty());
+                    let mask = _bzhi_u64(u64::MAX, bytes.len() as u32);
                     let line = _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast());
                     _mm512_mask_storeu_epi8(data.as_ptr().cast(), mask, line);
                 } else {
@@ -207,12 +211,14 @@ mod x86 {
                 }
                 slots.add(index).write(Packet::from_free_buffer(data, packet.word_of_copy()));
             }
+            total += bytes.len() as u64;
         }
+        total
     }
 
     /// Safety: AVX2, and as for [`Kernels::copy`].
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn copy_avx2(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
+    pub(super) unsafe fn copy_avx2(packets: &[Packet], buffers: &[usize], slots: *mut Packet) -> u64 {
         // SAFETY: the caller's promise is passed on.
         unsafe { copy(packets, buffers, slots) }
     }
@@ -331,7 +337,9 @@ mod tests {
                     owner.append(&[0xee; 256]);
                 }
                 // SAFETY: the buffers are free, the packets fit, and there are enough slots.
-                let made = written(&owners, |slots| unsafe { (kernels.copy)(&packets, &buffers, slots) });
+                let (mut total, want) = (0, packets.iter().map(|packet| packet.len() as u64).sum::<u64>());
+                let made = written(&owners, |slots| unsafe { total = (kernels.copy)(&packets, &buffers, slots) });
+                prop_assert_eq!(total, want, "{}", simd.name());
                 let expected: Vec<_> = packets.iter().map(|packet| (packet.bytes().to_vec(), packet.tag())).collect();
                 prop_assert_eq!(&made, &expected, "{}", simd.name());
                 for (owner, (bytes, _)) in owners.iter().zip(&made) {

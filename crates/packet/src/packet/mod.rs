@@ -12,7 +12,7 @@ use crate::mark::{self, Mark, MarkedEventKind};
 use crate::offload::Offload;
 
 const LENGTH_BITS: u32 = 20;
-const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+pub(crate) const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const TAG_SHIFT: u32 = 32;
 
 /// Turns an address that the pool handed out, or another address in the same buffer, into a pointer.

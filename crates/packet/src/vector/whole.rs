@@ -6,7 +6,7 @@ use bellows_pool::{DATA_ROOM, LINE, free_many, with_free_buffers};
 
 use super::Vector;
 use crate::bulk::kernels;
-use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
+use crate::packet::{LARGE, LENGTH_MASK, MARKED, META, OFFLOAD, Packet};
 
 /// The initial content of many packets: up to one ordinary buffer of bytes, stored in whole cache lines.
 #[derive(Clone, Debug)]
@@ -101,17 +101,20 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
     let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > DATA_ROOM) {
+    // The lengths combined are no less than the longest, and seldom more than a buffer if none is.
+    let may_be_long = words & LENGTH_MASK > DATA_ROOM as u64;
+    if words & (LARGE | META | MARKED | OFFLOAD) != 0
+        || may_be_long && packets.iter().any(|packet| packet.len() > DATA_ROOM)
+    {
         return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
     }
     let copy = kernels().copy;
     with_free_buffers(packets.len(), |buffers, done| {
         let packets = &packets[done..][..buffers.len()];
-        let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
         // SAFETY: the buffers are free ordinary ones that the packets fit into, and no packet has metadata, a mark or
         // an offload, as checked above; the vector has room for all packets behind its end.
         unsafe {
-            copy(packets, buffers, vector.free_slots());
+            let bytes = copy(packets, buffers, vector.free_slots());
             vector.pushed(buffers.len(), bytes);
         }
     })
