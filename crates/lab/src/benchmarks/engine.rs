@@ -721,3 +721,22 @@ impl Listed for Arguments {
         workers::take_part(lay_out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_begin_at_cache_lines() {
+        let functions = [
+            <Forward as App>::push as *const (),
+            <Loop as App>::push as *const (),
+            <Reservoir as App>::push as *const (),
+            Bare::chain_forward as *const (),
+            Bare::chain_loop as *const (),
+        ];
+        for function in functions {
+            assert_eq!(function as usize % 64, 0, "RUSTFLAGS may have replaced the flags in .cargo/config.toml");
+        }
+    }
+}
