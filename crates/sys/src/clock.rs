@@ -183,11 +183,15 @@ mod tests {
 
     #[test]
     fn nanoseconds_keep_pace_with_the_monotonic_clock() {
-        let (start, reference) = (now(), monotonic_ns());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let (elapsed, expected) = (now() - start, monotonic_ns() - reference);
-        let error = elapsed.abs_diff(expected) as f64 / expected as f64;
-        assert!(error < 0.02, "{elapsed} ns by ticks, {expected} ns by CLOCK_MONOTONIC");
+        let error = || {
+            let (start, reference) = (now(), monotonic_ns());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let (elapsed, expected) = (now() - start, monotonic_ns() - reference);
+            elapsed.abs_diff(expected) as f64 / expected as f64
+        };
+        // The thread may lose its processor between the two readings.
+        let errors = [(); 5].map(|()| error());
+        assert!(errors.iter().any(|error| *error < 0.02), "{errors:?}");
     }
 
     #[test]

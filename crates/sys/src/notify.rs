@@ -421,9 +421,13 @@ mod tests {
             take(&theirs);
         }
         assert_eq!((notifiers.means(), notifiers.demoted()), (Means::IoUring, 1));
-        let start = Instant::now();
-        (0..100).for_each(|_| notifier.notify());
-        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+        // The thread may lose its processor during one of the series.
+        let times = [(); 5].map(|()| {
+            let start = Instant::now();
+            (0..100).for_each(|_| notifier.notify());
+            start.elapsed()
+        });
+        assert!(times.iter().any(|time| *time < Duration::from_millis(100)), "{times:?}");
         assert!(is_raised(&theirs, LIMIT));
     }
 
