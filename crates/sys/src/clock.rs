@@ -206,10 +206,13 @@ mod tests {
 
     #[test]
     fn the_unix_clock_follows_the_systems_clock() {
-        let clock = UnixClock::read();
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        // Between the two readings of one call the thread may have waited for the processor.
-        let distance = (0..20).map(|_| clock.ns().abs_diff(unix_ns())).min().unwrap();
-        assert!(distance < 5_000_000, "{distance} ns");
+        let distance = || {
+            let clock = UnixClock::read();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            clock.ns().abs_diff(unix_ns())
+        };
+        // The thread may lose its processor between the two readings of one clock, or of both.
+        let distances = [(); 20].map(|()| distance());
+        assert!(distances.iter().any(|distance| *distance < 1_000_000), "{distances:?} ns");
     }
 }
