@@ -13,7 +13,7 @@ use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, P
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig};
+use bellows_virtio::vhost::{Bell, Borrowed, Frontend, FrontendConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -141,7 +141,7 @@ struct Bells {
 pub struct DriverRole {
     /// Ends the control thread when it is dropped.
     frontend: Frontend,
-    port: DriverPort<Driver>,
+    port: Borrowed<Driver>,
     /// The bells of each pair, while there is a device.
     bells: Vec<Option<Bells>>,
     session: Session,
@@ -203,7 +203,7 @@ impl Role for DriverRole {
     }
 
     fn note(&mut self) {
-        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        let queues = self.port.get().map_or(&[][..], |driver| &driver.pairs);
         self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
         self.frontend.status().note();
     }
@@ -224,7 +224,7 @@ impl Role for DriverRole {
 
     #[cold]
     fn attach(&mut self, io: &Io<VirtioUser>) {
-        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        let queues = self.port.get().map_or(&[][..], |driver| &driver.pairs);
         for (index, bells) in self.bells.iter_mut().enumerate() {
             *bells = queues
                 .get(index)
@@ -240,7 +240,7 @@ impl Role for DriverRole {
 
     #[inline]
     fn pull(&mut self, io: &Io<VirtioUser>) {
-        let Some(driver) = self.port.driver() else { return };
+        let Some(driver) = self.port.get() else { return };
         let mut output = io.output(0);
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
@@ -275,7 +275,7 @@ impl Role for DriverRole {
     #[inline]
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
-        let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
+        let Some(queues) = self.port.get().map(|driver| driver.pairs.len()) else {
             let Session { outgoing, void, .. } = &mut self.session;
             void.swallow(io, outgoing, &mut input, VirtioUser::NO_DEVICE);
             return;
@@ -306,7 +306,7 @@ impl DriverRole {
         only: bool,
     ) -> Result<(), DeviceError> {
         let outgoing = &mut self.session.outgoing[index];
-        let Some(driver) = self.port.driver() else { return Ok(()) };
+        let Some(driver) = self.port.get() else { return Ok(()) };
         let able = ReceiverOffloads::device(driver.features());
         let awaits = outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
         outgoing.tell(io, transmit_slot(index), self.bells[index].as_ref().map(|bells| &bells.transmit), awaits);
@@ -328,7 +328,7 @@ impl DriverRole {
     fn fail(&mut self, io: &Io<VirtioUser>, error: DeviceError) {
         let position = DeviceError::ALL.iter().position(|known| *known == error).unwrap_or(0);
         io.count(VirtioUser::ERRORS.row(position), 1);
-        self.port.fail();
+        self.port.give_up();
         self.attach(io);
     }
 }
