@@ -14,6 +14,7 @@
 
 mod claims;
 mod pace;
+mod port;
 mod virtio;
 
 use bellows_config::Registry;

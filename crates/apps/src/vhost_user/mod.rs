@@ -18,10 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
-use crate::virtio::bell::watch;
-use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Sender};
-use crate::virtio::port::{Role, Session, VirtioPort};
+use crate::port::app::{PortApp, Role, Session};
+use crate::port::bell::watch;
+use crate::port::finish::Budget;
+use crate::port::outgoing::{Awaits, Sender};
+use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -87,7 +88,7 @@ pub struct Config {
 
     /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
-    #[serde(default = "virtio::yes")]
+    #[serde(default = "port::yes")]
     pub confine: bool,
 }
 
@@ -154,7 +155,7 @@ pub struct DeviceRole {
 const AWAY: u64 = 2_000_000;
 
 /// A virtio-net device at a vhost-user socket.
-pub type VhostUser = VirtioPort<DeviceRole>;
+pub type VhostUser = PortApp<DeviceRole>;
 
 impl VhostUser {
     /// Takes the next connection at once, however soon the last one ended: for those who measure what connections cost.
@@ -265,7 +266,7 @@ impl Role for DeviceRole {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for index in virtio::turns(&mut self.session.first, self.pairs.len()) {
+        for index in port::turns(&mut self.session.first, self.pairs.len()) {
             let pair = &mut self.pairs[index];
             let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
             if left == 0 {
@@ -282,7 +283,7 @@ impl Role for DeviceRole {
                     if ring.is_discarding() {
                         self.session.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::DISABLED));
                     }
-                    virtio::deliver(&mut self.session.packets, &mut output, linked);
+                    port::deliver(&mut self.session.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some((index, error)),
             }
@@ -314,7 +315,7 @@ impl Role for DeviceRole {
             let pairs = self.pairs.iter().zip(&mut self.session.outgoing);
             let running = pairs.filter(|(pair, _)| pair.receive.is_some());
             let mut queues: Vec<&mut Vector> = running.map(|(_, outgoing)| &mut outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
+            port::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
@@ -354,7 +355,7 @@ impl DeviceRole {
     ) -> Result<(), RingError> {
         let (pair, outgoing) = (&self.pairs[index], &mut self.session.outgoing[index]);
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
-        let able = ReceiverOffloads::driver(ring.features());
+        let able = ring.features().accepted_by_driver();
         let awaits = outgoing.push(io, ring, able, input, only)?;
         outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
@@ -408,9 +409,9 @@ impl Configure for VhostUser {
         let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
         let policy = PeerPolicy { any_file: config.allow_file_memory, ..policy };
         let features = virtio::features(&config.disable, queues);
-        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path(&config.socket, context)?;
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
-        Ok(VirtioPort::new(config))
+        Ok(PortApp::new(config))
     }
 }

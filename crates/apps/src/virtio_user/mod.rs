@@ -18,10 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
-use crate::virtio::bell::watch;
-use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Sender};
-use crate::virtio::port::{Role, Session, VirtioPort};
+use crate::port::app::{PortApp, Role, Session};
+use crate::port::bell::watch;
+use crate::port::finish::Budget;
+use crate::port::outgoing::{Awaits, Sender};
+use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket.
@@ -90,7 +91,7 @@ pub struct Config {
 
     /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
-    #[serde(default = "virtio::yes")]
+    #[serde(default = "port::yes")]
     pub confine: bool,
 }
 
@@ -151,7 +152,7 @@ pub struct DriverRole {
 }
 
 /// The driver of a virtio-net device at a vhost-user socket.
-pub type VirtioUser = VirtioPort<DriverRole>;
+pub type VirtioUser = PortApp<DriverRole>;
 
 impl Sender for VirtioUser {
     const TOO_LONG: DropReason<VirtioUser> = VirtioUser::TOO_LONG;
@@ -245,7 +246,7 @@ impl Role for DriverRole {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for index in virtio::turns(&mut self.session.first, driver.pairs.len()) {
+        for index in port::turns(&mut self.session.first, driver.pairs.len()) {
             let queues = &mut driver.pairs[index];
             if left == 0 {
                 break;
@@ -253,7 +254,7 @@ impl Role for DriverRole {
             match queues.receive.receive(&mut self.session.packets, left) {
                 Ok(count) => {
                     left -= count;
-                    virtio::deliver(&mut self.session.packets, &mut output, linked);
+                    port::deliver(&mut self.session.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some(error),
             }
@@ -283,7 +284,7 @@ impl Role for DriverRole {
         if queues > 1 {
             let mut places: Vec<&mut Vector> =
                 self.session.outgoing.iter_mut().take(queues).map(|outgoing| &mut outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
+            port::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
         }
         for index in 0..queues {
             if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
@@ -307,7 +308,7 @@ impl DriverRole {
     ) -> Result<(), DeviceError> {
         let outgoing = &mut self.session.outgoing[index];
         let Some(driver) = self.port.get() else { return Ok(()) };
-        let able = ReceiverOffloads::device(driver.features());
+        let able = driver.features().accepted_by_device();
         let awaits = outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
         outgoing.tell(io, transmit_slot(index), self.bells[index].as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
@@ -371,9 +372,9 @@ impl Configure for VirtioUser {
         let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
         // Only a device needs the log of written pages, for live migration.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
-        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path(&config.socket, context)?;
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
-        Ok(VirtioPort::new(config))
+        Ok(PortApp::new(config))
     }
 }

@@ -1,10 +1,10 @@
-//! An app at a vhost-user socket, on either side of the virtio-net device.
+//! The app of all ports.
 
 use std::sync::Arc;
 
 use bellows_engine::{App, AppError, Counters, Io, Ports, Status};
+use bellows_handover::Bell;
 use bellows_packet::Vector;
-use bellows_virtio::vhost::Bell;
 
 use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
@@ -13,7 +13,7 @@ use super::{Control, NOTED_WITHIN};
 /// The slot of the control thread; two for each pair of queues follow.
 const CONTROL: usize = 0;
 
-/// One side of a virtio-net device, while it runs: from [`App::start`] to [`App::stop`].
+/// What differs between ports: one side of a virtio-net device, or an interface, while it runs: from [`App::start`] to [`App::stop`].
 pub trait Role: Send + Sized + 'static {
     /// The checked configuration.
     type Config: Clone + PartialEq + Send;
@@ -22,7 +22,7 @@ pub trait Role: Send + Sized + 'static {
     /// The app's outputs.
     const OUTPUTS: Ports;
     /// The app's counters.
-    const COUNTERS: Counters<VirtioPort<Self>>;
+    const COUNTERS: Counters<PortApp<Self>>;
 
     /// The maximum number of pairs of queues.
     fn pairs(config: &Self::Config) -> u16;
@@ -30,7 +30,7 @@ pub trait Role: Send + Sized + 'static {
     /// Starts, in place of `before` if that is running.
     ///
     /// # Errors
-    /// The socket cannot be served.
+    /// The socket or the interface cannot be used.
     fn start(config: Self::Config, before: Option<&Self>) -> Result<Self, AppError>;
 
     /// Takes over from the predecessor when the configuration changes.
@@ -48,17 +48,17 @@ pub trait Role: Send + Sized + 'static {
     /// The value of the bell's word that has been handled.
     fn expected(&self) -> u32;
 
-    /// Exchanges rings with the control thread if it asks for that. True if the queues may be others now.
+    /// Exchanges queues with the control thread if it asks for that. True if the queues may be others now.
     fn exchange(&mut self) -> bool;
 
     /// Watches the present queues.
-    fn attach(&mut self, io: &Io<VirtioPort<Self>>);
+    fn attach(&mut self, io: &Io<PortApp<Self>>);
 
     /// Brings packets from the other side. Hot.
-    fn pull(&mut self, io: &Io<VirtioPort<Self>>);
+    fn pull(&mut self, io: &Io<PortApp<Self>>);
 
     /// Takes packets to the other side. Hot.
-    fn push(&mut self, io: &Io<VirtioPort<Self>>);
+    fn push(&mut self, io: &Io<PortApp<Self>>);
 
     /// Updates the status.
     fn note(&mut self);
@@ -109,7 +109,7 @@ impl Session {
 
     /// Asks for a tick that updates the status.
     #[inline]
-    pub(crate) fn will_note<R: Role>(&mut self, io: &Io<VirtioPort<R>>) {
+    pub(crate) fn will_note<R: Role>(&mut self, io: &Io<PortApp<R>>) {
         if !self.noting {
             self.noting = true;
             io.wake_at(io.now() + NOTED_WITHIN);
@@ -117,17 +117,17 @@ impl Session {
     }
 }
 
-/// An app that is one side of a virtio-net device at a vhost-user socket.
-pub struct VirtioPort<R: Role> {
+/// An app through which packets enter and leave the network.
+pub struct PortApp<R: Role> {
     pub(crate) config: R::Config,
     running: Option<R>,
     /// Whether the slots are set; each engine sets them anew.
     watching: bool,
 }
 
-impl<R: Role> VirtioPort<R> {
-    pub(crate) fn new(config: R::Config) -> VirtioPort<R> {
-        VirtioPort { config, running: None, watching: false }
+impl<R: Role> PortApp<R> {
+    pub(crate) fn new(config: R::Config) -> PortApp<R> {
+        PortApp { config, running: None, watching: false }
     }
 
     /// Exchanges rings with the control thread, if it asks for that.
@@ -140,7 +140,7 @@ impl<R: Role> VirtioPort<R> {
     }
 }
 
-impl<R: Role> App for VirtioPort<R> {
+impl<R: Role> App for PortApp<R> {
     const INPUTS: Ports = R::INPUTS;
     const OUTPUTS: Ports = R::OUTPUTS;
     const PULLS: bool = true;
@@ -156,7 +156,7 @@ impl<R: Role> App for VirtioPort<R> {
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let running = match old {
             Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
-            Some(VirtioPort { running: Some(running), .. }) => Some(R::start(self.config.clone(), Some(running))?),
+            Some(PortApp { running: Some(running), .. }) => Some(R::start(self.config.clone(), Some(running))?),
             _ => Some(R::start(self.config.clone(), None)?),
         };
         self.running = running;
