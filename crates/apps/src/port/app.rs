@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use bellows_engine::{App, AppError, Counters, Io, Ports, Status};
+use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status};
 use bellows_handover::Bell;
 use bellows_packet::Vector;
+use bellows_wire::flow;
 
 use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
@@ -79,9 +80,11 @@ pub struct Session {
     /// The pair that is pulled first; the next one in each call.
     pub(crate) first: usize,
     /// The segments and checksums that each pair may finish in a breath.
-    pub(crate) share: Budget,
+    share: Budget,
     /// The packets for the other side, of each pair.
     pub(crate) outgoing: Vec<Outgoing>,
+    /// The pairs that take packets.
+    open: Vec<u16>,
     pub(crate) void: Void,
 }
 
@@ -94,7 +97,40 @@ impl Session {
             first: 0,
             share: Budget::share(1, 1),
             outgoing: (0..pairs).map(|_| Outgoing::new()).collect(),
+            open: Vec::with_capacity(pairs.into()),
             void: Void::default(),
+        }
+    }
+
+    /// Sets the pairs that take packets.
+    pub(crate) fn set_open(&mut self, burst: usize, open: impl Iterator<Item = usize>) {
+        self.open.clear();
+        self.open.extend(open.map(|pair| pair as u16));
+        self.share = Budget::share(burst, self.open.len());
+    }
+
+    /// Number of pairs that take packets.
+    #[inline]
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Distributes packets over the pairs that take packets, all packets of a flow to one pair. Packets stay in the
+    /// link when all queues are full, and in a lossless network when the queue of the next packet is full. Otherwise
+    /// packets whose queue is full are dropped for the given reason.
+    pub(crate) fn share_out<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, queue_full: DropReason<A>) {
+        let Session { open, outgoing, .. } = self;
+        outgoing.iter_mut().for_each(|queue| queue.waiting.compact());
+        while let Some(next) = input.packets().first() {
+            let pair = open[flow::share(flow::hash(next.bytes()).unwrap_or(0), open.len())];
+            let room = |pair: u16, outgoing: &[Outgoing]| outgoing[usize::from(pair)].waiting.room();
+            if room(pair, outgoing) == 0 && (io.is_lossless() || open.iter().all(|&pair| room(pair, outgoing) == 0)) {
+                break;
+            }
+            let Some(packet) = input.into_iter().next() else { break };
+            if let Err(packet) = outgoing[usize::from(pair)].waiting.push(packet) {
+                io.drop(packet, queue_full);
+            }
         }
     }
 

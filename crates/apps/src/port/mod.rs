@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_config::SettingError;
-use bellows_engine::{App, DropReason, Input, Io, Output, Watched};
+use bellows_engine::{Output, Watched};
 use bellows_handover::Bell;
 use bellows_packet::Vector;
-use bellows_wire::{MacAddr, flow};
+use bellows_wire::MacAddr;
 
 /// The control thread's bell, as the engine watches it.
 pub(crate) struct Control(pub(crate) Arc<Bell>);
@@ -56,29 +56,6 @@ pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: 
         output.send_from(packets);
     } else {
         packets.drain(usize::MAX).for_each(|packet| output.push(packet));
-    }
-}
-
-/// Distributes packets over several queues, all packets of a flow to one queue. Packets stay in the link when all
-/// queues are full, and in a lossless network when the queue of the next packet is full. Otherwise packets whose queue
-/// is full are dropped for the given reason.
-pub(crate) fn share_out<A: App>(
-    io: &Io<A>,
-    input: &mut Input<'_, A>,
-    queues: &mut [&mut Vector],
-    queue_full: DropReason<A>,
-) {
-    queues.iter_mut().for_each(|queue| queue.compact());
-    while let Some(next) = input.packets().first() {
-        let index = flow::share(flow::hash(next.bytes()).unwrap_or(0), queues.len());
-        let all_full = || queues.iter().all(|queue| queue.room() == 0);
-        if queues[index].room() == 0 && (io.is_lossless() || all_full()) {
-            break;
-        }
-        let Some(packet) = input.into_iter().next() else { break };
-        if let Err(packet) = queues[index].push(packet) {
-            io.drop(packet, queue_full);
-        }
     }
 }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
-use bellows_packet::Vector;
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
 use schemars::JsonSchema;
@@ -20,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use self::status::StatusJson;
 use crate::port::app::{PortApp, Role, Session};
 use crate::port::bell::watch;
-use crate::port::finish::Budget;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
@@ -249,7 +247,8 @@ impl Role for DeviceRole {
                 self.session.outgoing[index].awaits = Awaits::Nothing;
             }
         }
-        self.session.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
+        let receiving = self.pairs.iter().enumerate().filter(|(_, pair)| pair.receive.is_some());
+        self.session.set_open(io.burst(), receiving.map(|(index, _)| index));
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
             Some(running) => {
                 self.gone_at = None;
@@ -299,7 +298,7 @@ impl Role for DeviceRole {
     #[inline]
     fn push(&mut self, io: &Io<VhostUser>) {
         let mut input = io.input(0);
-        let rings = self.port.receive().iter().flatten().count();
+        let rings = self.session.open();
         if rings == 0 {
             let until = self.gone_at.map_or(0, |gone| gone + AWAY);
             if io.now() < until {
@@ -312,10 +311,7 @@ impl Role for DeviceRole {
             return;
         }
         if rings > 1 {
-            let pairs = self.pairs.iter().zip(&mut self.session.outgoing);
-            let running = pairs.filter(|(pair, _)| pair.receive.is_some());
-            let mut queues: Vec<&mut Vector> = running.map(|(_, outgoing)| &mut outgoing.waiting).collect();
-            port::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
+            self.session.share_out(io, &mut input, VhostUser::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {

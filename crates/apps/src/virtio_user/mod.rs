@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
-use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::vhost::{Bell, Borrowed, Frontend, FrontendConfig};
@@ -20,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use self::status::{StatusJson, Totals};
 use crate::port::app::{PortApp, Role, Session};
 use crate::port::bell::watch;
-use crate::port::finish::Budget;
 use crate::port::outgoing::{Awaits, Sender};
 use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
@@ -234,7 +232,7 @@ impl Role for DriverRole {
             watch(io, receive_slot(index), bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
-        self.session.share = Budget::share(io.burst(), queues.len());
+        self.session.set_open(io.burst(), 0..queues.len());
         // The queues of another driver count from 0.
         self.told = strange(queues);
     }
@@ -282,9 +280,7 @@ impl Role for DriverRole {
             return;
         };
         if queues > 1 {
-            let mut places: Vec<&mut Vector> =
-                self.session.outgoing.iter_mut().take(queues).map(|outgoing| &mut outgoing.waiting).collect();
-            port::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
+            self.session.share_out(io, &mut input, VirtioUser::QUEUE_FULL);
         }
         for index in 0..queues {
             if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
