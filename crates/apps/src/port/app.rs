@@ -11,7 +11,7 @@ use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
 use super::{Control, NOTED_WITHIN};
 
-/// The slot of the control thread; two for each pair of queues follow.
+/// The slot of the control thread; those of queues follow.
 const CONTROL: usize = 0;
 
 /// What differs between ports: one side of a virtio-net device, or an interface, while it runs: from [`App::start`] to [`App::stop`].
@@ -25,8 +25,8 @@ pub trait Role: Send + Sized + 'static {
     /// The app's counters.
     const COUNTERS: Counters<PortApp<Self>>;
 
-    /// The maximum number of pairs of queues.
-    fn pairs(config: &Self::Config) -> u16;
+    /// The number of slots, besides that of the control thread, which is the first.
+    fn slots(config: &Self::Config) -> usize;
 
     /// Starts, in place of `before` if that is running.
     ///
@@ -61,8 +61,8 @@ pub trait Role: Send + Sized + 'static {
     /// Takes packets to the other side. Hot.
     fn push(&mut self, io: &Io<PortApp<Self>>);
 
-    /// Updates the status.
-    fn note(&mut self);
+    /// Updates the status, and counters that are not worth a look in each call.
+    fn note(&mut self, io: &Io<PortApp<Self>>);
 
     /// The state that both sides have.
     fn session(&self) -> &Session;
@@ -100,6 +100,12 @@ impl Session {
             open: Vec::with_capacity(pairs.into()),
             void: Void::default(),
         }
+    }
+
+    /// Makes room for the packets of this many pairs.
+    pub(crate) fn grow(&mut self, pairs: usize) {
+        let more = pairs.saturating_sub(self.outgoing.len());
+        self.outgoing.extend((0..more).map(|_| Outgoing::new()));
     }
 
     /// Sets the pairs that take packets.
@@ -186,7 +192,7 @@ impl<R: Role> App for PortApp<R> {
     const COUNTERS: Counters<Self> = R::COUNTERS;
 
     fn slots(&self) -> usize {
-        1 + 2 * usize::from(R::pairs(&self.config))
+        1 + R::slots(&self.config)
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
@@ -234,7 +240,7 @@ impl<R: Role> App for PortApp<R> {
                 running.attach(io);
             }
             running.session_mut().noting = false;
-            running.note();
+            running.note(io);
         }
     }
 

@@ -1,11 +1,12 @@
 //! Slots that watch the bells of queues.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_engine::{App, Io, Watched};
 use bellows_ports::QueueBell;
+use bellows_sys::wake::AnyReadable;
 
 struct Watch<B>(Arc<B>);
 
@@ -32,5 +33,37 @@ pub(crate) fn watch<A: App, B: QueueBell>(io: &Io<A>, slot: usize, bell: Option<
     match bell {
         Some(bell) => io.slot(slot).watch(Arc::new(Watch(Arc::clone(bell))), bell.mask(), bell.quiet()),
         None => io.slot(slot).never(),
+    }
+}
+
+/// The bells of several queues: the queues are asked in every breath, and the engine sleeps until any has work.
+pub(crate) struct AnyBell<B> {
+    pub(crate) any: AnyReadable,
+    pub(crate) bells: Vec<Arc<B>>,
+}
+
+impl<B: QueueBell> QueueBell for AnyBell<B> {
+    fn word(&self) -> Option<&AtomicU32> {
+        None
+    }
+
+    fn mask(&self) -> u32 {
+        0
+    }
+
+    fn quiet(&self) -> u32 {
+        0
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.any.as_fd())
+    }
+
+    fn arm(&self) {
+        self.bells.iter().for_each(|bell| bell.arm());
+    }
+
+    fn disarm(&self) {
+        self.bells.iter().for_each(|bell| bell.disarm());
     }
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `app.rs` | the app of all ports, and the trait of what differs |
 //! | `bell.rs` | slots that watch the bells of queues |
+//! | `interface.rs` | the apps of interfaces and sockets whose queues a control thread opens |
 //! | `outgoing.rs` | packets on their way to the other side |
 //! | `finish.rs` | work on packets that the other side does not accept as they are |
 
 pub(crate) mod app;
 pub(crate) mod bell;
 pub(crate) mod finish;
+pub(crate) mod interface;
 pub(crate) mod outgoing;
 #[cfg(test)]
 pub(crate) mod samples;

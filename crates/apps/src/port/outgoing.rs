@@ -87,7 +87,7 @@ impl Outgoing {
     }
 
     /// Drops at most `most` of its packets; returns how many.
-    fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
+    pub(crate) fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
         let (mut ready, rest) = self.finisher.empty();
         let mut dropped = 0;
         for packet in rest.into_iter().chain(ready.drain(usize::MAX)).chain(self.waiting.drain(most)) {

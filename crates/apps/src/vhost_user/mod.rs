@@ -175,8 +175,8 @@ impl Role for DeviceRole {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
     const COUNTERS: Counters<VhostUser> = VhostUser::COUNTED;
 
-    fn pairs(config: &BackendConfig) -> u16 {
-        config.queues
+    fn slots(config: &BackendConfig) -> usize {
+        2 * usize::from(config.queues)
     }
 
     fn start(config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
@@ -212,7 +212,7 @@ impl Role for DeviceRole {
         self.port.expected()
     }
 
-    fn note(&mut self) {
+    fn note(&mut self, _io: &Io<VhostUser>) {
         self.port.note();
     }
 

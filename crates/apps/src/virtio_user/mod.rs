@@ -164,8 +164,8 @@ impl Role for DriverRole {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
     const COUNTERS: Counters<VirtioUser> = VirtioUser::COUNTED;
 
-    fn pairs(config: &FrontendConfig) -> u16 {
-        config.pairs
+    fn slots(config: &FrontendConfig) -> usize {
+        2 * usize::from(config.pairs)
     }
 
     fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
@@ -201,7 +201,7 @@ impl Role for DriverRole {
         self.port.expected()
     }
 
-    fn note(&mut self) {
+    fn note(&mut self, _io: &Io<VirtioUser>) {
         let queues = self.port.get().map_or(&[][..], |driver| &driver.pairs);
         self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
         self.frontend.status().note();
