@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`access`] | file permissions, checked without opening the file |
+//! | [`bpf`] | XDP programs that give frames to AF_XDP sockets |
 //! | [`cache`] | evicting data from the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |
 //! | [`code`] | memory at a chosen address that is written, then sealed and run |
@@ -21,9 +22,11 @@
 //! | [`untrusted`] | directories of other users, who may change them at any time |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`way_out`] | advice for a person about a system error |
+//! | [`xdp`] | AF_XDP sockets and their rings |
 //! | [`cpu`] | pinning a thread, identifying the processor |
 
 pub mod access;
+pub mod bpf;
 pub mod cache;
 pub mod clock;
 pub mod code;
@@ -41,5 +44,6 @@ pub mod socket;
 pub mod untrusted;
 pub mod wake;
 mod way_out;
+pub mod xdp;
 
 pub use way_out::way_out;
