@@ -8,12 +8,16 @@
 //! | [`access`] | file permissions, checked without opening the file |
 //! | [`bpf`] | XDP programs that give frames to AF_XDP sockets |
 //! | [`cache`] | evicting data from the processor's caches |
+//! | [`capability`] | capabilities of threads: what is missing, and giving up the rest |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |
 //! | [`code`] | memory at a chosen address that is written, then sealed and run |
 //! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
+//! | [`ethtool`] | drivers of network interfaces: speed, queues, offloads |
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`memory`] | large private mappings on the best available pages |
+//! | [`namespace`] | network namespaces |
+//! | [`netlink`] | sockets to the kernel's tables of interfaces |
 //! | [`notify`] | raising events of other processes without ever waiting for them |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`simd`] | the instruction set of loops over data, chosen once |
@@ -28,13 +32,17 @@
 pub mod access;
 pub mod bpf;
 pub mod cache;
+pub mod capability;
 pub mod clock;
 pub mod code;
 pub mod confine;
 pub mod cpu;
+pub mod ethtool;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;
+pub mod namespace;
+pub mod netlink;
 pub mod notify;
 pub mod perf;
 pub mod shared;
