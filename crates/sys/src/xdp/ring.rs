@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -25,11 +26,29 @@ pub const MORE: u32 = 1 << 0;
 /// An option of a descriptor to send: metadata stands before the frame's first byte (`XDP_TX_METADATA`, Linux 6.8).
 pub const METADATA: u32 = 1 << 1;
 
-/// A mapping of a ring, with entries of one type.
+/// The mapping of a ring. Unmapped when it is dropped.
 #[derive(Debug)]
-struct Ring<Entry> {
+struct Mapping {
     start: NonNull<u8>,
     length: usize,
+}
+
+// SAFETY: the mapping belongs to the value, which only hands out its address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and what points into it keeps the value.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A ring, with entries of one type.
+#[derive(Debug)]
+struct Ring<Entry> {
+    mapping: Arc<Mapping>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -83,12 +102,12 @@ impl<Entry: RingEntry> Ring<Entry> {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
         let start = unsafe { mmap(null_mut(), length, access, shared, socket, page_offset)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Arc::new(Mapping { start, length });
         // SAFETY: the mapping is `length` bytes long. The counts and flags end before the entries, which it has room
         // for, as was computed above; all are aligned, because the mapping starts with a page.
         unsafe {
             Ok(Ring {
-                start,
-                length,
+                mapping,
                 producer: start.add(offsets.producer as usize).cast(),
                 consumer: start.add(offsets.consumer as usize).cast(),
                 flags: start.add(flags as usize).cast(),
@@ -139,13 +158,6 @@ impl<Entry: RingEntry> Ring<Entry> {
     #[inline]
     fn available(&self, read: u32) -> u32 {
         self.producer().load(Acquire).wrapping_sub(read).min(self.size())
-    }
-}
-
-impl<Entry> Drop for Ring<Entry> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no borrow of it outlives self.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
@@ -253,17 +265,40 @@ impl RxRing {
         self.ring.consumer().store(self.read, Release);
     }
 
+    /// The counts of the ring, for another owner than the ring's.
+    pub fn counts(&self) -> RxCounts {
+        let Ring { mapping, producer, consumer, .. } = &self.ring;
+        RxCounts { _mapping: Arc::clone(mapping), producer: *producer, consumer: *consumer }
+    }
+}
+
+/// The two counts of an [`RxRing`]. They stay valid when the ring is dropped, but then nothing changes them.
+#[derive(Debug)]
+pub struct RxCounts {
+    _mapping: Arc<Mapping>,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+}
+
+// SAFETY: the pointers lead into the mapping that the value keeps, to words that all sides access atomically.
+unsafe impl Send for RxCounts {}
+// SAFETY: as above.
+unsafe impl Sync for RxCounts {}
+
+impl RxCounts {
     /// The kernel's count of entries, which changes when a frame arrives: there is none while it equals
-    /// [`RxRing::consumed`].
+    /// [`RxCounts::consumed`].
     #[inline]
-    pub fn producer(&self) -> &AtomicU32 {
-        self.ring.producer()
+    pub fn produced(&self) -> &AtomicU32 {
+        // SAFETY: it is inside the mapping, aligned, and lives as long as self.
+        unsafe { self.producer.as_ref() }
     }
 
-    /// Number of entries given back.
+    /// Number of entries given back to the kernel.
     #[inline]
     pub fn consumed(&self) -> u32 {
-        self.read
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }.load(Relaxed)
     }
 }
 
