@@ -1,11 +1,13 @@
-//! What an interface's driver can do for XDP and `AF_XDP`, with the netlink family `netdev` (`linux/netdev.h`,
-//! Linux 6.3).
+//! What an interface's driver can do for XDP and `AF_XDP`, and which queues it uses, with the netlink family `netdev`
+//! (`linux/netdev.h`, Linux 6.3).
 
 use std::io;
 
 use bellows_sys::netlink::Family;
 
-use crate::netlink::{ACKNOWLEDGE, Connection, Message, Request, RequestError, attributes, u16_at, u32_at, u64_at};
+use crate::netlink::{
+    ACKNOWLEDGE, Connection, DUMP, Message, Request, RequestError, attributes, u16_at, u32_at, u64_at,
+};
 
 /// The family that knows the others' numbers: `linux/genetlink.h`.
 const CONTROL: u16 = 0x10;
@@ -14,18 +16,30 @@ const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
 const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_CMD_QUEUE_GET: u8 = 10;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_A_DEV_XDP_ZC_MAX_SEGS: u16 = 4;
 const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 const NETDEV_A_DEV_XSK_FEATURES: u16 = 6;
 
+const NETDEV_A_QUEUE_ID: u16 = 1;
+const NETDEV_A_QUEUE_IFINDEX: u16 = 2;
+const NETDEV_A_QUEUE_TYPE: u16 = 3;
+const NETDEV_A_QUEUE_XSK: u16 = 7;
+const NETDEV_QUEUE_TYPE_RX: u32 = 0;
+const NETDEV_QUEUE_TYPE_TX: u32 = 1;
+
 /// The length of `genlmsghdr`: a command, a version, two reserved bytes.
 const HEADER_LEN: usize = 4;
 const VERSION: u8 = 1;
 
+/// `ENOENT`, the answer for a family that does not exist.
 const NO_ENTRY: i32 = 2;
+/// `ENODEV`, the answer for an interface that does not exist.
 const NO_DEVICE: i32 = 19;
+/// `EOPNOTSUPP`, the answer for a command that does not exist.
+const NOT_SUPPORTED: i32 = 95;
 
 /// What a driver can do with XDP programs, and for `AF_XDP` sockets.
 ///
@@ -90,13 +104,66 @@ pub fn xdp_features(index: u32) -> io::Result<Option<XdpFeatures>> {
     optional(answer, NO_DEVICE)
 }
 
+/// A queue that an interface uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Its number among those of the same direction.
+    pub number: u32,
+    /// The direction.
+    pub direction: Direction,
+    /// Whether an `AF_XDP` socket is bound to it (Linux 6.15; earlier kernels do not tell).
+    pub has_xsk: bool,
+}
+
+/// The direction of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// It receives.
+    Rx,
+    /// It sends.
+    Tx,
+}
+
+/// The queues that an interface of this thread's network namespace uses; empty while it is down, or if it does not
+/// exist. `None` if the kernel does not tell (before Linux 6.8).
+///
+/// Unlike `bellows_sys::ethtool::channels` it works for all drivers, but only while the interface is up.
+///
+/// # Errors
+/// The kernel does not answer, or interfaces change faster than they are read.
+pub fn queues(index: u32) -> io::Result<Option<Vec<Queue>>> {
+    let mut connection = Connection::open(Family::Generic)?;
+    let Some(family) = family(&mut connection)? else { return Ok(None) };
+    let body = [NETDEV_CMD_QUEUE_GET, VERSION, 0, 0];
+    let request = Request::new(family, DUMP, &body).attribute(NETDEV_A_QUEUE_IFINDEX, &index.to_ne_bytes());
+    let action = || format!("list the queues of interface {index}");
+    let answer = connection.exchange(action, &request, |found: &mut Option<Vec<_>>, message| {
+        found.get_or_insert_default().extend(queue(message));
+    });
+    match answer {
+        Err(error) if errno(&error) == Some(NO_DEVICE) => Ok(Some(Vec::new())),
+        answer => Ok(optional(answer.map(Some), NOT_SUPPORTED)?.map(Option::unwrap_or_default)),
+    }
+}
+
+/// The queue in a message; `None` if it is incomplete.
+fn queue(message: &Message<'_>) -> Option<Queue> {
+    let number = |wanted| u32_at(find(message, wanted)?, 0);
+    let direction = match number(NETDEV_A_QUEUE_TYPE)? {
+        NETDEV_QUEUE_TYPE_RX => Direction::Rx,
+        NETDEV_QUEUE_TYPE_TX => Direction::Tx,
+        _ => return None,
+    };
+    let has_xsk = find(message, NETDEV_A_QUEUE_XSK).is_some();
+    Some(Queue { number: number(NETDEV_A_QUEUE_ID)?, direction, has_xsk })
+}
+
 /// The number of the family `netdev`; `None` if the kernel does not have it.
 fn family(connection: &mut Connection) -> io::Result<Option<u16>> {
     let request = request(CONTROL, CTRL_CMD_GETFAMILY).text(CTRL_ATTR_FAMILY_NAME, "netdev");
     let action = || "find the netlink family netdev".to_owned();
     let answer = connection.exchange(action, &request, |found, message| {
-        let id = message_attributes(message).find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID);
-        *found = id.and_then(|(_, content)| u16_at(content, 0));
+        *found = find(message, CTRL_ATTR_FAMILY_ID).and_then(|content| u16_at(content, 0));
     });
     optional(answer, NO_ENTRY)
 }
@@ -104,23 +171,28 @@ fn family(connection: &mut Connection) -> io::Result<Option<u16>> {
 /// Without the error that says that there is no such thing.
 fn optional<T>(answer: io::Result<Option<T>>, absent: i32) -> io::Result<Option<T>> {
     match answer {
-        Err(error) if RequestError::of(&error).is_some_and(|error| error.errno() == absent) => Ok(None),
+        Err(error) if errno(&error) == Some(absent) => Ok(None),
         answer => answer,
     }
+}
+
+fn errno(error: &io::Error) -> Option<i32> {
+    RequestError::of(error).map(RequestError::errno)
 }
 
 fn request(family: u16, command: u8) -> Request {
     Request::new(family, ACKNOWLEDGE, &[command, VERSION, 0, 0])
 }
 
-fn message_attributes<'a>(message: &Message<'a>) -> impl Iterator<Item = (u16, &'a [u8])> {
-    attributes(message.body.get(HEADER_LEN..).unwrap_or_default())
+/// The content of the message's first attribute of a kind.
+fn find<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
+    let mut attributes = attributes(message.body.get(HEADER_LEN..)?);
+    attributes.find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
 }
 
 /// The features in a message; `None` if it has none.
 fn features(message: &Message<'_>) -> Option<XdpFeatures> {
-    let find = |wanted| message_attributes(message).find(|(kind, _)| *kind == wanted).map(|(_, content)| content);
-    let bits = |wanted| find(wanted).and_then(|content| u64_at(content, 0));
+    let bits = |wanted| find(message, wanted).and_then(|content| u64_at(content, 0));
     let features = bits(NETDEV_A_DEV_XDP_FEATURES)?;
     let rx_metadata = bits(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES).unwrap_or(0);
     let has = |set: u64, number: u32| set >> number & 1 != 0;
@@ -132,7 +204,7 @@ fn features(message: &Message<'_>) -> Option<XdpFeatures> {
         offload: has(features, 4),
         rx_sg: has(features, 5),
         ndo_xmit_sg: has(features, 6),
-        zc_max_segs: find(NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|content| u32_at(content, 0)),
+        zc_max_segs: find(message, NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|content| u32_at(content, 0)),
         rx_metadata: RxMetadata {
             timestamp: has(rx_metadata, 0),
             hash: has(rx_metadata, 1),
@@ -162,7 +234,9 @@ mod tests {
                 request = request.attribute(*kind, content);
             }
             let bytes = request.finish(0);
-            let found = features(&messages(&bytes).next().unwrap());
+            let message = messages(&bytes).next().unwrap();
+            let _ = queue(&message);
+            let found = features(&message);
             let first = contents.iter().find(|(kind, _)| *kind == NETDEV_A_DEV_XDP_FEATURES);
             prop_assert_eq!(found.is_some(), first.is_some_and(|(_, content)| content.len() >= 8));
         }

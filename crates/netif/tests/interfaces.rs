@@ -8,8 +8,9 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use bellows_netif::interface::{Event, Interface, Interfaces, Monitor, OperationalState, RequestError};
-use bellows_netif::netdev::xdp_features;
+use bellows_netif::netdev::{Direction, Queue, queues, xdp_features};
 use bellows_sys::capability::{Set, missing, retain};
+use bellows_sys::ethtool::{Channels, channels, set_channels};
 use bellows_sys::namespace::{current, enter_new_network};
 use bellows_sys::wake::sleep_until_readable;
 use bellows_testkit::programs;
@@ -215,20 +216,16 @@ fn a_monitor_reports_each_change() {
             changed(event, one).filter(|one| one.alias.as_deref() == Some("left") && one.master.is_none())
         });
         interfaces.delete(two).unwrap();
-        for (index, name) in [(two, "two"), (one, "first")] {
-            // In either order.
-            let mut again = Monitor::open().unwrap();
-            assert_eq!(again.next_event().unwrap(), None, "only later changes");
-            let expected = Event::Removed { index, name: name.into() };
-            if index == two {
-                let mut seen = Vec::new();
-                let deadline = Deadline::new("both are removed");
-                while seen.len() < 2 {
-                    deadline.check();
-                    seen.extend(monitor.next_event().unwrap().filter(|event| matches!(event, Event::Removed { .. })));
-                }
-                assert!(seen.contains(&expected), "{seen:?}");
-            }
+        // In either order.
+        let mut removed = [(one, "first"), (two, "two")].map(|(index, name)| (index, name.to_owned())).to_vec();
+        while !removed.is_empty() {
+            let gone = wait_for(&mut monitor, "both are removed", |event| match event {
+                Event::Removed { index, name } => Some((*index, name.clone())),
+                _ => None,
+            });
+            let count = removed.len();
+            removed.retain(|each| *each != gone);
+            assert_eq!(removed.len(), count - 1, "{gone:?}");
         }
     });
 }
@@ -288,5 +285,36 @@ fn the_features_of_drivers_are_known() {
         assert_eq!(features.zc_max_segs, None);
         let lo = named(interfaces, "lo").index;
         assert!(!xdp_features(lo).unwrap().unwrap().basic);
+    });
+}
+
+#[test]
+fn queues_are_listed_while_the_interface_is_up() {
+    with_pair("queues_are_listed_while_the_interface_is_up", |interfaces| {
+        let (one, two) = (named(interfaces, "one").index, named(interfaces, "two").index);
+        let Some(none) = queues(one).unwrap() else {
+            let reason = "a kernel before Linux 6.8";
+            return bellows_testkit::skips::skip_here("queues_are_listed_while_the_interface_is_up", reason);
+        };
+        assert_eq!((none, queues(9999).unwrap()), (Vec::new(), Some(Vec::new())), "it is down");
+        set_channels("one", &Channels { rx: 3, tx: 2, ..channels("one").unwrap().unwrap() }).unwrap();
+        interfaces.set_up(one, true).unwrap();
+        interfaces.set_up(two, true).unwrap();
+        let queue = |number, direction| Queue { number, direction, has_xsk: false };
+        let expected = [queue(0, Direction::Rx), queue(1, Direction::Rx), queue(2, Direction::Rx)]
+            .into_iter()
+            .chain([queue(0, Direction::Tx), queue(1, Direction::Tx)]);
+        assert_eq!(queues(one).unwrap(), Some(expected.collect()));
+        // A driver that tells `ethtool` nothing.
+        let lo = named(interfaces, "lo").index;
+        interfaces.set_up(lo, true).unwrap();
+        assert_eq!(channels("lo").unwrap(), None);
+        assert_eq!(queues(lo).unwrap(), Some(vec![queue(0, Direction::Rx), queue(0, Direction::Tx)]));
+        // A TAP that no program has opened uses at most one of those that it could have.
+        ip("tuntap add mode tap name tap0 multi_queue; link set tap0 up");
+        let tap = named(interfaces, "tap0");
+        let count = |direction| queues(tap.index).unwrap().unwrap().iter().filter(|q| q.direction == direction).count();
+        assert!(tap.rx_queues > 1 && count(Direction::Rx) <= 1, "{tap:?}");
+        assert_eq!(channels("tap0").unwrap().unwrap().receiving(), 0);
     });
 }

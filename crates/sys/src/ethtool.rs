@@ -191,7 +191,8 @@ impl Channels {
     }
 }
 
-/// The queues in use; `None` if the driver does not tell, as that of a TAP interface.
+/// The queues in use; `None` if the driver does not tell, as that of a bridge. A TAP interface has as many pairs as
+/// programs have opened.
 ///
 /// # Errors
 /// The interface does not exist.

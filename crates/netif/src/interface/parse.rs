@@ -125,10 +125,10 @@ fn xdp(content: &[u8]) -> Vec<XdpProgram> {
 /// The program as kernels before 4.19 describe it: one number, and the mode apart from it.
 fn only_xdp(content: &[u8]) -> Option<XdpProgram> {
     let find = |wanted| attributes(content).find(|(kind, _)| *kind == wanted).map(|(_, content)| content);
-    let mode = match find(IFLA_XDP_ATTACHED)?.first()? {
-        &XDP_ATTACHED_DRV => XdpMode::Native,
-        &XDP_ATTACHED_SKB => XdpMode::Generic,
-        &XDP_ATTACHED_HW => XdpMode::Offload,
+    let mode = match *find(IFLA_XDP_ATTACHED)?.first()? {
+        XDP_ATTACHED_DRV => XdpMode::Native,
+        XDP_ATTACHED_SKB => XdpMode::Generic,
+        XDP_ATTACHED_HW => XdpMode::Offload,
         _ => return None,
     };
     Some(XdpProgram { mode, id: u32_at(find(IFLA_XDP_PROG_ID)?, 0)? })
