@@ -5,7 +5,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod interface;
 mod keeper;
+pub mod netdev;
+mod netlink;
 mod queue;
 pub mod status;
 
