@@ -27,7 +27,6 @@ pub const TOOLS: &[Tool] = &[
     Tool { programs: &["dig"], package: "bind9-dnsutils", purpose: "the clients" },
     Tool { programs: &["curl"], package: "curl", purpose: "the clients" },
     Tool { programs: &["ping"], package: "iputils-ping", purpose: "the clients" },
-    Tool { programs: &["kill"], package: "procps", purpose: "ending the recording" },
 ];
 
 /// Runs the task.
