@@ -5,6 +5,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod finder;
 pub mod interface;
 mod keeper;
 pub mod netdev;
@@ -12,5 +13,6 @@ mod netlink;
 mod queue;
 pub mod status;
 
+pub use finder::InterfaceName;
 pub use keeper::{Keeper, OpenError, Queues, Source, Start};
 pub use queue::{Queue, QueueCounts, QueueError};
