@@ -33,6 +33,7 @@ macro_rules! apps {
 }
 
 apps! {
+    AfXdp(af_xdp),
     Counter(counter),
     Delay(delay),
     Impair(impair),

@@ -7,7 +7,7 @@ use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
 use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start};
-use bellows_ports::{QueueBell, SendQueue};
+use bellows_ports::QueueBell;
 use bellows_sys::wake::AnyReadable;
 use serde_json::{Value, json};
 
@@ -197,10 +197,14 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let mut output = io.output(0);
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
-        let mut failed = None;
+        let (mut failed, mut sending) = (None, false);
         for index in turns(&mut self.session.first, queues.len()) {
+            if queues[index].is_sending() {
+                failed = queues[index].flush().err().or(failed);
+                sending |= queues[index].is_sending();
+            }
             if left == 0 {
-                break;
+                continue;
             }
             if let Err(error) = queues[index].receive(&mut self.session.packets, left) {
                 failed = Some(error);
@@ -211,6 +215,10 @@ impl<K: Kind> Role for InterfaceRole<K> {
         drop(output);
         if let Some(bell) = &self.bell {
             io.slot(RECEIVE).moved(bell.quiet());
+        }
+        if !sending {
+            // Packets that wait in the app are pushed after this.
+            io.slot(TRANSMIT).never();
         }
         if let Some(error) = failed {
             self.fail(io, &error);
@@ -267,7 +275,10 @@ impl<K: Kind> InterfaceRole<K> {
         let awaits = self.session.outgoing[index].push(io, queue, accepted, input, only);
         // What was taken before an error goes out, too.
         queue.flush()?;
-        awaits
+        match awaits {
+            Ok(Awaits::Nothing) if queue.is_sending() => Ok(Awaits::Turn),
+            awaits => awaits,
+        }
     }
 
     /// Drops packets that cannot be sent.

@@ -11,6 +11,7 @@
 //!
 //! Linux, `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`, `net/xdp/xsk.c`; `socket(7)`.
 
+mod copies;
 mod ring;
 
 use std::io;
@@ -28,7 +29,8 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
 
-pub use ring::{CompletionRing, Descriptor, FillRing, METADATA, MORE, RxRing, TxRing};
+pub use copies::{CHUNK, CopyMemory};
+pub use ring::{CompletionRing, Descriptor, FillRing, METADATA, MORE, RxCounts, RxRing, TxRing};
 
 /// The offset in the registered memory that an address of a ring stands for.
 ///
