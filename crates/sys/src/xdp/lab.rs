@@ -15,7 +15,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::{BindOptions, CopyMode, Kick, MORE, Memory, RingSizes, Rings, Socket, position};
 use crate::bpf::{AttachError, Filter, Link, Mode, Program, SocketMap};
-use crate::memory::Reservation;
+use crate::memory::{HUGE_PAGE, Reservation};
 use crate::wake::sleep_until_readable;
 
 /// Runs a test on a thread in a network namespace of its own, which ends with the thread and its sockets.
@@ -69,6 +69,9 @@ pub fn attached(name: &str) -> Option<NonZeroU32> {
     let (_, id) = shown.split_once("prog/xdp id ")?;
     id.split_ascii_whitespace().next().unwrap().parse().ok()
 }
+
+/// Small rings, so that the tests go around them.
+const RINGS: RingSizes = RingSizes { fill: 64, completion: 64, rx: 64, tx: 64 };
 
 /// How a port uses its memory and its interface.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +131,9 @@ pub struct Port {
 
 impl Port {
     pub fn new(setup: Setup) -> Port {
-        let area = Reservation::new(2 << 20).unwrap();
-        let port = Port::on(&area, setup);
+        let area = Reservation::new(HUGE_PAGE).unwrap();
+        let (socket, rings) = Socket::new(RINGS).unwrap();
+        let port = Port { socket, rings, setup, memory: area.start(), length: area.length() as u64, next: 0 };
         // SAFETY: the area is mapped until the process ends, and only the port's methods access it: chunks that they
         // push to the rings, by pointers, when the kernel has given them back or before.
         unsafe { port.socket.register_memory(&setup.memory(&area)) }.unwrap();
@@ -138,15 +142,10 @@ impl Port {
 
     /// A socket that will share the memory of this one.
     pub fn sharing(&self) -> Port {
-        let (socket, rings) = Socket::new(RingSizes { fill: 64, completion: 64, rx: 64, tx: 64 }).unwrap();
+        let (socket, rings) = Socket::new(RINGS).unwrap();
         // The upper half of the chunks.
         let next = self.length / self.setup.stride / 2;
         Port { socket, rings, next, ..*self }
-    }
-
-    fn on(area: &Reservation, setup: Setup) -> Port {
-        let (socket, rings) = Socket::new(RingSizes { fill: 64, completion: 64, rx: 64, tx: 64 }).unwrap();
-        Port { socket, rings, setup, memory: area.start(), length: area.length() as u64, next: 0 }
     }
 
     /// Binds the socket to queue 0 as its setup says, as soon as another one has left it.

@@ -267,6 +267,24 @@ fn memory_is_shared_by_sockets_of_several_interfaces() {
     });
 }
 
+/// An owner whose interface is never deleted.
+#[test]
+fn a_socket_on_the_loopback_interface_can_own_the_memory() {
+    in_namespace("a_socket_on_the_loopback_interface_can_own_the_memory", || {
+        let interfaces = pair("one", "other", 9000);
+        let owner = Port::new(Setup { multi_buffer: true, ..UNALIGNED });
+        owner.bind(index("lo"));
+        let mut one = owner.sharing();
+        one.socket.bind_shared(interfaces[0], 0, owner.socket.as_fd()).unwrap();
+        let (mut other, _other) = Port::open(interfaces[1], Setup { multi_buffer: true, ..UNALIGNED });
+        // The options are the owner's.
+        other.fill(5);
+        one.push(&frame(1, 9000), 2304);
+        one.flush(4);
+        assert!(other.receive_parts().1 == frame(1, 9000));
+    });
+}
+
 /// The child of the next test.
 #[test]
 #[ignore = "holds a program until it is killed; run by a_program_is_gone_with_its_process"]
