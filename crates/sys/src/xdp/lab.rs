@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_testkit::skip;
+use bellows_testkit::skips::skip_here;
 use bellows_testkit::wait::{Deadline, output};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, netdevice};
@@ -22,6 +23,12 @@ use crate::wake::sleep_until_readable;
 pub fn in_namespace(test: &str, body: impl FnOnce() + Send) {
     if let Some(reason) = bellows_testkit::programs::missing(&["ip"]) {
         return skip(test, reason);
+    }
+    match Socket::new(RINGS) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) => {
+            return skip_here(test, "the kernel has no AF_XDP sockets");
+        }
+        _ => {}
     }
     let work = || {
         // SAFETY: a new network namespace changes no descriptor.
@@ -39,6 +46,17 @@ pub fn in_namespace(test: &str, body: impl FnOnce() + Send) {
             std::panic::resume_unwind(panic);
         }
     });
+}
+
+/// Whether the kernel is of this version or newer; if not, the test is skipped.
+pub fn has_linux(test: &str, version: (u32, u32)) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|other: char| !other.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let running = (numbers.next().unwrap(), numbers.next().unwrap_or(0));
+    if running < version {
+        skip_here(test, format!("needs Linux {}.{}, not {}", version.0, version.1, release.trim()));
+    }
+    running >= version
 }
 
 /// Runs `ip` in the thread's namespace and returns what it prints.

@@ -8,11 +8,15 @@ use bellows_testkit::wait::Watchdog;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-use super::lab::{Port, Setup, attached, frame, in_namespace, index, ip, pair};
+use super::lab::{Port, Setup, attached, frame, has_linux, in_namespace, index, ip, pair};
 use super::*;
 use crate::bpf::{AttachError, Mode, program_info};
 use crate::memory::{HUGE_PAGE, Reservation};
 use crate::wake::sleep_until_readable;
+
+/// The first versions of Linux with frames of several buffers, and with metadata of frames to send.
+const MULTI_BUFFER: (u32, u32) = (6, 6);
+const CHECKSUMS: (u32, u32) = (6, 8);
 
 const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
 
@@ -115,7 +119,11 @@ fn frames_without_room_are_counted() {
 /// Frames of more than one chunk, both ways.
 #[test]
 fn frames_of_several_buffers_cross_whole() {
-    in_namespace("frames_of_several_buffers_cross_whole", || {
+    const TEST: &str = "frames_of_several_buffers_cross_whole";
+    if !has_linux(TEST, MULTI_BUFFER) {
+        return;
+    }
+    in_namespace(TEST, || {
         let interfaces = pair("one", "other", 9000);
         for mode in MODES {
             let setup = Setup { mode, multi_buffer: true, ..UNALIGNED };
@@ -166,7 +174,11 @@ fn a_program_for_frames_of_one_buffer_is_refused_for_large_frames() {
 /// The largest frame to send is one of 18 chunks. A larger one is dropped and counted, and its chunks come back.
 #[test]
 fn a_frame_to_send_has_at_most_18_parts() {
-    in_namespace("a_frame_to_send_has_at_most_18_parts", || {
+    const TEST: &str = "a_frame_to_send_has_at_most_18_parts";
+    if !has_linux(TEST, MULTI_BUFFER) {
+        return;
+    }
+    in_namespace(TEST, || {
         let interfaces = pair("one", "other", 65_535);
         let setup = Setup { multi_buffer: true, ..Setup::PLAIN };
         let (mut one, _one) = Port::open(interfaces[0], setup);
@@ -270,7 +282,11 @@ fn memory_is_shared_by_sockets_of_several_interfaces() {
 /// An owner whose interface is never deleted.
 #[test]
 fn a_socket_on_the_loopback_interface_can_own_the_memory() {
-    in_namespace("a_socket_on_the_loopback_interface_can_own_the_memory", || {
+    const TEST: &str = "a_socket_on_the_loopback_interface_can_own_the_memory";
+    if !has_linux(TEST, MULTI_BUFFER) {
+        return;
+    }
+    in_namespace(TEST, || {
         let interfaces = pair("one", "other", 9000);
         let owner = Port::new(Setup { multi_buffer: true, ..UNALIGNED });
         owner.bind(index("lo"));
@@ -335,7 +351,11 @@ fn sum(bytes: &[u8]) -> u16 {
 
 #[test]
 fn the_kernel_finishes_checksums_on_request() {
-    in_namespace("the_kernel_finishes_checksums_on_request", || {
+    const TEST: &str = "the_kernel_finishes_checksums_on_request";
+    if !has_linux(TEST, CHECKSUMS) {
+        return;
+    }
+    in_namespace(TEST, || {
         const START: usize = 34;
         const OFFSET: usize = 6;
         let interfaces = pair("one", "other", 1500);
@@ -408,6 +428,9 @@ fn options_are_set() {
 #[test]
 fn memory_that_cannot_be_registered_is_an_error() {
     const TEST: &str = "memory_that_cannot_be_registered_is_an_error";
+    if !has_linux(TEST, CHECKSUMS) {
+        return;
+    }
     in_namespace(TEST, || {
         let limit = getrlimit(Resource::Memlock).current.filter(|limit| *limit < 1 << 30);
         let Some(limit) = limit else { return skip_here(TEST, "the limit of locked memory is too high to exceed it") };
