@@ -140,9 +140,14 @@ fn ports() -> impl Strategy<Value = Vec<u8>> {
     (port(), port()).prop_map(|(source, destination)| [source, destination].concat())
 }
 
+/// A number with one bit set: one of the flags or a bit of the offset of a fragment.
+fn single_bit() -> impl Strategy<Value = u16> {
+    (0..16).prop_map(|bit| 1 << bit)
+}
+
 fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     let words = prop_oneof![4 => Just(5u8), 1 => 0u8..16];
-    let fragment = prop_oneof![3 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => any::<u16>()];
+    let fragment = prop_oneof![3 => Just(0), 3 => single_bit(), 1 => any::<u16>()];
     let header = (words, fragment, protocol());
     header.prop_flat_map(|(words, fragment, protocol)| {
         let mut packet = vec![0; 20.max(usize::from(words) * 4)];
@@ -154,7 +159,7 @@ fn ipv4() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn ipv6() -> impl Strategy<Value = Vec<u8>> {
-    let extension = (protocol(), prop_oneof![4 => 0u8..3, 1 => any::<u8>()], prop::bool::weighted(0.8), any::<u16>());
+    let extension = (protocol(), prop_oneof![4 => 0u8..3, 1 => any::<u8>()], prop::bool::weighted(0.6), single_bit());
     (protocol(), prop::collection::vec(extension, 6), ports()).prop_map(|(first, extensions, ports)| {
         let mut packet = vec![0; 40];
         packet[6] = first;
