@@ -142,7 +142,7 @@ fn ports() -> impl Strategy<Value = Vec<u8>> {
 
 /// A number with one bit set: one of the flags or a bit of the offset of a fragment.
 fn single_bit() -> impl Strategy<Value = u16> {
-    (0..16).prop_map(|bit| 1 << bit)
+    (0..16).prop_map(|bit| 1u16 << bit)
 }
 
 fn ipv4() -> impl Strategy<Value = Vec<u8>> {
