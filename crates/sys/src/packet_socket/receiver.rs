@@ -700,7 +700,7 @@ mod tests {
         fn slots_follow_one_another_around_the_ring(slots in 1usize..3000, frame_length in 1usize..100_000) {
             let layout = Layout::new(slots, frame_length).unwrap();
             prop_assert!(layout.slots() >= slots && layout.slots() < slots + layout.slots_per_block);
-            prop_assert!(layout.slot_length >= frame_length + FRAME_OFFSET && layout.slot_length % LINE == 0);
+            prop_assert!(layout.slot_length >= frame_length + FRAME_OFFSET && layout.slot_length.is_multiple_of(LINE));
             let (mut position, mut end) = (Position::default(), 0);
             for _ in 0..layout.slots() {
                 let offset = layout.offset(position);

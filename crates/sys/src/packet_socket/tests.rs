@@ -325,7 +325,7 @@ fn an_interface_that_is_set_down_or_deleted_is_reported() {
         ip("link set far up");
         for receiver in [&mut receiver, &mut opened_down] {
             assert!(receiver.take_error().is_none());
-            send(&mut from_near, &[small.clone()]);
+            send(&mut from_near, std::slice::from_ref(&small));
             assert_eq!(receive_bytes(receiver), small);
         }
         receive_bytes(&mut receiver);
