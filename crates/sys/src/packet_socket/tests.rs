@@ -378,7 +378,8 @@ fn promiscuity_ends_with_the_socket() {
         let receiver = Receiver::open(far, &options).unwrap();
         assert!(is_promiscuous());
         drop(receiver);
-        assert!(!is_promiscuous());
+        // Another test may be starting a program, which has a copy of each descriptor for a moment.
+        eventually("the end", || !is_promiscuous());
         assert_eq!(index("far"), far);
     });
 }
