@@ -219,6 +219,11 @@ impl<R: Role> App for PortApp<R> {
         }
     }
 
+    fn end(&mut self, io: &Io<Self>) {
+        // What the slots watch belongs to queues that are closed next.
+        (0..self.slots()).for_each(|slot| io.slot(slot).never());
+    }
+
     fn stop(&mut self) -> Result<(), AppError> {
         self.running = None;
         Ok(())

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellows_packet::{DATA_ROOM, pool};
-use bellows_sys::xdp::{BindOptions, Memory, PACKET_HEADROOM, Socket};
+use bellows_sys::xdp::{BindOptions, METADATA_LENGTH, Memory, PACKET_HEADROOM, Socket};
 
-use super::{METADATA_LENGTH, TransmitChecksums};
+use super::TransmitChecksums;
 
 /// `EBADF`: the socket through which to share is not bound any more.
 const NOT_BOUND: i32 = 9;
@@ -107,13 +107,13 @@ fn register(socket: &Socket, checksums: TransmitChecksums) -> io::Result<()> {
         chunk_size: PACKET_HEADROOM + DATA_ROOM as u32,
         headroom: 0,
         unaligned: true,
-        tx_metadata_length: if checksums == TransmitChecksums::Off { 0 } else { METADATA_LENGTH as u32 },
+        tx_metadata_length: if checksums == TransmitChecksums::Off { 0 } else { METADATA_LENGTH },
         software_checksum: checksums == TransmitChecksums::Software,
     };
     // SAFETY: the pool's memory is mapped, readable and writable until the process ends. The rings of the socket, and of
     // those that share the memory, belong to queues, which push the positions of lent buffers alone (`Loans`): neither
-    // packets nor free buffers refer to these until the kernel has given them back, or until the socket is closed, which
-    // happens before a queue drops its loans. The kernel writes a frame from `PACKET_HEADROOM` bytes behind the address
+    // packets nor free buffers refer to these until the kernel has given them back, or until the socket and all its
+    // mappings are gone, before which nobody drops a queue's loans (`XdpBell`). The kernel writes a frame from `PACKET_HEADROOM` bytes behind the address
     // on, which is where the data of the lent buffer begin, and no more bytes than the data room; to send, it reads a
     // packet's bytes and the metadata before them, which lie in the packet's buffer.
     unsafe { socket.register_memory(&memory) }

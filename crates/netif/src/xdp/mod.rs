@@ -12,7 +12,6 @@ mod program;
 mod queue;
 mod source;
 
-use bellows_packet::Offload;
 use bellows_sys::bpf::Mode;
 pub use bellows_sys::bpf::{Filter, Match, MatchError};
 use bellows_sys::capability::Set;
@@ -83,16 +82,3 @@ pub enum TransmitChecksums {
 
 /// The capabilities that it takes to open an interface.
 pub const CAPABILITIES: Set = Set::NET_RAW.union(Set::NET_ADMIN).union(Set::BPF);
-
-/// Bytes of metadata before a frame to send: `struct xsk_tx_metadata`.
-const METADATA_LENGTH: usize = 24;
-
-/// The metadata that ask for a checksum (`XDP_TXMD_FLAGS_CHECKSUM`).
-fn checksum_request(offload: &Offload) -> [u8; METADATA_LENGTH] {
-    const CHECKSUM: u64 = 1 << 1;
-    let mut metadata = [0; METADATA_LENGTH];
-    metadata[..8].copy_from_slice(&CHECKSUM.to_ne_bytes());
-    metadata[8..10].copy_from_slice(&offload.checksum_start.to_ne_bytes());
-    metadata[10..12].copy_from_slice(&offload.checksum_offset.to_ne_bytes());
-    metadata
-}

@@ -2,23 +2,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Loans, Offload, Packet, Vector};
 use bellows_ports::offload::header_for;
 use bellows_ports::{Accepted, QueueBell, Rejection, SendQueue, Taken};
 use bellows_sys::wake::AnyReadable;
 use bellows_sys::xdp::{
-    CHUNK, CompletionRing, CopyMemory, FillRing, Kick, METADATA, MORE, PACKET_HEADROOM, Rings, RxCounts, RxRing,
-    Socket, TxRing, position,
+    self, CHUNK, CompletionRing, CopyMemory, FillRing, Kick, METADATA_LENGTH, MORE, PACKET_HEADROOM, Rings, RxCounts,
+    RxRing, Socket, TxRing, checksum_request, position,
 };
 use bellows_wire::offload::Transport;
 
 use super::memory::Membership;
 use super::program::Attachment;
-use super::{METADATA_LENGTH, checksum_request};
 use crate::{Queue, QueueCounts, QueueError};
 
 /// Maximum bytes of one descriptor to send. The data of an ordinary buffer fit into one.
@@ -27,6 +26,9 @@ const PIECE: usize = DATA_ROOM;
 /// Maximum number of descriptors of a frame to send. In copy mode, the kernel puts each into a fragment of its packet
 /// (`MAX_SKB_FRAGS`), the first one beside them.
 const MAX_PIECES: usize = 17;
+
+/// Bytes of metadata before a frame whose checksum somebody else finishes.
+const METADATA: usize = METADATA_LENGTH as usize;
 
 /// The shortest frame that is sent: an Ethernet header.
 const MIN_FRAME: usize = 14;
@@ -43,6 +45,8 @@ pub(super) enum Buffers {
     Pool(Loans),
     /// In memory of the socket's own.
     Copies { memory: CopyMemory, free: Vec<u64> },
+    /// The queue is being dropped.
+    None,
 }
 
 impl Buffers {
@@ -61,6 +65,7 @@ impl Buffers {
                 loans.lend(count as usize, |data| ring.push(data - u64::from(PACKET_HEADROOM)));
             }
             // Half of the chunks are for sending.
+            Buffers::None => {}
             Buffers::Copies { memory, free } => {
                 let spare = free.len().saturating_sub(memory.chunks() / 2);
                 for chunk in free.drain(free.len() - spare.min(count as usize)..) {
@@ -78,6 +83,7 @@ impl Buffers {
                 loans.end(at);
             }
             Buffers::Copies { free, .. } => free.push(at - at % CHUNK as u64),
+            Buffers::None => {}
         }
     }
 }
@@ -94,12 +100,17 @@ enum Frame {
 }
 
 /// The bell of a queue: the kernel's count of received frames.
+///
+/// It keeps a mapping of the socket's, and the kernel keeps a socket open as long as one of its mappings exists. So when
+/// the queue is dropped before its bell, the bell gets the buffers, and drops them after the mapping.
 pub struct XdpBell {
-    /// Not the socket itself, which must be closed before its buffers are free.
     readable: AnyReadable,
     counts: RxCounts,
     /// The interface is polled by calls, so there must be some.
     polls: bool,
+    // Dropped last.
+    _grace: Grace,
+    buffers: Mutex<Option<Buffers>>,
 }
 
 impl QueueBell for XdpBell {
@@ -142,17 +153,15 @@ pub(super) struct Options {
 
 /// One queue of an interface.
 ///
-/// Its fields are dropped in their order: no other socket shares the memory through this one any more, the socket is
-/// closed, and then the buffers are free again.
+/// Its fields are dropped in their order: no other socket shares the memory through this one any more, the socket and
+/// its rings are closed, and the bell drops the buffers.
 pub struct XdpQueue {
     _membership: Option<Membership>,
     socket: Arc<Socket>,
-    _grace: Grace,
     rx: RxRing,
     fill: FillRing,
     tx: TxRing,
     completion: CompletionRing,
-    bell: Arc<XdpBell>,
     /// Detaches the program when all queues are gone.
     _program: Arc<Attachment>,
     options: Options,
@@ -163,7 +172,22 @@ pub struct XdpQueue {
     /// Entries that the kernel may not have taken.
     unsent: bool,
     counts: QueueCounts,
+    /// Present until the queue is dropped.
     buffers: Buffers,
+    bell: Arc<XdpBell>,
+}
+
+impl Drop for XdpQueue {
+    fn drop(&mut self) {
+        // The engine gives the bell up right after the queue. If it does not, the bell's last owner closes the socket.
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let start = Instant::now();
+        while Arc::strong_count(&self.bell) > 1 && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let buffers = std::mem::replace(&mut self.buffers, Buffers::None);
+        *self.bell.buffers.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffers);
+    }
 }
 
 /// A driver that receives without a copy may go on for a moment after the socket is closed, until the kernel has told
@@ -193,25 +217,25 @@ impl XdpQueue {
     ) -> io::Result<XdpQueue> {
         let Rings { fill, completion, rx, tx } = rings;
         let readable = AnyReadable::new([socket.as_fd()])?;
-        let bell = XdpBell { readable, counts: rx.counts(), polls: options.polls };
         let grace = Grace { is_zero_copy: socket.is_zero_copy()? };
+        let bell =
+            XdpBell { readable, counts: rx.counts(), polls: options.polls, _grace: grace, buffers: Mutex::new(None) };
         let mut queue = XdpQueue {
             _membership: membership,
             socket,
-            _grace: grace,
             rx,
             fill,
             tx,
             completion,
-            bell: Arc::new(bell),
             _program: program,
-            buffers,
             options,
             share: LargeShare::new(),
             frame: Frame::None,
             unpublished: 0,
             unsent: false,
             counts: QueueCounts::default(),
+            buffers,
+            bell: Arc::new(bell),
         };
         queue.refill();
         Ok(queue)
@@ -266,7 +290,7 @@ impl XdpQueue {
             Buffers::Pool(loans) if matches!(self.frame, Frame::Dropped) => {
                 loans.end(at);
             }
-            Buffers::Pool(_) => {}
+            Buffers::Pool(_) | Buffers::None => {}
             Buffers::Copies { free, .. } => free.push(at - at % CHUNK as u64),
         }
         if !done {
@@ -303,7 +327,7 @@ impl XdpQueue {
         for (number, piece) in bytes.chunks(PIECE).enumerate() {
             let options = options | if number + 1 < pieces { MORE } else { 0 };
             let at = match &mut self.buffers {
-                Buffers::Pool(_) => Loans::position(packet) + (number * PIECE) as u64,
+                Buffers::Pool(_) | Buffers::None => Loans::position(packet) + (number * PIECE) as u64,
                 Buffers::Copies { memory, free } => {
                     // There are enough: the caller has checked.
                     let Some(chunk) = free.pop() else { return };
@@ -343,7 +367,7 @@ fn examine(packet: &Packet, accepted: Accepted) -> Result<(Offload, usize), Reje
         true => header_for(packet, accepted).ok_or(Rejection::Offload)?,
         false => Offload::default(),
     };
-    if offload.needs_checksum() && packet.headroom() < METADATA_LENGTH {
+    if offload.needs_checksum() && packet.headroom() < METADATA {
         return Err(Rejection::Offload);
     }
     Ok((offload, if packet.len() <= PIECE { 1 } else { packet.len().div_ceil(PIECE) }))
@@ -381,7 +405,7 @@ impl SendQueue for XdpQueue {
                 break;
             }
             if packet.len() >= MIN_FRAME {
-                let options = if offload.needs_checksum() { METADATA } else { 0 };
+                let options = if offload.needs_checksum() { xdp::METADATA } else { 0 };
                 self.push_pieces(packet, pieces, options);
                 free -= pieces;
                 self.unpublished += pieces as u32;
@@ -405,8 +429,9 @@ impl SendQueue for XdpQueue {
             && let Some(offload) = packet.offload().filter(Offload::needs_checksum)
         {
             // Apps see offsets from the packet's start, and so does the kernel.
-            packet.prepend(METADATA_LENGTH)[..METADATA_LENGTH].copy_from_slice(&checksum_request(&offload));
-            packet.trim_front(METADATA_LENGTH);
+            let request = checksum_request(offload.checksum_start, offload.checksum_offset);
+            packet.prepend(METADATA)[..METADATA].copy_from_slice(&request);
+            packet.trim_front(METADATA);
         }
         let pieces = packet.len().div_ceil(PIECE).max(1);
         loans.send(packet, pieces as u8);
@@ -484,7 +509,7 @@ impl Queue for XdpQueue {
         let kernel = self.socket.statistics().unwrap_or_default();
         QueueCounts {
             kernel_dropped: kernel.rx_ring_full + kernel.fill_ring_empty,
-            kernel_refused: kernel.rx_dropped.saturating_sub(kernel.fill_ring_empty) + kernel.rx_invalid,
+            kernel_refused: kernel.rx_dropped.saturating_sub(kernel.fill_ring_empty),
             not_sent: self.counts.not_sent + kernel.tx_invalid,
             ..self.counts
         }
