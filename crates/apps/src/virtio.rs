@@ -215,8 +215,10 @@ pub(crate) fn common_status<S>(
         Confinement::Not(why) => (false, Some(&**why)),
     };
     json!({
+        "interface": true,
         "device": "virtio-net",
         "kind": kind,
+        "place": socket,
         "socket": socket,
         "mode": mode,
         "state": if is_connected { "connected" } else { waiting },
