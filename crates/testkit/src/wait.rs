@@ -33,6 +33,24 @@ pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until a check finds no fault any more.
+///
+/// # Panics
+///
+/// With `what` and the faults that remain, if there are any after [`PATIENCE`].
+#[track_caller]
+pub fn eventually_without_faults(what: &str, mut faults: impl FnMut() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let faults = faults();
+        if faults.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: after {PATIENCE:?} there remain:\n{faults}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A limit for a loop that must end by itself, or that waits without the sleep of [`eventually`]. Check it in each
 /// round.
 pub struct Deadline {
@@ -153,6 +171,13 @@ mod tests {
         let said = panic_of(|| within(Duration::from_millis(30), "the moon", || false));
         assert_eq!(said, "the moon: not within 30ms");
         assert!(start.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn faults_are_checked_until_there_are_none() {
+        let mut faults = vec!["one", "two"];
+        eventually_without_faults("a check", || faults.pop().unwrap_or_default().to_owned());
+        assert!(faults.is_empty());
     }
 
     #[test]

@@ -92,8 +92,12 @@ fn changes_of_an_interface_are_seen() {
     left.host.run("ethtool -L left rx 2");
     left.host.run("ip link set left promisc on mtu 1400");
     let changed = differences(&before, &left.interface().settings());
-    for name in ["features.Features for left.tx-tcp-segmentation", "channels.Current hardware settings.RX: 1, now 2", "link.mtu: 9000, now 1400", "PROMISC"]
-    {
+    for name in [
+        "features.Features for left.tx-tcp-segmentation",
+        "channels.Current hardware settings.RX: 1, now 2",
+        "link.mtu: 9000, now 1400",
+        "PROMISC",
+    ] {
         assert!(changed.contains(name), "{name} is not in\n{changed}");
     }
     assert_eq!(left.interface().promiscuity(), 2, "the bridge's and this");
