@@ -4,7 +4,9 @@
 mod bridge;
 mod changes;
 mod checksums;
+mod frames;
 mod joined;
+mod keys;
 mod killed;
 mod listing;
 mod privileges;

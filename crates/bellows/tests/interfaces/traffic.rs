@@ -19,7 +19,9 @@ const AF_XDP: Port = Port::new("af-xdp", "mode = \"native\"\n");
 const AF_XDP_GENERIC: Port = Port::new("af-xdp", "mode = \"generic\"\n");
 const RAW_SOCKET: Port = Port::new("raw-socket", "");
 const RAW_SOCKET_PLAIN: Port = Port::new("raw-socket", "offloads = false\n");
+const RAW_SOCKETS: Port = Port::new("raw-socket", "queues = 2\n");
 const TAP: Port = Port::new("tap", "");
+const TAP_QUEUES: Port = Port::new("tap", "queues = 2\n");
 const TAP_PLAIN: Port = Port::new("tap", "offloads = false\n");
 
 /// Starts a bridge, sends traffic of all kinds through it, and stops it.
@@ -99,7 +101,7 @@ fn raw_sockets_pass_offloads_on() {
 
 #[test]
 fn raw_sockets_pass_offloads_of_jumbo_frames_on() {
-    check("raw_sockets_pass_offloads_of_jumbo_frames_on", Layout::of(RAW_SOCKET, Offloads::All, 9_000));
+    check("raw_sockets_pass_offloads_of_jumbo_frames_on", Layout::of(RAW_SOCKETS, Offloads::All, 9_000));
 }
 
 #[test]
@@ -119,7 +121,7 @@ fn taps_pass_offloads_on() {
 
 #[test]
 fn taps_pass_offloads_of_jumbo_frames_on() {
-    check("taps_pass_offloads_of_jumbo_frames_on", Layout::of(TAP, Offloads::All, 9_000));
+    check("taps_pass_offloads_of_jumbo_frames_on", Layout::of(TAP_QUEUES, Offloads::All, 9_000));
 }
 
 #[test]
