@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::soak::is_soaking;
+
 /// Longer than any condition of a test takes on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than any program of a test runs.
-pub const LIFE: Duration = Duration::from_secs(600);
+/// Longer than any program of a test runs, and of a [soak](crate::soak).
+const LIFE: Duration = Duration::from_secs(600);
+const LIFE_IN_SOAK: Duration = Duration::from_secs(7_200);
 
 /// Waits until a condition holds, checking a hundred times a second.
 ///
@@ -109,9 +112,9 @@ impl<F: FnMut()> Drop for Defer<F> {
 pub struct Watchdog(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Watchdog {
-    /// Watches a program for at most [`LIFE`].
+    /// Watches a program for at most ten minutes, or two hours in a [soak](crate::soak).
     pub fn new(child: &Child) -> Watchdog {
-        Watchdog::after(LIFE, child)
+        Watchdog::after(if is_soaking() { LIFE_IN_SOAK } else { LIFE }, child)
     }
 
     /// The same for another time.

@@ -22,13 +22,12 @@ const USER: u32 = 65_534;
 /// The limit of locked memory that most systems give to ordinary users, in bytes.
 const LOCKED_MEMORY: u64 = 8 << 20;
 
-/// The numbers of capabilities: `linux/capability.h`.
+/// Name and number of a capability, as in `linux/capability.h`.
+type Capability = (&'static str, u32);
+
 const NET_ADMIN: Capability = ("CAP_NET_ADMIN", 12);
 const NET_RAW: Capability = ("CAP_NET_RAW", 13);
 const BPF: Capability = ("CAP_BPF", 39);
-
-/// Name and number.
-type Capability = (&'static str, u32);
 
 /// Ports, and the capabilities that they need.
 const AF_XDP: (Port, &[Capability]) = (Port::new("af-xdp", ""), &[NET_RAW, NET_ADMIN, BPF]);
