@@ -7,33 +7,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bellows_sys::wake::Event;
 
 /// An event for a control thread, and whether the thread must end.
-pub(super) struct Signal {
+pub struct Signal {
     event: Event,
     ended: AtomicBool,
 }
 
 impl Signal {
-    pub(super) fn new() -> io::Result<Signal> {
+    /// # Errors
+    /// Those of `eventfd(2)`.
+    pub fn new() -> io::Result<Signal> {
         Ok(Signal { event: Event::new()?, ended: AtomicBool::new(false) })
     }
 
     /// Wakes the thread, because there is something to check.
-    pub(super) fn raise(&self) {
+    pub fn raise(&self) {
         self.event.raise();
     }
 
     /// Tells the thread to end. The event stays raised.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.event.raise();
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    /// Whether the thread must end.
+    pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
     /// Clears the event, before the thread checks everything.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         self.event.clear();
         if self.has_ended() {
             self.event.raise();

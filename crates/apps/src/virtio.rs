@@ -1,29 +1,16 @@
-//! The common part of `vhost-user` and `virtio-user`: options by name, and packets that the other side does not accept
-//! as they are.
-
-pub(crate) mod bell;
-pub(crate) mod finish;
-pub(crate) mod outgoing;
-pub(crate) mod port;
-#[cfg(test)]
-pub(crate) mod samples;
+//! The common part of `vhost-user` and `virtio-user`: options by name, sockets, and their status.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, User, file_access};
 use bellows_config::{Context, Resource, SettingError};
-use bellows_engine::{App, AppError, DropReason, Input, Io, Output, Watched};
-use bellows_packet::Vector;
+use bellows_engine::AppError;
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::Peer;
 use bellows_sys::way_out;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{Bell, Confinement, Mode, PeerPolicy, Snapshot};
-use bellows_wire::{MacAddr, flow};
+use bellows_virtio::vhost::{Confinement, Mode, PeerPolicy, Snapshot};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -149,81 +136,6 @@ pub(crate) fn check_pairs(queues: u16) -> Result<u16, SettingError> {
     Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_PAIRS}")))
 }
 
-/// The control thread's bell, as the engine watches it.
-pub(crate) struct Control(pub(crate) Arc<Bell>);
-
-impl Watched for Control {
-    fn word(&self) -> Option<&AtomicU32> {
-        Some(self.0.word())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.descriptor())
-    }
-}
-
-/// Maximum time until the queues' counters appear in the status, in nanoseconds.
-pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
-
-/// The pairs of queues in the order in which they are pulled: a different one first each time, so that none takes all
-/// the room.
-pub(crate) fn turns(first: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<> {
-    *first = if *first + 1 < count { *first + 1 } else { 0 };
-    let first = *first;
-    (first..count).chain(0..first)
-}
-
-/// Sends packets from the other side. If there is no link they are dropped as `unlinked`, so that the other side does
-/// not wait forever.
-#[inline]
-pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: bool) {
-    if is_linked {
-        output.send_from(packets);
-    } else {
-        packets.drain(usize::MAX).for_each(|packet| output.push(packet));
-    }
-}
-
-/// Distributes packets over several queues, all packets of a flow to one queue. Packets stay in the link when all
-/// queues are full, and in a lossless network when the queue of the next packet is full. Otherwise packets whose queue
-/// is full are dropped for the given reason.
-pub(crate) fn share_out<A: App>(
-    io: &Io<A>,
-    input: &mut Input<'_, A>,
-    queues: &mut [&mut Vector],
-    queue_full: DropReason<A>,
-) {
-    queues.iter_mut().for_each(|queue| queue.compact());
-    while let Some(next) = input.packets().first() {
-        let index = flow::share(flow::hash(next.bytes()).unwrap_or(0), queues.len());
-        let all_full = || queues.iter().all(|queue| queue.room() == 0);
-        if queues[index].room() == 0 && (io.is_lossless() || all_full()) {
-            break;
-        }
-        let Some(packet) = input.into_iter().next() else { break };
-        if let Err(packet) = queues[index].push(packet) {
-            io.drop(packet, queue_full);
-        }
-    }
-}
-
-/// Reads an Ethernet address for a device.
-pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, SettingError> {
-    let Some(text) = text else { return Ok(None) };
-    let MacAddr(bytes) = text.parse().map_err(|error: bellows_wire::MacAddrError| {
-        SettingError::at(
-            "mac",
-            format!("`{}` is not an Ethernet address", error.text),
-            "write it like 02:00:00:00:00:01",
-        )
-    })?;
-    if bytes[0] & 1 != 0 {
-        let help = "give a unicast address, with an even first byte such as 02";
-        return Err(SettingError::at("mac", format!("{text} is a multicast address"), help));
-    }
-    Ok(Some(bytes))
-}
-
 /// Checks the path of a socket: the system accepts at most 107 bytes.
 pub(crate) fn socket_path(path: &Path, context: &Context) -> Result<PathBuf, SettingError> {
     let path = context.path(path);
@@ -283,11 +195,6 @@ fn socket_access(side: Side, mode: Option<FileMode>, group: Option<FileGroup>) -
     }
 }
 
-/// The default of keys that are on.
-pub(crate) fn yes() -> bool {
-    true
-}
-
 /// The part of an app's status that is the same for both sides.
 pub(crate) fn common_status<S>(
     kind: &str,
@@ -328,14 +235,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pair_is_first_in_its_turn() {
-        let mut first = 0;
-        let orders: Vec<Vec<usize>> = (0..4).map(|_| turns(&mut first, 3).collect()).collect();
-        assert_eq!(orders, [[1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]]);
-        assert_eq!(turns(&mut 7, 1).collect::<Vec<_>>(), [0], "also when there are fewer than before");
-    }
-
-    #[test]
     fn options_have_the_names_that_reports_use() {
         for (name, feature) in Features::NAMED {
             let option: VirtioOption = serde_json::from_value((*name).into()).unwrap();
@@ -351,10 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_many_stations_and_of_none_are_refused() {
-        assert_eq!(read_mac(Some("02:00:00:00:00:01")).unwrap(), Some([2, 0, 0, 0, 0, 1]));
-        assert!(read_mac(Some("03:00:00:00:00:01")).is_err());
-        assert!(read_mac(Some("02:00")).is_err());
+    fn sockets_and_numbers_that_cannot_be_are_refused() {
         assert!(socket_access(Side::Client, None, None).unwrap().is_default());
         let mode = "0660".parse().ok();
         assert_eq!(socket_access(Side::Server, mode, None).unwrap().mode, Some(0o660));

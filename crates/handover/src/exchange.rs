@@ -16,7 +16,7 @@ use std::{io, mem};
 
 use bellows_sys::wake::Event;
 
-use super::signal::Signal;
+use crate::Signal;
 
 /// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes
 /// readable for an engine that sleeps.
@@ -96,10 +96,10 @@ impl<T> Exchange<T> {
 }
 
 /// The control thread's end.
-pub(super) struct Lender<T>(Arc<Exchange<T>>);
+pub struct Lender<T>(Arc<Exchange<T>>);
 
 /// The engine's end.
-pub(super) struct Borrower<T> {
+pub struct Borrower<T> {
     exchange: Arc<Exchange<T>>,
     /// The value of the bell's word at the last exchange.
     seen: u32,
@@ -108,13 +108,13 @@ pub(super) struct Borrower<T> {
 }
 
 /// Ends the control thread's waits, from any thread.
-pub(super) struct Stopper<T>(Arc<Exchange<T>>);
+pub struct Stopper<T>(Arc<Exchange<T>>);
 
 /// Creates an exchange. `control` is raised when the engine gives something up.
 ///
 /// # Errors
 /// Those of `eventfd(2)`.
-pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Stopper<T>)> {
+pub fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Stopper<T>)> {
     let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
     let empty = (0..slots).map(|_| Slot::Empty).collect();
     let exchange = Arc::new(Exchange { bell, slots: Mutex::new(empty), back: Condvar::new(), control });
@@ -124,7 +124,7 @@ pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Len
 
 /// The result of a recall.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Recalled<T> {
+pub enum Recalled<T> {
     /// The value.
     Back(T),
     /// There was nothing in the slot.
@@ -136,7 +136,7 @@ pub(super) enum Recalled<T> {
 impl<T> Lender<T> {
     /// Offers a value to the engine. The slot must be empty: its last value has been recalled. After the end nothing is
     /// offered.
-    pub(super) fn offer(&self, slot: usize, thing: T) {
+    pub fn offer(&self, slot: usize, thing: T) {
         let mut slots = self.0.lock();
         if self.0.control.has_ended() {
             return;
@@ -147,7 +147,7 @@ impl<T> Lender<T> {
     }
 
     /// Asks for a value without waiting for it.
-    pub(super) fn want(&self, slot: usize) {
+    pub fn want(&self, slot: usize) {
         self.want_one(&mut self.0.lock()[slot]);
     }
 
@@ -159,7 +159,7 @@ impl<T> Lender<T> {
     }
 
     /// Takes a value back, and waits until it is there. If that takes longer than `patience`, calls `late`, once.
-    pub(super) fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
+    pub fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
         let deadline = Instant::now() + patience;
         let mut late = Some(late);
         let mut slots = self.0.lock();
@@ -181,7 +181,7 @@ impl<T> Lender<T> {
     }
 
     /// A value that the engine gave up on its own, and its slot.
-    pub(super) fn given_up(&self) -> Option<(usize, T)> {
+    pub fn given_up(&self) -> Option<(usize, T)> {
         let mut slots = self.0.lock();
         let slot = slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
         slots[slot].take().map(|thing| (slot, thing))
@@ -190,7 +190,7 @@ impl<T> Lender<T> {
 
 impl<T> Stopper<T> {
     /// Ends all waits, now and later, and asks for everything.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.0.control.end();
         let mut slots = self.0.lock();
         let mut offered = Vec::new();
@@ -209,13 +209,13 @@ impl<T> Stopper<T> {
 
 impl<T> Borrower<T> {
     /// The bell that asks the engine to call [`sync`](Borrower::sync).
-    pub(super) fn bell(&self) -> Arc<Bell> {
+    pub fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.exchange.bell)
     }
 
     /// The value of the bell's word while there is nothing to exchange.
     #[inline]
-    pub(super) fn expected(&self) -> u32 {
+    pub fn expected(&self) -> u32 {
         self.seen
     }
 
@@ -224,7 +224,7 @@ impl<T> Borrower<T> {
     ///
     /// Hot: one load and a comparison while nothing is wanted. Never waits.
     #[inline]
-    pub(super) fn sync(&mut self, held: &mut impl Held<T>) -> bool {
+    pub fn sync(&mut self, held: &mut impl Held<T>) -> bool {
         let word = self.exchange.bell.word.load(Relaxed);
         if word == self.seen && self.given_up.is_empty() {
             return false;
@@ -234,7 +234,7 @@ impl<T> Borrower<T> {
 
     /// Hands over a value that was not asked for: now, or, if the control thread is changing something, at the next
     /// [`sync`](Borrower::sync), for which the bell then rings. Other values may be exchanged, too.
-    pub(super) fn give_up(&mut self, slot: usize, thing: T, held: &mut impl Held<T>) {
+    pub fn give_up(&mut self, slot: usize, thing: T, held: &mut impl Held<T>) {
         self.given_up.push((slot, thing));
         self.exchange(held);
         if !self.given_up.is_empty() {
@@ -289,7 +289,7 @@ impl<T> Borrower<T> {
     }
 
     /// Returns everything, for good. Waits for the mutex, which is never held for long.
-    pub(super) fn end(&mut self, held: &mut impl Held<T>) {
+    pub fn end(&mut self, held: &mut impl Held<T>) {
         let mut slots = self.exchange.lock();
         for (slot, thing) in self.given_up.drain(..) {
             slots[slot].put(thing, true);
@@ -308,7 +308,7 @@ impl<T> Borrower<T> {
 }
 
 /// The engine's store of borrowed values.
-pub(super) trait Held<T> {
+pub trait Held<T> {
     /// Takes a value for a slot, which is empty.
     fn take(&mut self, slot: usize, thing: T);
 
@@ -333,6 +333,59 @@ impl<T> Held<T> for Option<T> {
 
     fn give(&mut self, _slot: usize) -> Option<T> {
         self.take()
+    }
+}
+
+/// The engine's end of an exchange with one slot: the value that it has borrowed, if there is one.
+///
+/// When the control thread wants the value back it is taken away; later there may be a new one. Never blocks, and makes
+/// no system call while nothing changes.
+pub struct Borrowed<T> {
+    borrower: Borrower<T>,
+    value: Option<T>,
+}
+
+impl<T> Borrowed<T> {
+    /// Nothing is borrowed yet.
+    pub fn new(borrower: Borrower<T>) -> Borrowed<T> {
+        Borrowed { borrower, value: None }
+    }
+
+    /// The bell that asks the engine to [`sync`](Borrowed::sync).
+    pub fn doorbell(&self) -> Arc<Bell> {
+        self.borrower.bell()
+    }
+
+    /// The value of the bell's word while there is nothing to exchange.
+    #[inline]
+    pub fn expected(&self) -> u32 {
+        self.borrower.expected()
+    }
+
+    /// Exchanges values with the control thread: takes a new one, gives back one that is wanted. True if something
+    /// changed. Costs a few instructions if there is nothing to exchange.
+    #[inline]
+    pub fn sync(&mut self) -> bool {
+        self.borrower.sync(&mut self.value)
+    }
+
+    /// The value, if there is one.
+    #[inline]
+    pub fn get(&mut self) -> Option<&mut T> {
+        self.value.as_mut()
+    }
+
+    /// Gives the value up because of an error.
+    pub fn give_up(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.borrower.give_up(0, value, &mut self.value);
+        }
+    }
+}
+
+impl<T> Drop for Borrowed<T> {
+    fn drop(&mut self) {
+        self.borrower.end(&mut self.value);
     }
 }
 

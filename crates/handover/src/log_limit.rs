@@ -8,22 +8,23 @@ const BURST: u32 = 10;
 /// Time until one more line may be logged.
 const REFILL: Duration = Duration::from_secs(1);
 
-/// A token bucket. Lines that find it empty are suppressed and counted.
+/// A token limit. Lines that find it empty are suppressed and counted.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub struct LogLimit {
     tokens: u32,
     /// When the last token was added.
     filled: Instant,
     suppressed: u64,
 }
 
-impl Bucket {
-    pub(super) fn new(now: Instant) -> Bucket {
-        Bucket { tokens: BURST, filled: now, suppressed: 0 }
+impl LogLimit {
+    /// A full bucket.
+    pub fn new(now: Instant) -> LogLimit {
+        LogLimit { tokens: BURST, filled: now, suppressed: 0 }
     }
 
     /// Whether a line may be logged now; if so, the number of lines suppressed since the last one.
-    pub(super) fn take(&mut self, now: Instant) -> Option<u64> {
+    pub fn take(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.filled).as_nanos() / REFILL.as_nanos();
         let new = u32::try_from(passed).unwrap_or(u32::MAX);
         self.tokens = self.tokens.saturating_add(new).min(BURST);
@@ -38,7 +39,7 @@ impl Bucket {
 }
 
 /// A log line with the number of suppressed lines before it.
-pub(super) fn with_suppressed(line: &str, suppressed: u64) -> String {
+pub fn with_suppressed(line: &str, suppressed: u64) -> String {
     match suppressed {
         0 => line.to_owned(),
         1 => format!("{line} (1 line about this peer was suppressed before)"),
@@ -53,17 +54,17 @@ mod tests {
     #[test]
     fn a_burst_of_lines_then_one_a_second_and_suppressed_ones_are_counted() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(start);
+        let mut limit = LogLimit::new(start);
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        assert!((0..10).all(|_| bucket.take(at(0.0)) == Some(0)));
-        assert!((0..5).all(|_| bucket.take(at(0.9)).is_none()));
-        assert_eq!(bucket.take(at(1.0)), Some(5));
-        assert_eq!(bucket.take(at(1.5)), None);
-        assert_eq!((bucket.take(at(2.2)), bucket.take(at(2.3)), bucket.take(at(3.1))), (Some(1), None, Some(1)));
+        assert!((0..10).all(|_| limit.take(at(0.0)) == Some(0)));
+        assert!((0..5).all(|_| limit.take(at(0.9)).is_none()));
+        assert_eq!(limit.take(at(1.0)), Some(5));
+        assert_eq!(limit.take(at(1.5)), None);
+        assert_eq!((limit.take(at(2.2)), limit.take(at(2.3)), limit.take(at(3.1))), (Some(1), None, Some(1)));
         // A quiet period fills it, but not beyond its limit.
-        assert_eq!((0..20).filter(|_| bucket.take(at(1000.0)).is_some()).count(), 10);
+        assert_eq!((0..20).filter(|_| limit.take(at(1000.0)).is_some()).count(), 10);
         // A peer gets one line a second, however long it goes on.
-        let lines = (0..100_000).filter(|tick| bucket.take(at(2000.0 + f64::from(*tick) / 1000.0)).is_some()).count();
+        let lines = (0..100_000).filter(|tick| limit.take(at(2000.0 + f64::from(*tick) / 1000.0)).is_some()).count();
         assert!((109..=110).contains(&lines), "{lines}");
     }
 

@@ -3,7 +3,7 @@
 
 use bellows_engine::{App, DropReason, Io};
 use bellows_packet::{Offload, Packet, Vector};
-use bellows_virtio::Features;
+use bellows_ports::Accepted;
 use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport};
 
 /// Offset of the checksum in a TCP header.
@@ -11,25 +11,6 @@ const TCP_CHECKSUM: u16 = 16;
 
 /// Bytes that a queue may finish in a call, for each packet of its burst.
 const BYTES_PER_PACKET: usize = 2_048;
-
-/// The offloads that a receiver accepts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReceiverOffloads {
-    /// It finishes checksums.
-    pub(crate) checksums: bool,
-}
-
-impl ReceiverOffloads {
-    /// The offloads that a driver has negotiated.
-    pub(crate) fn driver(features: Features) -> ReceiverOffloads {
-        ReceiverOffloads { checksums: features.has(Features::GUEST_CSUM) }
-    }
-
-    /// The offloads that a device has negotiated.
-    pub(crate) fn device(features: Features) -> ReceiverOffloads {
-        ReceiverOffloads { checksums: features.has(Features::CSUM) }
-    }
-}
 
 /// The work that an app may still do for one queue in this breath.
 ///
@@ -139,12 +120,12 @@ impl Finisher {
 
     /// Continues to cut, if no packet is ready to be sent. False if there is more to do than the budget allows.
     #[inline]
-    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
+    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: Accepted) -> bool {
         self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able)
     }
 
     #[cold]
-    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
+    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: Accepted) -> bool {
         let end = self.make_segments(able);
         if end == End::NoBuffer {
             // Without the remaining segments the receiver's stream has a hole, as after any packet without a buffer.
@@ -194,7 +175,7 @@ impl Finisher {
     }
 
     /// Cuts segments, as many as the budget allows.
-    fn make_segments(&mut self, able: ReceiverOffloads) -> End {
+    fn make_segments(&mut self, able: Accepted) -> End {
         self.make_room();
         let Some(cut) = &mut self.cut else { return End::Finished };
         let claim = cut.whole.offload().unwrap_or_default();
@@ -263,12 +244,15 @@ mod tests {
     use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 
+    /// A receiver that finishes checksums.
+    const PARTIAL: Accepted = Accepted { checksums: true, tcp4: false, tcp6: false };
+
     /// Enough for everything.
     const ENDLESS: Budget = Budget { packets: usize::MAX, bytes: usize::MAX };
 
     /// The resulting packets with this budget for each breath, and the number of breaths that made segments; or the
     /// packet, if it cannot be finished.
-    fn finish(packet: Packet, able: ReceiverOffloads, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
+    fn finish(packet: Packet, able: Accepted, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
         let (mut finisher, mut packets, mut breaths) = (Finisher::new(), Vec::new(), 0);
         finisher.refill(budget);
         finisher.accept(packet)?;
@@ -287,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_gso_packet_becomes_segments_with_checksums_for_a_receiver_without_offloads() {
-        let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads::default(), ENDLESS).unwrap();
+        let (done, _) = finish(gso_packet(3000, 1448), Accepted::default(), ENDLESS).unwrap();
         let lengths: Vec<usize> = done.iter().map(Packet::len).collect();
         assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
         for packet in &done {
@@ -298,11 +282,11 @@ mod tests {
 
     #[test]
     fn a_receiver_with_checksum_offload_gets_segments_with_partial_checksums() {
-        let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads { checksums: true }, ENDLESS).unwrap();
+        let (done, _) = finish(gso_packet(3000, 1448), PARTIAL, ENDLESS).unwrap();
         assert_eq!(done.len(), 3);
         for packet in done {
             assert!(verify_checksums(packet.bytes()).is_err());
-            let (whole, _) = finish(packet, ReceiverOffloads::default(), ENDLESS).unwrap();
+            let (whole, _) = finish(packet, Accepted::default(), ENDLESS).unwrap();
             assert!(!whole[0].has_offload());
             verify_checksums(whole[0].bytes()).unwrap();
         }
@@ -310,17 +294,16 @@ mod tests {
 
     #[test]
     fn a_breath_keeps_its_budget_and_the_next_one_continues() {
-        let all = finish(gso_packet(49_000, 48), ReceiverOffloads::default(), ENDLESS).unwrap().0;
+        let all = finish(gso_packet(49_000, 48), Accepted::default(), ENDLESS).unwrap().0;
         assert_eq!(all.len(), 1_021);
         for (burst, queues, breaths) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
             let (some, made) =
-                finish(gso_packet(49_000, 48), ReceiverOffloads::default(), Budget::share(burst, queues)).unwrap();
+                finish(gso_packet(49_000, 48), Accepted::default(), Budget::share(burst, queues)).unwrap();
             assert_eq!(made, breaths, "a burst of {burst}, {queues} queues");
             assert!(some.iter().zip(&all).all(|(one, other)| one.bytes() == other.bytes()) && some.len() == all.len());
         }
         // Long segments count by their bytes: 2,048 for each packet of the burst, plus the segment that exceeds this.
-        let (some, breaths) =
-            finish(gso_packet(60_000, 9_000), ReceiverOffloads::default(), Budget::share(8, 1)).unwrap();
+        let (some, breaths) = finish(gso_packet(60_000, 9_000), Accepted::default(), Budget::share(8, 1)).unwrap();
         assert_eq!((some.len(), breaths), (7, 4));
     }
 
@@ -329,7 +312,7 @@ mod tests {
         let mut finisher = Finisher::new();
         finisher.refill(Budget::share(2, 1));
         assert!(finisher.accept(gso_packet(3000, 1448)).is_ok());
-        assert_eq!(finisher.make_segments(ReceiverOffloads { checksums: true }), End::Spent);
+        assert_eq!(finisher.make_segments(PARTIAL), End::Spent);
         assert_eq!((finisher.held(), finisher.packets().len(), finisher.is_spent()), (3, 2, true));
         // The driver has changed meanwhile, and no longer accepts partial checksums.
         let first = finisher.take(1).next().unwrap();
@@ -347,7 +330,7 @@ mod tests {
             let mut offload = packet.offload().unwrap();
             change(&mut offload);
             packet.set_offload(offload);
-            finish(packet, ReceiverOffloads::default(), ENDLESS)
+            finish(packet, Accepted::default(), ENDLESS)
                 .map(|(packets, _)| packets.len())
                 .map_err(|packet| packet.len())
         };
@@ -361,7 +344,7 @@ mod tests {
             let mut packet = gso_packet(100, 1448);
             let before = packet.bytes().to_vec();
             packet.set_offload(offload);
-            match finish(packet, ReceiverOffloads::default(), ENDLESS) {
+            match finish(packet, Accepted::default(), ENDLESS) {
                 Ok((packets, _)) => (packets[0].bytes() != before, packets.len(), packets[0].has_offload()),
                 Err(packet) => (packet.bytes() != before, 0, packet.has_offload()),
             }
@@ -414,7 +397,7 @@ mod tests {
             packet.set_offload(claim);
             let before = packet.bytes().to_vec();
             let found = Transport::find(&before).ok();
-            match finish(packet, ReceiverOffloads { checksums }, ENDLESS) {
+            match finish(packet, Accepted { checksums, ..Accepted::default() }, ENDLESS) {
                 Err(packet) => prop_assert_eq!(packet.bytes(), &before[..], "what is dropped"),
                 Ok((packets, _)) if claim.is_gso() => {
                     let kind = if claim.gso_type & 4 == 0 { Kind::Tcp4 } else { Kind::Tcp6 };

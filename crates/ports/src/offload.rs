@@ -10,42 +10,44 @@
 use bellows_packet::{Offload, Packet};
 use bellows_wire::offload::{GsoPacket, Kind, Transport, finish_checksum};
 
-use crate::features::Features;
-
-/// A receiver of packets, which may have to finish them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receiver {
-    Driver,
-    Device,
+/// The offloads that a receiver accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// It finishes checksums.
+    pub checksums: bool,
+    /// It segments TCP over IPv4.
+    pub tcp4: bool,
+    /// It segments TCP over IPv6.
+    pub tcp6: bool,
 }
 
-impl Receiver {
-    /// Whether it has negotiated to finish a checksum, or to segment packets of this type.
-    fn takes(self, features: Features, gso_type: u8) -> bool {
-        let [checksum, tso4, tso6] = match self {
-            Receiver::Driver => [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6],
-            Receiver::Device => [Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6],
-        };
+impl Accepted {
+    /// All of them.
+    pub const ALL: Accepted = Accepted { checksums: true, tcp4: true, tcp6: true };
+
+    /// Whether it accepts packets of this GSO type. Segments need checksums.
+    fn takes(self, gso_type: u8) -> bool {
         match gso_type {
-            Offload::GSO_NONE => features.has(checksum),
-            Offload::GSO_TCP4 => features.has(checksum | tso4),
-            Offload::GSO_TCP6 => features.has(checksum | tso6),
+            Offload::GSO_NONE => self.checksums,
+            Offload::GSO_TCP4 => self.checksums && self.tcp4,
+            Offload::GSO_TCP6 => self.checksums && self.tcp6,
             _ => false,
         }
     }
 }
 
-/// Sets the offload of an incoming packet, if the header is true of the packet and the receiver accepts it.
+/// Sets the offload of an incoming packet, if the header is true of the packet and the receiver has announced that it
+/// accepts it.
 ///
 /// A partial checksum elsewhere than in the TCP or UDP header, such as inside a tunnel, is finished at once: no app has
 /// seen the packet yet, and later parts of the code know no other place. Returns false if the packet must be dropped;
 /// it may then have been changed.
 #[inline(never)]
-pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, features: Features) -> bool {
+pub fn admit(packet: &mut Packet, header: Offload, accepted: Accepted) -> bool {
     packet.clear_offload();
     // The other flags are not for this direction.
     let claim = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
-    if !receiver.takes(features, claim.gso_type & !Offload::GSO_ECN) {
+    if !accepted.takes(claim.gso_type & !Offload::GSO_ECN) {
         return false;
     }
     match verified(packet.bytes(), claim) {
@@ -60,14 +62,14 @@ pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, fe
 /// The header of an outgoing packet. `None` if the receiver does not accept the packet's offload, or if the offload is
 /// no longer true of the packet.
 #[inline(never)]
-pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features) -> Option<Offload> {
+pub fn header_for(packet: &Packet, accepted: Accepted) -> Option<Offload> {
     let claim = packet.offload().unwrap_or_default();
     if !claim.needs_checksum() && !claim.is_gso() {
         // The flag of a verified checksum is not passed on: an app may have changed the packet since.
         return Some(Offload::default());
     }
     // Nobody has negotiated ECN in segmentation, so a type with the ECN mark is not accepted.
-    if receiver.takes(features, claim.gso_type) { verified(packet.bytes(), claim) } else { None }
+    if accepted.takes(claim.gso_type) { verified(packet.bytes(), claim) } else { None }
 }
 
 /// The offload of a frame, with lengths from the frame itself, if the claim is true of the frame.

@@ -1,19 +1,20 @@
-//! An app at a vhost-user socket, on either side of the virtio-net device.
+//! The app of all ports.
 
 use std::sync::Arc;
 
-use bellows_engine::{App, AppError, Counters, Io, Ports, Status};
+use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status};
+use bellows_handover::Bell;
 use bellows_packet::Vector;
-use bellows_virtio::vhost::Bell;
+use bellows_wire::flow;
 
 use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
 use super::{Control, NOTED_WITHIN};
 
-/// The slot of the control thread; two for each pair of queues follow.
+/// The slot of the control thread; those of queues follow.
 const CONTROL: usize = 0;
 
-/// One side of a virtio-net device, while it runs: from [`App::start`] to [`App::stop`].
+/// What differs between ports: one side of a virtio-net device, or an interface, while it runs: from [`App::start`] to [`App::stop`].
 pub trait Role: Send + Sized + 'static {
     /// The checked configuration.
     type Config: Clone + PartialEq + Send;
@@ -22,15 +23,15 @@ pub trait Role: Send + Sized + 'static {
     /// The app's outputs.
     const OUTPUTS: Ports;
     /// The app's counters.
-    const COUNTERS: Counters<VirtioPort<Self>>;
+    const COUNTERS: Counters<PortApp<Self>>;
 
-    /// The maximum number of pairs of queues.
-    fn pairs(config: &Self::Config) -> u16;
+    /// The number of slots, besides that of the control thread, which is the first.
+    fn slots(config: &Self::Config) -> usize;
 
     /// Starts, in place of `before` if that is running.
     ///
     /// # Errors
-    /// The socket cannot be served.
+    /// The socket or the interface cannot be used.
     fn start(config: Self::Config, before: Option<&Self>) -> Result<Self, AppError>;
 
     /// Takes over from the predecessor when the configuration changes.
@@ -48,20 +49,20 @@ pub trait Role: Send + Sized + 'static {
     /// The value of the bell's word that has been handled.
     fn expected(&self) -> u32;
 
-    /// Exchanges rings with the control thread if it asks for that. True if the queues may be others now.
+    /// Exchanges queues with the control thread if it asks for that. True if the queues may be others now.
     fn exchange(&mut self) -> bool;
 
     /// Watches the present queues.
-    fn attach(&mut self, io: &Io<VirtioPort<Self>>);
+    fn attach(&mut self, io: &Io<PortApp<Self>>);
 
     /// Brings packets from the other side. Hot.
-    fn pull(&mut self, io: &Io<VirtioPort<Self>>);
+    fn pull(&mut self, io: &Io<PortApp<Self>>);
 
     /// Takes packets to the other side. Hot.
-    fn push(&mut self, io: &Io<VirtioPort<Self>>);
+    fn push(&mut self, io: &Io<PortApp<Self>>);
 
-    /// Updates the status.
-    fn note(&mut self);
+    /// Updates the status, and counters that are not worth a look in each call.
+    fn note(&mut self, io: &Io<PortApp<Self>>);
 
     /// The state that both sides have.
     fn session(&self) -> &Session;
@@ -79,9 +80,11 @@ pub struct Session {
     /// The pair that is pulled first; the next one in each call.
     pub(crate) first: usize,
     /// The segments and checksums that each pair may finish in a breath.
-    pub(crate) share: Budget,
+    share: Budget,
     /// The packets for the other side, of each pair.
     pub(crate) outgoing: Vec<Outgoing>,
+    /// The pairs that take packets.
+    open: Vec<u16>,
     pub(crate) void: Void,
 }
 
@@ -94,7 +97,46 @@ impl Session {
             first: 0,
             share: Budget::share(1, 1),
             outgoing: (0..pairs).map(|_| Outgoing::new()).collect(),
+            open: Vec::with_capacity(pairs.into()),
             void: Void::default(),
+        }
+    }
+
+    /// Makes room for the packets of this many pairs.
+    pub(crate) fn grow(&mut self, pairs: usize) {
+        let more = pairs.saturating_sub(self.outgoing.len());
+        self.outgoing.extend((0..more).map(|_| Outgoing::new()));
+    }
+
+    /// Sets the pairs that take packets.
+    pub(crate) fn set_open(&mut self, burst: usize, open: impl Iterator<Item = usize>) {
+        self.open.clear();
+        self.open.extend(open.map(|pair| pair as u16));
+        self.share = Budget::share(burst, self.open.len());
+    }
+
+    /// Number of pairs that take packets.
+    #[inline]
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Distributes packets over the pairs that take packets, all packets of a flow to one pair. Packets stay in the
+    /// link when all queues are full, and in a lossless network when the queue of the next packet is full. Otherwise
+    /// packets whose queue is full are dropped for the given reason.
+    pub(crate) fn share_out<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, queue_full: DropReason<A>) {
+        let Session { open, outgoing, .. } = self;
+        outgoing.iter_mut().for_each(|queue| queue.waiting.compact());
+        while let Some(next) = input.packets().first() {
+            let pair = open[flow::share(flow::hash(next.bytes()).unwrap_or(0), open.len())];
+            let room = |pair: u16, outgoing: &[Outgoing]| outgoing[usize::from(pair)].waiting.room();
+            if room(pair, outgoing) == 0 && (io.is_lossless() || open.iter().all(|&pair| room(pair, outgoing) == 0)) {
+                break;
+            }
+            let Some(packet) = input.into_iter().next() else { break };
+            if let Err(packet) = outgoing[usize::from(pair)].waiting.push(packet) {
+                io.drop(packet, queue_full);
+            }
         }
     }
 
@@ -109,7 +151,7 @@ impl Session {
 
     /// Asks for a tick that updates the status.
     #[inline]
-    pub(crate) fn will_note<R: Role>(&mut self, io: &Io<VirtioPort<R>>) {
+    pub(crate) fn will_note<R: Role>(&mut self, io: &Io<PortApp<R>>) {
         if !self.noting {
             self.noting = true;
             io.wake_at(io.now() + NOTED_WITHIN);
@@ -117,17 +159,17 @@ impl Session {
     }
 }
 
-/// An app that is one side of a virtio-net device at a vhost-user socket.
-pub struct VirtioPort<R: Role> {
+/// An app through which packets enter and leave the network.
+pub struct PortApp<R: Role> {
     pub(crate) config: R::Config,
     running: Option<R>,
     /// Whether the slots are set; each engine sets them anew.
     watching: bool,
 }
 
-impl<R: Role> VirtioPort<R> {
-    pub(crate) fn new(config: R::Config) -> VirtioPort<R> {
-        VirtioPort { config, running: None, watching: false }
+impl<R: Role> PortApp<R> {
+    pub(crate) fn new(config: R::Config) -> PortApp<R> {
+        PortApp { config, running: None, watching: false }
     }
 
     /// Exchanges rings with the control thread, if it asks for that.
@@ -140,7 +182,7 @@ impl<R: Role> VirtioPort<R> {
     }
 }
 
-impl<R: Role> App for VirtioPort<R> {
+impl<R: Role> App for PortApp<R> {
     const INPUTS: Ports = R::INPUTS;
     const OUTPUTS: Ports = R::OUTPUTS;
     const PULLS: bool = true;
@@ -150,13 +192,13 @@ impl<R: Role> App for VirtioPort<R> {
     const COUNTERS: Counters<Self> = R::COUNTERS;
 
     fn slots(&self) -> usize {
-        1 + 2 * usize::from(R::pairs(&self.config))
+        1 + R::slots(&self.config)
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let running = match old {
             Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
-            Some(VirtioPort { running: Some(running), .. }) => Some(R::start(self.config.clone(), Some(running))?),
+            Some(PortApp { running: Some(running), .. }) => Some(R::start(self.config.clone(), Some(running))?),
             _ => Some(R::start(self.config.clone(), None)?),
         };
         self.running = running;
@@ -198,7 +240,7 @@ impl<R: Role> App for VirtioPort<R> {
                 running.attach(io);
             }
             running.session_mut().noting = false;
-            running.note();
+            running.note(io);
         }
     }
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bellows_engine::{App, DropReason, Input, Io};
-use bellows_packet::{Packet, Vector, pool};
-use bellows_virtio::driver::{DeviceError, Rejection, TransmitQueue};
-use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
+use bellows_packet::{Vector, pool};
+use bellows_ports::{Accepted, QueueBell, Rejection, SendQueue};
 
-use super::bell::{QueueBell, watch};
-use super::finish::{Finisher, ReceiverOffloads};
+use super::bell::watch;
+use super::finish::Finisher;
 
 /// The drop reasons of an app that sends packets to the other side.
 pub(crate) trait Sender: App {
@@ -18,54 +17,6 @@ pub(crate) trait Sender: App {
     const BAD_OFFLOAD: DropReason<Self>;
     /// The other side took none while they held too much of the pool.
     const POOL_LOW: DropReason<Self>;
-}
-
-/// A queue that takes packets to the other side.
-pub(crate) trait SendQueue {
-    /// An error that stops the queue.
-    type Error;
-
-    /// Sends packets, in order. Those that it has neither taken nor rejected are to be sent again.
-    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, Self::Error>;
-
-    /// The part of a burst that the last call has spent, in packets.
-    fn spent(&self) -> usize;
-}
-
-impl SendQueue for ReceiveRing {
-    type Error = RingError;
-
-    #[inline]
-    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, RingError> {
-        let Taken { count, stop } = self.receive(packets)?;
-        let stop = match stop {
-            Stop::Done | Stop::Spent => None,
-            Stop::Full => Some(Rejection::Full),
-            Stop::TooLong => Some(Rejection::TooLong),
-            Stop::Offload => Some(Rejection::Offload),
-        };
-        Ok(Taken { count, stop })
-    }
-
-    #[inline]
-    fn spent(&self) -> usize {
-        ReceiveRing::spent(self).max(1)
-    }
-}
-
-impl SendQueue for TransmitQueue {
-    type Error = DeviceError;
-
-    #[inline]
-    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, DeviceError> {
-        self.transmit(packets)
-    }
-
-    /// Always 0: the driver chooses the layout of its buffers, so the device cannot make a packet cost more.
-    #[inline]
-    fn spent(&self) -> usize {
-        0
-    }
 }
 
 /// What a queue's unsent packets wait for.
@@ -136,7 +87,7 @@ impl Outgoing {
     }
 
     /// Drops at most `most` of its packets; returns how many.
-    fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
+    pub(crate) fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
         let (mut ready, rest) = self.finisher.empty();
         let mut dropped = 0;
         for packet in rest.into_iter().chain(ready.drain(usize::MAX)).chain(self.waiting.drain(most)) {
@@ -152,7 +103,7 @@ impl Outgoing {
         &mut self,
         io: &Io<A>,
         queue: &mut Q,
-        able: ReceiverOffloads,
+        able: Accepted,
         input: &mut Input<'_, A>,
         only: bool,
     ) -> Result<Awaits, Q::Error> {
@@ -186,9 +137,11 @@ impl Outgoing {
             let taken = queue.send(packets)?;
             left = left.saturating_sub(queue.spent());
             if finished {
-                self.finisher.take(taken.count).for_each(drop);
+                self.finisher.take(taken.count).for_each(|packet| queue.keep(packet));
             } else if inside {
-                self.waiting.drain(taken.count).for_each(drop);
+                self.waiting.drain(taken.count).for_each(|packet| queue.keep(packet));
+            } else if Q::KEEPS {
+                input.into_iter().take(taken.count).for_each(|packet| queue.keep(packet));
             } else {
                 input.discard_first(taken.count);
             }
@@ -247,7 +200,7 @@ impl Outgoing {
             return;
         }
         let usage = pool::usage();
-        let left = usage.packets.saturating_sub(usage.in_use);
+        let left = usage.packets.saturating_sub(usage.in_use + usage.lent);
         let excess = parked.saturating_sub(left.max(MAY_WAIT));
         let inside = self.waiting.drain(excess).map(|packet| io.drop(packet, A::POOL_LOW)).count();
         if let Some(input) = input {
