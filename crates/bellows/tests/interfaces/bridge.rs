@@ -294,9 +294,8 @@ pub fn app<'a>(counters: &'a Value, name: &str) -> &'a Value {
     apps.iter().find(|app| app["name"] == name).unwrap_or_else(|| panic!("no {name} in {counters:#}"))
 }
 
-/// The sum of an app's own counters whose name contains a word.
-pub fn counted(counters: &Value, name: &str, word: &str) -> u64 {
+/// A counter of an app's own.
+pub fn counted(counters: &Value, name: &str, counter: &str) -> u64 {
     let app = app(counters, name);
-    let own = app["counters"].as_object().unwrap_or_else(|| panic!("no counters in {app:#}"));
-    own.iter().filter(|(name, _)| name.contains(word)).filter_map(|(_, value)| value.as_u64()).sum()
+    app["counters"][counter].as_u64().unwrap_or_else(|| panic!("no {counter} in {app:#}"))
 }

@@ -11,8 +11,8 @@ use crate::bridge::{Bridge, Layout, Offloads, Port, SERVER, SERVER_V6, counted, 
 const FINISHING: Port = Port::new("af-xdp", "");
 const PASSING: Port = Port::new("af-xdp", "finish_checksums = false\n");
 
-/// The counter of checksums that a port has finished has this in its name.
-const CHECKSUM: &str = "checksum";
+/// The counter of checksums that a port has finished.
+const FINISHED: &str = "checksums_finished";
 
 fn bridge(port: Port) -> Bridge {
     Bridge::new(Layout::of(port, Offloads::Checksums, 1_500))
@@ -34,7 +34,7 @@ fn partial_checksums_are_finished() {
     }
     traffic::tcp(bridge.client(), SERVER, Duration::from_secs(1), Direction::There);
     assert_eq!([bridge.client(), bridge.server()].map(checksum_errors), [0, 0]);
-    let finished = ["left", "right"].map(|port| counted(&running.counters(), port, CHECKSUM));
+    let finished = ["left", "right"].map(|port| counted(&running.counters(), port, FINISHED));
     assert!(finished.iter().all(|finished| *finished > 1_000), "{finished:?}");
     bridge.stop(running);
 }
@@ -50,7 +50,7 @@ fn partial_checksums_are_passed_on_if_a_key_says_so() {
     bridge.wait_until_connected();
     let _query = bridge.client().start(&format!("curl -q --silent --max-time 60 {}", traffic::url(SERVER, "none")));
     eventually("a wrong checksum", || checksum_errors(bridge.server()) > 0);
-    let finished = ["left", "right"].map(|port| counted(&running.counters(), port, CHECKSUM));
+    let finished = ["left", "right"].map(|port| counted(&running.counters(), port, FINISHED));
     assert_eq!(finished, [0, 0]);
     bridge.stop(running);
 }

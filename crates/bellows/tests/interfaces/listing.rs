@@ -60,7 +60,8 @@ fn ports_of_all_kinds_are_listed_alike() {
         assert!(line.contains(app), "{text}");
     }
     for (port, (name, mtu)) in listed.iter().zip(INTERFACES) {
-        assert_eq!((&port["status"]["interface"], &port["status"]["mtu"]), (&name.into(), &mtu.into()), "{port:#}");
+        let link = &port["status"]["link"];
+        assert_eq!((&link["name"], &link["mtu"]), (&name.into(), &mtu.into()), "{port:#}");
         assert!(text.contains(name), "{text}");
     }
 

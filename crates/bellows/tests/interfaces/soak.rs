@@ -40,6 +40,10 @@ const BUFFERS: u64 = 256;
 /// makes single rounds several times slower.
 const STEADY: f64 = 0.5;
 
+/// The ports' counters of packets that were lost between the interface and the network.
+const LOSSES: [&str; 6] =
+    ["kernel_dropped", "kernel_refused", "rx_too_long", "rx_bad_header", "rx_no_buffer", "not_sent"];
+
 /// What must not grow.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
@@ -103,13 +107,13 @@ fn missing_and_counted(bridge: &Bridge, running: &Running<'_>, before: &[Counter
     (missing, ports + hosts + counted_drops(&running.counters()))
 }
 
-/// The drops of all apps and links, and the counters of drops that the kernel reports to the ports.
+/// The drops of all apps, and the losses that the ports know of.
 fn counted_drops(counters: &Value) -> u64 {
     let values = |object: &Value| object.as_object().cloned().unwrap_or_default();
     let apps = counters["apps"].as_array().unwrap();
-    let dropped = apps.iter().flat_map(|app| values(&app["drops"])).filter_map(|(_, drops)| drops.as_u64());
-    let kernel = apps.iter().flat_map(|app| values(&app["counters"])).filter(|(name, _)| name.contains("drop"));
-    dropped.chain(kernel.filter_map(|(_, drops)| drops.as_u64())).sum()
+    let dropped = apps.iter().flat_map(|app| values(&app["drops"]));
+    let lost = apps.iter().flat_map(|app| values(&app["counters"])).filter(|(name, _)| LOSSES.contains(&name.as_str()));
+    dropped.chain(lost).filter_map(|(_, packets)| packets.as_u64()).sum()
 }
 
 /// One round of traffic: streams in both directions, packets, and a file.
