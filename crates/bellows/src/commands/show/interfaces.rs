@@ -172,9 +172,9 @@ fn render(interfaces: &[Interface], rich: bool) -> String {
 fn place(status: &Value) -> String {
     let link = &status["link"];
     let Some(name) = link["name"].as_str() else {
-        return sanitize(status["place"].as_str().unwrap_or_default()).into_owned();
+        return sanitize(status["place"].as_str().unwrap_or_default());
     };
-    let mut text = sanitize(name).into_owned();
+    let mut text = sanitize(name);
     if let Some(mtu) = link["mtu"].as_u64() {
         text += &format!(", MTU {mtu}");
     }
