@@ -11,7 +11,10 @@ mod keeper;
 pub mod netdev;
 mod netlink;
 mod queue;
+pub mod raw;
+mod release;
 pub mod status;
+mod virtio_header;
 
 pub use finder::InterfaceName;
 pub use keeper::{Keeper, OpenError, Queues, Source, Start};

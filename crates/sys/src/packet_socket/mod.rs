@@ -20,7 +20,7 @@ use crate::PortOpenError;
 use crate::messages::last_error;
 
 pub use receiver::{Fanout, FanoutMode};
-pub use receiver::{Frame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
+pub use receiver::{Frame, NextFrame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
 pub use sender::{Sender, SenderOptions, Sent};
 
 /// The advice for most steps of opening a socket.

@@ -74,7 +74,8 @@ impl Sender {
     /// A frame may be longer than the MTU only if its header makes it a GSO packet. Without `virtio_header` in the
     /// options, headers are ignored; with it, frames without a header of their own get one of zeros.
     ///
-    /// [`PortError::Full`] means that the kernel has no room, or that the interface's queue dropped the frame.
+    /// [`PortError::Full`] means that the kernel has no room; [`PortError::Dropped`] that the interface or its queue
+    /// dropped the frame after these.
     pub fn send<'a>(&mut self, frames: impl IntoIterator<Item = (Option<[u8; VIRTIO_HEADER]>, &'a [u8])>) -> Sent {
         let frames = frames.into_iter().map(|(header, bytes)| (header.unwrap_or_default(), bytes));
         let (taken, error) = self.messages.send(self.socket.as_fd(), frames);
