@@ -33,6 +33,7 @@ macro_rules! apps {
 }
 
 apps! {
+    AfXdp(af_xdp),
     Counter(counter),
     Delay(delay),
     Impair(impair),
@@ -41,6 +42,7 @@ apps! {
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),
+    RawSocket(raw_socket),
     Repeater(repeater),
     Sample(sample),
     Sink(sink),

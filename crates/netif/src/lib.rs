@@ -3,7 +3,7 @@
 //! A port has a control thread ([`Keeper`]) that opens its queues, watches what they depend on, and opens them anew when
 //! they are gone. The engine borrows the queues and never waits.
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod finder;
 pub mod interface;
@@ -15,6 +15,7 @@ pub mod raw;
 mod release;
 pub mod status;
 mod virtio_header;
+pub mod xdp;
 
 pub use finder::InterfaceName;
 pub use keeper::{Keeper, OpenError, Queues, Source, Start};

@@ -28,6 +28,12 @@ pub trait Queue: SendQueue<Error = QueueError> + Send + 'static {
     /// Why nothing can be sent. Packets that were taken are sent later or counted as [`QueueCounts::not_sent`].
     fn flush(&mut self) -> Result<(), QueueError>;
 
+    /// Whether packets that were taken may still wait to be sent: [`Queue::flush`] is then called again soon.
+    #[inline]
+    fn is_sending(&self) -> bool {
+        false
+    }
+
     /// The offloads that the other side accepts.
     fn accepted(&self) -> Accepted;
 

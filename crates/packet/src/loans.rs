@@ -66,6 +66,17 @@ impl Loans {
         }
     }
 
+    /// A part of a frame was received at a position: appends these bytes to a packet. The buffer is free again. False,
+    /// and nothing is appended, if no lent buffer contains these bytes as data, or if the packet has no room for them.
+    pub fn receive_part(&mut self, position: u64, length: usize, packet: &mut Packet) -> bool {
+        let mut parts = Vector::new();
+        let received = self.receive(position, length, &mut parts) && length <= packet.tailroom();
+        for part in parts.as_slice().iter().take(usize::from(received)) {
+            packet.append(part.bytes());
+        }
+        received
+    }
+
     /// The position of a packet's bytes.
     #[inline]
     pub fn position(packet: &Packet) -> u64 {

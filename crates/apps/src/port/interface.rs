@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use bellows_config::SettingError;
 use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status, counters};
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
 use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start};
-use bellows_ports::{QueueBell, SendQueue};
+use bellows_ports::QueueBell;
 use bellows_sys::wake::AnyReadable;
 use serde_json::{Value, json};
 
@@ -197,10 +198,14 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let mut output = io.output(0);
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
-        let mut failed = None;
+        let (mut failed, mut sending) = (None, false);
         for index in turns(&mut self.session.first, queues.len()) {
+            if queues[index].is_sending() {
+                failed = queues[index].flush().err().or(failed);
+                sending |= queues[index].is_sending();
+            }
             if left == 0 {
-                break;
+                continue;
             }
             if let Err(error) = queues[index].receive(&mut self.session.packets, left) {
                 failed = Some(error);
@@ -211,6 +216,10 @@ impl<K: Kind> Role for InterfaceRole<K> {
         drop(output);
         if let Some(bell) = &self.bell {
             io.slot(RECEIVE).moved(bell.quiet());
+        }
+        if !sending {
+            // Packets that wait in the app are pushed after this.
+            io.slot(TRANSMIT).never();
         }
         if let Some(error) = failed {
             self.fail(io, &error);
@@ -267,7 +276,10 @@ impl<K: Kind> InterfaceRole<K> {
         let awaits = self.session.outgoing[index].push(io, queue, accepted, input, only);
         // What was taken before an error goes out, too.
         queue.flush()?;
-        awaits
+        match awaits {
+            Ok(Awaits::Nothing) if queue.is_sending() => Ok(Awaits::Turn),
+            awaits => awaits,
+        }
     }
 
     /// Drops packets that cannot be sent.
@@ -297,6 +309,32 @@ impl<K: Kind> InterfaceRole<K> {
         self.queues.give_up();
         self.attach(io);
     }
+}
+
+/// Maximum number of queues of an app.
+const MAX_QUEUES: u16 = 32;
+/// Maximum length of the other names of an interface (`ip link property add altname`), in bytes.
+const MAX_NAME: usize = 127;
+
+/// Checks a number of queues.
+pub(crate) fn check_queues(queues: u16) -> Result<u16, SettingError> {
+    if (1..=MAX_QUEUES).contains(&queues) {
+        return Ok(queues);
+    }
+    let message = format!("{queues} queues is out of range");
+    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_QUEUES}")))
+}
+
+/// Checks the name of an interface.
+pub(crate) fn check_interface(name: &str) -> Result<(), SettingError> {
+    let why = match name {
+        "" => "the interface's name is empty".to_owned(),
+        _ if name.len() > MAX_NAME || name.contains(['/', '\0']) || name.contains(char::is_whitespace) => {
+            format!("`{name}` cannot be an interface's name")
+        }
+        _ => return Ok(()),
+    };
+    Err(SettingError::at("interface", why, "give a name such as eth0; `ip link` lists them"))
 }
 
 /// The status, as JSON.

@@ -19,9 +19,10 @@ const NO_BUFFERS: i32 = 105;
 /// A change of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The interface is new, or something about it has changed: state, link, MTU, name, XDP program, …
+    /// The interface is new, or something about it has changed: state, link, MTU, name, offloads, …
     ///
-    /// A rename keeps the number. Changes of queues, addresses and statistics alone are not reported.
+    /// A rename keeps the number. Not reported are changes of IP addresses and of statistics, nor an XDP program that is
+    /// attached or detached by a BPF link. Whether a change of queues is reported depends on the driver.
     Changed(Box<Interface>),
     /// The interface was deleted, or moved to another network namespace.
     Removed {

@@ -8,11 +8,14 @@ mod queue;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bellows_packet::LargeShare;
 use bellows_sys::PortOpenError;
 use bellows_sys::capability::{self, Set};
+use bellows_sys::ethtool::{self, Offload};
 use bellows_sys::packet_socket::{Fanout, FanoutMode, Receiver, ReceiverOptions, Sender, SenderOptions};
 
 use self::queue::Sockets;
@@ -40,7 +43,8 @@ pub struct RawConfig {
     pub offloads: bool,
     /// Whether the interface receives frames for other hosts, too.
     pub promiscuous: bool,
-    /// Whether frames go through the interface's queueing discipline.
+    /// Whether frames go through the interface's queueing discipline. Without it, GSO packets are segmented here if the
+    /// interface cannot do that.
     pub qdisc: bool,
     /// Number of frames that the kernel may hold for each queue.
     pub ring_size: usize,
@@ -77,13 +81,15 @@ pub struct RawSource {
     share: Arc<LargeShare>,
     /// The MTU for which the rings were made.
     mtu: u32,
+    /// Whether somebody behind the socket segments GSO packets.
+    segments: Arc<AtomicBool>,
 }
 
 impl RawSource {
     /// A source that has opened nothing yet.
     pub fn new(config: RawConfig) -> RawSource {
         let finder = Finder::new(config.interface.clone());
-        RawSource { config, finder, share: Arc::new(LargeShare::new()), mtu: 0 }
+        RawSource { config, finder, share: Arc::new(LargeShare::new()), mtu: 0, segments: Arc::default() }
     }
 
     fn open_queue(&self, interface: &Interface, fanout: Option<Fanout>) -> Result<RawQueue, OpenError> {
@@ -101,7 +107,17 @@ impl RawSource {
         let receiver = Receiver::open(interface.index, &options).map_err(failed)?;
         let options = SenderOptions { virtio_header: offloads, bypass_qdisc: !qdisc, ..SenderOptions::default() };
         let sender = Sender::open(interface.index, &options).map_err(failed)?;
-        Ok(RawQueue::new(Sockets { receiver, sender }, offloads, Arc::clone(&self.share)))
+        let segments = offloads.then(|| Arc::clone(&self.segments));
+        Ok(RawQueue::new(Sockets { receiver, sender }, segments, Arc::clone(&self.share)))
+    }
+
+    /// Finds out who segments GSO packets: the kernel does so behind a queueing discipline, else only the interface can.
+    fn look_for_segmentation(&self) {
+        let segments = self.config.qdisc
+            || self.finder.current().is_some_and(|interface| {
+                ethtool::features(&interface.name).is_ok_and(|features| features.is_active(Offload::Tso))
+            });
+        self.segments.store(segments, Relaxed);
     }
 
     fn report(&self, status: &PortStatus, queues: &[RawQueue]) {
@@ -153,6 +169,7 @@ impl Source for RawSource {
             queues.push(self.open_queue(&interface, (count > 1).then_some(fanout))?);
         }
         self.mtu = interface.mtu;
+        self.look_for_segmentation();
         self.report(status, &queues);
         Ok(queues)
     }
@@ -162,7 +179,9 @@ impl Source for RawSource {
     }
 
     fn check(&mut self, status: &PortStatus) -> Option<String> {
-        match self.finder.check(status) {
+        let change = self.finder.check(status);
+        self.look_for_segmentation();
+        match change {
             Change::Gone => Some(format!("the interface `{}` is gone", self.config.interface.name)),
             // Longer frames would not fit in the ring's slots.
             Change::Settings if self.finder.current().is_some_and(|now| now.mtu > self.mtu) => {

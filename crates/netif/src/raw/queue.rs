@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
@@ -38,7 +38,8 @@ pub(super) struct Sockets {
 pub struct RawQueue {
     bell: Arc<RawBell>,
     sockets: Sockets,
-    offloads: bool,
+    /// Whether somebody behind the sending socket segments GSO packets; `None` if packets must have no offloads.
+    segments: Option<Arc<AtomicBool>>,
     share: Arc<LargeShare>,
     /// The rest of a GSO packet that is segmented here.
     cut: Option<Cut>,
@@ -80,10 +81,10 @@ impl QueueBell for RawBell {
 }
 
 impl RawQueue {
-    pub(super) fn new(sockets: Sockets, offloads: bool, share: Arc<LargeShare>) -> RawQueue {
+    pub(super) fn new(sockets: Sockets, segments: Option<Arc<AtomicBool>>, share: Arc<LargeShare>) -> RawQueue {
         let bell = Arc::new(RawBell { next: sockets.receiver.next(), unfinished: AtomicU32::new(0) });
         let counts = QueueCounts::default();
-        RawQueue { bell, sockets, offloads, share, cut: None, refusing: None, counts }
+        RawQueue { bell, sockets, segments, share, cut: None, refusing: None, counts }
     }
 
     /// The fanout group of its receiving socket.
@@ -216,7 +217,7 @@ impl Queue for RawQueue {
                     self.counts.rx_bad_header += 1;
                     continue;
                 }
-                if let (false, Some(offload)) = (self.offloads, packet.offload()) {
+                if let (None, Some(offload)) = (&self.segments, packet.offload()) {
                     match self.finish(packet, offload) {
                         Some(finished) => packet = finished,
                         None => continue,
@@ -235,7 +236,9 @@ impl Queue for RawQueue {
     }
 
     fn accepted(&self) -> Accepted {
-        if self.offloads { Accepted::ALL } else { Accepted::default() }
+        let Some(segments) = &self.segments else { return Accepted::default() };
+        let segments = segments.load(Relaxed);
+        Accepted { checksums: true, tcp4: segments, tcp6: segments }
     }
 
     fn counts(&mut self) -> QueueCounts {

@@ -230,7 +230,6 @@ impl Reader<'_> {
 
     /// Reads the protocol after the extension headers, and skips them.
     fn read_ipv6(&mut self, ports: Label, done: Label) {
-        const FRAGMENT_OFFSET: i32 = 0xfff8;
         self.need(IPV6_LENGTH, done);
         self.assembler.load(Width::Byte, PROTOCOL, POSITION, 6);
         self.skip(IPV6_LENGTH);
@@ -242,36 +241,41 @@ impl Reader<'_> {
             self.assembler.jump_if(PROTOCOL, Condition::Equal, FRAGMENT, fragment);
             self.assembler.jump_if(PROTOCOL, Condition::Equal, AUTHENTICATION, authentication);
             self.assembler.jump(ports);
-
             self.assembler.place(fragment);
-            self.need(EXTENSION_LENGTH, done);
-            self.assembler.load(Width::Byte, PROTOCOL, POSITION, 0);
-            self.assembler.load_network(Width::Half, SCRATCH, POSITION, 2);
-            self.assembler.compute(Operation::And, SCRATCH, FRAGMENT_OFFSET);
-            self.assembler.jump_if(SCRATCH, Condition::NotEqual, 0, done);
-            self.skip(EXTENSION_LENGTH);
+            self.skip_fragment_header(done);
             self.assembler.jump(next);
-
-            // RFC 4302: the length in words of 4 bytes, less 2.
+            // RFC 4302: the length is in words of 4 bytes, less 2.
             self.assembler.place(authentication);
-            self.need(EXTENSION_LENGTH, done);
-            self.assembler.load(Width::Byte, SCRATCH, POSITION, 1);
-            self.assembler.compute(Operation::Add, SCRATCH, 2);
-            self.assembler.compute(Operation::ShiftLeft, SCRATCH, 2);
+            self.load_extension_length(2, 2, done);
             self.assembler.jump(advance);
-
-            // RFC 8200: the length in words of 8 bytes, less 1.
+            // RFC 8200: the length is in words of 8 bytes, less 1.
             self.assembler.place(extension);
-            self.need(EXTENSION_LENGTH, done);
-            self.assembler.load(Width::Byte, SCRATCH, POSITION, 1);
-            self.assembler.compute(Operation::Add, SCRATCH, 1);
-            self.assembler.compute(Operation::ShiftLeft, SCRATCH, 3);
-
+            self.load_extension_length(1, 3, done);
             self.assembler.place(advance);
             self.assembler.load(Width::Byte, PROTOCOL, POSITION, 0);
             self.assembler.compute_with(Operation::Add, POSITION, SCRATCH);
             self.assembler.place(next);
         }
+    }
+
+    /// Reads the protocol of a fragment, and skips the header if it is the first.
+    fn skip_fragment_header(&mut self, done: Label) {
+        const FRAGMENT_OFFSET: i32 = 0xfff8;
+        self.need(EXTENSION_LENGTH, done);
+        self.assembler.load(Width::Byte, PROTOCOL, POSITION, 0);
+        self.assembler.load_network(Width::Half, SCRATCH, POSITION, 2);
+        self.assembler.compute(Operation::And, SCRATCH, FRAGMENT_OFFSET);
+        self.assembler.jump_if(SCRATCH, Condition::NotEqual, 0, done);
+        self.skip(EXTENSION_LENGTH);
+    }
+
+    /// Computes the length of an extension header in bytes from its second byte, which is `less` too small and counts
+    /// words of `1 << shift` bytes.
+    fn load_extension_length(&mut self, less: i32, shift: i32, done: Label) {
+        self.need(EXTENSION_LENGTH, done);
+        self.assembler.load(Width::Byte, SCRATCH, POSITION, 1);
+        self.assembler.compute(Operation::Add, SCRATCH, less);
+        self.assembler.compute(Operation::ShiftLeft, SCRATCH, shift);
     }
 
     fn read_ports(&mut self, done: Label) {

@@ -6,6 +6,8 @@
 //! With a virtio-net header in front of each frame, the kernel passes GSO packets and frames with partial checksums as
 //! they are. Without it, it says that a checksum is missing, and GSO packets have no segment size.
 
+mod fanout;
+mod layout;
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 use crate::PortOpenError;
 use crate::messages::last_error;
 
-pub use receiver::{Fanout, FanoutMode};
+pub use fanout::{Fanout, FanoutMode};
 pub use receiver::{Frame, NextFrame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
 pub use sender::{Sender, SenderOptions, Sent};
 
@@ -101,5 +103,7 @@ unsafe trait Plain {}
 
 // SAFETY: it is an integer.
 unsafe impl Plain for c_int {}
+// SAFETY: an int, two u16 and eight bytes follow one another without padding.
+unsafe impl Plain for libc::packet_mreq {}
 // SAFETY: they are integers.
 unsafe impl<const N: usize> Plain for [u32; N] {}

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use libc::{
     PACKET_ADD_MEMBERSHIP, PACKET_COPY_THRESH, PACKET_FANOUT, PACKET_IGNORE_OUTGOING, PACKET_RX_RING,
-    PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, SO_BUSY_POLL, SOL_PACKET, SOL_SOCKET, c_int, sockaddr_ll,
-    tpacket2_hdr,
+    PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, SO_BUSY_POLL, SOL_PACKET, SOL_SOCKET, c_int, packet_mreq,
+    sockaddr_ll, tpacket2_hdr,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -26,6 +26,8 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
+use super::fanout::Fanout;
+use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
 use super::{ALL_PROTOCOLS, USUAL, bind, bound_interface, get, open, set, set_flag};
 use crate::messages::VIRTIO_HEADER;
 use crate::ring_mapping::RingMapping;
@@ -48,20 +50,10 @@ const VLAN_TPID: u16 = 0x8100;
 /// The version of the ring (`enum tpacket_versions`).
 const TPACKET_V2: c_int = 1;
 
-/// Cache lines, of which a slot has an odd number, to spread slots over the cache sets.
-const LINE: usize = 64;
-
-/// Where a frame begins in its slot, at most: the slot's header, padding to 16 bytes and the virtio-net header
-/// (`tpacket_rcv` in `net/packet/af_packet.c`: 52 bytes and 16, aligned to 16, and 10).
-const FRAME_OFFSET: usize = 96;
-
-/// Bytes of a block, which the kernel allocates as a unit: large enough to waste little at its end.
-const BLOCK: usize = 256 << 10;
-
 /// Slots to look ahead. They come from the cache of the processor that received the frames.
 const AHEAD: usize = 4;
 
-/// Maximum length of a frame that is queued at the socket, for [`Frame::bytes`]: a GSO packet has at most 64 KiB and
+/// Maximum length of a frame that is read from the socket's queue: a GSO packet has at most 64 KiB and
 /// its headers, unless the interface's `gso_max_size` was raised.
 const MAX_QUEUED: usize = 73_600;
 
@@ -100,56 +92,6 @@ impl Default for ReceiverOptions {
             receive_buffer: 16 << 20,
             busy_poll: None,
         }
-    }
-}
-
-/// A group of sockets that share the frames of an interface (`PACKET_FANOUT`): each frame goes to one of them. All
-/// sockets of a group have the same mode and flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fanout {
-    /// The number of the group in the network namespace. `None` makes a new group with a number that is free:
-    /// [`Receiver::fanout_group`] tells it.
-    pub group: Option<u16>,
-    /// How a socket is chosen.
-    pub mode: FanoutMode,
-    /// Whether IP fragments are reassembled first, so that all fragments go to one socket
-    /// (`PACKET_FANOUT_FLAG_DEFRAG`).
-    pub defragment: bool,
-    /// Whether another socket gets the frame if the chosen one's ring is full (`PACKET_FANOUT_FLAG_ROLLOVER`).
-    pub rollover: bool,
-}
-
-/// How a [`Fanout`] group chooses a socket for each frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FanoutMode {
-    /// By the hash of addresses and ports: each flow to one socket.
-    Hash,
-    /// In turn.
-    LoadBalance,
-    /// By the processor that received the frame.
-    Processor,
-    /// By the receive queue of the interface.
-    Queue,
-}
-
-impl Fanout {
-    /// The argument of `PACKET_FANOUT`. Of a group, the flag counts, and not the option of its sockets, whether they
-    /// ignore outgoing frames (since Linux 5.17).
-    fn argument(self, outgoing: bool) -> u32 {
-        let mode = match self.mode {
-            FanoutMode::Hash => libc::PACKET_FANOUT_HASH,
-            FanoutMode::LoadBalance => libc::PACKET_FANOUT_LB,
-            FanoutMode::Processor => libc::PACKET_FANOUT_CPU,
-            FanoutMode::Queue => libc::PACKET_FANOUT_QM,
-        };
-        let flags = [
-            (self.group.is_none(), libc::PACKET_FANOUT_FLAG_UNIQUEID),
-            (self.defragment, libc::PACKET_FANOUT_FLAG_DEFRAG),
-            (self.rollover, libc::PACKET_FANOUT_FLAG_ROLLOVER),
-            (!outgoing, libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING),
-        ];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(mode, |flags, (_, flag)| flags | flag);
-        flags << 16 | u32::from(self.group.unwrap_or(0))
     }
 }
 
@@ -213,62 +155,6 @@ const _: () = assert!(size_of::<tpacket2_hdr>() == 32 && size_of::<SlotHeader>()
 
 /// `struct tpacket_req`: sizes and numbers of blocks and slots.
 type RingRequest = [u32; 4];
-/// `struct packet_mreq`, as integers: the interface, the type with the address' length, and an address of zeros.
-type Membership = [u32; 4];
-
-/// The place of a slot in the ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Position {
-    block: usize,
-    slot: usize,
-}
-
-/// How slots are laid out in blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
-    slot_length: usize,
-    block_length: usize,
-    slots_per_block: usize,
-    blocks: usize,
-}
-
-impl Layout {
-    /// A layout with at least so many slots for frames of this length. `None` if it is too large.
-    fn new(slots: usize, frame_length: usize) -> Option<Layout> {
-        let lines = frame_length.checked_add(FRAME_OFFSET)?.div_ceil(LINE) | 1;
-        let slot_length = lines.checked_mul(LINE)?;
-        let page = crate::code::page_size();
-        let block_length = slot_length.max(BLOCK).checked_next_multiple_of(page)?;
-        let slots_per_block = block_length / slot_length;
-        let blocks = slots.max(1).div_ceil(slots_per_block);
-        let layout = Layout { slot_length, block_length, slots_per_block, blocks };
-        let length = block_length.checked_mul(blocks)?;
-        (i32::try_from(length).is_ok() && i32::try_from(layout.slots()).is_ok()).then_some(layout)
-    }
-
-    fn slots(&self) -> usize {
-        self.blocks * self.slots_per_block
-    }
-
-    fn length(&self) -> usize {
-        self.blocks * self.block_length
-    }
-
-    /// The offset of a slot in the ring: always less than [`Layout::length`] by at least a slot.
-    #[inline(always)]
-    fn offset(&self, position: Position) -> usize {
-        position.block * self.block_length + position.slot * self.slot_length
-    }
-
-    /// The slot after another one.
-    #[inline(always)]
-    fn next(&self, position: Position) -> Position {
-        if position.slot + 1 < self.slots_per_block {
-            return Position { slot: position.slot + 1, ..position };
-        }
-        Position { block: if position.block + 1 < self.blocks { position.block + 1 } else { 0 }, slot: 0 }
-    }
-}
 
 /// A packet socket that receives the frames of one interface.
 pub struct Receiver {
@@ -376,7 +262,12 @@ impl Receiver {
         let error = PortOpenError::at("bind a packet socket to the interface", USUAL);
         bind(self.next.socket.as_fd(), interface, ALL_PROTOCOLS).map_err(error)?;
         if options.promiscuous {
-            let membership: Membership = [interface, u32::from(libc::PACKET_MR_PROMISC as u16), 0, 0];
+            let membership = packet_mreq {
+                mr_ifindex: interface.cast_signed(),
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
             let error = PortOpenError::at("make the interface promiscuous", USUAL);
             set(&self.next.socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership).map_err(error)?;
         }
@@ -587,11 +478,11 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Number of bytes that can be read: less than the original length if the frame was truncated, because it was
-    /// longer than a slot and the receive buffer was full.
+    /// Number of bytes that can be read, at most 73,600: less than the original length if the frame was truncated,
+    /// because it was longer than a slot and the receive buffer was full.
     #[inline]
     pub fn length(&self) -> usize {
-        if self.is_queued { self.original_length() } else { self.captured }
+        if self.is_queued { self.original_length().min(MAX_QUEUED) } else { self.captured }
     }
 
     /// Number of bytes that the frame had, without a VLAN tag that the kernel removed.
@@ -690,9 +581,9 @@ impl<'a> Frame<'a> {
     #[cold]
     fn queued_bytes(&mut self) -> &[u8] {
         if self.is_queued {
-            self.is_queued = false;
             let mut queued = std::mem::take(&mut self.receiver.queued);
-            queued.resize(self.original_length().min(MAX_QUEUED), 0);
+            queued.resize(self.length(), 0);
+            self.is_queued = false;
             let read = self.receiver.read_queued(&mut queued);
             queued.truncate(read.unwrap_or(0));
             self.receiver.queued = queued;
@@ -716,33 +607,5 @@ impl fmt::Debug for Frame<'_> {
         let mut debug = formatter.debug_struct("Frame");
         debug.field("length", &self.length()).field("original_length", &self.original_length());
         debug.field("packet_type", &self.packet_type).field("vlan", &self.vlan()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Slots do not overlap, lie in the ring, and are all met on a way around it.
-        #[test]
-        fn slots_follow_one_another_around_the_ring(slots in 1usize..3000, frame_length in 1usize..100_000) {
-            let layout = Layout::new(slots, frame_length).unwrap();
-            prop_assert!(layout.slots() >= slots && layout.slots() < slots + layout.slots_per_block);
-            prop_assert!(layout.slot_length >= frame_length + FRAME_OFFSET && layout.slot_length % LINE == 0);
-            let (mut position, mut end) = (Position::default(), 0);
-            for _ in 0..layout.slots() {
-                let offset = layout.offset(position);
-                prop_assert!(offset >= end);
-                end = offset + layout.slot_length;
-                let (block, last) = (offset / layout.block_length, (end - 1) / layout.block_length);
-                prop_assert_eq!(block, last, "in one block");
-                position = layout.next(position);
-            }
-            prop_assert!(end <= layout.length());
-            prop_assert_eq!(position, Position::default());
-        }
     }
 }

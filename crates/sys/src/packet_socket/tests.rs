@@ -19,10 +19,23 @@ fn receiver(interface: u32) -> Receiver {
     Receiver::open(interface, &ReceiverOptions::default()).unwrap()
 }
 
-/// Sends frames that the kernel takes all.
+/// Sends frames, with virtio-net headers if they have any, until the kernel has taken all. While the processor is busy
+/// elsewhere, the queue of its received frames may be full (`net.core.netdev_max_backlog`).
+fn send_all(sender: &mut Sender, frames: &[(Option<[u8; 10]>, &[u8])]) {
+    let deadline = Deadline::new("the kernel takes the frames");
+    let mut rest = frames;
+    while !rest.is_empty() {
+        deadline.check();
+        let sent = sender.send(rest.iter().copied());
+        assert!(matches!(sent.error, None | Some(PortError::Full | PortError::Dropped)), "{sent:?}");
+        rest = &rest[sent.taken..];
+    }
+}
+
+/// The same for frames without headers.
 fn send(sender: &mut Sender, frames: &[Vec<u8>]) {
-    let sent = sender.send(frames.iter().map(|frame| (None, frame.as_slice())));
-    assert!(sent.taken == frames.len() && sent.error.is_none(), "{sent:?}");
+    let frames: Vec<_> = frames.iter().map(|frame| (None, frame.as_slice())).collect();
+    send_all(sender, &frames);
 }
 
 /// Waits for the next frame, and does something with it.
@@ -165,8 +178,7 @@ fn gso_packets_and_partial_checksums_pass_whole() {
             let small = frame(60, 9);
             let frames = [(None, small.as_slice()), (Some(header), &packet), (None, &small), (Some(header), &packet)];
             for _ in 0..50 {
-                let sent = sender.send(frames);
-                assert!(sent.taken == frames.len() && sent.error.is_none(), "{sent:?}");
+                send_all(&mut sender, &frames);
                 for (header, bytes) in frames {
                     receive(&mut receiver, |mut received| {
                         assert_eq!(received.virtio_header(), Some(header.unwrap_or_default()));
@@ -216,11 +228,11 @@ fn outgoing_frames_are_ignored_unless_asked_for() {
         };
         let mut ignoring = [open(false, None), open(false, Some(fanout))];
         let mut taking = [open(true, None), open(true, Some(fanout))];
-        let visible = SenderOptions { bypass_qdisc: false, ..SenderOptions::default() };
-        let mut from_near = Sender::open(near, &visible).unwrap();
+        let hidden = SenderOptions { bypass_qdisc: true, ..SenderOptions::default() };
+        let mut hidden = Sender::open(near, &hidden).unwrap();
         // The last frame shows that the one before it has been ignored.
-        send(&mut from_near, &[frame(60, 1)]);
-        send(&mut sender(near), &[frame(60, 2)]);
+        send(&mut sender(near), &[frame(60, 1)]);
+        send(&mut hidden, &[frame(60, 2)]);
         send(&mut sender(far), &[frame(60, 3)]);
         for receiver in &mut taking {
             receive(receiver, |mut received| {
@@ -313,7 +325,7 @@ fn an_interface_that_is_set_down_or_deleted_is_reported() {
         ip("link set far up");
         for receiver in [&mut receiver, &mut opened_down] {
             assert!(receiver.take_error().is_none());
-            send(&mut from_near, &[small.clone()]);
+            send(&mut from_near, std::slice::from_ref(&small));
             assert_eq!(receive_bytes(receiver), small);
         }
         receive_bytes(&mut receiver);
@@ -345,8 +357,9 @@ fn a_frame_that_is_refused_is_known() {
         let mut errors = Vec::new();
         while !rest.is_empty() {
             let Sent { taken, error } = sender.send(rest.iter().map(|frame| (None, frame.as_slice())));
-            errors.extend(error.iter().map(|error| (rest.len() - taken, error.to_string())));
-            rest = &rest[(taken + 1).min(rest.len())..];
+            let is_full = matches!(error, Some(PortError::Full | PortError::Dropped));
+            errors.extend(error.iter().filter(|_| !is_full).map(|error| (rest.len() - taken, error.to_string())));
+            rest = &rest[(taken + usize::from(!is_full)).min(rest.len())..];
         }
         let too_long = (4, PortError::TooLong.to_string());
         assert_eq!(errors, [too_long, (2, PortError::Invalid.to_string())]);
@@ -365,7 +378,8 @@ fn promiscuity_ends_with_the_socket() {
         let receiver = Receiver::open(far, &options).unwrap();
         assert!(is_promiscuous());
         drop(receiver);
-        assert!(!is_promiscuous());
+        // Another test may be starting a program, which has a copy of each descriptor for a moment.
+        eventually("the end", || !is_promiscuous());
         assert_eq!(index("far"), far);
     });
 }

@@ -5,12 +5,18 @@
 //! the completion ring. An XDP program of the interface has to give frames to the socket (see [`bpf`](crate::bpf)).
 //!
 //! A socket is closed when it *and its four rings* are dropped, because a mapped ring keeps it open. The kernel never
-//! gives back the chunks in its rings: after closing, they belong to the process again.
+//! gives back the chunks in its rings. They belong to the process again when the socket is closed; without a copy, when
+//! the queue can be bound again.
+//!
+//! A socket whose interface is deleted is of no more use ([`Kick::Gone`]). Nothing wakes a process that sleeps on it, so
+//! interfaces have to be watched in another way. A socket for a new interface shares the memory of another that is still
+//! bound, or registers it again.
 //!
 //! # Sources
 //!
 //! Linux, `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`, `net/xdp/xsk.c`; `socket(7)`.
 
+mod copies;
 mod ring;
 
 use std::io;
@@ -28,7 +34,8 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
 
-pub use ring::{CompletionRing, Descriptor, FillRing, METADATA, MORE, RxRing, TxRing};
+pub use copies::{CHUNK, CopyMemory};
+pub use ring::{CompletionRing, Descriptor, FillRing, METADATA, MORE, RxCounts, RxRing, TxRing};
 
 /// The offset in the registered memory that an address of a ring stands for.
 ///
@@ -94,6 +101,23 @@ pub struct Memory {
 /// Bytes that XDP keeps free before a frame, besides [`Memory::headroom`]: `XDP_PACKET_HEADROOM`.
 pub const PACKET_HEADROOM: u32 = 256;
 
+/// The bytes of metadata that [`checksum_request`] needs: a value for [`Memory::tx_metadata_length`].
+pub const METADATA_LENGTH: u32 = 16;
+
+/// The metadata that asks for a checksum: `struct xsk_tx_metadata`. It stands directly before the frame's first byte, and
+/// the descriptor has the option [`METADATA`].
+///
+/// The ones' complement sum of the frame's bytes from `start` on is stored, inverted, at `start + offset`, where the sum
+/// of the pseudo-header must be before.
+pub fn checksum_request(start: u16, offset: u16) -> [u8; METADATA_LENGTH as usize] {
+    const CHECKSUM: u64 = 1 << 1;
+    let mut request = [0; METADATA_LENGTH as usize];
+    request[..8].copy_from_slice(&CHECKSUM.to_ne_bytes());
+    request[8..10].copy_from_slice(&start.to_ne_bytes());
+    request[10..12].copy_from_slice(&offset.to_ne_bytes());
+    request
+}
+
 /// How frames come from the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
@@ -117,13 +141,11 @@ pub struct BindOptions {
     pub multi_buffer: bool,
 }
 
-/// The kernel's counts of a socket.
+/// The kernel's counts of a socket. It does not count entries of the fill ring that are no chunk, which it skips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames dropped for other reasons than those below: larger than a chunk, for one.
     pub rx_dropped: u64,
-    /// Entries of the fill ring that are no chunk.
-    pub rx_invalid: u64,
     /// Frames to send with an invalid descriptor.
     pub tx_invalid: u64,
     /// Frames dropped because the receive ring was full.
@@ -141,7 +163,7 @@ pub enum Kick {
     Done,
     /// There is more to do, or no room to do it now: kick again, later (`EAGAIN`, `EBUSY`, `ENOBUFS`).
     Again,
-    /// The interface is down (`ENETDOWN`).
+    /// The interface is down (`ENETDOWN`). The socket works again when it is up.
     Down,
     /// The socket is not bound: its interface is gone (`ENXIO`). It never works again.
     Gone,
@@ -149,7 +171,8 @@ pub enum Kick {
 
 /// An AF_XDP socket.
 ///
-/// Readable for `poll(2)` if there is an entry in the receive ring, writable if there is room in the transmit ring.
+/// Readable for `poll(2)` if there is an entry in the receive ring, writable if there is room in the transmit ring. In
+/// copy mode, `poll(2)` also sends what is in the transmit ring.
 #[derive(Debug)]
 pub struct Socket {
     descriptor: OwnedFd,
@@ -225,10 +248,10 @@ impl Socket {
     /// Binds the socket, with registered memory, to a receive and transmit queue of an interface.
     ///
     /// # Errors
-    /// `EBUSY` if another socket is bound to the queue, or was until a moment ago; `ENODEV` if there is no such
-    /// interface; `EINVAL` if there is no such queue, or if the kernel does not know an option; `ENETDOWN` if the
-    /// interface is down; `EOPNOTSUPP` if the driver cannot do without a copy, or not with several buffers; `EPERM`
-    /// without `CAP_NET_RAW`.
+    /// `EBUSY` if another socket is bound to the queue, or was until a moment ago (15 to 40 ms on an idle system: try
+    /// again), or if this socket was ever bound; `ENODEV` if there is no such interface; `EINVAL` if there is no such
+    /// queue, or if the kernel does not know an option; `EOPNOTSUPP` if the driver cannot do without a copy, or cannot
+    /// send several buffers without one.
     pub fn bind(&self, interface: u32, queue: u32, options: BindOptions) -> io::Result<()> {
         let mut flags = match options.copy {
             CopyMode::Auto => SocketAddrXdpFlags::empty(),
@@ -251,10 +274,11 @@ impl Socket {
     }
 
     /// Tells the kernel to send what is in the transmit ring. In copy mode, it sends in this call, a limited number of
-    /// frames (see [`Socket::limit_sends`]).
+    /// frames (see [`Socket::limit_sends`]). A frame of more than 18 descriptors is dropped, as is one whose descriptor
+    /// is invalid: both are counted, and their chunks come back.
     ///
     /// # Errors
-    /// Others than those of [`Kick`], such as `EMSGSIZE`.
+    /// Others than those of [`Kick`].
     pub fn kick(&self) -> io::Result<Kick> {
         outcome(send(&self.descriptor, &[], SendFlags::DONTWAIT))
     }
@@ -310,7 +334,6 @@ impl Socket {
         let counts = xdp_statistics(&self.descriptor)?;
         Ok(Statistics {
             rx_dropped: counts.rx_dropped,
-            rx_invalid: counts.rx_invalid_descs,
             tx_invalid: counts.tx_invalid_descs,
             rx_ring_full: counts.rx_ring_full.unwrap_or(0),
             fill_ring_empty: counts.rx_fill_ring_empty_descs.unwrap_or(0),
@@ -336,3 +359,8 @@ fn outcome(result: rustix::io::Result<usize>) -> io::Result<Kick> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod tests;

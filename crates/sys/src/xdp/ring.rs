@@ -74,11 +74,13 @@ impl<Entry: RingEntry> Ring<Entry> {
         let bytes = u64::from(size) * size_of::<Entry>() as u64;
         let valid = |offset: u64, align: usize| offset.is_multiple_of(align as u64);
         let counts = [offsets.producer, offsets.consumer, flags];
-        let inside = counts.iter().all(|count| valid(*count, align_of::<AtomicU32>()) && count + 4 <= offsets.desc);
-        if !size.is_power_of_two() || !inside || !valid(offsets.desc, align_of::<Entry>()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel describes an impossible AF_XDP ring"));
-        }
-        let length = (offsets.desc + bytes) as usize;
+        let inside = counts.iter().all(|count| valid(*count, align_of::<AtomicU32>()) && *count < offsets.desc);
+        let length = offsets.desc.checked_add(bytes).and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|_| size.is_power_of_two() && inside && valid(offsets.desc, align_of::<Entry>()));
+        let impossible = || {
+            io::Error::new(io::ErrorKind::InvalidData, "the kernel describes an impossible ring of an AF_XDP socket")
+        };
+        let length = length.ok_or_else(impossible)?;
         let mapping = Arc::new(RingMapping::new(socket, page_offset, length, true)?);
         let start = mapping.start();
         // SAFETY: the mapping is `length` bytes long. The counts and flags end before the entries, which it has room
@@ -323,8 +325,8 @@ impl TxRing {
         self.ring.producer().store(self.written, Release);
     }
 
-    /// Whether the kernel sends only after [`Socket::kick`](super::Socket::kick). Always true in copy mode with
-    /// `need_wakeup`; without that option it is always false, although copy mode still needs it.
+    /// Whether the kernel sends only after [`Socket::kick`](super::Socket::kick). Always true in copy mode, with and
+    /// without `need_wakeup`.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
@@ -357,8 +359,10 @@ impl CompletionRing {
         self.ring.available(self.read)
     }
 
-    /// The address in the entry after the next `index`, as it was pushed to the [`TxRing`]; meaningless beyond those
-    /// [available](CompletionRing::available).
+    /// The address in the entry after the next `index`; meaningless beyond those [available](CompletionRing::available).
+    ///
+    /// It is the one that was pushed to the [`TxRing`], but for its lowest bit, which Linux 6.18 clears in copy mode. So
+    /// a chunk is found by its range of addresses.
     #[inline]
     pub fn get(&self, index: u32) -> u64 {
         self.ring.entry(self.read.wrapping_add(index)).load(Relaxed)
@@ -369,5 +373,178 @@ impl CompletionRing {
     pub fn release(&mut self, count: u32) {
         self.read = self.read.wrapping_add(count);
         self.ring.consumer().store(self.read, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memfd;
+
+    /// Both sides of a ring in a file, whose counts begin at `start`.
+    fn sides<Entry: RingEntry>(size: u32, start: u32) -> [Ring<Entry>; 2] {
+        let offsets = XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(68) };
+        let file = memfd::create(u64::from(size) * size_of::<Entry>() as u64 + 128).unwrap();
+        let sides = [&file; 2].map(|file: &File| Ring::<Entry>::map(file.as_fd(), 0, offsets, size).unwrap());
+        sides[0].producer().store(start, Relaxed);
+        sides[0].consumer().store(start, Relaxed);
+        sides
+    }
+
+    /// What a side of a ring does.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Push(u32),
+        Publish,
+        Take(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![(0u32..10).prop_map(Step::Push), Just(Step::Publish), (0u32..10).prop_map(Step::Take)];
+        prop::collection::vec(step, 0..100)
+    }
+
+    /// A start of the counts, often shortly before they overflow.
+    fn start() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), u32::MAX - 40..=u32::MAX, any::<u32>()]
+    }
+
+    proptest! {
+        /// Entries come out in the order in which they were published, and no more than there are.
+        #[test]
+        fn chunks_pass_through_a_ring_as_through_a_queue(start in start(), exponent in 0u32..6, steps in steps()) {
+            let size = 1 << exponent;
+            let [near, far] = sides(size, start);
+            let (mut fill, mut completion) = (FillRing { ring: near, written: start }, CompletionRing { ring: far, read: start });
+            let (mut pushed, mut published, mut next) = (VecDeque::new(), VecDeque::new(), 0);
+            prop_assert_eq!((fill.size(), completion.size()), (size, size));
+            for step in steps {
+                prop_assert_eq!(fill.free() as usize, size as usize - pushed.len() - published.len());
+                prop_assert_eq!(completion.available() as usize, published.len());
+                match step {
+                    Step::Push(count) => for _ in 0..count.min(fill.free()) {
+                        fill.push(next);
+                        pushed.push_back(next);
+                        next += 1;
+                    },
+                    Step::Publish => {
+                        fill.publish();
+                        published.append(&mut pushed);
+                    }
+                    Step::Take(count) => {
+                        let count = count.min(completion.available());
+                        let taken: Vec<u64> = (0..count).map(|index| completion.get(index)).collect();
+                        prop_assert_eq!(taken, published.drain(..count as usize).collect::<Vec<u64>>());
+                        completion.release(count);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn frames_pass_through_a_ring_as_through_a_queue(start in start(), exponent in 0u32..6, steps in steps()) {
+            let size = 1 << exponent;
+            let [near, far] = sides(size, start);
+            let (mut tx, mut rx) = (TxRing { ring: near, written: start }, RxRing { ring: far, read: start });
+            let (mut pushed, mut published, mut next) = (VecDeque::new(), VecDeque::new(), 0);
+            prop_assert_eq!((tx.size(), rx.size()), (size, size));
+            for step in steps {
+                prop_assert_eq!(tx.free() as usize, size as usize - pushed.len() - published.len());
+                prop_assert_eq!(rx.available() as usize, published.len());
+                prop_assert_eq!(rx.producer().load(Relaxed).wrapping_sub(rx.consumed()) as usize, published.len());
+                match step {
+                    Step::Push(count) => for _ in 0..count.min(tx.free()) {
+                        let frame = Descriptor { address: next << 40 | next, length: next as u32, more: next % 3 == 0 };
+                        tx.push(frame.address, frame.length, if frame.more { MORE | METADATA } else { METADATA });
+                        pushed.push_back(frame);
+                        next += 1;
+                    },
+                    Step::Publish => {
+                        tx.publish();
+                        published.append(&mut pushed);
+                    }
+                    Step::Take(count) => {
+                        let count = count.min(rx.available());
+                        let taken: Vec<Descriptor> = (0..count).map(|index| rx.get(index)).collect();
+                        prop_assert_eq!(taken, published.drain(..count as usize).collect::<Vec<Descriptor>>());
+                        rx.release(count);
+                    }
+                }
+            }
+        }
+
+        /// Whatever the other side writes into its counts, entries stay inside the ring.
+        #[test]
+        fn impossible_counts_do_no_harm(start: u32, count: u32, index: u32, push in 0u32..100) {
+            let [near, far] = sides(8, start);
+            near.consumer().store(count, Relaxed);
+            far.producer().store(count, Relaxed);
+            let (mut fill, mut completion) = (FillRing { ring: near, written: start }, CompletionRing { ring: far, read: start });
+            prop_assert!(fill.free() <= 8 && completion.available() <= 8);
+            (0..push).for_each(|number| fill.push(number.into()));
+            fill.publish();
+            prop_assert!(completion.get(index) < 100);
+            completion.release(index);
+            prop_assert!(completion.available() <= 8);
+        }
+    }
+
+    /// The contents of an entry are visible to the other side's thread when the count is.
+    #[test]
+    fn a_published_entry_is_whole_on_another_thread() {
+        const COUNT: u64 = 200_000;
+        let [near, far] = sides(64, 0);
+        let (mut tx, mut rx) = (TxRing { ring: near, written: 0 }, RxRing { ring: far, read: 0 });
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let deadline = bellows_testkit::wait::Deadline::new("all entries are written");
+                let mut next = 0;
+                while next < COUNT {
+                    deadline.check();
+                    for _ in 0..u64::from(tx.free()).min(COUNT - next) {
+                        tx.push(next, !(next as u32), 0);
+                        next += 1;
+                    }
+                    tx.publish();
+                    std::thread::yield_now();
+                }
+            });
+            let deadline = bellows_testkit::wait::Deadline::new("all entries are read");
+            let mut next = 0;
+            while next < COUNT {
+                deadline.check();
+                let available = rx.available();
+                for index in 0..available {
+                    let expected = Descriptor { address: next, length: !(next as u32), more: false };
+                    assert_eq!(rx.get(index), expected);
+                    next += 1;
+                }
+                rx.release(available);
+                std::thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn impossible_rings_are_rejected() {
+        let file = memfd::create(4096).unwrap();
+        let offsets = XdpRingOffset { producer: 0, consumer: 64, desc: 128, flags: Some(68) };
+        for (offsets, size) in [
+            (offsets, 0),
+            (offsets, 3),
+            (XdpRingOffset { flags: None, ..offsets }, 8),
+            (XdpRingOffset { producer: 2, ..offsets }, 8),
+            (XdpRingOffset { consumer: 126, ..offsets }, 8),
+            (XdpRingOffset { flags: Some(u64::MAX - 3), ..offsets }, 8),
+            (XdpRingOffset { desc: 132, ..offsets }, 8),
+        ] {
+            assert!(Ring::<AtomicU64>::map(file.as_fd(), 0, offsets, size).is_err(), "{offsets:?} {size}");
+        }
     }
 }
