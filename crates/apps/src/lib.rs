@@ -42,6 +42,7 @@ apps! {
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),
+    RawSocket(raw_socket),
     Repeater(repeater),
     Sample(sample),
     Sink(sink),

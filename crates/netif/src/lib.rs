@@ -11,7 +11,10 @@ mod keeper;
 pub mod netdev;
 mod netlink;
 mod queue;
+pub mod raw;
+mod release;
 pub mod status;
+mod virtio_header;
 pub mod xdp;
 
 pub use finder::InterfaceName;

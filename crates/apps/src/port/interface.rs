@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bellows_config::SettingError;
 use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status, counters};
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
@@ -308,6 +309,32 @@ impl<K: Kind> InterfaceRole<K> {
         self.queues.give_up();
         self.attach(io);
     }
+}
+
+/// Maximum number of queues of an app.
+const MAX_QUEUES: u16 = 32;
+/// Maximum length of the other names of an interface (`ip link property add altname`), in bytes.
+const MAX_NAME: usize = 127;
+
+/// Checks a number of queues.
+pub(crate) fn check_queues(queues: u16) -> Result<u16, SettingError> {
+    if (1..=MAX_QUEUES).contains(&queues) {
+        return Ok(queues);
+    }
+    let message = format!("{queues} queues is out of range");
+    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_QUEUES}")))
+}
+
+/// Checks the name of an interface.
+pub(crate) fn check_interface(name: &str) -> Result<(), SettingError> {
+    let why = match name {
+        "" => "the interface's name is empty".to_owned(),
+        _ if name.len() > MAX_NAME || name.contains(['/', '\0']) || name.contains(char::is_whitespace) => {
+            format!("`{name}` cannot be an interface's name")
+        }
+        _ => return Ok(()),
+    };
+    Err(SettingError::at("interface", why, "give a name such as eth0; `ip link` lists them"))
 }
 
 /// The status, as JSON.
