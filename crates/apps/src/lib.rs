@@ -48,6 +48,7 @@ apps! {
     Split(split),
     Tee(tee),
     Truncate(truncate),
+    UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
 }

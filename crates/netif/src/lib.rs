@@ -12,6 +12,7 @@ pub mod netdev;
 mod netlink;
 mod queue;
 pub mod status;
+pub mod unix;
 
 pub use finder::InterfaceName;
 pub use keeper::{Keeper, OpenError, Queues, Source, Start};

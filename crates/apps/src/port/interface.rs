@@ -94,6 +94,8 @@ pub struct InterfaceRole<K: Kind> {
     /// What the app's counters have been told of the present queues.
     told: QueueCounts,
     config: K::Config,
+    /// Whether a queue has taken packets that wait for room on the other side.
+    has_unsent: bool,
 }
 
 impl<K: Kind> Role for InterfaceRole<K> {
@@ -113,7 +115,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let started = K::start(config.clone(), start, status);
         let (keeper, queues) = started.map_err(|error| format!("{}: {error}", K::place(&config)))?;
         let (session, told) = (Session::new(1), QueueCounts::default());
-        Ok(InterfaceRole { keeper, queues, bell: None, session, told, config })
+        Ok(InterfaceRole { keeper, queues, bell: None, session, told, config, has_unsent: false })
     }
 
     fn begin(&self) {
@@ -171,6 +173,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         self.session.set_open(io.burst(), 0..queues.len());
         self.session.outgoing.iter_mut().for_each(|outgoing| outgoing.awaits = Awaits::Nothing);
         io.slot(TRANSMIT).never();
+        self.has_unsent = false;
         self.bell = match queues {
             [only] => Some(only.bell()),
             _ => None,
@@ -212,6 +215,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         if let Some(bell) = &self.bell {
             io.slot(RECEIVE).moved(bell.quiet());
         }
+        let failed = failed.or_else(|| self.flush_rest(io).err());
         if let Some(error) = failed {
             self.fail(io, &error);
         }
@@ -230,6 +234,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
             self.session.share_out(io, &mut input, InterfacePort::<K>::QUEUE_FULL);
         }
         let mut waits = false;
+        self.has_unsent = false;
         for index in 0..count {
             match self.push_queue(io, index, &mut input, count == 1) {
                 Ok(awaits) => waits |= awaits != Awaits::Nothing,
@@ -241,7 +246,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
             }
         }
         // The kernel does not tell when there is room again, so waiting packets are tried in every breath.
-        if waits {
+        if waits || self.has_unsent {
             io.slot(TRANSMIT).always();
         } else {
             io.slot(TRANSMIT).never();
@@ -267,7 +272,26 @@ impl<K: Kind> InterfaceRole<K> {
         let awaits = self.session.outgoing[index].push(io, queue, accepted, input, only);
         // What was taken before an error goes out, too.
         queue.flush()?;
+        self.has_unsent |= queue.has_unsent();
         awaits
+    }
+
+    /// Sends what the queues have taken and could not send, also while no packets come.
+    #[inline]
+    fn flush_rest(&mut self, io: &Io<InterfacePort<K>>) -> Result<(), QueueError> {
+        if !self.has_unsent {
+            return Ok(());
+        }
+        self.has_unsent = false;
+        for queue in self.queues.get().into_iter().flatten() {
+            queue.flush()?;
+            self.has_unsent |= queue.has_unsent();
+        }
+        // If packets still wait inside or in the link, the push in this breath sets the slot again.
+        if !self.has_unsent {
+            io.slot(TRANSMIT).never();
+        }
+        Ok(())
     }
 
     /// Drops packets that cannot be sent.
@@ -291,7 +315,7 @@ impl<K: Kind> InterfaceRole<K> {
             return;
         }
         if let QueueError::System(error) = error {
-            self.keeper.status().update(|snapshot| snapshot.last_error = Some(error.to_string()));
+            self.keeper.status().gives_up(error.to_string());
         }
         self.note(io);
         self.queues.give_up();
