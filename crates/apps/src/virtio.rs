@@ -261,7 +261,9 @@ mod tests {
         assert_eq!(socket_access(Side::Server, mode, None).unwrap().mode, Some(0o660));
         let error = socket_access(Side::Client, mode, None).unwrap_err();
         assert!(format!("{error:?}").contains("socket_mode"), "{error:?}");
-        assert!(check_socket("socket", "/".as_ref()).is_err() && check_socket("socket", "a".repeat(200).as_ref()).is_err());
+        assert!(
+            check_socket("socket", "/".as_ref()).is_err() && check_socket("socket", "a".repeat(200).as_ref()).is_err()
+        );
         assert!(check_pairs(0).is_err() && check_pairs(33).is_err() && check_pairs(32).is_ok());
     }
 }

@@ -21,22 +21,16 @@ use crate::virtio::{self, Side};
 /// Exchanges Ethernet frames with another process over a Unix socket, with the framing of QEMU: a virtual machine
 /// without vhost-user, or another Bellows.
 ///
-/// ```text
-///           ┌─────────────┐
-///  input ──>│             │──> output
-///           │ unix-socket │
-///           └──────┬──────┘
-///                  │ socket
-///            other process
-/// ```
-///
 /// `input` takes packets to the other side, `output` delivers packets from it. With `kind = "stream"` each frame follows
 /// its length, 4 bytes big endian; with `kind = "dgram"` each datagram is a frame. QEMU's side of each, from 7.2 on:
 ///
 /// ```text
-/// mode = "server"  -netdev stream,id=n0,server=off,addr.type=unix,addr.path=SOCKET
-/// mode = "client"  -netdev stream,id=n0,server=on,addr.type=unix,addr.path=SOCKET
-/// kind = "dgram"   -netdev dgram,id=n0,local.type=unix,local.path=PEER,remote.type=unix,remote.path=SOCKET
+/// mode = "server"
+///     -netdev stream,id=n0,server=off,addr.type=unix,addr.path=SOCKET
+/// mode = "client"
+///     -netdev stream,id=n0,server=on,addr.type=unix,addr.path=SOCKET
+/// kind = "dgram"
+///     -netdev dgram,id=n0,local.type=unix,local.path=PEER,remote.type=unix,remote.path=SOCKET
 /// ```
 ///
 /// Either side may start first, except that QEMU does not start with `server=off` before there is a server. When the

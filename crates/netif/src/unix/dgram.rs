@@ -93,7 +93,9 @@ impl DgramQueue {
             // The error comes again with the next packet.
             _ if count > 0 => Ok(Taken { count, stop: Some(Rejection::Full) }),
             io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => Ok(Taken { count, stop: Some(Rejection::Full) }),
-            _ if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => Ok(Taken { count, stop: Some(Rejection::TooLong) }),
+            _ if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
+                Ok(Taken { count, stop: Some(Rejection::TooLong) })
+            }
             _ => nothing_now(error).map(|()| Taken { count, stop: Some(Rejection::Full) }),
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bellows_handover::SocketFile;
 use bellows_sys::{socket, way_out};
+use rustix::io::Errno;
 
 use super::dgram::DgramQueue;
 use super::stream::StreamQueue;
@@ -159,6 +160,10 @@ fn not_there(path: &Path, error: &io::Error) -> OpenError {
     match error.kind() {
         NotFound => OpenError::Missing(format!("there is no socket {path}; the other side opens it")),
         ConnectionRefused => OpenError::Missing(format!("nobody has the socket {path} open")),
+        // A datagram socket stays connected to the one before ours until its process looks.
+        _ if Errno::from_io_error(error) == Some(Errno::PERM) => {
+            OpenError::Missing(format!("the socket {path} is connected to another one than ours"))
+        }
         WouldBlock => OpenError::Missing(format!("too many connections wait at the socket {path}")),
         _ => {
             let usual = "is it a socket of the same `kind`, and free for this port?";

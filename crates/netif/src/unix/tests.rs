@@ -18,7 +18,7 @@ use crate::{Keeper, OpenError, Queues, Source, Start};
 struct Port {
     queues: Queues<UnixQueue>,
     status: Arc<PortStatus>,
-    keeper: Keeper<UnixQueue>,
+    _keeper: Keeper<UnixQueue>,
 }
 
 impl Port {
@@ -27,7 +27,7 @@ impl Port {
         let status = Arc::new(PortStatus::new("test".to_owned()));
         let start = Start { may_be_missing: true, later: false };
         let (keeper, queues) = Keeper::start("test", UnixSource::new(config, false), start, Arc::clone(&status))?;
-        Ok(Port { queues, status, keeper })
+        Ok(Port { queues, status, _keeper: keeper })
     }
 
     fn start(socket: &Path, mode: UnixMode) -> Port {
@@ -136,6 +136,16 @@ fn streams_and_datagrams_carry_all_frames_in_order() {
 
     let (mut near, mut far) = (Port::dgram(&path("a"), &path("b")), Port::dgram(&path("b"), &path("a")));
     talk(near.queue(), far.queue());
+
+    // One returns while the other one is still connected to its predecessor.
+    drop(far);
+    let before = near.status.snapshot().opened;
+    let mut far = Port::dgram(&path("b"), &path("a"));
+    eventually("the new socket", || {
+        near.queues.sync();
+        near.status.snapshot().opened > before
+    });
+    talk(near.queue(), far.queue());
     drop((server, client, near, far));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the sockets are removed");
 }
@@ -165,9 +175,8 @@ fn a_stream_out_of_step_ends_and_the_next_one_is_accepted() {
     let folder = scratch();
     let path = folder.path().join("s");
     let mut server = Port::server(&path);
-    for (number, (prefix, text)) in [(0, "length 0"), (MAX_RECEIVED as u32 + 1, "73601"), (u32::MAX, "4294967295")]
-        .into_iter()
-        .enumerate()
+    for (number, (prefix, text)) in
+        [(0, "length 0"), (MAX_RECEIVED as u32 + 1, "73601"), (u32::MAX, "4294967295")].into_iter().enumerate()
     {
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(&framed(b"a frame before")).unwrap();
@@ -380,10 +389,8 @@ fn sockets_of_others_are_refused_and_those_of_the_dead_replaced() {
 fn short_connections_are_followed_by_a_pause() {
     let folder = scratch();
     let path = folder.path().join("s");
-    let mut source = UnixSource::new(
-        UnixConfig { socket: path.clone(), mode: UnixMode::Server(FileAccess::default()) },
-        false,
-    );
+    let mut source =
+        UnixSource::new(UnixConfig { socket: path.clone(), mode: UnixMode::Server(FileAccess::default()) }, false);
     bellows_packet::pool::ensure().expect("a pool");
     let status = PortStatus::new("test".to_owned());
     assert!(matches!(source.open(&status), Err(OpenError::Missing(_))));

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::frames::PREFIX;
 use super::MAX_SENT;
+use super::frames::PREFIX;
 
 /// Bytes that are gathered for one call, at least.
 const GATHERED: usize = 64 * 1_024;
