@@ -40,12 +40,12 @@ use crate::virtio::{self, Side};
 /// A stream server accepts one connection at a time. Further ones wait until it ends, and nothing is read from them.
 /// Frames of length 0 or of more than 73,600 bytes end a connection, because the rest of the stream cannot be
 /// understood; they are counted as `rx_bad_header` and `rx_too_long`. Datagrams are accepted only from `peer` once it
-/// is there; a longer one is dropped and counted. Frames to the other side have at most 69,632 bytes, QEMU's maximum;
+/// is there; a longer one is dropped and counted as `rx_too_long`. Frames to the other side have at most 69,632 bytes, QEMU's maximum;
 /// longer ones are dropped as `too_long`.
 ///
 /// The framing has no offloads: checksums are finished and GSO packets are cut here. When the other side does not
 /// read, packets wait in the link. A socket holds few datagrams, 10 by default; `sysctl net.unix.max_dgram_qlen`
-/// changes that for the sockets that are opened afterwards, and `stream` is faster.
+/// changes that for the sockets that are opened afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

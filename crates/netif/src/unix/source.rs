@@ -33,7 +33,7 @@ pub struct UnixSource {
     peer: Option<FileIdentity>,
     /// When the queue was opened.
     opened: Option<Instant>,
-    /// Whether the last connection was short.
+    /// Whether the last connection was short, or could not be used.
     pauses: bool,
 }
 
@@ -122,9 +122,11 @@ impl Source for UnixSource {
                 snapshot.details.insert("peer", peer.display().to_string());
             }
         });
-        self.pauses = false;
         self.open_own()?;
-        let kind = self.find(status)?;
+        let found = self.find(status);
+        // Without descriptors, for example, the connection would wake the thread again at once.
+        self.pauses = matches!(found, Err(OpenError::Failed(_)));
+        let kind = found?;
         self.opened = Some(Instant::now());
         Ok(vec![UnixQueue(kind)])
     }

@@ -95,7 +95,8 @@ mod tests {
                 ends.push(expected.len());
                 unsent.push(frame);
                 let _ = unsent.write(|bytes| {
-                    let count = takes.next().unwrap().min(&bytes.len()).min(&until.saturating_sub(written.len())) + 0;
+                    let left = until.saturating_sub(written.len());
+                    let count = bytes.len().min(*takes.next().unwrap()).min(left);
                     written.extend(&bytes[..count]);
                     if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
                 });
