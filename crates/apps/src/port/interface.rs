@@ -7,7 +7,7 @@ use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
 use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start};
-use bellows_ports::{QueueBell, SendQueue};
+use bellows_ports::QueueBell;
 use bellows_sys::wake::AnyReadable;
 use serde_json::{Value, json};
 
