@@ -50,6 +50,7 @@ apps! {
     Split(split),
     Tee(tee),
     Truncate(truncate),
+    UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
 }
