@@ -457,7 +457,7 @@ mod tests {
             for step in steps {
                 prop_assert_eq!(tx.free() as usize, size as usize - pushed.len() - published.len());
                 prop_assert_eq!(rx.available() as usize, published.len());
-                prop_assert_eq!(rx.producer().load(Relaxed).wrapping_sub(rx.consumed()) as usize, published.len());
+                prop_assert_eq!(rx.counts().produced().load(Relaxed).wrapping_sub(rx.counts().consumed()) as usize, published.len());
                 match step {
                     Step::Push(count) => for _ in 0..count.min(tx.free()) {
                         let frame = Descriptor { address: next << 40 | next, length: next as u32, more: next % 3 == 0 };
