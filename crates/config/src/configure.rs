@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::App;
+use bellows_sys::capability::Set;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,7 +41,13 @@ pub trait Configure: App {
         Bench::with_keys("")
     }
 
-    /// The files and sockets that the app will use. The loader checks that they are accessible and that no two apps
+    /// The capabilities that the app needs while it runs, for example to open its interface again. The process gives up
+    /// those that no app needs.
+    fn capabilities(_config: &Self::Config) -> Set {
+        Set::EMPTY
+    }
+
+    /// The files, sockets and network interfaces that the app will use. The loader checks that they are accessible and that no two apps
     /// conflict, so neither [`configure`](Configure::configure) nor [`App::start`] needs to.
     fn resources(_config: &Self::Config, _context: &Context) -> Vec<Resource> {
         Vec::new()
