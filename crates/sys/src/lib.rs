@@ -10,6 +10,7 @@
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |
 //! | [`code`] | memory at a chosen address that is written, then sealed and run |
 //! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
+//! | [`live_frames`] | frames that the kernel generates and sends, for measurements |
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`memory`] | large private mappings on the best available pages |
@@ -29,6 +30,7 @@ pub mod clock;
 pub mod code;
 pub mod confine;
 pub mod cpu;
+pub mod live_frames;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;
