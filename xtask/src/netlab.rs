@@ -311,34 +311,37 @@ fn web_page(size: usize) -> Vec<u8> {
     lines.take(size).collect()
 }
 
+/// The settings of `ethtool -K` without any offload.
+pub const NO_OFFLOADS: &str = "rx off tx off sg off tso off gso off gro off";
+
 /// Disables offloads, so that frames are as on a wire: no longer than the MTU, with complete checksums.
-fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
-    run(ip_exec(host).args(["ethtool", "-K", link]).args("rx off tx off sg off tso off gso off gro off".split(' ')))
+pub fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
+    run(ip_exec(host).args(["ethtool", "-K", link]).args(NO_OFFLOADS.split(' ')))
 }
 
 /// A command to run in a host, without the machine's environment.
-fn ip_exec(host: &str) -> Command {
+pub fn ip_exec(host: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", host]).env_clear().env("PATH", tools::search_path()).env("LC_ALL", "C");
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
-fn inside(host: &str, script: &str) -> Result<(), TaskError> {
+pub fn inside(host: &str, script: &str) -> Result<(), TaskError> {
     run(ip_exec(host).args(["sh", "-c", script]))
 }
 
 /// Runs a command line whose words are separated by blanks.
-fn sh(words: &str) -> Result<(), TaskError> {
+pub fn sh(words: &str) -> Result<(), TaskError> {
     let mut words = words.split(' ');
     run(Command::new(words.next().unwrap_or_default()).args(words).env("PATH", tools::search_path()))
 }
 
-fn run(command: &mut Command) -> Result<(), TaskError> {
+pub fn run(command: &mut Command) -> Result<(), TaskError> {
     output(command).map(drop)
 }
 
-fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
+pub fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
     let output = command
         .stderr(Stdio::piped())
         .output()
@@ -351,7 +354,7 @@ fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
     }
 }
 
-fn spawn(command: &mut Command) -> Result<Process, TaskError> {
+pub fn spawn(command: &mut Command) -> Result<Process, TaskError> {
     let child = command.spawn().map_err(|error| TaskError::failed(format!("cannot run {command:?}: {error}")))?;
     Ok(Process(child))
 }
@@ -361,7 +364,19 @@ fn cannot(what: &str, path: &Path, error: std::io::Error) -> TaskError {
 }
 
 /// A program that is killed when this value is dropped.
-struct Process(Child);
+pub struct Process(Child);
+
+impl Process {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {

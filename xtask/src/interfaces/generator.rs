@@ -1,0 +1,111 @@
+//! The generator of frames: this program again, in the generator's namespace, on its processor.
+
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bellows_sys::live_frames::LiveFrames;
+
+use super::lab::{FRAME_SINK_ADDRESS, Lab, SOURCE, SOURCE_NAMESPACE};
+use crate::TaskError;
+use crate::measured::{SESSION, raise_session_priority};
+use crate::netlab::{Process, spawn};
+
+/// Makes this program the generator; not for users.
+pub const GENERATE: &str = "--generate";
+
+/// A frame of 64 bytes with the check sequence, which no interface here has.
+const FRAME: usize = 60;
+
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 14 + 20 + 8;
+
+/// The EtherType for local experiments (IEEE 802): no protocol of the kernel takes it.
+const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+/// Frames in one call, which lasts as long as the whole measurement.
+const ENDLESS: u32 = u32::MAX;
+
+/// The rate of the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// As many as the kernel can send.
+    Full,
+    /// Frames a second.
+    Of(usize),
+}
+
+/// Starts the generator. It is killed when the value is dropped.
+pub fn start(rate: Rate, cpu: usize) -> Result<Process, TaskError> {
+    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
+    let mut command = Command::new(SESSION[0]);
+    command.args(&SESSION[1..]).args(["taskset", "--cpu-list", &cpu.to_string()]);
+    command.args(["ip", "netns", "exec", SOURCE_NAMESPACE]).arg(program).args(["peers", "interfaces", GENERATE]);
+    if let Rate::Of(rate) = rate {
+        command.arg(rate.to_string());
+    }
+    let process = spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+    raise_session_priority(process.pid());
+    Ok(process)
+}
+
+/// Sends frames until it is killed.
+pub fn run(words: &[String]) -> Result<(), TaskError> {
+    match words {
+        [] => flood(),
+        [rate] => pace(rate.parse().map_err(|_| TaskError::usage(format!("{GENERATE} {rate}: no number")))?),
+        _ => Err(TaskError::usage(format!("{GENERATE} takes one number"))),
+    }
+}
+
+/// No socket sends as fast as forwarders forward, with the same processor at work for the receiver.
+fn flood() -> Result<(), TaskError> {
+    let fail = |error| TaskError::failed(format!("the generator cannot send live frames (Linux ≥ 5.18): {error}"));
+    let frames = LiveFrames::to_interface(SOURCE).map_err(fail)?;
+    let mut frame = [0; FRAME];
+    frame[..6].copy_from_slice(&Lab::FRAME_SINK_MAC);
+    frame[6..12].copy_from_slice(&Lab::SOURCE_MAC);
+    frame[12..14].copy_from_slice(&ETHERTYPE);
+    loop {
+        frames.send(&frame, ENDLESS).map_err(fail)?;
+    }
+}
+
+/// Sends UDP at a fixed rate, one frame at a time and evenly spaced, without ever sleeping.
+fn pace(rate: f64) -> Result<(), TaskError> {
+    let fail = |error| TaskError::failed(format!("the generator cannot send UDP: {error}"));
+    let socket = UdpSocket::bind("0.0.0.0:0").map_err(fail)?;
+    socket.connect((FRAME_SINK_ADDRESS, 9)).map_err(fail)?;
+    let start = Instant::now();
+    let mut sent = 0u64;
+    loop {
+        let due = due(start.elapsed(), rate);
+        // What the processor missed while it was taken away is not made up for in one burst.
+        sent = sent.max(due.saturating_sub(MAX_BURST));
+        while sent < due {
+            // A full queue loses the frame, which is offered all the same.
+            let _ = socket.send(&[0; FRAME - HEADERS]);
+            sent += 1;
+        }
+    }
+}
+
+/// The longest burst after an interruption: small beside the rings of all forwarders.
+const MAX_BURST: u64 = 64;
+
+/// The frames that are due after some time.
+fn due(elapsed: Duration, rate: f64) -> u64 {
+    (elapsed.as_secs_f64() * rate) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_due_evenly() {
+        assert_eq!(due(Duration::from_micros(4), 200_000.0), 0);
+        assert_eq!(due(Duration::from_micros(10), 200_000.0), 2);
+        assert_eq!(due(Duration::from_secs(3), 200_000.0), 600_000);
+    }
+}
