@@ -131,7 +131,8 @@ packages stay in DIR: the first run takes two minutes more.
 
   --case LIST         of flood,paced,tcp,tcp-offloads: frames of 64 bytes as fast as the generator can, or at a fixed
                       rate; one stream of iperf3 without offloads, and with them
-  --forwarders LIST   of bellows-af-xdp,dpdk-af-xdp,bellows-raw-socket,dpdk-af-packet,kernel-bridge
+  --forwarders LIST   of bellows-af-xdp,dpdk-af-xdp,bellows-raw-socket,dpdk-af-packet,kernel-bridge,
+                      kernel-bridge-steered (to the forwarder's processor)
   --against PROGRAM   another build of bellows in place of DPDK, to measure a change
   --rounds N          windows of each forwarder in a case (9)
   --seconds N         length of a window (30)

@@ -10,7 +10,7 @@ use super::counters::{self, Interface, Processor};
 use super::forwarders::Running;
 use super::generator::{self, Rate};
 use super::lab::{self, Lab, SINK, SINK_ADDRESS, SOURCE, SOURCE_NAMESPACE};
-use super::{Case, Forwarder, Options};
+use super::{Case, Forwarder, Options, Steering};
 use crate::TaskError;
 use crate::measured::{self, SESSION, Scheduled, TIMEOUT, raise_session_priority};
 use crate::netlab::{Process, ip_exec, spawn};
@@ -30,21 +30,23 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// The results of one forwarder in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
+    /// The number of the round, from 1; windows of one round are neighbours in time.
+    pub round: usize,
     pub seconds: f64,
     /// Packets that the source sent, and that the sink received.
     pub offered: f64,
     pub forwarded: f64,
     /// Bits a second of the TCP stream, by the receiver.
     pub tcp: Option<f64>,
-    /// Nanoseconds of the forwarder for a forwarded packet, in user space and in the kernel. The bridge's are the
-    /// software interrupts of its processor.
+    /// Nanoseconds of the forwarder for a forwarded packet, in user space and in the kernel; NaN for the bridge.
     pub user: f64,
     pub system: f64,
     /// Shares of the window of the generator's processor and the forwarder's: in software interrupts, idle, and stolen.
     pub softirq: [f64; 2],
     pub idle: [f64; 2],
     pub stolen: [f64; 2],
-    /// The share of the window that the forwarder ran, and waited for its processor.
+    /// The share of the window that the forwarder ran, and waited for its processor. For the steered bridge: that its
+    /// processor was in software interrupts, and that other programs had it.
     pub ran: f64,
     pub waited: f64,
 }
@@ -83,39 +85,47 @@ fn measure_case(options: &Options, case: Case) -> Result<Vec<Row>, TaskError> {
     let forwarders = options.forwarders(case);
     let row = |&forwarder: &Forwarder| Row { case, forwarder, windows: Vec::new() };
     let mut rows: Vec<Row> = forwarders.iter().map(row).collect();
-    let is_done = |row: &Row| row.windows.iter().filter(|window| !window.is_starved()).count() >= options.rounds;
     for round in 1..=ATTEMPTS * options.rounds {
-        if rows.iter().all(is_done) {
+        let mut groups = groups(&forwarders);
+        groups.retain(|group| valid_rounds(&rows, group) < options.rounds);
+        if groups.is_empty() {
             break;
         }
-        eprintln!("measuring {}: round {round}", case.name());
-        for forwarder in shuffled(&forwarders) {
+        groups.iter_mut().for_each(|group| fastrand::shuffle(group));
+        fastrand::shuffle(&mut groups);
+        for forwarder in groups.concat() {
+            eprintln!("measuring {}: round {round}, {}", case.name(), options.name(forwarder));
             let window = measure_window(options, case, forwarder)
-                .map_err(|error| TaskError::failed(format!("{}, {}: {error}", case.name(), forwarder.name())))?;
+                .map_err(|error| TaskError::failed(format!("{}, {}: {error}", case.name(), options.name(forwarder))))?;
             if let Some(row) = rows.iter_mut().find(|row| row.forwarder == forwarder) {
-                row.windows.push(window);
+                row.windows.push(Window { round, ..window });
             }
         }
     }
     Ok(rows)
 }
 
-/// The forwarders in random order, those that are compared next to each other.
-fn shuffled(forwarders: &[Forwarder]) -> Vec<Forwarder> {
+/// The forwarders by what they are made of: the members of a group are compared, and measured one after the other.
+fn groups(forwarders: &[Forwarder]) -> Vec<Vec<Forwarder>> {
+    let kind = |forwarder| match forwarder {
+        Forwarder::Bellows(port) | Forwarder::Reference(port) => Some(port),
+        Forwarder::Bridge(_) => None,
+    };
     let mut groups: Vec<Vec<Forwarder>> = Vec::new();
     for &forwarder in forwarders {
-        let kind = |forwarder| match forwarder {
-            Forwarder::Bellows(port) | Forwarder::Reference(port) => Some(port),
-            Forwarder::Bridge => None,
-        };
         match groups.iter_mut().find(|group| kind(group[0]) == kind(forwarder)) {
             Some(group) => group.push(forwarder),
             None => groups.push(vec![forwarder]),
         }
     }
-    groups.iter_mut().for_each(|group| fastrand::shuffle(group));
-    fastrand::shuffle(&mut groups);
-    groups.concat()
+    groups
+}
+
+/// The rounds in which no member of a group was starved.
+fn valid_rounds(rows: &[Row], group: &[Forwarder]) -> usize {
+    let members: Vec<&Row> = rows.iter().filter(|row| group.contains(&row.forwarder)).collect();
+    let rounds = members.first().map_or(0, |row| row.windows.len());
+    (0..rounds).filter(|&round| members.iter().all(|row| !row.windows[round].is_starved())).count()
 }
 
 fn measure_window(options: &Options, case: Case, forwarder: Forwarder) -> Result<Window, TaskError> {
@@ -127,7 +137,16 @@ fn measure_window(options: &Options, case: Case, forwarder: Forwarder) -> Result
         Case::Paced => bench.measure_frames(Rate::Of(options.rate)),
         Case::Tcp | Case::TcpOffloads => bench.measure_tcp(),
     };
-    window.map_err(|error| TaskError::failed(format!("{error}\n{}", bench.running.said())))
+    match window {
+        Ok(window) if forwarder == Forwarder::Bridge(Steering::On) => Ok(of_steered_bridge(window)),
+        window => window.map_err(|error| TaskError::failed(format!("{error}\n{}", bench.running.said()))),
+    }
+}
+
+/// The kernel does not say how long its software interrupts waited: the time that other programs had is an estimate.
+fn of_steered_bridge(window: Window) -> Window {
+    let ran = window.softirq[1];
+    Window { ran, waited: (1.0 - ran - window.idle[1] - window.stolen[1]).max(0.0), ..window }
 }
 
 /// A forwarder that runs.
@@ -245,20 +264,20 @@ impl Look {
         let shares = |of: fn(&Processor) -> u64| {
             [0, 1].map(|side| ticks(of(&self.processors[side]), of(&then.processors[side])) / seconds)
         };
-        let softirq = shares(|processor| processor.softirq);
         let [user, system] = match (self.process, then.process) {
             (Some(now), Some(then)) => [nanoseconds(now.user, then.user), nanoseconds(now.system, then.system)],
-            _ => [0.0, softirq[1] * seconds * 1e9 / forwarded],
+            _ => [f64::NAN; 2],
         };
         let [ran, waited] = self.scheduled.since(&then.scheduled).map(|nanoseconds| nanoseconds / 1e9 / seconds);
         Window {
+            round: 0,
             seconds,
             offered: (self.offered - then.offered) as f64,
             forwarded,
             tcp: None,
             user,
             system,
-            softirq,
+            softirq: shares(|processor| processor.softirq),
             idle: shares(|processor| processor.idle),
             stolen: shares(|processor| processor.stolen),
             ran,
@@ -292,19 +311,32 @@ mod tests {
         assert!(Window { waited: 0.1, ..window }.is_starved() && Window { stolen: [0.06, 0.0], ..window }.is_starved());
         let bridge = |seconds, forwarded| Look { process: None, ..look(seconds, forwarded, 0, 0) };
         let window = bridge(12, 10_001_000).since(&bridge(2, 1_000));
-        assert_eq!((window.user, window.system), (0.0, 200.0));
+        assert!(window.user.is_nan() && window.system.is_nan());
+        let steered = of_steered_bridge(window);
+        assert_eq!((steered.ran, steered.is_starved()), (0.2, true), "others had the rest of the processor");
+        assert!(!of_steered_bridge(Window { idle: [0.0, 0.75], ..window }).is_starved());
     }
 
     #[test]
-    fn forwarders_that_are_compared_follow_each_other() {
-        for _ in 0..100 {
-            let order = shuffled(&Forwarder::ALL);
-            assert!(Forwarder::ALL.iter().all(|forwarder| order.contains(forwarder)));
-            for port in [Port::AfXdp, Port::Packet] {
-                let place = |wanted| order.iter().position(|forwarder| *forwarder == wanted).unwrap();
-                assert_eq!(place(Forwarder::Bellows(port)).abs_diff(place(Forwarder::Reference(port))), 1);
-            }
+    fn forwarders_that_are_compared_form_a_group() {
+        let groups = groups(&Forwarder::ALL);
+        assert_eq!(groups.concat().len(), Forwarder::ALL.len());
+        for (group, port) in groups.iter().zip([Port::AfXdp, Port::Packet]) {
+            assert_eq!(*group, [Forwarder::Bellows(port), Forwarder::Reference(port)]);
         }
+        assert_eq!(groups[2].len(), 2);
+    }
+
+    #[test]
+    fn a_round_counts_if_no_member_of_the_group_was_starved() {
+        let row = |forwarder, starved: [bool; 3]| {
+            let window = |starved| Window { waited: if starved { 0.5 } else { 0.0 }, ..Window::default() };
+            Row { case: Case::Flood, forwarder, windows: starved.map(window).into() }
+        };
+        let group = [Forwarder::Bellows(Port::AfXdp), Forwarder::Reference(Port::AfXdp)];
+        let rows = [row(group[0], [true, false, false]), row(group[1], [false, false, true])];
+        assert_eq!(valid_rounds(&rows, &group), 1);
+        assert_eq!((valid_rounds(&rows, &group[..1]), valid_rounds(&[], &group)), (2, 0));
     }
 
     #[test]

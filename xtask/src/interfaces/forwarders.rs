@@ -8,7 +8,7 @@ use bellows_testkit::scratch::{self, TempDir};
 use bellows_testkit::testpmd::{Launch, Testpmd};
 
 use super::lab::{FORWARDER_NAMESPACE, LEFT, RIGHT};
-use super::{Forwarder, Options, Port};
+use super::{Forwarder, Options, Port, Steering};
 use crate::TaskError;
 use crate::measured::{SESSION, raise_session_priority};
 use crate::netlab::{Process, inside, sh, spawn};
@@ -28,7 +28,7 @@ impl Running {
     /// Starts a forwarder between the two interfaces.
     pub fn start(options: &Options, forwarder: Forwarder) -> Result<Running, TaskError> {
         match (forwarder, &options.against) {
-            (Forwarder::Bridge, _) => Bridge::start(options.cpu).map(Running::Bridge),
+            (Forwarder::Bridge(steering), _) => Bridge::start(options.cpu, steering).map(Running::Bridge),
             (Forwarder::Reference(port), None) => start_dpdk(options.cpu, port).map(Running::Dpdk),
             (Forwarder::Reference(port), Some(program)) => {
                 Bellows::start(program, options.cpu, port).map(Running::Bellows)
@@ -139,15 +139,17 @@ fn network(port: Port) -> String {
 pub struct Bridge;
 
 impl Bridge {
-    fn start(cpu: usize) -> Result<Bridge, TaskError> {
+    fn start(cpu: usize, steering: Steering) -> Result<Bridge, TaskError> {
         let bridge = Bridge;
         sh(&format!(
             "ip -n {FORWARDER_NAMESPACE} link add {BRIDGE} type bridge mcast_snooping 0 stp_state 0 forward_delay 0"
         ))?;
         for port in [LEFT, RIGHT] {
             sh(&format!("ip -n {FORWARDER_NAMESPACE} link set {port} master {BRIDGE}"))?;
-            let steering = format!("echo {} > /sys/class/net/{port}/queues/rx-0/rps_cpus", mask(cpu));
-            inside(FORWARDER_NAMESPACE, &steering)?;
+            if steering == Steering::On {
+                let steer = format!("echo {} > /sys/class/net/{port}/queues/rx-0/rps_cpus", mask(cpu));
+                inside(FORWARDER_NAMESPACE, &steer)?;
+            }
         }
         sh(&format!("ip -n {FORWARDER_NAMESPACE} link set {BRIDGE} up"))?;
         Ok(bridge)

@@ -71,21 +71,17 @@ fn flood() -> Result<(), TaskError> {
     }
 }
 
-/// Sends UDP at a fixed rate, one frame at a time and evenly spaced, without ever sleeping.
+/// Sends UDP at a fixed mean rate, one frame at a time, without ever sleeping.
 fn pace(rate: f64) -> Result<(), TaskError> {
     let fail = |error| TaskError::failed(format!("the generator cannot send UDP: {error}"));
     let socket = UdpSocket::bind("0.0.0.0:0").map_err(fail)?;
     socket.connect((FRAME_SINK_ADDRESS, 9)).map_err(fail)?;
+    let mut pace = Pace::new(rate);
     let start = Instant::now();
-    let mut sent = 0u64;
     loop {
-        let due = due(start.elapsed(), rate);
-        // What the processor missed while it was taken away is not made up for in one burst.
-        sent = sent.max(due.saturating_sub(MAX_BURST));
-        while sent < due {
-            // A full queue loses the frame, which is offered all the same.
+        for _ in 0..pace.due(start.elapsed()) {
+            // A full queue loses the frame; the counter of the interface does not have it.
             let _ = socket.send(&[0; FRAME - HEADERS]);
-            sent += 1;
         }
     }
 }
@@ -93,9 +89,31 @@ fn pace(rate: f64) -> Result<(), TaskError> {
 /// The longest burst after an interruption: small beside the rings of all forwarders.
 const MAX_BURST: u64 = 64;
 
-/// The frames that are due after some time.
-fn due(elapsed: Duration, rate: f64) -> u64 {
-    (elapsed.as_secs_f64() * rate) as u64
+/// When frames are due: after gaps from half of the mean to one and a half, at random. The kernel's ticks sample what a
+/// processor does, and equal gaps of 5 µs would let all of them hit the same part of the work.
+struct Pace {
+    mean: Duration,
+    next: Duration,
+}
+
+impl Pace {
+    fn new(rate: f64) -> Pace {
+        Pace { mean: Duration::from_secs_f64(1.0 / rate), next: Duration::ZERO }
+    }
+
+    /// The number of frames that are due by now. What the processor missed while it was taken away is not made up for.
+    fn due(&mut self, now: Duration) -> u64 {
+        let mut due = 0;
+        while self.next <= now {
+            self.next += self.mean.mul_f64(0.5 + fastrand::f64());
+            due += 1;
+            if due == MAX_BURST {
+                self.next = self.next.max(now);
+                break;
+            }
+        }
+        due
+    }
 }
 
 #[cfg(test)]
@@ -103,9 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_due_evenly() {
-        assert_eq!(due(Duration::from_micros(4), 200_000.0), 0);
-        assert_eq!(due(Duration::from_micros(10), 200_000.0), 2);
-        assert_eq!(due(Duration::from_secs(3), 200_000.0), 600_000);
+    fn frames_are_due_at_the_mean_rate_and_never_in_long_bursts() {
+        let mut pace = Pace::new(200_000.0);
+        let bursts: Vec<u64> = (0..1_000_000).map(|microsecond| pace.due(Duration::from_micros(microsecond))).collect();
+        let all: u64 = bursts.iter().sum();
+        assert!((198_000..=202_000).contains(&all), "{all} in a second");
+        assert!(bursts.iter().all(|burst| *burst <= 1), "gaps are longer than 2 µs");
+        assert_eq!(pace.due(Duration::from_secs(5)), MAX_BURST);
+        assert!(pace.due(Duration::from_secs(5)) <= 1);
     }
 }

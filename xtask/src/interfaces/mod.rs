@@ -10,8 +10,8 @@
 //! forwarder the other. The packets are counted at the far end, whose namespace has no address and therefore drops
 //! them in the kernel at little cost, on the processor that sent them: a veth interface receives by software interrupt
 //! on the processor of its peer's sender. So the generator's processor also works for `left`, and the forwarder's for
-//! the sink, whichever program forwards. The kernel's bridge runs in software interrupts alone; receive packet
-//! steering moves these to the forwarder's processor.
+//! the sink, whichever program forwards. The kernel's bridge has no process. By default it works where a packet was
+//! received, on the generator's processor; receive packet steering moves it to the forwarder's, and both are measured.
 //!
 //! The measuring process is the sink's namespace. It is the first process of its own process and mount namespaces too,
 //! so the kernel removes all programs, interfaces and namespaces, whatever happens to it.
@@ -87,16 +87,26 @@ pub enum Forwarder {
     Bellows(Port),
     /// DPDK, or another build of Bellows.
     Reference(Port),
-    Bridge,
+    Bridge(Steering),
+}
+
+/// Where the kernel's bridge works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    /// On the processor that received a packet: the generator's.
+    Off,
+    /// On the forwarder's processor, by receive packet steering.
+    On,
 }
 
 impl Forwarder {
-    const ALL: [Forwarder; 5] = [
+    const ALL: [Forwarder; 6] = [
         Forwarder::Bellows(Port::AfXdp),
         Forwarder::Reference(Port::AfXdp),
         Forwarder::Bellows(Port::Packet),
         Forwarder::Reference(Port::Packet),
-        Forwarder::Bridge,
+        Forwarder::Bridge(Steering::Off),
+        Forwarder::Bridge(Steering::On),
     ];
 
     /// Its name on the command line, and in tables of comparisons with DPDK.
@@ -106,7 +116,8 @@ impl Forwarder {
             Forwarder::Bellows(Port::Packet) => "bellows-raw-socket",
             Forwarder::Reference(Port::AfXdp) => "dpdk-af-xdp",
             Forwarder::Reference(Port::Packet) => "dpdk-af-packet",
-            Forwarder::Bridge => "kernel-bridge",
+            Forwarder::Bridge(Steering::Off) => "kernel-bridge",
+            Forwarder::Bridge(Steering::On) => "kernel-bridge-steered",
         }
     }
 }
@@ -196,7 +207,7 @@ impl Options {
             _ if case != Case::TcpOffloads => true,
             Forwarder::Bellows(port) => *port == Port::Packet,
             Forwarder::Reference(port) => *port == Port::Packet && self.against.is_some(),
-            Forwarder::Bridge => true,
+            Forwarder::Bridge(_) => true,
         };
         self.forwarders.iter().filter(takes_part).copied().collect()
     }
@@ -278,6 +289,8 @@ fn measure(options: &Options) -> Result<(), TaskError> {
 mod tests {
     use super::*;
 
+    const BRIDGE: Forwarder = Forwarder::Bridge(Steering::Off);
+
     fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
@@ -286,12 +299,13 @@ mod tests {
     fn everything_is_measured_by_default() {
         let options = parse(&[]).ok().unwrap();
         assert_eq!(options, Options::full());
-        assert_eq!(options.forwarders(Case::Flood).len(), 5);
-        assert_eq!(options.forwarders(Case::TcpOffloads), [Forwarder::Bellows(Port::Packet), Forwarder::Bridge]);
+        assert_eq!(options.forwarders(Case::Flood).len(), 6);
+        let with_offloads = [Forwarder::Bellows(Port::Packet), BRIDGE, Forwarder::Bridge(Steering::On)];
+        assert_eq!(options.forwarders(Case::TcpOffloads), with_offloads);
         let other = Options { against: Some("bellows".into()), ..options };
-        assert_eq!(other.forwarders(Case::TcpOffloads).len(), 3);
+        assert_eq!(other.forwarders(Case::TcpOffloads).len(), 4);
         assert_eq!(other.name(Forwarder::Reference(Port::Packet)), "other-raw-socket");
-        assert_eq!(other.name(Forwarder::Bridge), "kernel-bridge");
+        assert_eq!(other.name(BRIDGE), "kernel-bridge");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bellows_stats::{ENOUGH, Median};
 use serde_json::{Value, json};
 
 use super::bench::{Row, Window};
-use super::{Case, Forwarder, Options, Port};
+use super::{Case, Forwarder, Options, Port, Steering};
 
 /// Half of an interval's width below which a ratio in it is known well enough.
 const NARROW: f64 = 0.02;
@@ -77,19 +77,23 @@ fn comparisons(options: &Options) -> Vec<Comparison> {
             all.push(Comparison { case, subject, reference, figure, target });
         }
     };
+    let [bridge, steered] = [Steering::Off, Steering::On].map(Forwarder::Bridge);
     for port in [Port::AfXdp, Port::Packet] {
         let (bellows, reference) = (Forwarder::Bellows(port), Forwarder::Reference(port));
         add(Case::Flood, bellows, reference, RATE, Some(Target::AtLeast(1.0)));
         add(Case::Flood, bellows, reference, USER, Some(Target::AtMost(0.5)));
         add(Case::Flood, bellows, reference, TIME, None);
-        add(Case::Flood, bellows, Forwarder::Bridge, RATE, None);
+        add(Case::Flood, bellows, bridge, RATE, None);
+        add(Case::Flood, bellows, steered, RATE, None);
         add(Case::Paced, bellows, reference, RATE, Some(Target::AtLeast(1.0)));
         add(Case::Paced, bellows, reference, USER, Some(Target::AtMost(0.5)));
         add(Case::Paced, bellows, reference, TIME, None);
         add(Case::Tcp, bellows, reference, RATE, Some(Target::AtLeast(1.0)));
-        add(Case::Tcp, bellows, Forwarder::Bridge, RATE, None);
+        add(Case::Tcp, bellows, bridge, RATE, None);
+        add(Case::Tcp, bellows, steered, RATE, None);
         add(Case::TcpOffloads, bellows, reference, RATE, None);
-        add(Case::TcpOffloads, bellows, Forwarder::Bridge, RATE, Some(Target::AtLeast(0.5)));
+        add(Case::TcpOffloads, bellows, bridge, RATE, Some(Target::AtLeast(0.5)));
+        add(Case::TcpOffloads, bellows, steered, RATE, Some(Target::AtLeast(0.5)));
     }
     all
 }
@@ -99,12 +103,11 @@ impl Comparison {
     fn ratios(&self, rows: &[Row]) -> Vec<f64> {
         let find = |forwarder| rows.iter().find(|row| row.case == self.case && row.forwarder == forwarder);
         let (Some(subject), Some(reference)) = (find(self.subject), find(self.reference)) else { return Vec::new() };
-        let pairs = subject.windows.iter().zip(&reference.windows);
-        let valid = pairs.filter(|(one, other)| !one.is_starved() && !other.is_starved());
-        valid
-            .map(|(one, other)| (self.figure.of)(one) / (self.figure.of)(other))
-            .filter(|ratio| ratio.is_finite())
-            .collect()
+        let ratio = |one: &Window| {
+            let other = valid_windows(reference).find(|other| other.round == one.round)?;
+            Some((self.figure.of)(one) / (self.figure.of)(other)).filter(|ratio| ratio.is_finite())
+        };
+        valid_windows(subject).filter_map(ratio).collect()
     }
 }
 
@@ -188,7 +191,7 @@ fn figures(options: &Options, rows: &[&Row], case: Case) -> Table {
             both(|window| window.idle),
             both(|window| window.stolen),
             match row.forwarder {
-                Forwarder::Bridge => "–".to_owned(),
+                Forwarder::Bridge(Steering::Off) => "–".to_owned(),
                 _ => percent([figure(row, |window| window.ran), figure(row, |window| window.waited)]),
             },
             format!("{} of {}", valid_windows(row).count(), row.windows.len()),
@@ -248,11 +251,11 @@ fn legend(options: &Options) -> String {
     format!(
         "The generator has processor {generator_cpu}, the forwarder processor {cpu}. Rates are counted at the sink; \
          times are of the forwarder, for each packet there.\n\
-         System time contains the software interrupts on the forwarder's processor: the sink's side of sending. Of the \
-         bridge, which has no process,\n\
-         only these are known. Softirq, idle and stolen: shares of the two processors, the generator's first. Windows \
-         are left out if the forwarder waited for\n\
-         its processor for more than 8 percent of them, or if the host took more than 5 percent of a processor.\n"
+         System time contains the software interrupts on the forwarder's processor, among them the sink's side of \
+         sending. The bridge has no process.\n\
+         Softirq, idle and stolen: shares of the two processors, the generator's first. Windows are left out if the \
+         forwarder waited for its\n\
+         processor for more than 8 percent of them, or if the host took more than 5 percent of a processor.\n"
     )
 }
 
@@ -321,11 +324,11 @@ pub fn json(options: &Options, rows: &[Row]) -> String {
 
 /// All windows of a row, with the number of their round.
 fn windows(options: &Options, row: &Row) -> Vec<Value> {
-    let window = |(round, window): (usize, &Window)| {
+    let window = |window: &Window| {
         json!({
             "traffic": row.case.name(),
             "forwarder": options.name(row.forwarder),
-            "round": round + 1,
+            "round": window.round,
             "starved": window.is_starved(),
             "seconds": window.seconds,
             "offered": window.offered,
@@ -340,7 +343,7 @@ fn windows(options: &Options, row: &Row) -> Vec<Value> {
             "waited": window.waited,
         })
     };
-    row.windows.iter().enumerate().map(window).collect()
+    row.windows.iter().map(window).collect()
 }
 
 #[cfg(test)]
@@ -353,7 +356,16 @@ mod tests {
             let speed = 1.0 - f64::from(round) / 100.0;
             let forwarded = rate * speed * 30.0;
             let tcp = case.is_tcp().then_some(rate * speed);
-            Window { seconds: 30.0, offered: 2.0 * forwarded, forwarded, tcp, user: user / speed, ..Window::default() }
+            let round = round as usize + 1;
+            Window {
+                round,
+                seconds: 30.0,
+                offered: 2.0 * forwarded,
+                forwarded,
+                tcp,
+                user: user / speed,
+                ..Window::default()
+            }
         };
         Row { case, forwarder, windows: (0..9).map(window).collect() }
     }
@@ -364,7 +376,7 @@ mod tests {
             (Forwarder::Reference(Port::AfXdp), 1e6, 250.0),
             (Forwarder::Bellows(Port::Packet), 0.8e6, 120.0),
             (Forwarder::Reference(Port::Packet), 1e6, 200.0),
-            (Forwarder::Bridge, 0.5e6, 0.0),
+            (Forwarder::Bridge(Steering::Off), 0.5e6, f64::NAN),
         ];
         let all = |case| forwarders.map(|(forwarder, rate, user)| row(case, forwarder, rate, user));
         [all(Case::Flood), all(Case::Tcp)].concat()
