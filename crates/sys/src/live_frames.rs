@@ -95,13 +95,13 @@ impl LiveFrames {
         // SAFETY: the kernel reads `load` of the given size, and through it the program of `instructions` instructions
         // and a string; all outlive the call.
         let descriptor = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) };
-        match i32::try_from(descriptor) {
-            // SAFETY: the kernel has just made this descriptor, and nothing else knows it.
-            Ok(descriptor) if descriptor >= 0 => {
-                Ok(LiveFrames { program: unsafe { OwnedFd::from_raw_fd(descriptor) } })
-            }
-            _ => Err(io::Error::last_os_error()),
+        let descriptor = i32::try_from(descriptor).unwrap_or(-1);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
         }
+        // SAFETY: the kernel has just made this descriptor, and nothing else knows it.
+        let program = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok(LiveFrames { program })
     }
 
     /// Sends `count` copies of a frame as fast as this processor can. Frames that the interface does not take are lost.

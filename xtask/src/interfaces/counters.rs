@@ -7,7 +7,7 @@ use crate::TaskError;
 /// Ticks a second of the times in `/proc`: `USER_HZ`, 100 on all Linux systems of this kind.
 pub const TICKS: f64 = 100.0;
 
-/// The packets and bytes that an interface has received and sent.
+/// The packets that an interface has received and sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub received: u64,
