@@ -319,6 +319,17 @@ pub fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
     run(ip_exec(host).args(["ethtool", "-K", link]).args(NO_OFFLOADS.split(' ')))
 }
 
+/// This program again, with arguments to be added, as the first process of its own network, mount and process
+/// namespaces. When it ends, or this process does, in whatever way, the kernel kills all its programs and removes the
+/// networks and mounts. `wrapper` is a program with arguments that runs it there.
+pub fn in_own_namespaces(wrapper: &[&str]) -> Result<Command, TaskError> {
+    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "--"]).args(wrapper).arg(program).env("PATH", tools::search_path());
+    Ok(command)
+}
+
 /// A command to run in a host, without the machine's environment.
 pub fn ip_exec(host: &str) -> Command {
     let mut command = Command::new("ip");

@@ -21,9 +21,6 @@ const STARVED: f64 = 0.08;
 /// Maximum share of a window that the host may take a processor away.
 const STOLEN: f64 = 0.05;
 
-/// Maximum number of tried rounds, as a multiple of the requested number.
-const ATTEMPTS: usize = 3;
-
 /// Time after the first frame has arrived at the sink.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -85,7 +82,7 @@ fn measure_case(options: &Options, case: Case) -> Result<Vec<Row>, TaskError> {
     let forwarders = options.forwarders(case);
     let row = |&forwarder: &Forwarder| Row { case, forwarder, windows: Vec::new() };
     let mut rows: Vec<Row> = forwarders.iter().map(row).collect();
-    for round in 1..=ATTEMPTS * options.rounds {
+    for round in 1..=options.attempts * options.rounds {
         let mut groups = groups(&forwarders);
         groups.retain(|group| valid_rounds(&rows, group) < options.rounds);
         if groups.is_empty() {

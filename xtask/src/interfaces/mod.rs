@@ -24,19 +24,19 @@ mod lab;
 mod results;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::TaskError;
 use crate::options::{list, number};
 use crate::tools::{self, Tool};
 use crate::workspace::cargo;
+use crate::{TaskError, netlab};
 
 pub const TOOLS: &[Tool] = &[
     Tool { programs: &["ip"], package: "iproute2", purpose: "network namespaces" },
     Tool { programs: &["ethtool"], package: "ethtool", purpose: "offloads of interfaces" },
     Tool { programs: &["unshare"], package: "util-linux", purpose: "namespaces" },
     Tool { programs: &["chrt"], package: "util-linux", purpose: "scheduling priorities" },
+    Tool { programs: &["taskset"], package: "util-linux", purpose: "a processor for each program" },
     Tool { programs: &["iperf3"], package: "iperf3", purpose: "TCP through the forwarders" },
     Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's drivers for interfaces" },
 ];
@@ -137,6 +137,8 @@ pub struct Options {
     forwarders: Vec<Forwarder>,
     /// Windows of each forwarder in each case.
     rounds: usize,
+    /// Maximum number of tried rounds, as a multiple of `rounds`.
+    attempts: usize,
     window: Duration,
     /// Frames a second of the case `paced`.
     rate: usize,
@@ -153,6 +155,7 @@ impl Options {
             cases: Case::ALL.to_vec(),
             forwarders: Forwarder::ALL.to_vec(),
             rounds: 9,
+            attempts: 3,
             window: Duration::from_secs(30),
             rate: 200_000,
             generator_cpu: 0,
@@ -166,6 +169,7 @@ impl Options {
         let mut options = Options::full();
         if words.iter().any(|word| word == "--brief") {
             options.rounds = 1;
+            options.attempts = 1;
             options.window = Duration::from_secs(2);
         }
         let mut words = words.iter();
@@ -235,8 +239,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// Builds Bellows, and runs this program again as the first process of its own namespaces. When it ends, in whatever
-/// way, the kernel kills all its programs and removes the networks.
+/// Builds Bellows, and measures in namespaces of its own.
 fn prepare(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     if let Some(program) = options.against.as_ref().filter(|program| !program.is_file()) {
@@ -256,21 +259,14 @@ fn prepare(words: &[String]) -> Result<(), TaskError> {
             return Err(TaskError::failed("the release build of bellows failed: see above"));
         }
     }
-    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
-    let status = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-        .arg(program)
-        .args(["peers", "interfaces", INSIDE])
-        .args(words)
-        .env("PATH", tools::search_path())
-        .status();
+    let status = netlab::in_own_namespaces(&[])?.args(["peers", "interfaces", INSIDE]).args(words).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) if status.code() == Some(1) => Err(TaskError::Reported),
         Ok(status) => Err(TaskError::failed(format!(
             "the comparison failed ({status}); network namespaces need CAP_SYS_ADMIN, which containers often lack"
         ))),
-        Err(error) => Err(TaskError::failed(format!("cannot run unshare: {error}"))),
+        Err(error) => Err(TaskError::failed(format!("cannot run setpriv and unshare: {error}"))),
     }
 }
 
@@ -312,7 +308,7 @@ mod tests {
     fn brief_shortens_everything_except_given_options() {
         let options = parse(&["--rounds", "5", "--brief", "--case", "paced,tcp", "--forwarders", "dpdk-af-xdp"]);
         let options = options.ok().unwrap();
-        assert_eq!((options.rounds, options.window), (5, Duration::from_secs(2)));
+        assert_eq!((options.rounds, options.attempts, options.window), (5, 1, Duration::from_secs(2)));
         assert_eq!(options.cases, [Case::Paced, Case::Tcp]);
         assert_eq!(options.forwarders, [Forwarder::Reference(Port::AfXdp)]);
     }
