@@ -133,7 +133,7 @@ packages stay in DIR: the first run takes two minutes more.
                       rate; one stream of iperf3 without offloads, and with them
   --forwarders LIST   of bellows-af-xdp,dpdk-af-xdp,bellows-raw-socket,dpdk-af-packet,kernel-bridge,
                       kernel-bridge-steered (to the forwarder's processor)
-  --against PROGRAM   another build of bellows in place of DPDK, to measure a change
+  --against PROGRAM   another build of bellows in place of DPDK (of dpdk-* in --forwarders), to measure a change
   --rounds N          windows of each forwarder in a case (9)
   --seconds N         length of a window (30)
   --rate N            frames a second of `paced` (200000)

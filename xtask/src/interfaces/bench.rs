@@ -128,7 +128,7 @@ fn valid_rounds(rows: &[Row], group: &[Forwarder]) -> usize {
 fn measure_window(options: &Options, case: Case, forwarder: Forwarder) -> Result<Window, TaskError> {
     let _lab = Lab::new(case)?;
     let running = Running::start(options, forwarder)?;
-    let bench = Bench { options, running };
+    let mut bench = Bench { options, running };
     let window = match case {
         Case::Flood => bench.measure_frames(Rate::Full),
         Case::Paced => bench.measure_frames(Rate::Of(options.rate)),
@@ -153,11 +153,11 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn measure_frames(&self, rate: Rate) -> Result<Window, TaskError> {
+    fn measure_frames(&mut self, rate: Rate) -> Result<Window, TaskError> {
         let mut generator = generator::start(rate, self.options.generator_cpu)?;
         let deadline = Instant::now() + TIMEOUT;
         while Interface::of("self", SINK)?.received == 0 {
-            if Instant::now() > deadline || generator.has_ended() {
+            if Instant::now() > deadline || generator.has_ended() || self.running.has_ended() {
                 return Err(TaskError::failed("no frame has arrived at the sink"));
             }
             thread::sleep(Duration::from_millis(10));
@@ -173,7 +173,7 @@ impl Bench<'_> {
         Ok(after.since(&before))
     }
 
-    fn measure_tcp(&self) -> Result<Window, TaskError> {
+    fn measure_tcp(&mut self) -> Result<Window, TaskError> {
         // Its counters are those of the source's namespace, as long as the process lives.
         let holder = spawn(ip_exec(SOURCE_NAMESPACE).args(["sleep", "infinity"]))?;
         let source = holder.pid().to_string();
@@ -186,7 +186,9 @@ impl Bench<'_> {
             match throughput(&report) {
                 Ok(rate) => return Ok(Window { tcp: Some(rate), ..after.since(&before) }),
                 // The server or the forwarder is not ready yet.
-                Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(100)),
+                Err(_) if Instant::now() < deadline && !self.running.has_ended() => {
+                    thread::sleep(Duration::from_millis(100))
+                }
                 Err(why) => return Err(TaskError::failed(format!("iperf3: {why}"))),
             }
         }

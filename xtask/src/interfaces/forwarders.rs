@@ -48,6 +48,14 @@ impl Running {
         }
     }
 
+    /// Whether it has ended by itself. Of a testpmd, which has a prompt, the commands say it.
+    pub fn has_ended(&mut self) -> bool {
+        match self {
+            Running::Bellows(bellows) => bellows.process.has_ended(),
+            Running::Dpdk(_) | Running::Bridge(_) => false,
+        }
+    }
+
     /// What it has said so far, to explain a failure.
     pub fn said(&self) -> String {
         match self {
