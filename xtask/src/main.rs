@@ -126,8 +126,8 @@ packages stay in DIR: the first run takes two minutes more.
   --vectorized        lets the driver use vector instructions
   --client-cpu N, --cpu N   the processors of the client (0) and of the back ends (1)
 
-`peers interfaces` forwards between two veth pairs in network namespaces that vanish at the end, which takes an hour;
---brief takes two minutes for one round of short windows. Options:
+`peers interfaces` forwards between two veth pairs in network namespaces that vanish at the end, which takes an hour and
+a quarter; --brief takes less than two minutes for one round of short windows. Options:
 
   --case LIST         of flood,paced,tcp,tcp-offloads: frames of 64 bytes as fast as the generator can, or at a fixed
                       rate; one stream of iperf3 without offloads, and with them
@@ -135,7 +135,7 @@ packages stay in DIR: the first run takes two minutes more.
                       kernel-bridge-steered (to the forwarder's processor)
   --against PROGRAM   another build of bellows in place of DPDK (of dpdk-* in --forwarders), to measure a change
   --rounds N          windows of each forwarder in a case (9)
-  --seconds N         length of a window (30)
+  --seconds N         length of a window (30); of TCP at most 10
   --rate N            frames a second of `paced` (200000)
   --generator-cpu N, --cpu N   the processors of the generator (0) and of the forwarders (1)
 ";

@@ -105,8 +105,8 @@ fn measure_case(options: &Options, case: Case) -> Result<Vec<Row>, TaskError> {
 /// The forwarders by what they are made of: the members of a group are compared, and measured one after the other.
 fn groups(forwarders: &[Forwarder]) -> Vec<Vec<Forwarder>> {
     let kind = |forwarder| match forwarder {
-        Forwarder::Bellows(port) | Forwarder::Reference(port) => Some(port),
-        Forwarder::Bridge(_) => None,
+        Forwarder::Bellows(port) | Forwarder::Reference(port) => Ok(port),
+        Forwarder::Bridge(steering) => Err(steering),
     };
     let mut groups: Vec<Vec<Forwarder>> = Vec::new();
     for &forwarder in forwarders {
@@ -207,7 +207,7 @@ impl Bench<'_> {
         let mut client = Command::new(SESSION[0]);
         client.args(&SESSION[1..]).args(["ip", "netns", "exec", SOURCE_NAMESPACE]).args(self.iperf3());
         client.args(["--client", &SINK_ADDRESS.to_string(), "--json", "--connect-timeout", "1000"]);
-        client.args(["--time", &self.options.window.as_secs().to_string()]);
+        client.args(["--time", &self.options.tcp_window().as_secs().to_string()]);
         client.stdin(Stdio::null()).stdout(Stdio::piped());
         let fail = |error: std::io::Error| TaskError::failed(format!("cannot run iperf3: {error}"));
         let client = client.spawn().map_err(fail)?;
@@ -323,7 +323,7 @@ mod tests {
         for (group, port) in groups.iter().zip([Port::AfXdp, Port::Packet]) {
             assert_eq!(*group, [Forwarder::Bellows(port), Forwarder::Reference(port)]);
         }
-        assert_eq!(groups[2].len(), 2);
+        assert_eq!((groups.len(), groups[2].len()), (4, 1), "each bridge alone");
     }
 
     #[test]

@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn interfaces_are_found_by_their_whole_name() {
         let text = "\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:       0       1    0    0    0     0          0         0        0       2    0    0    0     0       0          0
+Inter-|   Receive                            |  Transmit
+ face |bytes packets errs drop fifo frame ... |bytes packets errs drop fifo colls ...
+    lo: 0 1 0 0 0 0 0 0 0 2 0 0 0 0 0 0
 source: 6400     100    0    3    0     0          0         0 12800 200    0    0    0     0       0          0
  source2:1 7 0 0 0 0 0 0 2 9 0 0 0 0 0 0
 ";

@@ -44,6 +44,9 @@ pub const TOOLS: &[Tool] = &[
 /// Tells this program that it already runs in its own namespaces; not for users.
 const INSIDE: &str = "--inside-namespaces";
 
+/// Maximum length of a TCP stream.
+const MAX_TCP_WINDOW: Duration = Duration::from_secs(10);
+
 /// The traffic of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
@@ -216,6 +219,11 @@ impl Options {
         self.forwarders.iter().filter(takes_part).copied().collect()
     }
 
+    /// The length of a TCP stream: it shows its rate sooner than the time of a packet can be told.
+    fn tcp_window(&self) -> Duration {
+        self.window.min(MAX_TCP_WINDOW)
+    }
+
     /// The name of a forwarder in tables.
     fn name(&self, forwarder: Forwarder) -> &'static str {
         match forwarder {
@@ -298,6 +306,7 @@ mod tests {
         assert_eq!(options.forwarders(Case::Flood).len(), 6);
         let with_offloads = [Forwarder::Bellows(Port::Packet), BRIDGE, Forwarder::Bridge(Steering::On)];
         assert_eq!(options.forwarders(Case::TcpOffloads), with_offloads);
+        assert_eq!(options.tcp_window(), Duration::from_secs(10));
         let other = Options { against: Some("bellows".into()), ..options };
         assert_eq!(other.forwarders(Case::TcpOffloads).len(), 4);
         assert_eq!(other.name(Forwarder::Reference(Port::Packet)), "other-raw-socket");
@@ -309,6 +318,7 @@ mod tests {
         let options = parse(&["--rounds", "5", "--brief", "--case", "paced,tcp", "--forwarders", "dpdk-af-xdp"]);
         let options = options.ok().unwrap();
         assert_eq!((options.rounds, options.attempts, options.window), (5, 1, Duration::from_secs(2)));
+        assert_eq!(options.tcp_window(), options.window);
         assert_eq!(options.cases, [Case::Paced, Case::Tcp]);
         assert_eq!(options.forwarders, [Forwarder::Reference(Port::AfXdp)]);
     }

@@ -223,11 +223,12 @@ fn ratios(options: &Options, rows: &[Row]) -> Table {
 
 fn title(options: &Options, case: Case) -> String {
     let (seconds, rate) = (options.window.as_secs(), options.rate);
+    let stream = options.tcp_window().as_secs();
     match case {
         Case::Flood => format!("flood: frames of 64 bytes, as many as the generator sends, windows of {seconds} s"),
         Case::Paced => format!("paced: {rate} frames of 64 bytes a second, windows of {seconds} s"),
-        Case::Tcp => format!("tcp: one stream of iperf3, offloads off, {seconds} s"),
-        Case::TcpOffloads => format!("tcp-offloads: one stream of iperf3, offloads on, {seconds} s"),
+        Case::Tcp => format!("tcp: one stream of iperf3, offloads off, {stream} s"),
+        Case::TcpOffloads => format!("tcp-offloads: one stream of iperf3, offloads on, {stream} s"),
     }
 }
 
