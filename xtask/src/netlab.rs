@@ -16,11 +16,14 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use bellows_testkit::netns;
+use bellows_testkit::netns::capture::Capture;
+use bellows_testkit::programs::{self, Background};
 
 use crate::{TaskError, tools};
 
@@ -104,7 +107,7 @@ pub fn record(scratch: &Path) -> Result<(), TaskError> {
     lab.run_clients()?;
     // The effects of the last commands (answers, closing connections) belong to the capture, too.
     thread::sleep(Duration::from_millis(300));
-    recorder.stop()
+    recorder.stop().map_err(TaskError::failed)
 }
 
 struct Lab {
@@ -121,8 +124,7 @@ impl Lab {
                 run(Command::new("mount").arg("--bind").args([&ours, &place]))?;
             }
         }
-        fs::create_dir_all("/run/netns").map_err(|error| cannot("create", Path::new("/run/netns"), error))?;
-        sh("mount -t tmpfs tmpfs /run/netns")
+        netns::hide_names().map_err(TaskError::failed)
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, TaskError> {
@@ -138,8 +140,7 @@ impl Lab {
             sh(&format!("ip -n {host} link set lo up"))?;
         }
         // The bridge is only a wire here: it has no address and sends no queries.
-        inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")?;
-        inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")?;
+        netns::disable_ipv6("switch").map_err(TaskError::failed)?;
         sh("ip -n switch link add bridge type bridge mcast_snooping 0 stp_state 0 forward_delay 0")?;
         sh("ip -n switch link set bridge up")?;
         inside("router", "echo 1 > /proc/sys/net/ipv4/ip_forward")?;
@@ -159,17 +160,8 @@ impl Lab {
         no_offloads("services", "lan")
     }
 
-    fn start_recorder(&self) -> Result<Recorder, TaskError> {
-        let path = self.scratch.join(CAPTURE);
-        let mut tcpdump = ip_exec("switch");
-        tcpdump
-            .args(["tcpdump", "-i", "bridge", "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-Z", "root", "-w"])
-            .arg(path);
-        let mut process = spawn(tcpdump.stderr(Stdio::piped()))?;
-        let stderr = process.0.stderr.take().ok_or_else(|| TaskError::failed("tcpdump has no standard error"))?;
-        let mut recorder = Recorder { process, messages: BufReader::new(stderr) };
-        recorder.wait_for("listening on")?;
-        Ok(recorder)
+    fn start_recorder(&self) -> Result<Capture, TaskError> {
+        Capture::start("switch", "bridge", "", &self.scratch.join(CAPTURE)).map_err(TaskError::failed)
     }
 
     /// Brings the cables up and gives the hosts their addresses and routes.
@@ -190,7 +182,7 @@ impl Lab {
         sh("ip -n services -6 route add default via 2001:db8:2::1")
     }
 
-    fn start_servers(&self) -> Result<[Process; 2], TaskError> {
+    fn start_servers(&self) -> Result<[Background; 2], TaskError> {
         let mut conf = DNSMASQ_CONF.to_owned();
         for line in 1..=12 {
             let _ =
@@ -206,10 +198,10 @@ impl Lab {
             let path = self.scratch.join(name);
             File::create(&path).map_err(|error| cannot("write", &path, error))
         };
-        let mut dns = ip_exec("services");
+        let mut dns = netns::inside("services");
         let conf = format!("--conf-file={}", conf.display());
         dns.args(["dnsmasq", "--keep-in-foreground", &conf]).stderr(log("dnsmasq.log")?);
-        let mut web = ip_exec("services");
+        let mut web = netns::inside("services");
         web.args(["busybox", "httpd", "-f", "-p", "[::]:80", "-h"]).arg(site).stderr(log("httpd.log")?);
         Ok([spawn(&mut dns)?, spawn(&mut web)?])
     }
@@ -218,7 +210,7 @@ impl Lab {
     fn wait_for_addresses(&self) -> Result<(), TaskError> {
         let deadline = Instant::now() + Duration::from_secs(10);
         for host in ["router", "alice", "bob", "carol", "services"] {
-            while !output(Command::new("ip").args(["-n", host, "-6", "address", "show", "tentative"]))?.is_empty() {
+            while netns::has_tentative_address(host).map_err(TaskError::failed)? {
                 if Instant::now() > deadline {
                     return Err(TaskError::failed(format!("{host}: an IPv6 address stayed tentative for 10 seconds")));
                 }
@@ -288,7 +280,7 @@ const CURL: &str = "curl -q --silent --noproxy * --output /dev/null";
 
 fn hold(host: &str, script: &[Talk]) -> Result<(), TaskError> {
     for Talk { words, exit } in script {
-        let mut command = ip_exec(host);
+        let mut command = netns::inside(host);
         let output = command
             .args(words.split(' '))
             .output()
@@ -311,125 +303,30 @@ fn web_page(size: usize) -> Vec<u8> {
     lines.take(size).collect()
 }
 
-/// The settings of `ethtool -K` without any offload.
-pub const NO_OFFLOADS: &str = "rx off tx off sg off tso off gso off gro off";
-
-/// Disables offloads, so that frames are as on a wire: no longer than the MTU, with complete checksums.
-pub fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
-    run(ip_exec(host).args(["ethtool", "-K", link]).args(NO_OFFLOADS.split(' ')))
+fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
+    netns::disable_offloads(host, link).map_err(TaskError::failed)
 }
 
-/// This program again, with arguments to be added, as the first process of its own network, mount and process
-/// namespaces. When it ends, or this process does, in whatever way, the kernel kills all its programs and removes the
-/// networks and mounts. `wrapper` is a program with arguments that runs it there.
-pub fn in_own_namespaces(wrapper: &[&str]) -> Result<Command, TaskError> {
-    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
-    command.args(["--mount-proc", "--"]).args(wrapper).arg(program).env("PATH", tools::search_path());
-    Ok(command)
-}
-
-/// A command to run in a host, without the machine's environment.
-pub fn ip_exec(host: &str) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", host]).env_clear().env("PATH", tools::search_path()).env("LC_ALL", "C");
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command
-}
-
-pub fn inside(host: &str, script: &str) -> Result<(), TaskError> {
-    run(ip_exec(host).args(["sh", "-c", script]))
+fn inside(host: &str, script: &str) -> Result<(), TaskError> {
+    netns::sh(host, script).map(drop).map_err(TaskError::failed)
 }
 
 /// Runs a command line whose words are separated by blanks.
-pub fn sh(words: &str) -> Result<(), TaskError> {
+fn sh(words: &str) -> Result<(), TaskError> {
     let mut words = words.split(' ');
     run(Command::new(words.next().unwrap_or_default()).args(words).env("PATH", tools::search_path()))
 }
 
-pub fn run(command: &mut Command) -> Result<(), TaskError> {
-    output(command).map(drop)
+fn run(command: &mut Command) -> Result<(), TaskError> {
+    programs::run(command).map(drop).map_err(TaskError::failed)
 }
 
-pub fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
-    let output = command
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|error| TaskError::failed(format!("cannot run {command:?}: {error}")))?;
-    if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(TaskError::failed(format!("{command:?}: {}\n{said}", output.status)))
-    }
-}
-
-pub fn spawn(command: &mut Command) -> Result<Process, TaskError> {
-    let child = command.spawn().map_err(|error| TaskError::failed(format!("cannot run {command:?}: {error}")))?;
-    Ok(Process(child))
+fn spawn(command: &mut Command) -> Result<Background, TaskError> {
+    Background::start(command).map_err(TaskError::failed)
 }
 
 fn cannot(what: &str, path: &Path, error: std::io::Error) -> TaskError {
     TaskError::failed(format!("cannot {what} {}: {error}", path.display()))
-}
-
-/// A program that is killed when this value is dropped.
-pub struct Process(Child);
-
-impl Process {
-    /// Its number.
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.0.try_wait().is_ok_and(|status| status.is_some())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-struct Recorder {
-    process: Process,
-    messages: BufReader<std::process::ChildStderr>,
-}
-
-impl Recorder {
-    /// Waits until tcpdump prints something, and returns that line.
-    fn wait_for(&mut self, wanted: &str) -> Result<String, TaskError> {
-        let mut line = String::new();
-        while self.messages.read_line(&mut line).is_ok_and(|length| length > 0) {
-            if line.contains(wanted) {
-                return Ok(line);
-            }
-            eprint!("tcpdump: {line}");
-            line.clear();
-        }
-        Err(TaskError::failed(format!("tcpdump ended without saying '{wanted}'; see its messages above")))
-    }
-
-    /// Makes tcpdump write its buffer and exit; a capture with lost packets is an error.
-    fn stop(&mut self) -> Result<(), TaskError> {
-        if let Ok(Some(status)) = self.process.0.try_wait() {
-            return Err(TaskError::failed(format!("tcpdump ended before the traffic did ({status})")));
-        }
-        sh(&format!("kill -INT {}", self.process.0.id()))?;
-        let dropped = self.wait_for("dropped by kernel")?;
-        // tcpdump writes the rest of the file after that message.
-        self.process.0.wait().map_err(|error| TaskError::failed(format!("cannot wait for tcpdump: {error}")))?;
-        if dropped.starts_with("0 ") {
-            Ok(())
-        } else {
-            Err(TaskError::failed(format!("the capture has lost packets: {}", dropped.trim())))
-        }
-    }
 }
 
 #[cfg(test)]

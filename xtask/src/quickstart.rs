@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bellows_testkit::netns;
+
 use crate::tools::{self, Tool};
 use crate::{TaskError, capture_check, netlab, workspace};
 
@@ -26,7 +28,6 @@ pub const TOOLS: &[Tool] = &[
     Tool { programs: &["dig"], package: "bind9-dnsutils", purpose: "the clients" },
     Tool { programs: &["curl"], package: "curl", purpose: "the clients" },
     Tool { programs: &["ping"], package: "iputils-ping", purpose: "the clients" },
-    Tool { programs: &["kill"], package: "procps", purpose: "ending the recording" },
 ];
 
 /// Runs the task.
@@ -70,7 +71,8 @@ fn first_cpu() -> String {
 
 /// Runs the recording in its own namespaces.
 fn in_namespaces(scratch: &Scratch) -> Result<(), TaskError> {
-    let status = netlab::in_own_namespaces(&["taskset", "--cpu-list", &first_cpu()])?
+    let status = netns::in_own_namespaces(&["taskset", "--cpu-list", &first_cpu()])
+        .map_err(TaskError::failed)?
         .args(["record-quickstart", INSIDE])
         .arg(&scratch.0)
         .status()

@@ -1,11 +1,11 @@
 //! The programs that tasks need: found on the PATH, or installed by apt if permitted.
 
-use std::env;
-use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::process::Command;
+
+use bellows_testkit::programs::find_program;
+pub use bellows_testkit::programs::search_path;
 
 /// A program that a task needs.
 pub struct Tool {
@@ -37,9 +37,19 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
     Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
     Tool { programs: &["unshare"], package: "util-linux", purpose: "tests where the system forbids new code" },
+    Tool { programs: &["setpriv"], package: "util-linux", purpose: "tests as an ordinary user" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
     Tool { programs: &["script"], package: "bsdutils", purpose: "tests of output on a terminal" },
+    Tool { programs: &["ethtool"], package: "ethtool", purpose: "offloads and queues of interfaces" },
+    Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic between interfaces, and inside of a guest" },
+    Tool { programs: &["curl"], package: "curl", purpose: "files sent between interfaces" },
+    Tool {
+        programs: &["busybox"],
+        package: "busybox-static",
+        purpose: "a web server between interfaces, and the programs of a guest",
+    },
+    Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 
 /// The programs for tests with other programs' drivers and with guests.
@@ -50,8 +60,6 @@ pub const PEERS: &[Tool] = &[
         package: "qemu-system-x86",
         purpose: "a Linux guest at vhost-user ports",
     },
-    Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic inside of a guest" },
-    Tool { programs: &["busybox"], package: "busybox-static", purpose: "the programs of a guest" },
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];
@@ -61,22 +69,9 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// The PATH with the administrator's folders, which an ordinary user's often lacks.
-pub fn search_path() -> OsString {
-    let mut folders: Vec<PathBuf> =
-        env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default();
-    for folder in ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from) {
-        if !folders.contains(&folder) {
-            folders.push(folder);
-        }
-    }
-    // It fails only for a folder with a colon in its name, which split_paths cannot return.
-    env::join_paths(folders).unwrap_or_default()
-}
-
 /// Whether a program is on the search path.
 pub fn is_installed(program: &str) -> bool {
-    env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
+    find_program(program).is_some()
 }
 
 /// Installs the missing ones of `tools` if this process is root and apt exists. Returns those that are still missing.
@@ -134,8 +129,6 @@ fn apt(arguments: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -146,10 +139,5 @@ mod tests {
             Tool { programs: &["no-other-program"], package: "nothing", purpose: "nothing" },
         ];
         assert_eq!(packages(&missing(tools)), ["nothing"]);
-    }
-
-    #[test]
-    fn the_search_path_has_the_administrators_folders() {
-        assert!(env::split_paths(&search_path()).any(|folder| folder == Path::new("/usr/sbin")));
     }
 }

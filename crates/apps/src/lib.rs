@@ -14,6 +14,7 @@
 
 mod claims;
 mod pace;
+mod port;
 mod virtio;
 
 use bellows_config::Registry;
@@ -32,6 +33,7 @@ macro_rules! apps {
 }
 
 apps! {
+    AfXdp(af_xdp),
     Counter(counter),
     Delay(delay),
     Impair(impair),

@@ -33,7 +33,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
         assert_eq!(bytes[24..28], view.target_ip().octets());
     }
     if let Ok(mut view) = Ipv4Packet::new_checked(bytes.clone()) {
-        assert_eq!(view.header().len() + view.payload().len(), view.total_len().into());
+        assert_eq!(view.header().len() + view.payload().len(), usize::from(view.total_len()));
         view.fill_checksum();
         view.set_version_ihl(high);
         view.set_total_len(short);
@@ -42,7 +42,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
         assert!(view.payload().len() <= bytes.len());
     }
     if let Ok(mut view) = Ipv6Packet::new_checked(bytes.clone()) {
-        assert_eq!(view.payload().len(), view.payload_len().into());
+        assert_eq!(view.payload().len(), usize::from(view.payload_len()));
         let _ = view.upper_layer();
         view.set_payload_len(short);
         view.set_next_header(IpProtocol(low));

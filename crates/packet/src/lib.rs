@@ -3,6 +3,7 @@
 //! - [`Packet`] is a 16-byte handle that owns one buffer: start and length of the data, flags, and a tag.
 //! - [`pool`] is the packet pool: one reservation of buffers per process. Each thread caches free buffers in
 //!   *magazines*, which it trades with other threads through a global depot.
+//! - [`Loans`] are buffers that the kernel receives frames in and sends packets from.
 //! - [`Vector`] is an array of up to 1,024 packets. A link holds one vector.
 //!
 //! Vectors and magazines lie in the [arena](bellows_arena), at places that are the same in every process that does the
@@ -23,6 +24,7 @@
 //! over the sets of every cache.
 
 mod bulk;
+mod loans;
 mod mark;
 mod offload;
 mod packet;
@@ -31,6 +33,7 @@ mod vector;
 pub use bellows_pool::{
     BufferUse, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare, buffer_use, sort_free_buffers,
 };
+pub use loans::Loans;
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
 pub use packet::{Burst, Meta, Packet, prefetch, prefetch_to_write};
@@ -38,7 +41,7 @@ pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push
 
 /// The packet pool of the process.
 pub mod pool {
-    pub use bellows_pool::{Config, Error, Usage, config, ensure, init, pages, usage};
+    pub use bellows_pool::{Area, Config, Error, Usage, area, config, ensure, init, pages, usage};
 }
 
 /// Runs the example of the README as a test.

@@ -5,12 +5,14 @@
 //! | module | contents |
 //! |---|---|
 //! | `accounts` | quotas that limit the use of large buffers |
+//! | `lent` | buffers that the kernel receives into and sends from |
 //! | `magazine` | stacks of free buffers, which threads trade with the pool |
 //! | `pool` | the process's one reservation of buffers, and its depot |
 //! | `share` | a port's share of the large buffers |
 //! | `thread` | each thread's cache of free buffers |
 
 mod accounts;
+mod lent;
 mod magazine;
 mod pool;
 mod share;
@@ -18,8 +20,9 @@ mod thread;
 
 pub use accounts::{ANYONE, AccountNumber};
 pub use bellows_sys::cache::LINE;
+pub use lent::Lent;
 pub use magazine::BufferUse;
-pub use pool::{Config, Error, Usage, config, ensure, init, owner_of, pages, start_of, usage};
+pub use pool::{Area, Config, Error, Usage, area, config, ensure, init, owner_of, pages, start_of, usage};
 pub use share::LargeShare;
 pub use thread::{Buffers, buffer_use, free, free_many, sort_free_buffers, take_large, with_free_buffers};
 

@@ -15,6 +15,9 @@ use crate::accounts::{AccountNumber, Quotas};
 use crate::magazine::{Magazine, Tally};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
+/// Bytes in front of the first buffer: see [`Area`].
+const FRONT: usize = 4_096;
+
 /// The size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -77,13 +80,15 @@ pub struct Usage {
     pub large_packets: usize,
     /// Buffers of both classes that packets currently own.
     pub in_use: usize,
+    /// Buffers of both classes that are [lent](crate::Lent) outside the process.
+    pub lent: usize,
 }
 
 /// Buffers of one size, one after the other.
 pub(crate) struct Class {
-    first: usize,
-    stride: usize,
-    count: u32,
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
+    pub(crate) count: u32,
     /// `buffer = (line * reciprocal) >> 40`. Exact as long as `line * (stride in lines) < 2^40`, because the reciprocal
     /// is too large by less than the stride in lines; no overflow below 2^24 buffers.
     reciprocal: u64,
@@ -149,6 +154,8 @@ pub(crate) struct Pool {
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
     /// Buffers taken minus buffers given back by threads that have ended; may be negative, in two's complement.
     settled: AtomicU64,
+    /// Number of lent buffers.
+    pub(crate) lent: AtomicU64,
     memory: Reservation,
     config: Config,
 }
@@ -226,7 +233,28 @@ pub fn usage() -> Usage {
         large_packets: pool.config.large_packets,
         // Temporarily negative while a packet moves from thread to thread.
         in_use: usize::try_from(in_use as i64).unwrap_or(0),
+        lent: pool.lent.load(Relaxed) as usize,
     }
+}
+
+/// The memory of the pool, from a page boundary: all buffers, and a page in front of them.
+///
+/// AF_XDP places a frame 256 bytes behind the address that it is given, so that address may be in front of the first
+/// buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// The first byte.
+    pub start: usize,
+    /// Length in bytes.
+    pub length: usize,
+}
+
+/// The memory of the pool.
+pub fn area() -> Area {
+    let pool = get();
+    let Config { packets, large_packets, stride } = pool.config;
+    let start = pool.memory.start().as_ptr().expose_provenance();
+    Area { start, length: FRONT + packets * stride + large_packets * LARGE_STRIDE }
 }
 
 /// The kind of pages of the pool's memory.
@@ -251,7 +279,7 @@ impl Pool {
         within("the number of packets", config.packets, 64, Class::max_buffers(config.stride))?;
         within("the number of large packets", config.large_packets, 0, Class::max_buffers(LARGE_STRIDE))?;
         let small = config.packets * config.stride;
-        let bytes = small + config.large_packets * LARGE_STRIDE;
+        let bytes = FRONT + small + config.large_packets * LARGE_STRIDE;
         let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
             packets: config.packets,
             mebibytes: bytes >> 20,
@@ -260,7 +288,7 @@ impl Pool {
         // Like the memory of virtual machines: packets are other people's. The arena, which contains the engine's own
         // tables, is included.
         memory.leave_out_of_core_dumps();
-        let first = memory.start().as_ptr().expose_provenance();
+        let first = memory.start().as_ptr().expose_provenance() + FRONT;
         Ok(Pool {
             small: Class::new(first, config.stride, config.packets),
             large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
@@ -269,6 +297,7 @@ impl Pool {
             large_accounts: Mutex::new(Quotas::new(config.large_packets)),
             tallies: Mutex::default(),
             settled: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             memory,
             config,
         })
@@ -300,6 +329,11 @@ impl Pool {
         Some(data)
     }
 
+    /// Puts an ordinary buffer back for a thread without a cache.
+    pub(crate) fn give_small(&self, data: usize) {
+        self.give(Magazine::of(data));
+    }
+
     pub(crate) fn give_large(&self, data: usize) {
         lock(&self.large_accounts).gave_back(self.large.number(data));
         lock(&self.large_free).push(data);
@@ -326,7 +360,7 @@ impl Pool {
         if large {
             self.give_large(data);
         } else {
-            self.give(Magazine::of(data));
+            self.give_small(data);
         }
         self.settled.fetch_sub(1, Relaxed);
     }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_arena::Fixed;
 
@@ -29,7 +29,7 @@ pub fn buffer_use() -> BufferUse {
     }
 }
 
-struct Cache {
+pub(crate) struct Cache {
     current: Fixed<Magazine>,
     /// Full or partly full magazines, the most recently used last.
     loaded: Vec<Fixed<Magazine>>,
@@ -49,7 +49,7 @@ impl Cache {
     }
 
     #[inline(always)]
-    fn free(&mut self, data: usize) {
+    pub(crate) fn free(&mut self, data: usize) {
         if !self.current.push(data) {
             self.free_to_next(data);
         }
@@ -187,9 +187,9 @@ impl Drop for Owner {
 
 /// Runs `work` on the thread's cache; `None` if the thread is ending and has none any more.
 ///
-/// `work` must not call back into this function: it only runs code of this module and the argument of [`free_many`].
+/// `work` must not call back into this function: it only runs code of this crate and the argument of [`free_many`].
 #[inline(always)]
-fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
+pub(crate) fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
     let mut cache = CACHE.get();
     if cache.is_null() {
         cache = make_cache();
@@ -198,7 +198,7 @@ fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
         }
     }
     // SAFETY: a non-null CACHE points into the OWNER of this thread, whose Drop clears it first. No other reference to
-    // it exists: only this function makes one, and `work` does not call back into it: it is code of this module, or the
+    // it exists: only this function makes one, and `work` does not call back into it: it is code of this crate, or the
     // argument of free_many(), whose caller promises that.
     Some(work(unsafe { &mut *cache }))
 }
@@ -290,6 +290,16 @@ impl Drop for Buffers {
         // SAFETY: the field is not used after this, the only other place that takes it.
         let magazine = unsafe { ManuallyDrop::take(&mut self.magazine) };
         put_back(magazine, self.top, self.used_before + self.full - self.top);
+    }
+}
+
+/// Adds to one of the thread's counts; on a thread that is ending, to the pool's.
+#[inline(always)]
+pub(crate) fn tally(pool: &Pool, cell: fn(&Tally) -> &AtomicU64, count: u64) {
+    if with_cache(|cache| Tally::add(cell(&cache.tally), count)).is_none() {
+        let none = Tally::default();
+        Tally::add(cell(&none), count);
+        pool.took_uncached(none.outstanding());
     }
 }
 

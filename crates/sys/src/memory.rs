@@ -35,6 +35,7 @@ impl fmt::Display for Pages {
 /// A private, zeroed, readable and writable mapping, aligned to 2 MiB, that lives until the process ends.
 ///
 /// Nothing ever unmaps it, so addresses inside stay valid on every thread forever.
+#[derive(Debug)]
 pub struct Reservation {
     start: NonNull<u8>,
     length: usize,
@@ -119,6 +120,7 @@ impl Reservation {
 }
 
 /// Zeroed words on the best available pages, aligned to 2 MiB; given back when dropped.
+#[derive(Debug)]
 pub struct Words {
     memory: Reservation,
 }

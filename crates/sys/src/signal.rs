@@ -32,6 +32,16 @@ impl Chain {
         Chain { signal, handler, installing: Mutex::new(()), previous: OnceLock::new() }
     }
 
+    /// Whether a signal has no handler and is not ignored. False for one that cannot have a handler.
+    pub(crate) fn is_free(signal: libc::c_int) -> bool {
+        present(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL)
+    }
+
+    /// The signal's number.
+    pub(crate) fn signal(&self) -> libc::c_int {
+        self.signal
+    }
+
     /// Installs the handler, once in the life of the process.
     ///
     /// # Errors
@@ -85,7 +95,7 @@ impl Chain {
         }
         // A signal that does not recur, and that the previous handler left to the default, has to be raised. It arrives
         // when this handler returns.
-        if !recurs && present(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
+        if !recurs && Chain::is_free(signal) {
             // SAFETY: raise() may be called in a handler.
             unsafe { libc::raise(signal) };
         }

@@ -1,13 +1,14 @@
 //! Helpers shared by the tests of several crates.
 //!
 //! Functions here panic when something other than the subject of the test goes wrong: the test then fails with that
-//! message. [`testpmd`] alone returns errors, because `xtask` measures with it, too.
+//! message. [`testpmd`] and the functions that `xtask` uses as well return errors.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod frames;
 pub mod guest;
 pub mod hugepages;
+pub mod netns;
 pub mod programs;
 pub mod pty;
 pub mod scratch;

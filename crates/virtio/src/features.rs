@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
 
+use bellows_ports::Accepted;
+
 /// A set of feature bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u64);
@@ -119,6 +121,18 @@ impl Features {
     /// The set without options that need a missing one, so that an offer stays coherent when options are turned off.
     pub fn coherent(self) -> Features {
         NEEDS.iter().fold(self, |set, need| if set.has(need.0) && !set.has(need.1) { set.without(need.0) } else { set })
+    }
+
+    /// The offloads that the driver has negotiated to accept.
+    pub fn accepted_by_driver(self) -> Accepted {
+        let [checksums, tcp4, tcp6] = [Self::GUEST_CSUM, Self::GUEST_TSO4, Self::GUEST_TSO6].map(|one| self.has(one));
+        Accepted { checksums, tcp4, tcp6 }
+    }
+
+    /// The offloads that the device has negotiated to accept.
+    pub fn accepted_by_device(self) -> Accepted {
+        let [checksums, tcp4, tcp6] = [Self::CSUM, Self::HOST_TSO4, Self::HOST_TSO6].map(|one| self.has(one));
+        Accepted { checksums, tcp4, tcp6 }
     }
 
     /// Checks whether a driver may negotiate exactly this set (specification, 5.1.3.1 and 6.1).

@@ -16,7 +16,7 @@ pub mod inflight;
 pub mod log;
 mod memory;
 mod named;
-mod offload;
+mod ports;
 mod position;
 pub mod ring;
 pub mod vhost;

@@ -307,7 +307,23 @@ proptest! {
         let pseudo_header = !parts.addresses.pseudo_header(protocol, end - start).finish();
         frame[field..field + 2].copy_from_slice(&pseudo_header.to_be_bytes());
         let before = frame.clone();
+        // A source route is not followed.
+        let is_direct = match parts.addresses {
+            IpPair::V6 { dst, .. } => parts.ip[24..40] == dst.octets(),
+            IpPair::V4 { .. } => true,
+        };
+        if end + padding == frame.len() && is_direct {
+            prop_assert_eq!(Transport::find_partial(&frame), Some(found));
+        }
         found.finish(&mut frame).unwrap();
+        if let Some(again) = Transport::find_partial(&frame) {
+            let mut finished_twice = frame.clone();
+            again.finish(&mut finished_twice).unwrap();
+            prop_assert_eq!(&finished_twice, &frame, "a correct checksum that looks partial");
+        }
+        if Transport::find_partial(&frame).is_some() && is_direct && end + padding == frame.len() {
+            prop_assert_eq!(&frame[field..field + 2], &before[field..field + 2]);
+        }
         prop_assert_eq!(&frame[..field], &before[..field]);
         prop_assert_eq!(&frame[field + 2..], &before[field + 2..]);
         let layer = if udp { Layer::Udp } else { Layer::Tcp };
@@ -336,6 +352,7 @@ proptest! {
         }
         frame.truncate(length % (frame.len() + 1));
         let found = Transport::find(&frame);
+        prop_assert!(Transport::find_partial(&frame).is_none_or(|partial| found == Ok(partial)));
         if let Ok(found) = &found {
             let shortest = if found.checksum_offset() == 16 { 20 } else { 8 };
             prop_assert!(found.start() >= 14 + 20 && found.start() + shortest <= found.end());

@@ -4,6 +4,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_testkit::netns;
+use bellows_testkit::programs::Background;
 use serde_json::Value;
 
 use super::counters::{self, Interface, Processor};
@@ -13,7 +15,6 @@ use super::lab::{self, Lab, SINK, SINK_ADDRESS, SOURCE, SOURCE_NAMESPACE};
 use super::{Case, Forwarder, Options, Steering};
 use crate::TaskError;
 use crate::measured::{self, SESSION, Scheduled, TIMEOUT, raise_session_priority};
-use crate::netlab::{Process, ip_exec, spawn};
 
 /// Maximum share of a window that the forwarder may wait for its processor.
 const STARVED: f64 = 0.08;
@@ -69,7 +70,7 @@ pub struct Row {
 
 /// Measures all cases.
 pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
-    lab::make_namespaces()?;
+    lab::make_namespaces().map_err(TaskError::failed)?;
     measured::raise_own_priority();
     let mut rows = Vec::new();
     for &case in &options.cases {
@@ -126,7 +127,7 @@ fn valid_rounds(rows: &[Row], group: &[Forwarder]) -> usize {
 }
 
 fn measure_window(options: &Options, case: Case, forwarder: Forwarder) -> Result<Window, TaskError> {
-    let _lab = Lab::new(case)?;
+    let _lab = Lab::new(case).map_err(TaskError::failed)?;
     let running = Running::start(options, forwarder)?;
     let mut bench = Bench { options, running };
     let window = match case {
@@ -175,7 +176,8 @@ impl Bench<'_> {
 
     fn measure_tcp(&mut self) -> Result<Window, TaskError> {
         // Its counters are those of the source's namespace, as long as the process lives.
-        let holder = spawn(ip_exec(SOURCE_NAMESPACE).args(["sleep", "infinity"]))?;
+        let mut sleep = netns::inside(SOURCE_NAMESPACE);
+        let holder = Background::start(sleep.args(["sleep", "infinity"])).map_err(TaskError::failed)?;
         let source = holder.pid().to_string();
         let _server = self.start_server()?;
         let deadline = Instant::now() + TIMEOUT;
@@ -194,10 +196,10 @@ impl Bench<'_> {
         }
     }
 
-    fn start_server(&self) -> Result<Process, TaskError> {
+    fn start_server(&self) -> Result<Background, TaskError> {
         let mut server = Command::new(SESSION[0]);
         server.args(&SESSION[1..]).args(self.iperf3()).args(["--server", "--bind", &SINK_ADDRESS.to_string()]);
-        let server = spawn(server.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        let server = Background::start(server.stdin(Stdio::null()).stdout(Stdio::null())).map_err(TaskError::failed)?;
         raise_session_priority(server.pid());
         Ok(server)
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bellows_testkit::netns;
+use bellows_testkit::programs::Background;
 use bellows_testkit::scratch::{self, TempDir};
 use bellows_testkit::testpmd::{Launch, Testpmd};
 
@@ -11,7 +13,6 @@ use super::lab::{FORWARDER_NAMESPACE, LEFT, RIGHT};
 use super::{Forwarder, Options, Port, Steering};
 use crate::TaskError;
 use crate::measured::{SESSION, raise_session_priority};
-use crate::netlab::{Process, inside, sh, spawn};
 use crate::workspace::target_dir;
 
 /// The name of the kernel's bridge.
@@ -28,7 +29,9 @@ impl Running {
     /// Starts a forwarder between the two interfaces.
     pub fn start(options: &Options, forwarder: Forwarder) -> Result<Running, TaskError> {
         match (forwarder, &options.against) {
-            (Forwarder::Bridge(steering), _) => Bridge::start(options.cpu, steering).map(Running::Bridge),
+            (Forwarder::Bridge(steering), _) => {
+                Bridge::start(options.cpu, steering).map(Running::Bridge).map_err(TaskError::failed)
+            }
             (Forwarder::Reference(port), None) => start_dpdk(options.cpu, port).map(Running::Dpdk),
             (Forwarder::Reference(port), Some(program)) => {
                 Bellows::start(program, options.cpu, port).map(Running::Bellows)
@@ -101,7 +104,7 @@ fn start_dpdk(cpu: usize, port: Port) -> Result<Testpmd, TaskError> {
 
 /// A Bellows, with its network file and its log.
 pub struct Bellows {
-    process: Process,
+    process: Background,
     folder: TempDir,
 }
 
@@ -117,7 +120,8 @@ impl Bellows {
         command.args(&wrapper[1..]).arg(program.canonicalize().map_err(fail)?).arg("run").arg(&file);
         command.args(["--name", "peers", "--cpu", &cpu.to_string()]);
         command.env("BELLOWS_RUNTIME_DIR", folder.path().join("networks"));
-        let process = spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log))?;
+        let process = Background::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log));
+        let process = process.map_err(TaskError::failed)?;
         raise_session_priority(process.pid());
         Ok(Bellows { process, folder })
     }
@@ -145,26 +149,25 @@ fn network(port: Port) -> String {
 pub struct Bridge;
 
 impl Bridge {
-    fn start(cpu: usize, steering: Steering) -> Result<Bridge, TaskError> {
+    fn start(cpu: usize, steering: Steering) -> Result<Bridge, String> {
+        let run = |words: &str| netns::run(FORWARDER_NAMESPACE, words);
         let bridge = Bridge;
-        sh(&format!(
-            "ip -n {FORWARDER_NAMESPACE} link add {BRIDGE} type bridge mcast_snooping 0 stp_state 0 forward_delay 0"
-        ))?;
+        run(&format!("ip link add {BRIDGE} type bridge mcast_snooping 0 stp_state 0 forward_delay 0"))?;
         for port in [LEFT, RIGHT] {
-            sh(&format!("ip -n {FORWARDER_NAMESPACE} link set {port} master {BRIDGE}"))?;
+            run(&format!("ip link set {port} master {BRIDGE}"))?;
             if steering == Steering::On {
                 let steer = format!("echo {} > /sys/class/net/{port}/queues/rx-0/rps_cpus", mask(cpu));
-                inside(FORWARDER_NAMESPACE, &steer)?;
+                netns::sh(FORWARDER_NAMESPACE, &steer)?;
             }
         }
-        sh(&format!("ip -n {FORWARDER_NAMESPACE} link set {BRIDGE} up"))?;
+        run(&format!("ip link set {BRIDGE} up"))?;
         Ok(bridge)
     }
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        let _ = sh(&format!("ip -n {FORWARDER_NAMESPACE} link del {BRIDGE}"));
+        let _ = netns::run(FORWARDER_NAMESPACE, &format!("ip link delete {BRIDGE}"));
     }
 }
 

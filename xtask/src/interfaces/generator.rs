@@ -4,12 +4,12 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellows_sys::live_frames::LiveFrames;
+use bellows_sys::bpf::LiveFrames;
+use bellows_testkit::programs::Background;
 
 use super::lab::{FRAME_SINK_ADDRESS, Lab, SOURCE, SOURCE_NAMESPACE};
 use crate::TaskError;
 use crate::measured::{SESSION, raise_session_priority};
-use crate::netlab::{Process, spawn};
 
 /// Makes this program the generator; not for users.
 pub const GENERATE: &str = "--generate";
@@ -36,7 +36,7 @@ pub enum Rate {
 }
 
 /// Starts the generator. It is killed when the value is dropped.
-pub fn start(rate: Rate, cpu: usize) -> Result<Process, TaskError> {
+pub fn start(rate: Rate, cpu: usize) -> Result<Background, TaskError> {
     let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
     let mut command = Command::new(SESSION[0]);
     command.args(&SESSION[1..]).args(["taskset", "--cpu-list", &cpu.to_string()]);
@@ -44,7 +44,7 @@ pub fn start(rate: Rate, cpu: usize) -> Result<Process, TaskError> {
     if let Rate::Of(rate) = rate {
         command.arg(rate.to_string());
     }
-    let process = spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+    let process = Background::start(command.stdin(Stdio::null()).stdout(Stdio::null())).map_err(TaskError::failed)?;
     raise_session_priority(process.pid());
     Ok(process)
 }

@@ -26,10 +26,12 @@ mod results;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bellows_testkit::netns;
+
+use crate::TaskError;
 use crate::options::{list, number};
 use crate::tools::{self, Tool};
 use crate::workspace::cargo;
-use crate::{TaskError, netlab};
 
 pub const TOOLS: &[Tool] = &[
     Tool { programs: &["ip"], package: "iproute2", purpose: "network namespaces" },
@@ -267,8 +269,8 @@ fn prepare(words: &[String]) -> Result<(), TaskError> {
             return Err(TaskError::failed("the release build of bellows failed: see above"));
         }
     }
-    let status = netlab::in_own_namespaces(&[])?.args(["peers", "interfaces", INSIDE]).args(words).status();
-    match status {
+    let mut inside = netns::in_own_namespaces(&[]).map_err(TaskError::failed)?;
+    match inside.args(["peers", "interfaces", INSIDE]).args(words).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) if status.code() == Some(1) => Err(TaskError::Reported),
         Ok(status) => Err(TaskError::failed(format!(

@@ -11,17 +11,16 @@ use std::time::Duration;
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
-use bellows_packet::Vector;
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
-use crate::virtio::bell::watch;
-use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Sender};
-use crate::virtio::port::{Role, Session, VirtioPort};
+use crate::port::app::{PortApp, Role, Session};
+use crate::port::bell::watch;
+use crate::port::outgoing::{Awaits, Sender};
+use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -87,7 +86,7 @@ pub struct Config {
 
     /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
-    #[serde(default = "virtio::yes")]
+    #[serde(default = "port::yes")]
     pub confine: bool,
 }
 
@@ -154,7 +153,7 @@ pub struct DeviceRole {
 const AWAY: u64 = 2_000_000;
 
 /// A virtio-net device at a vhost-user socket.
-pub type VhostUser = VirtioPort<DeviceRole>;
+pub type VhostUser = PortApp<DeviceRole>;
 
 impl VhostUser {
     /// Takes the next connection at once, however soon the last one ended: for those who measure what connections cost.
@@ -176,8 +175,8 @@ impl Role for DeviceRole {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
     const COUNTERS: Counters<VhostUser> = VhostUser::COUNTED;
 
-    fn pairs(config: &BackendConfig) -> u16 {
-        config.queues
+    fn slots(config: &BackendConfig) -> usize {
+        2 * usize::from(config.queues)
     }
 
     fn start(config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
@@ -213,7 +212,7 @@ impl Role for DeviceRole {
         self.port.expected()
     }
 
-    fn note(&mut self) {
+    fn note(&mut self, _io: &Io<VhostUser>) {
         self.port.note();
     }
 
@@ -248,7 +247,8 @@ impl Role for DeviceRole {
                 self.session.outgoing[index].awaits = Awaits::Nothing;
             }
         }
-        self.session.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
+        let receiving = self.pairs.iter().enumerate().filter(|(_, pair)| pair.receive.is_some());
+        self.session.set_open(io.burst(), receiving.map(|(index, _)| index));
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
             Some(running) => {
                 self.gone_at = None;
@@ -265,7 +265,7 @@ impl Role for DeviceRole {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for index in virtio::turns(&mut self.session.first, self.pairs.len()) {
+        for index in port::turns(&mut self.session.first, self.pairs.len()) {
             let pair = &mut self.pairs[index];
             let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
             if left == 0 {
@@ -282,7 +282,7 @@ impl Role for DeviceRole {
                     if ring.is_discarding() {
                         self.session.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::DISABLED));
                     }
-                    virtio::deliver(&mut self.session.packets, &mut output, linked);
+                    port::deliver(&mut self.session.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some((index, error)),
             }
@@ -298,7 +298,7 @@ impl Role for DeviceRole {
     #[inline]
     fn push(&mut self, io: &Io<VhostUser>) {
         let mut input = io.input(0);
-        let rings = self.port.receive().iter().flatten().count();
+        let rings = self.session.open();
         if rings == 0 {
             let until = self.gone_at.map_or(0, |gone| gone + AWAY);
             if io.now() < until {
@@ -311,10 +311,7 @@ impl Role for DeviceRole {
             return;
         }
         if rings > 1 {
-            let pairs = self.pairs.iter().zip(&mut self.session.outgoing);
-            let running = pairs.filter(|(pair, _)| pair.receive.is_some());
-            let mut queues: Vec<&mut Vector> = running.map(|(_, outgoing)| &mut outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
+            self.session.share_out(io, &mut input, VhostUser::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
@@ -354,7 +351,7 @@ impl DeviceRole {
     ) -> Result<(), RingError> {
         let (pair, outgoing) = (&self.pairs[index], &mut self.session.outgoing[index]);
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
-        let able = ReceiverOffloads::driver(ring.features());
+        let able = ring.features().accepted_by_driver();
         let awaits = outgoing.push(io, ring, able, input, only)?;
         outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
@@ -408,9 +405,9 @@ impl Configure for VhostUser {
         let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
         let policy = PeerPolicy { any_file: config.allow_file_memory, ..policy };
         let features = virtio::features(&config.disable, queues);
-        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path(&config.socket, context)?;
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
-        Ok(VirtioPort::new(config))
+        Ok(PortApp::new(config))
     }
 }

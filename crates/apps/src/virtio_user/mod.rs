@@ -10,18 +10,17 @@ use std::sync::Arc;
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
-use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig};
+use bellows_virtio::vhost::{Bell, Borrowed, Frontend, FrontendConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
-use crate::virtio::bell::watch;
-use crate::virtio::finish::{Budget, ReceiverOffloads};
-use crate::virtio::outgoing::{Awaits, Sender};
-use crate::virtio::port::{Role, Session, VirtioPort};
+use crate::port::app::{PortApp, Role, Session};
+use crate::port::bell::watch;
+use crate::port::outgoing::{Awaits, Sender};
+use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket.
@@ -90,7 +89,7 @@ pub struct Config {
 
     /// Whether the thread that talks to the other side gives up all system calls that the protocol does not need
     /// (seccomp).
-    #[serde(default = "virtio::yes")]
+    #[serde(default = "port::yes")]
     pub confine: bool,
 }
 
@@ -141,7 +140,7 @@ struct Bells {
 pub struct DriverRole {
     /// Ends the control thread when it is dropped.
     frontend: Frontend,
-    port: DriverPort<Driver>,
+    port: Borrowed<Driver>,
     /// The bells of each pair, while there is a device.
     bells: Vec<Option<Bells>>,
     session: Session,
@@ -151,7 +150,7 @@ pub struct DriverRole {
 }
 
 /// The driver of a virtio-net device at a vhost-user socket.
-pub type VirtioUser = VirtioPort<DriverRole>;
+pub type VirtioUser = PortApp<DriverRole>;
 
 impl Sender for VirtioUser {
     const TOO_LONG: DropReason<VirtioUser> = VirtioUser::TOO_LONG;
@@ -165,8 +164,8 @@ impl Role for DriverRole {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
     const COUNTERS: Counters<VirtioUser> = VirtioUser::COUNTED;
 
-    fn pairs(config: &FrontendConfig) -> u16 {
-        config.pairs
+    fn slots(config: &FrontendConfig) -> usize {
+        2 * usize::from(config.pairs)
     }
 
     fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
@@ -202,8 +201,8 @@ impl Role for DriverRole {
         self.port.expected()
     }
 
-    fn note(&mut self) {
-        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+    fn note(&mut self, _io: &Io<VirtioUser>) {
+        let queues = self.port.get().map_or(&[][..], |driver| &driver.pairs);
         self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
         self.frontend.status().note();
     }
@@ -224,7 +223,7 @@ impl Role for DriverRole {
 
     #[cold]
     fn attach(&mut self, io: &Io<VirtioUser>) {
-        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        let queues = self.port.get().map_or(&[][..], |driver| &driver.pairs);
         for (index, bells) in self.bells.iter_mut().enumerate() {
             *bells = queues
                 .get(index)
@@ -233,19 +232,19 @@ impl Role for DriverRole {
             watch(io, receive_slot(index), bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
-        self.session.share = Budget::share(io.burst(), queues.len());
+        self.session.set_open(io.burst(), 0..queues.len());
         // The queues of another driver count from 0.
         self.told = strange(queues);
     }
 
     #[inline]
     fn pull(&mut self, io: &Io<VirtioUser>) {
-        let Some(driver) = self.port.driver() else { return };
+        let Some(driver) = self.port.get() else { return };
         let mut output = io.output(0);
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for index in virtio::turns(&mut self.session.first, driver.pairs.len()) {
+        for index in port::turns(&mut self.session.first, driver.pairs.len()) {
             let queues = &mut driver.pairs[index];
             if left == 0 {
                 break;
@@ -253,7 +252,7 @@ impl Role for DriverRole {
             match queues.receive.receive(&mut self.session.packets, left) {
                 Ok(count) => {
                     left -= count;
-                    virtio::deliver(&mut self.session.packets, &mut output, linked);
+                    port::deliver(&mut self.session.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some(error),
             }
@@ -275,15 +274,13 @@ impl Role for DriverRole {
     #[inline]
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
-        let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
+        let Some(queues) = self.port.get().map(|driver| driver.pairs.len()) else {
             let Session { outgoing, void, .. } = &mut self.session;
             void.swallow(io, outgoing, &mut input, VirtioUser::NO_DEVICE);
             return;
         };
         if queues > 1 {
-            let mut places: Vec<&mut Vector> =
-                self.session.outgoing.iter_mut().take(queues).map(|outgoing| &mut outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
+            self.session.share_out(io, &mut input, VirtioUser::QUEUE_FULL);
         }
         for index in 0..queues {
             if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
@@ -306,8 +303,8 @@ impl DriverRole {
         only: bool,
     ) -> Result<(), DeviceError> {
         let outgoing = &mut self.session.outgoing[index];
-        let Some(driver) = self.port.driver() else { return Ok(()) };
-        let able = ReceiverOffloads::device(driver.features());
+        let Some(driver) = self.port.get() else { return Ok(()) };
+        let able = driver.features().accepted_by_device();
         let awaits = outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
         outgoing.tell(io, transmit_slot(index), self.bells[index].as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
@@ -328,7 +325,7 @@ impl DriverRole {
     fn fail(&mut self, io: &Io<VirtioUser>, error: DeviceError) {
         let position = DeviceError::ALL.iter().position(|known| *known == error).unwrap_or(0);
         io.count(VirtioUser::ERRORS.row(position), 1);
-        self.port.fail();
+        self.port.give_up();
         self.attach(io);
     }
 }
@@ -371,9 +368,9 @@ impl Configure for VirtioUser {
         let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
         // Only a device needs the log of written pages, for live migration.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
-        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path(&config.socket, context)?;
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
-        Ok(VirtioPort::new(config))
+        Ok(PortApp::new(config))
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::vhost_user::VhostUser;
-use crate::virtio::samples::gso_packet;
+use crate::port::samples::gso_packet;
 
 /// A socket in a folder that no other test has.
 struct Socket(TempDir);

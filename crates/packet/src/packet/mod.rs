@@ -5,7 +5,7 @@ mod burst;
 use std::fmt;
 use std::ptr::NonNull;
 
-use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, LARGE_DATA_ROOM, LINE, LargeShare};
+use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare};
 
 pub use self::burst::Burst;
 use crate::mark::{self, Mark, MarkedEventKind};
@@ -142,6 +142,30 @@ impl Packet {
         Packet { data, word }
     }
 
+    /// A packet of length 0 in an ordinary buffer that was taken from the pool: the start of its data.
+    #[inline(always)]
+    pub(crate) fn in_taken_buffer(data: usize) -> Packet {
+        Packet::from_free_buffer(pointer(data), 0)
+    }
+
+    /// This empty packet with its data at an address in its buffer, where the bytes are already. `None` if they would
+    /// begin before the headroom or end behind the buffer.
+    #[inline]
+    pub(crate) fn with_data_at(mut self, address: usize, length: usize) -> Option<Packet> {
+        let start = self.address();
+        if address == start && length <= DATA_ROOM {
+            self.word |= length as u64;
+            return Some(self);
+        }
+        let end = address.checked_add(length)?;
+        if address < start - HEADROOM || end > start + DATA_ROOM {
+            return None;
+        }
+        self.data = pointer(address);
+        self.word |= length as u64 | MOVED;
+        Some(self)
+    }
+
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         self.word
@@ -158,7 +182,7 @@ impl Packet {
         self.data.as_ptr() as usize
     }
 
-    fn is_large(&self) -> bool {
+    pub(crate) fn is_large(&self) -> bool {
         self.word & LARGE != 0
     }
 

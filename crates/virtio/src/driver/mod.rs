@@ -38,7 +38,7 @@ use space::Space;
 
 pub use bell::UsedBell;
 pub use receive::ReceiveQueue;
-pub use transmit::{Rejection, TransmitQueue};
+pub use transmit::TransmitQueue;
 
 /// The address of the driver's memory in rings and messages. Any address would do; this one is rarely mistaken for
 /// something else.

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_blit::Blitter;
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
+use bellows_ports::offload;
 
 use super::bell::UsedBell;
 use super::ring::{UsedChain, WRITE};
 use super::{Chains, DeviceError, Queue, QueueCounters};
 use crate::features::Features;
-use crate::offload::{self, Receiver};
 
 /// The driver's side of a receive queue.
 pub struct ReceiveQueue {
@@ -183,7 +183,7 @@ impl ReceiveQueue {
     #[inline(never)]
     fn admit(&mut self, packet: &mut Packet, header: Offload) -> bool {
         self.blitter.barrier();
-        let sound = offload::admit(packet, header, Receiver::Driver, self.queue.slots.features);
+        let sound = offload::admit(packet, header, self.queue.slots.features.accepted_by_driver());
         self.queue.counters.bad_header += u64::from(!sound);
         sound
     }

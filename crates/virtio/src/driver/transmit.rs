@@ -5,23 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_blit::Blitter;
 use bellows_packet::{Offload, Packet};
+use bellows_ports::{Rejection, offload};
 
 use super::bell::UsedBell;
 use super::ring::{Fifo, Segment};
 use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
-use crate::offload::{self, Receiver};
 use crate::ring::Taken;
-
-/// The reason why [`TransmitQueue::transmit`] did not take a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// The device has not given back enough buffers yet.
-    Full,
-    /// It does not fit into the ring, even when that is empty.
-    TooLong,
-    /// It has an offload that this device has not negotiated.
-    Offload,
-}
 
 /// The driver's side of a transmit queue.
 pub struct TransmitQueue {
@@ -118,7 +107,7 @@ impl TransmitQueue {
         let offload = match packet.has_offload() {
             true => {
                 let features = self.queue.slots.features;
-                offload::header_for(packet, Receiver::Device, features).ok_or(Rejection::Offload)?
+                offload::header_for(packet, features.accepted_by_device()).ok_or(Rejection::Offload)?
             }
             false => Offload::default(),
         };

@@ -157,13 +157,7 @@ pub enum Stop {
 
 /// The result of a call that sends packets to the other side: [`ReceiveRing::receive`], and the driver's
 /// [`TransmitQueue::transmit`](crate::driver::TransmitQueue::transmit).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken<S = Stop> {
-    /// Number of packets taken.
-    pub count: usize,
-    /// Why it took no more.
-    pub stop: S,
-}
+pub type Taken<S = Stop> = bellows_ports::Taken<S>;
 
 macro_rules! common {
     ($direction:expr, $choose:path $(, $field:ident: $value:expr)?) => {

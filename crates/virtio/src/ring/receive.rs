@@ -1,13 +1,13 @@
 //! The receive loop, which writes packets into a ring for the driver.
 
 use bellows_packet::{Offload, Packet};
+use bellows_ports::offload;
 
 use super::core::{AHEAD, Core, MAX_PIECES, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
 use super::{Stop, Taken};
-use crate::offload::{self, Receiver};
 
 /// One instance of the loop; sends the packets in order.
 pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
@@ -98,7 +98,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
 /// Whether the driver accepts the packet's offload; stores the offload for its header.
 #[inline(never)]
 fn passes(core: &mut Core, packet: &Packet) -> bool {
-    let header = offload::header_for(packet, Receiver::Driver, core.features);
+    let header = offload::header_for(packet, core.features.accepted_by_driver());
     core.offload = header.unwrap_or_default();
     header.is_some()
 }

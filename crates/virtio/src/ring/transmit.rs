@@ -3,12 +3,12 @@
 use std::ptr;
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, Offload, Packet, Vector};
+use bellows_ports::offload;
 
 use super::core::{AHEAD, Chain, Core, Cursor, Piece, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u16, read_u64};
 use super::options::Kind;
-use crate::offload::{self, Receiver};
 
 /// One instance of the loop: takes at most this many packets into the vector. Returns how many chains were taken.
 pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
@@ -269,7 +269,7 @@ unsafe fn take_with_offload(core: &mut Core, mut packet: Packet, source: *const 
 
 /// Applies the header's offload to a packet that has been copied. `None`, and counted, if the packet must be dropped.
 fn admit(core: &mut Core, mut packet: Packet, header: Offload) -> Option<Packet> {
-    if offload::admit(&mut packet, header, Receiver::Device, core.features) {
+    if offload::admit(&mut packet, header, core.features.accepted_by_device()) {
         return Some(packet);
     }
     core.counters.bad_header += 1;

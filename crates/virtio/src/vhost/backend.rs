@@ -7,18 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellows_handover::{ControlThread, Signal, Stopper, exchange, panic_message};
 use bellows_sys::mapping::PeerMemory;
 
 use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
-use super::control::{ControlThread, Pace, abandoned, panic_message};
+use super::control::{Pace, abandoned, prepare};
 use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
-use super::handover::{Stopper, exchange};
 use super::port::{LentRing, Port};
-use super::signal::Signal;
 use super::status::LogEntry;
 use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
@@ -119,6 +118,7 @@ impl Backend {
         let memory = PeerMemory::limited(policy.any_file);
         let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), memory, notifiers);
         let control = Control { endpoint, device, signal, closer, policy, status: Arc::clone(&status), denied: 0 };
+        prepare()?;
         let thread = ControlThread::start("vhost-user", move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));
         Ok((Backend { ender, thread: Some(thread), status, hold }, port))

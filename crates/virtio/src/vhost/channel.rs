@@ -13,7 +13,7 @@ use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 use super::ProtocolError;
 use super::closer::{Closer, UntrustedFd};
 use super::message::{HEADER, MAX_BODY, MAX_FILES, Message, flags, header};
-use super::signal::Signal;
+use bellows_handover::Signal;
 
 /// Time for the other side to finish a message that it has begun, or to read a reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,28 +1,16 @@
 //! The common part of the control threads of both sides: confinement, shutdown, and the rate of connections.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bellows_sys::confine::{Denials, control_thread};
 use bellows_sys::{mapping, socket};
 use tracing::error;
 
 use super::endpoint::FIRST_PAUSE;
-
-/// Time for a thread to end. A thread that takes longer is abandoned.
-const END_WITHIN: Duration = Duration::from_secs(2);
-
-/// The same, if another thread was abandoned just before: the waits for many threads that hang do not add up.
-const END_WITHIN_NEXT: Duration = Duration::from_millis(100);
-
-/// When a thread was last abandoned.
-static LAST_ABANDONED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Whether a control thread is limited to the system calls that the protocol needs.
 #[derive(Clone, Debug, Default)]
@@ -65,49 +53,15 @@ impl Confinement {
     }
 }
 
-/// The owner's handle of a control thread.
-pub(super) struct ControlThread {
-    thread: JoinHandle<()>,
-    /// Closed when the thread has finished.
-    done: Receiver<()>,
-}
-
-impl ControlThread {
-    /// Starts a thread. Prepares what the thread needs and cannot get once it is confined.
-    ///
-    /// # Errors
-    /// System errors: out of threads.
-    pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<ControlThread> {
-        mapping::prepare()?;
-        // Without /proc, the first descriptor of an event is refused with the reason.
-        let _ = socket::prepare();
-        let (working, done): (Sender<()>, _) = channel();
-        let work = move || {
-            let _working = working;
-            work();
-        };
-        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
-        Ok(ControlThread { thread, done })
-    }
-
-    /// Waits for a thread that was told to end; true if it has ended. A thread that hangs because of its peer is
-    /// abandoned after some seconds: it keeps its resources.
-    pub(super) fn end(self) -> bool {
-        let mut left = LAST_ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
-        let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
-        let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
-        match self.done.recv_timeout(limit) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // Only the stack remains to be freed. A thread that has panicked has nothing left to end either.
-                let _ = self.thread.join();
-                true
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                *left = Some(Instant::now());
-                false
-            }
-        }
-    }
+/// Prepares what a control thread needs and cannot get once it is confined.
+///
+/// # Errors
+/// If the handler for truncated mappings cannot be installed.
+pub(super) fn prepare() -> io::Result<()> {
+    mapping::prepare()?;
+    // Without /proc, the first descriptor of an event is refused with the reason.
+    let _ = socket::prepare();
+    Ok(())
 }
 
 /// Logs that a thread was abandoned.
@@ -117,12 +71,6 @@ pub(super) fn abandoned(socket: &Path) {
          descriptor or memory, blocks it; it ends with the process",
         socket.display()
     );
-}
-
-/// The message of a panic.
-pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 /// The delay before the next connection: connections that end at once come again at once.
@@ -163,23 +111,4 @@ mod tests {
         assert_eq!((milliseconds(1000), milliseconds(999)), (0, 20));
     }
 
-    #[test]
-    fn threads_that_hang_are_left_and_do_not_add_up() {
-        let start = Instant::now();
-        let threads =
-            (0..20).map(|_| ControlThread::start("hangs", || thread::sleep(Duration::from_secs(30))).unwrap());
-        let threads: Vec<_> = threads.collect();
-        let good = ControlThread::start("ends", || ()).unwrap();
-        assert!(threads.into_iter().all(|thread| !thread.end()));
-        assert!(good.end());
-        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
-    }
-
-    #[test]
-    fn panics_have_words() {
-        let caught = |panic: fn()| panic_message(&*std::panic::catch_unwind(panic).unwrap_err());
-        assert_eq!(caught(|| std::panic::resume_unwind(Box::new("plain"))), "plain");
-        assert_eq!(caught(|| std::panic::resume_unwind(Box::new("made".to_owned()))), "made");
-        assert_eq!(caught(|| std::panic::resume_unwind(Box::new(7))), "no message");
-    }
 }

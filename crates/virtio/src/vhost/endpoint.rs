@@ -16,7 +16,7 @@ use bellows_sys::{socket, way_out};
 
 use super::Mode;
 use super::closer::{Closer, UntrustedFd};
-use super::signal::Signal;
+use bellows_handover::Signal;
 
 /// Delay before the next attempt to connect: first and maximum.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellows_handover::{Borrowed, ControlThread, Lender, Signal, exchange, panic_message};
+
 use crate::Features;
 use crate::ring::Areas;
 
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
-use super::control::{ControlThread, abandoned, panic_message};
+use super::control::{abandoned, prepare};
 use super::endpoint::{Endpoint, EndpointHold, FIRST_PAUSE, MAX_PAUSE, pause};
-use super::handover::{Borrower, Lender, exchange};
 use super::negotiate::{hand_over, negotiate};
-use super::signal::Signal;
 use super::status::LogEntry;
-use super::{Bell, Confinement, FrontendStatus, MAX_PAIRS, Mode, PeerPolicy, ProtocolError};
+use super::{Confinement, FrontendStatus, MAX_PAIRS, Mode, PeerPolicy, ProtocolError};
 
 /// The configuration of a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Frontend {
     /// # Errors
     /// In server mode those of the socket: another process listens there, or the folder does not exist or is not
     /// writable. `InvalidInput` for an impossible number of queues or descriptors.
-    pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+    pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let closer = Closer::start()?;
         let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
         Frontend::start_at(endpoint, config, layout, closer)
@@ -133,7 +133,7 @@ impl Frontend {
         &self,
         config: FrontendConfig,
         layout: L,
-    ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+    ) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
         let open = || Endpoint::open(&socket, mode, access, &closer);
@@ -156,7 +156,7 @@ impl Frontend {
         config: FrontendConfig,
         layout: L,
         closer: Closer,
-    ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+    ) -> io::Result<(Frontend, Borrowed<L::Driver>)> {
         let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if config.pairs == 0 || config.pairs > MAX_PAIRS {
             return refuse(format!("{} pairs of queues is out of range; give 1 to {MAX_PAIRS}", config.pairs));
@@ -173,9 +173,10 @@ impl Frontend {
         let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
         let told = Arc::clone(&status);
         let control = Control { config, layout, lender, endpoint, signal, closer, status: told, denied: 0 };
+        prepare()?;
         let thread = ControlThread::start("virtio-user", move || control.run())?;
         let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status, hold };
-        Ok((frontend, DriverPort { borrower, driver: None }))
+        Ok((frontend, Borrowed::new(borrower)))
     }
 
     /// Its status.
@@ -313,53 +314,5 @@ impl<L: Layout> Control<L> {
             PATIENCE.as_secs()
         );
         self.status.update(|snapshot| snapshot.waits = Some(message));
-    }
-}
-
-/// The engine's end: the driver of the current device, if there is one.
-///
-/// When the device vanishes the driver is taken away; when it comes back there is a new one. Never blocks, and makes no
-/// system call while nothing changes.
-pub struct DriverPort<D> {
-    borrower: Borrower<D>,
-    driver: Option<D>,
-}
-
-impl<D> DriverPort<D> {
-    /// The bell that asks the engine to [`sync`](DriverPort::sync).
-    pub fn doorbell(&self) -> Arc<Bell> {
-        self.borrower.bell()
-    }
-
-    /// The value of the bell's word while there is nothing to exchange.
-    #[inline]
-    pub fn expected(&self) -> u32 {
-        self.borrower.expected()
-    }
-
-    /// Exchanges drivers with the control thread: takes a new one, gives back one whose device is gone. True if
-    /// something changed. Costs a few instructions if there is nothing to exchange.
-    #[inline]
-    pub fn sync(&mut self) -> bool {
-        self.borrower.sync(&mut self.driver)
-    }
-
-    /// The driver, if there is a device.
-    #[inline]
-    pub fn driver(&mut self) -> Option<&mut D> {
-        self.driver.as_mut()
-    }
-
-    /// Gives the driver up because of an error of the device: the connection is closed and opened anew.
-    pub fn fail(&mut self) {
-        if let Some(driver) = self.driver.take() {
-            self.borrower.give_up(0, driver, &mut self.driver);
-        }
-    }
-}
-
-impl<D> Drop for DriverPort<D> {
-    fn drop(&mut self) {
-        self.borrower.end(&mut self.driver);
     }
 }

@@ -1,7 +1,7 @@
 //! The vhost-user protocol: how a driver's process and a device's process connect and share memory and rings.
 //!
 //! - [`Backend`]: the device's side. [`Port`]: the engine's end of it.
-//! - [`Frontend`]: the driver's side. [`DriverPort`]: the engine's end of it.
+//! - [`Frontend`]: the driver's side. [`Borrowed`]: the engine's end of it.
 //!
 //! Each side has a control thread that speaks the protocol, gives rings to the engine, and takes them back when the
 //! protocol requires it. The engine checks one word to see whether there is anything to exchange, and never waits.
@@ -10,15 +10,13 @@
 //! |---|---|
 //! | `message.rs`, `channel.rs` | messages, and their transport over a socket |
 //! | `endpoint.rs`, `policy.rs` | the source of connections, and who may connect |
-//! | `control.rs`, `closer.rs`, `bucket.rs` | confinement and shutdown of threads, closing of descriptors, limits of
-//! the log |
-//! | `handover/`, `port.rs` | exchanging rings with the engine |
+//! | `control.rs`, `closer.rs` | confinement of threads, pauses between connections, closing of descriptors |
+//! | `port.rs` | the engine's end: the rings that it has borrowed |
 //! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |
 //! | `error.rs`, `status.rs` | errors and status |
 
 mod backend;
-mod bucket;
 mod channel;
 mod closer;
 mod control;
@@ -26,14 +24,12 @@ mod device;
 mod endpoint;
 mod error;
 mod frontend;
-mod handover;
 mod message;
 mod negotiate;
 mod policy;
 mod port;
 mod queue;
 mod regions;
-mod signal;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -41,8 +37,8 @@ mod tests;
 pub use backend::{Backend, BackendConfig, MAX_PAIRS};
 pub use control::Confinement;
 pub use error::ProtocolError;
-pub use frontend::{DriverPort, Frontend, FrontendConfig, Layout, Negotiated, Placed, QueueLayout, SharedFile};
-pub use handover::Bell;
+pub use bellows_handover::{Bell, Borrowed};
+pub use frontend::{Frontend, FrontendConfig, Layout, Negotiated, Placed, QueueLayout, SharedFile};
 pub use message::ProtocolFeatures;
 pub use policy::PeerPolicy;
 pub use port::Port;

@@ -6,7 +6,7 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::ring::{Counters, Direction, Position, ReceiveRing, RingError, TransmitRing};
 
-use super::handover::{Borrower, Held};
+use bellows_handover::{Borrower, Held};
 use super::{BackendStatus, Bell};
 
 /// A ring of either direction.

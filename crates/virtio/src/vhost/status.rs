@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use crate::Features;
 use crate::ring::Counters;
 
-use super::bucket::{Bucket, with_suppressed};
+use bellows_handover::{LogLimit, with_suppressed};
 use super::message::ProtocolFeatures;
 use super::{Confinement, Mode, Negotiated, ProtocolError};
 
@@ -153,7 +153,7 @@ impl SharedFaults {
 struct State<S> {
     snapshot: Snapshot<S>,
     errors: Errors,
-    lines: Bucket,
+    lines: LogLimit,
 }
 
 /// How often each error occurred.
@@ -172,7 +172,7 @@ impl Errors {
 
 impl<S: Clone + Default> SideStatus<S> {
     pub(super) fn new(socket: PathBuf, mode: Mode) -> SideStatus<S> {
-        let lines = Bucket::new(Instant::now());
+        let lines = LogLimit::new(Instant::now());
         let state = State { snapshot: Snapshot::default(), errors: Errors::default(), lines };
         SideStatus { socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
     }
@@ -333,7 +333,7 @@ pub(super) enum LogEntry<'a> {
     Error(&'a str),
 }
 
-fn log(lines: &mut Bucket, socket: &Path, line: LogEntry<'_>) {
+fn log(lines: &mut LogLimit, socket: &Path, line: LogEntry<'_>) {
     let Some(suppressed) = lines.take(Instant::now()) else { return };
     let socket = socket.display();
     match line {

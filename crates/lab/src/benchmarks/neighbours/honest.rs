@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bellows_packet::{Packet, Vector};
 use bellows_virtio::Features;
 use bellows_virtio::driver::{Driver, DriverLayout};
-use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, Mode, PeerPolicy};
+use bellows_virtio::vhost::{Borrowed, Frontend, FrontendConfig, Mode, PeerPolicy};
 use serde::{Deserialize, Serialize};
 
 use super::clock::Shared;
@@ -61,7 +61,7 @@ impl GuestCounts {
 /// The driver of a device that returns its packets. It sends one batch at a time, and the next when all have come back.
 pub(super) struct HonestGuest {
     _frontend: Frontend,
-    port: DriverPort<Driver>,
+    port: Borrowed<Driver>,
     packets: Vec<Packet>,
     received: Vector,
     traffic: Traffic,
@@ -112,7 +112,7 @@ impl HonestGuest {
     /// Whether the device is connected.
     pub(super) fn is_served(&mut self) -> bool {
         self.port.sync();
-        self.port.driver().is_some()
+        self.port.get().is_some()
     }
 
     /// Takes the packet counts since the last call.
@@ -139,7 +139,7 @@ impl HonestGuest {
         // Read the clock before receiving, because this thread may be interrupted at any time.
         let looked = Instant::now();
         self.port.sync();
-        let Some(driver) = self.port.driver() else {
+        let Some(driver) = self.port.get() else {
             self.count_lost();
             return;
         };
@@ -180,7 +180,7 @@ impl HonestGuest {
     }
 
     fn send(&mut self, shared: &Shared) {
-        let Some(driver) = self.port.driver() else { return };
+        let Some(driver) = self.port.get() else { return };
         for (number, packet) in (self.next..).zip(&mut self.packets) {
             packet.bytes_mut()[NUMBER].copy_from_slice(&number.to_le_bytes());
         }

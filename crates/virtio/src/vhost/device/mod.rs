@@ -23,7 +23,7 @@ use crate::ring::{Direction, ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
-use super::handover::{Lender, Recalled};
+use bellows_handover::{Lender, Recalled};
 use super::message::{Body, MAX_FILES, Message, ProtocolFeatures, Request, flags};
 use super::port::{LentRing, Ring};
 use super::queue::{Queue, Unusable};

@@ -90,7 +90,7 @@ fn each_kind_of_bad_device_is_named_and_tried_again() {
             let serving = scope.spawn(|| device(&listener, acknowledges, |_| Answer::Good));
             let driver = front.wait_for_driver();
             assert_eq!((driver.negotiated.pairs, driver.negotiated.mac), (1, Some([2, 0, 0, 0, 0, 9])));
-            front.port.fail();
+            front.port.give_up();
             serving.join().unwrap();
         });
     }

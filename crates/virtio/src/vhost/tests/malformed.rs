@@ -18,7 +18,7 @@ use crate::vhost::closer::Closer;
 use crate::vhost::message::{
     InflightMessage, MAX_BODY, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
 };
-use crate::vhost::signal::Signal;
+use bellows_handover::Signal;
 use crate::vhost::{ProtocolError, QueueState};
 
 /// The name of a violation, and the peer's action after the negotiation.

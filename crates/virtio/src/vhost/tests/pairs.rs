@@ -13,7 +13,7 @@ use super::peer::{Engine, Folder, LENGTH, config, errors, event, until};
 use crate::Features;
 use crate::ring::Areas;
 use crate::vhost::{
-    Backend, BackendConfig, Confinement, DriverPort, Frontend, FrontendConfig, FrontendStatus, Layout, Mode,
+    Backend, BackendConfig, Confinement, Borrowed, Frontend, FrontendConfig, FrontendStatus, Layout, Mode,
     Negotiated, PeerPolicy, Placed, QueueLayout, SharedFile,
 };
 
@@ -94,7 +94,7 @@ fn front_config(socket: &Path, mode: Mode) -> FrontendConfig {
 
 pub(super) struct Front {
     frontend: Frontend,
-    pub(super) port: DriverPort<Driver>,
+    pub(super) port: Borrowed<Driver>,
     pub(super) status: Arc<FrontendStatus>,
     living: Arc<AtomicU64>,
 }
@@ -110,15 +110,15 @@ impl Front {
     pub(super) fn wait_for_driver(&mut self) -> &mut Driver {
         until(&format!("a driver: {:?}", self.status.snapshot()), || {
             self.port.sync();
-            self.port.driver().is_some()
+            self.port.get().is_some()
         });
-        self.port.driver().unwrap()
+        self.port.get().unwrap()
     }
 
     pub(super) fn wait_for_none(&mut self) {
         until("the end of the driver", || {
             self.port.sync();
-            self.port.driver().is_none()
+            self.port.get().is_none()
         });
     }
 }
@@ -156,7 +156,7 @@ fn front_ends_survive_panics_and_denied_calls() {
     let status = frontend.status();
     until("a driver", || {
         port.sync();
-        port.driver().is_some()
+        port.get().is_some()
     });
     let snapshot = status.snapshot();
     assert!(snapshot.errors.contains(&("control_panicked", 1)), "{snapshot:?}");
@@ -236,7 +236,7 @@ fn a_driver_that_is_given_up_is_replaced() {
     let _engine = Engine::run(port);
     let mut front = Front::start(&socket, Mode::Client);
     front.wait_for_driver().transmit(7);
-    front.port.fail();
+    front.port.give_up();
     let driver = front.wait_for_driver();
     assert_eq!(driver.next, 0);
     driver.transmit(3);
@@ -262,7 +262,7 @@ fn the_port_may_go_before_the_front_end_and_after_it() {
     // The engine still has it until it checks.
     assert_eq!(front.living.load(Ordering::Relaxed), 1);
     front.port.sync();
-    assert!(front.port.driver().is_none());
+    assert!(front.port.get().is_none());
     drop(front.port);
     assert_eq!(front.living.load(Ordering::Relaxed), 0);
     assert_eq!(errors(&backend.status().snapshot(), "message_cut_off"), 0);

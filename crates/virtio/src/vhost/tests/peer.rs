@@ -21,7 +21,7 @@ use crate::ring::Direction;
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags};
-use crate::vhost::signal::Signal;
+use bellows_handover::Signal;
 use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
 
 /// Maximum time that a test waits for anything.

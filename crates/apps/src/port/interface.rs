@@ -1,0 +1,356 @@
+//! The app of the kernel's interfaces and of sockets that carry frames: all of them are queues that a control thread
+//! opens.
+
+use std::sync::Arc;
+
+use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status, counters};
+use bellows_handover::Bell;
+use bellows_netif::status::{PortStatus, Snapshot};
+use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start};
+use bellows_ports::QueueBell;
+use bellows_sys::wake::AnyReadable;
+use serde_json::{Value, json};
+
+use super::app::{PortApp, Role, Session};
+use super::bell::{AnyBell, watch};
+use super::outgoing::{Awaits, Sender};
+use super::{deliver, turns};
+
+/// A kind of port: what differs between the apps.
+pub trait Kind: Send + Sized + 'static {
+    /// The checked configuration.
+    type Config: Clone + PartialEq + Send + 'static;
+    /// Its queues.
+    type Queue: Queue;
+    /// The app's name in network files.
+    const NAME: &'static str;
+
+    /// The interface or the socket, for messages.
+    fn place(config: &Self::Config) -> String;
+
+    /// Whether the port may start before the interface or the other side exists.
+    fn may_be_missing(config: &Self::Config) -> bool;
+
+    /// Whether both use the same interface or socket, so that one must end before the other can open it.
+    fn excludes(config: &Self::Config, other: &Self::Config) -> bool;
+
+    /// Starts the control thread.
+    ///
+    /// # Errors
+    /// Why the queues cannot be opened.
+    fn start(
+        config: Self::Config,
+        start: Start,
+        status: Arc<PortStatus>,
+    ) -> Result<(Keeper<Self::Queue>, Queues<Self::Queue>), OpenError>;
+}
+
+/// A port of this kind.
+pub type InterfacePort<K> = PortApp<InterfaceRole<K>>;
+
+counters! { for[K: Kind] InterfacePort<K>;
+    drop NO_INTERFACE = "no_interface", "packets that came while the interface was missing or down";
+    drop TOO_LONG = "too_long", "packets longer than the interface or the other side takes";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose offload does not match them and cannot be finished";
+    drop QUEUE_FULL = "queue_full", "packets whose queue was full while others were not";
+    drop POOL_LOW = "pool_low", "packets for another side that took none while they held too much of the pool";
+    table COUNTS = COUNTS;
+}
+
+/// A counter for each count of a queue.
+const COUNTS: [Counter; QueueCounts::NAMES.len()] = {
+    let mut counters = [Counter::new("", ""); QueueCounts::NAMES.len()];
+    let mut index = 0;
+    while index < counters.len() {
+        let (name, help, unit) = QueueCounts::NAMES[index];
+        let counter = Counter::new(name, help);
+        counters[index] = match unit {
+            Some(unit) => counter.in_unit(unit),
+            None => counter,
+        };
+        index += 1;
+    }
+    counters
+};
+
+/// The slots of all queues together, behind that of the control thread.
+const RECEIVE: usize = 1;
+const TRANSMIT: usize = 2;
+
+impl<K: Kind> Sender for InterfacePort<K> {
+    const TOO_LONG: bellows_engine::DropReason<Self> = Self::TOO_LONG;
+    const BAD_OFFLOAD: bellows_engine::DropReason<Self> = Self::BAD_OFFLOAD;
+    const POOL_LOW: bellows_engine::DropReason<Self> = Self::POOL_LOW;
+}
+
+/// A port while it runs.
+pub struct InterfaceRole<K: Kind> {
+    /// Ends the control thread when it is dropped.
+    keeper: Keeper<K::Queue>,
+    queues: Queues<K::Queue>,
+    /// The bell of the queue, if there is only one.
+    bell: Option<Arc<<K::Queue as Queue>::Bell>>,
+    session: Session,
+    /// What the app's counters have been told of the present queues.
+    told: QueueCounts,
+    config: K::Config,
+}
+
+impl<K: Kind> Role for InterfaceRole<K> {
+    type Config = K::Config;
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets to send")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets that have arrived")]);
+    const COUNTERS: Counters<InterfacePort<K>> = InterfacePort::<K>::COUNTED;
+
+    fn slots(_config: &K::Config) -> usize {
+        2
+    }
+
+    fn start(config: K::Config, before: Option<&Self>) -> Result<Self, AppError> {
+        let later = before.is_some_and(|before| K::excludes(&config, &before.config));
+        let start = Start { may_be_missing: K::may_be_missing(&config), later };
+        let status = Arc::new(PortStatus::new(K::place(&config)));
+        let started = K::start(config.clone(), start, status);
+        let (keeper, queues) = started.map_err(|error| format!("{}: {error}", K::place(&config)))?;
+        let (session, told) = (Session::new(1), QueueCounts::default());
+        Ok(InterfaceRole { keeper, queues, bell: None, session, told, config })
+    }
+
+    fn begin(&self) {
+        self.keeper.begin();
+    }
+
+    fn resume(&self) {}
+
+    fn status(&self) -> Arc<dyn Status> {
+        Arc::new(StatusJson { kind: K::NAME, place: K::place(&self.config), status: self.keeper.status() })
+    }
+
+    fn doorbell(&self) -> Arc<Bell> {
+        self.queues.doorbell()
+    }
+
+    #[inline]
+    fn expected(&self) -> u32 {
+        self.queues.expected()
+    }
+
+    fn note(&mut self, io: &Io<InterfacePort<K>>) {
+        let Some(queues) = self.queues.get() else { return };
+        let mut sum = QueueCounts::default();
+        let counts: Vec<QueueCounts> = queues.iter_mut().map(Queue::counts).collect();
+        counts.iter().for_each(|one| sum = sum.plus(one));
+        let told = std::mem::replace(&mut self.told, sum);
+        for (row, (now, before)) in sum.values().into_iter().zip(told.values()).enumerate() {
+            if now > before {
+                io.count(InterfacePort::<K>::COUNTS.row(row), now - before);
+            }
+        }
+        self.keeper.status().note(counts.into_iter());
+    }
+
+    fn session(&self) -> &Session {
+        &self.session
+    }
+
+    #[inline]
+    fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    #[inline]
+    fn exchange(&mut self) -> bool {
+        self.queues.sync()
+    }
+
+    #[cold]
+    fn attach(&mut self, io: &Io<InterfacePort<K>>) {
+        self.told = QueueCounts::default();
+        let queues = self.queues.get().map_or(&mut [][..], |queues| &mut queues[..]);
+        self.session.grow(queues.len());
+        self.session.set_open(io.burst(), 0..queues.len());
+        self.session.outgoing.iter_mut().for_each(|outgoing| outgoing.awaits = Awaits::Nothing);
+        io.slot(TRANSMIT).never();
+        self.bell = match queues {
+            [only] => Some(only.bell()),
+            _ => None,
+        };
+        if let [_, _, ..] = queues {
+            let bells: Vec<_> = queues.iter().map(|queue| queue.bell()).collect();
+            match AnyReadable::new(bells.iter().filter_map(|bell| bell.descriptor())) {
+                Ok(any) => watch(io, RECEIVE, Some(&Arc::new(AnyBell { any, bells }))),
+                // Without a descriptor for all of them they are asked in every breath.
+                Err(_) => io.slot(RECEIVE).always(),
+            }
+        } else {
+            watch(io, RECEIVE, self.bell.as_ref());
+        }
+        if queues.is_empty() {
+            self.drop_stranded(io);
+        }
+        self.session.will_note(io);
+    }
+
+    #[inline]
+    fn pull(&mut self, io: &Io<InterfacePort<K>>) {
+        let Some(queues) = self.queues.get() else { return };
+        let mut output = io.output(0);
+        let linked = io.is_linked(0);
+        let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
+        let (mut failed, mut sending) = (None, false);
+        for index in turns(&mut self.session.first, queues.len()) {
+            if queues[index].is_sending() {
+                failed = queues[index].flush().err().or(failed);
+                sending |= queues[index].is_sending();
+            }
+            if left == 0 {
+                continue;
+            }
+            if let Err(error) = queues[index].receive(&mut self.session.packets, left) {
+                failed = Some(error);
+            }
+            left -= self.session.packets.len().min(left);
+            deliver(&mut self.session.packets, &mut output, linked);
+        }
+        drop(output);
+        if let Some(bell) = &self.bell {
+            io.slot(RECEIVE).moved(bell.quiet());
+        }
+        if !sending {
+            // Packets that wait in the app are pushed after this.
+            io.slot(TRANSMIT).never();
+        }
+        if let Some(error) = failed {
+            self.fail(io, &error);
+        }
+        self.session.will_note(io);
+    }
+
+    #[inline]
+    fn push(&mut self, io: &Io<InterfacePort<K>>) {
+        let mut input = io.input(0);
+        let count = self.session.open();
+        if count == 0 {
+            self.swallow(io, &mut input);
+            return;
+        }
+        if count > 1 {
+            self.session.share_out(io, &mut input, InterfacePort::<K>::QUEUE_FULL);
+        }
+        let mut waits = false;
+        for index in 0..count {
+            match self.push_queue(io, index, &mut input, count == 1) {
+                Ok(awaits) => waits |= awaits != Awaits::Nothing,
+                Err(error) => {
+                    self.fail(io, &error);
+                    self.swallow(io, &mut input);
+                    break;
+                }
+            }
+        }
+        // The kernel does not tell when there is room again, so waiting packets are tried in every breath.
+        if waits {
+            io.slot(TRANSMIT).always();
+        } else {
+            io.slot(TRANSMIT).never();
+        }
+        self.session.will_note(io);
+    }
+}
+
+impl<K: Kind> InterfaceRole<K> {
+    /// Sends what waits for one queue, and what is in the link if it is the only one.
+    #[inline]
+    fn push_queue(
+        &mut self,
+        io: &Io<InterfacePort<K>>,
+        index: usize,
+        input: &mut Input<'_, InterfacePort<K>>,
+        only: bool,
+    ) -> Result<Awaits, QueueError> {
+        let Some(queue) = self.queues.get().and_then(|queues| queues.get_mut(index)) else {
+            return Ok(Awaits::Nothing);
+        };
+        let accepted = queue.accepted();
+        let awaits = self.session.outgoing[index].push(io, queue, accepted, input, only);
+        // What was taken before an error goes out, too.
+        queue.flush()?;
+        match awaits {
+            Ok(Awaits::Nothing) if queue.is_sending() => Ok(Awaits::Turn),
+            awaits => awaits,
+        }
+    }
+
+    /// Drops packets that cannot be sent.
+    #[cold]
+    fn swallow(&mut self, io: &Io<InterfacePort<K>>, input: &mut Input<'_, InterfacePort<K>>) {
+        let Session { outgoing, void, .. } = &mut self.session;
+        void.swallow(io, outgoing, input, InterfacePort::<K>::NO_INTERFACE);
+    }
+
+    /// Drops what waits for queues that are gone, as long as nothing is pushed that would do it.
+    fn drop_stranded(&mut self, io: &Io<InterfacePort<K>>) {
+        for outgoing in &mut self.session.outgoing {
+            while outgoing.drop_some(io, io.burst(), InterfacePort::<K>::NO_INTERFACE) > 0 {}
+        }
+    }
+
+    /// A queue has failed. Those of an interface that is down stay.
+    #[cold]
+    fn fail(&mut self, io: &Io<InterfacePort<K>>, error: &QueueError) {
+        if matches!(error, QueueError::Down) {
+            return;
+        }
+        if let QueueError::System(error) = error {
+            self.keeper.status().update(|snapshot| snapshot.last_error = Some(error.to_string()));
+        }
+        self.note(io);
+        self.queues.give_up();
+        self.attach(io);
+    }
+}
+
+/// The status, as JSON.
+struct StatusJson {
+    kind: &'static str,
+    place: String,
+    status: Arc<PortStatus>,
+}
+
+impl Status for StatusJson {
+    fn status(&self) -> Value {
+        let Snapshot { state, link, details, opened, waits, last_error, queues } = self.status.snapshot();
+        let queues = queues.iter().enumerate().map(|(index, counts)| {
+            let named = QueueCounts::NAMES.iter().map(|(name, ..)| (*name).to_owned());
+            let mut counts: serde_json::Map<String, Value> = named.zip(counts.values().map(Value::from)).collect();
+            counts.insert("index".to_owned(), json!(index));
+            Value::Object(counts)
+        });
+        let mut status = json!({
+            "interface": true,
+            "kind": self.kind,
+            "place": self.place,
+            "state": state.name(),
+            "opened": opened,
+            "waits": waits,
+            "last_error": last_error,
+            "details": details,
+            "queues": queues.collect::<Vec<_>>(),
+        });
+        if let Some(link) = link {
+            status["link"] = json!({
+                "name": link.name,
+                "index": link.index,
+                "mac": link.mac.map(|mac| mac.to_string()),
+                "mtu": link.mtu,
+                "speed": link.speed,
+                "driver": link.driver,
+                "rx_dropped": link.rx_dropped,
+                "tx_dropped": link.tx_dropped,
+                "rx_errors": link.rx_errors,
+                "tx_errors": link.tx_errors,
+            });
+        }
+        status
+    }
+}

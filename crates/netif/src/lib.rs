@@ -1,0 +1,19 @@
+//! The kernel's network interfaces, and sockets to other processes, as queues of packets.
+//!
+//! A port has a control thread ([`Keeper`]) that opens its queues, watches what they depend on, and opens them anew when
+//! they are gone. The engine borrows the queues and never waits.
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod finder;
+pub mod interface;
+mod keeper;
+pub mod netdev;
+mod netlink;
+mod queue;
+pub mod status;
+pub mod xdp;
+
+pub use finder::InterfaceName;
+pub use keeper::{Keeper, OpenError, Queues, Source, Start};
+pub use queue::{Queue, QueueCounts, QueueError};

@@ -1,0 +1,109 @@
+//! Packet sockets (`packet(7)`): the frames of one network interface, beside the host's own network stack.
+//!
+//! A [`Receiver`] gets frames through a ring in memory that the kernel shares with it. A frame takes no system call,
+//! unless it is longer than a slot of the ring. A [`Sender`] passes many frames in one call.
+//!
+//! With a virtio-net header in front of each frame, the kernel passes GSO packets and frames with partial checksums as
+//! they are. Without it, it says that a checksum is missing, and GSO packets have no segment size.
+
+mod fanout;
+mod layout;
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, sockaddr_ll, socklen_t};
+
+use crate::PortOpenError;
+use crate::messages::last_error;
+
+pub use fanout::{Fanout, FanoutMode};
+pub use receiver::{Frame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
+pub use sender::{Sender, SenderOptions, Sent};
+
+/// The advice for most steps of opening a socket.
+const USUAL: &str = "packet sockets need CAP_NET_RAW in the network namespace: run as root, or grant it to the program \
+                     with `setcap cap_net_raw+ep PROGRAM`";
+
+/// Every protocol, in network byte order (`ETH_P_ALL`).
+const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+/// Opens a packet socket that receives nothing until it is bound to a protocol. Frames of other interfaces therefore
+/// never arrive.
+fn open() -> Result<OwnedFd, PortOpenError> {
+    let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the call has no pointers.
+    let descriptor = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
+    if descriptor < 0 {
+        return Err(PortOpenError::at("open a packet socket", USUAL)(last_error()));
+    }
+    // SAFETY: the descriptor was just opened, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Binds a socket to an interface and a protocol, which is in network byte order.
+fn bind(socket: BorrowedFd<'_>, interface: u32, protocol: u16) -> io::Result<()> {
+    let address = sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol,
+        sll_ifindex: interface.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = size_of::<sockaddr_ll>() as socklen_t;
+    // SAFETY: the address is valid for the call, and has this length.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(last_error().into()) }
+}
+
+/// The interface that a socket is bound to. `None` if it does not exist any more.
+fn bound_interface(socket: BorrowedFd<'_>) -> Option<u32> {
+    // SAFETY: all fields are integers, for which zeros are valid.
+    let mut address: sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<sockaddr_ll>() as socklen_t;
+    // SAFETY: the address has this length, and both are valid for writes during the call.
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut length) };
+    u32::try_from(address.sll_ifindex).ok().filter(|index| result == 0 && *index > 0)
+}
+
+/// Sets an option to a value that has the C layout which the option asks for.
+fn set<T: Plain>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let (value, length) = (std::ptr::from_ref(value).cast(), size_of::<T>() as socklen_t);
+    // SAFETY: the value is valid for reads of this length, and has no padding.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value, length) };
+    if result == 0 { Ok(()) } else { Err(last_error().into()) }
+}
+
+/// Sets an integer option of packet sockets.
+fn set_flag(socket: impl AsFd, name: c_int, value: c_int) -> io::Result<()> {
+    set(socket, libc::SOL_PACKET, name, &value)
+}
+
+/// Reads an option of packet sockets.
+fn get<T: Plain + Default>(socket: impl AsFd, name: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = size_of::<T>() as socklen_t;
+    let (to, descriptor) = ((&raw mut value).cast(), socket.as_fd().as_raw_fd());
+    // SAFETY: the value is valid for writes of this length, and every content of it is valid, also a part of it.
+    let result = unsafe { libc::getsockopt(descriptor, libc::SOL_PACKET, name, to, &raw mut length) };
+    if result == 0 { Ok(value) } else { Err(last_error().into()) }
+}
+
+/// Values that pass to and from the kernel as they are in memory.
+///
+/// # Safety
+/// They consist of integers without padding between them, so that every content is valid.
+unsafe trait Plain {}
+
+// SAFETY: it is an integer.
+unsafe impl Plain for c_int {}
+// SAFETY: an int, two u16 and eight bytes follow one another without padding.
+unsafe impl Plain for libc::packet_mreq {}
+// SAFETY: they are integers.
+unsafe impl<const N: usize> Plain for [u32; N] {}
