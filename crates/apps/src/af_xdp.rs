@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_netif::status::PortStatus;
-use bellows_netif::xdp::{CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
+use bellows_netif::xdp::{CAPABILITIES, CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
 use bellows_netif::{InterfaceName, Keeper, OpenError, Queues, Start};
+use bellows_sys::capability::{Set, permitted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -225,6 +226,12 @@ impl Configure for AfXdp {
 
     fn bench(_: &BenchFiles) -> Bench {
         Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`")
+    }
+
+    fn capabilities(config: &Config) -> Set {
+        let enters = if config.namespace.is_some() { Set::SYS_ADMIN } else { Set::EMPTY };
+        // With it, the pool may be locked beyond the limit.
+        CAPABILITIES | enters | (Set::IPC_LOCK & permitted())
     }
 
     fn configure(config: Config, _context: &Context) -> Result<AfXdp, SettingError> {

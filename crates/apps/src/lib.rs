@@ -42,6 +42,7 @@ apps! {
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),
+    RawSocket(raw_socket),
     Repeater(repeater),
     Sample(sample),
     Sink(sink),
@@ -49,6 +50,7 @@ apps! {
     Split(split),
     Tee(tee),
     Truncate(truncate),
+    UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
 }

@@ -1,4 +1,5 @@
-//! The common part of `vhost-user` and `virtio-user`: options by name, sockets, and their status.
+//! The common part of `vhost-user` and `virtio-user`: options by name, sockets, and their status. `unix-socket` has
+//! sockets like theirs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,10 +45,10 @@ pub enum Side {
 
 impl Side {
     /// The socket as a resource of the app.
-    pub(crate) fn resource(self, socket: std::path::PathBuf) -> Resource {
+    pub(crate) fn resource(self, key: &'static str, socket: PathBuf) -> Resource {
         match self {
-            Side::Server => Resource::listens("socket", socket),
-            Side::Client => Resource::connects("socket", socket),
+            Side::Server => Resource::listens(key, socket),
+            Side::Client => Resource::connects(key, socket),
         }
     }
 }
@@ -137,25 +138,25 @@ pub(crate) fn check_pairs(queues: u16) -> Result<u16, SettingError> {
 }
 
 /// Checks the path of a socket: the system accepts at most 107 bytes.
-pub(crate) fn socket_path(path: &Path, context: &Context) -> Result<PathBuf, SettingError> {
+pub(crate) fn socket_path(key: &'static str, path: &Path, context: &Context) -> Result<PathBuf, SettingError> {
     let path = context.path(path);
-    check_socket(&path)?;
+    check_socket(key, &path)?;
     Ok(path)
 }
 
-fn check_socket(path: &Path) -> Result<(), SettingError> {
+fn check_socket(key: &'static str, path: &Path) -> Result<(), SettingError> {
     const MAX_SOCKET_PATH: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
         return Err(SettingError::at(
-            "socket",
+            key,
             "the path has no file name",
             "give the path of a socket, such as /run/vm0.sock",
         ));
     }
     if length > MAX_SOCKET_PATH {
         let message = format!("the path has {length} bytes, but the maximum for a socket is {MAX_SOCKET_PATH}");
-        return Err(SettingError::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
+        return Err(SettingError::at(key, message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
 }
@@ -184,7 +185,11 @@ pub(crate) fn peer_policy(
 }
 
 /// The permissions of the socket's file: only the side that opens it can set them.
-fn socket_access(side: Side, mode: Option<FileMode>, group: Option<FileGroup>) -> Result<FileAccess, SettingError> {
+pub(crate) fn socket_access(
+    side: Side,
+    mode: Option<FileMode>,
+    group: Option<FileGroup>,
+) -> Result<FileAccess, SettingError> {
     let key = mode.map(|_| "socket_mode").or(group.map(|_| "socket_group"));
     match key {
         Some(key) if side == Side::Client => {
@@ -215,8 +220,10 @@ pub(crate) fn common_status<S>(
         Confinement::Not(why) => (false, Some(&**why)),
     };
     json!({
+        "interface": true,
         "device": "virtio-net",
         "kind": kind,
+        "place": socket,
         "socket": socket,
         "mode": mode,
         "state": if is_connected { "connected" } else { waiting },
@@ -256,7 +263,9 @@ mod tests {
         assert_eq!(socket_access(Side::Server, mode, None).unwrap().mode, Some(0o660));
         let error = socket_access(Side::Client, mode, None).unwrap_err();
         assert!(format!("{error:?}").contains("socket_mode"), "{error:?}");
-        assert!(check_socket("/".as_ref()).is_err() && check_socket("a".repeat(200).as_ref()).is_err());
+        assert!(
+            check_socket("socket", "/".as_ref()).is_err() && check_socket("socket", "a".repeat(200).as_ref()).is_err()
+        );
         assert!(check_pairs(0).is_err() && check_pairs(33).is_err() && check_pairs(32).is_ok());
     }
 }

@@ -55,6 +55,7 @@ mod complete;
 mod control;
 mod logging;
 mod measuring;
+mod privileges;
 mod progress;
 mod report;
 mod subcommand;

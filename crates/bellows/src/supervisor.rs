@@ -25,6 +25,7 @@ use crate::arguments::NetworkFile;
 use crate::baseline;
 use crate::command_error::CommandError;
 use crate::control::{self, Answer};
+use crate::privileges::{self, LaterFiles};
 use crate::progress::Progress;
 use crate::report::{self, StoppedBy};
 use crate::terminal::{ControllingTerminal, Hangup};
@@ -81,7 +82,7 @@ impl Supervisor {
         terminal: ControllingTerminal,
     ) -> Result<(Outcome, Option<StoppedBy>), CommandError> {
         let (sender, events) = channel();
-        let Loaded { network, engine, files, .. } = self.loaded;
+        let Loaded { network, engine, files, capabilities, written_folders, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
         let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), self.cpu, sender.clone())?;
@@ -89,6 +90,7 @@ impl Supervisor {
         let started = Instant::now();
         tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
 
+        let read = files.clone();
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
         let run = Arc::new(Run {
             runtime_dir: Arc::clone(&self.runtime_dir),
@@ -106,6 +108,9 @@ impl Supervisor {
             );
         }
         watch_breaths(&control);
+        if !run.settings.keep_capabilities {
+            privileges::give_up(capabilities, &LaterFiles { read: &read, written: &written_folders });
+        }
         // A deadline too far away to represent counts as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)

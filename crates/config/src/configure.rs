@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::App;
+use bellows_sys::capability::Set;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,12 @@ pub trait Configure: App {
     /// How to measure the app: the keys that a meaningful benchmark needs, or the reason why it has none.
     fn bench(_files: &BenchFiles) -> Bench {
         Bench::with_keys("")
+    }
+
+    /// The capabilities that it takes to open the app's interface again when it has disappeared. The process gives up
+    /// all others when the network has started.
+    fn capabilities(_config: &Self::Config) -> Set {
+        Set::EMPTY
     }
 
     /// The files and sockets that the app will use. The loader checks that they are accessible and that no two apps

@@ -61,6 +61,9 @@ pub struct EngineConfig {
     /// reload. Time in which the whole process stood still is reported separately. Without a limit there is no
     /// watchdog.
     pub breath_limit: Duration,
+    /// Keep all capabilities of the process. By default it gives up those that it does not need any more when the
+    /// network has started: see "Privileges" in `docs/interfaces.md`.
+    pub keep_capabilities: bool,
     /// The name by which other commands find the running engine. By default it is derived from the file's name.
     #[schemars(length(min = 1, max = 64))]
     pub name: Option<String>,
@@ -82,6 +85,7 @@ impl Default for EngineConfig {
             sampling,
             events,
             breath_limit: Duration::from_nanos(breath_limit.as_nanos() as u64),
+            keep_capabilities: false,
             name: None,
         }
     }
@@ -99,6 +103,7 @@ impl EngineConfig {
             large_packets: _,
             cpu: _,
             name: _,
+            keep_capabilities: _,
             burst,
             lossless,
             busywait,

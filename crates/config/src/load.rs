@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bellows_engine::{AppInfo, AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, WiredApp, WiringError, wiring_errors};
 use bellows_observe::RuntimeDir;
+use bellows_sys::capability::Set;
 use bellows_sys::cpu;
 use serde::Deserialize;
 
@@ -42,6 +43,10 @@ pub struct Loaded {
     pub text: String,
     /// The warnings.
     pub warnings: Diagnostics,
+    /// The capabilities that the apps need while they run.
+    pub capabilities: Set,
+    /// Folders in which apps create further files while they run.
+    pub written_folders: Vec<PathBuf>,
 }
 
 /// Reads a network file and its includes.
@@ -126,13 +131,15 @@ fn finish(
     for wrong in resources::check(&builder.used, &files) {
         builder.diagnostics.push(wrong);
     }
-    let Builder { mut diagnostics, made, .. } = builder;
+    let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
+    let Builder { mut diagnostics, made, capabilities, .. } = builder;
     diagnostics.sort();
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
             let links = links.into_iter().map(|link| link.spec).collect();
             let network = Network { apps: made, links, source: name.to_owned(), text: text.clone() };
-            Ok(Loaded { network, engine, files: diagnostics.files.clone(), text, warnings: diagnostics })
+            let files = diagnostics.files.clone();
+            Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders })
         }
         _ => Err(diagnostics),
     }
@@ -159,6 +166,8 @@ struct Builder<'r> {
     made: Vec<AppSpec>,
     /// The files and sockets that the apps use.
     used: Vec<ResourceUse>,
+    /// The capabilities that the apps need while they run.
+    capabilities: Set,
     known: Vec<Known>,
     by_name: HashMap<String, usize>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
@@ -212,6 +221,7 @@ impl<'r> Builder<'r> {
             registry,
             made: Vec::new(),
             used: Vec::new(),
+            capabilities: Set::EMPTY,
             known: Vec::new(),
             by_name: HashMap::new(),
             unreported: HashSet::new(),
@@ -329,6 +339,7 @@ impl<'r> Builder<'r> {
         let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
         let context = Context::new(folder, &key.name).with_set(set);
         let made = self.configure(entry, &key, &mut table, &context, wrong);
+        self.capabilities = self.capabilities | entry.capabilities(&table);
         for resource in entry.resources(&table, &context) {
             // A key without a place has its default value, or was wrong and has been removed.
             let Some(place) = self.place(&table, resource.key()) else { continue };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellows_engine::{AppInfo, AppSpec};
+use bellows_sys::capability::Set;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -96,6 +97,7 @@ pub struct Entry {
     read: fn(&Table) -> Result<(), value::Error>,
     make: fn(&Table, &Context) -> Result<AppSpec, AppTableError>,
     resources: fn(&Table, &Context) -> Vec<Resource>,
+    capabilities: fn(&Table) -> Set,
     is_interface: bool,
     bench: fn(&BenchFiles) -> Bench,
 }
@@ -124,6 +126,10 @@ fn resources<A: Configure>(table: &Table, context: &Context) -> Vec<Resource> {
     A::Config::deserialize(table).map(|config| A::resources(&config, context)).unwrap_or_default()
 }
 
+fn capabilities<A: Configure>(table: &Table) -> Set {
+    A::Config::deserialize(table).map_or(Set::EMPTY, |config| A::capabilities(&config))
+}
+
 impl Entry {
     fn of<A: Configure>() -> Entry {
         Entry {
@@ -133,6 +139,7 @@ impl Entry {
             read: read::<A>,
             make: make::<A>,
             resources: resources::<A>,
+            capabilities: capabilities::<A>,
             is_interface: A::INTERFACE,
             bench: A::bench,
         }
@@ -203,6 +210,10 @@ impl Entry {
     }
 
     /// The files and sockets that an app with this table uses; none if the table cannot be read.
+    pub(crate) fn capabilities(&self, table: &Table) -> Set {
+        (self.capabilities)(table)
+    }
+
     pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
         (self.resources)(table, context)
     }

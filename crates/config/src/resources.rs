@@ -78,6 +78,11 @@ impl Resource {
         Resource { key, path: path.into(), access: Access::Connect }
     }
 
+    /// The folder in which the app creates further files while it runs.
+    pub(crate) fn written_folder(&self) -> Option<PathBuf> {
+        (self.access == Access::Write { numbered: true }).then(|| folder(&self.path).to_owned())
+    }
+
     /// The key that names the resource.
     pub fn key(&self) -> &'static str {
         self.key

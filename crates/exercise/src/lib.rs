@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod frames;
 pub mod wire;

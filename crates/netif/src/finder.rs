@@ -106,8 +106,9 @@ impl Finder {
 
     /// Handles what has happened, and updates the status. For [`Source::check`](crate::Source::check).
     pub(crate) fn check(&mut self, status: &PortStatus) -> Change {
-        let Some(index) = self.current.as_ref().map(|current| current.index) else { return Change::Gone };
+        // Also if there is none, because the descriptor stays readable until then.
         self.drain();
+        let Some(index) = self.current.as_ref().map(|current| current.index) else { return Change::Gone };
         // The present state, and not that of an event, which may be old. It brings the statistics, too.
         match self.interfaces().by_index(index) {
             Ok(Some(now)) => {

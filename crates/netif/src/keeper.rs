@@ -277,7 +277,8 @@ impl<S: Source> Port<S> {
             }
             if let Some((_, queues)) = self.lender.given_up() {
                 drop(queues);
-                break Some("the interface or the other side is gone".to_owned());
+                let why = self.status.take_given_up();
+                break Some(why.unwrap_or_else(|| "the interface or the other side is gone".to_owned()));
             }
             if let Some(why) = self.source.check(&self.status) {
                 break Some(why);

@@ -11,7 +11,11 @@ mod keeper;
 pub mod netdev;
 mod netlink;
 mod queue;
+pub mod raw;
+mod release;
 pub mod status;
+pub mod unix;
+mod virtio_header;
 pub mod xdp;
 
 pub use finder::InterfaceName;

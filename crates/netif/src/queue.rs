@@ -28,9 +28,9 @@ pub trait Queue: SendQueue<Error = QueueError> + Send + 'static {
     /// Why nothing can be sent. Packets that were taken are sent later or counted as [`QueueCounts::not_sent`].
     fn flush(&mut self) -> Result<(), QueueError>;
 
-    /// Whether packets that were taken may still wait to be sent: [`Queue::flush`] is then called again soon.
-    #[inline]
-    fn is_sending(&self) -> bool {
+    /// Whether packets that were taken wait for room on the other side. [`flush`](Queue::flush) is then called in every
+    /// breath.
+    fn has_unsent(&self) -> bool {
         false
     }
 
@@ -91,7 +91,7 @@ queue_counts! {
     kernel_dropped, "packets that the kernel dropped because this app did not take them in time";
     kernel_refused, "packets that the kernel dropped for other reasons, such as their length";
     rx_too_long, "packets from the other side that are longer than 73,600 bytes, or than the ring allows";
-    rx_bad_header, "packets from the other side whose offload header is invalid or does not match them";
+    rx_bad_header, "packets from the other side whose header is invalid or does not match them";
     rx_no_buffer, "packets from the other side for which the pool had no buffer";
     not_sent, "packets that the kernel took and then did not send";
     checksums_finished, "packets whose partial checksum was recognized and finished (`finish_checksums`)";

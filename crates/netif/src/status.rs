@@ -93,12 +93,14 @@ pub struct PortStatus {
 struct Contents {
     snapshot: Snapshot,
     lines: LogLimit,
+    /// Why the engine has given the queues up.
+    given_up: Option<String>,
 }
 
 impl PortStatus {
     /// The status of a port that logs under this name.
     pub fn new(name: String) -> PortStatus {
-        let contents = Contents { snapshot: Snapshot::default(), lines: LogLimit::new(Instant::now()) };
+        let contents = Contents { snapshot: Snapshot::default(), lines: LogLimit::new(Instant::now()), given_up: None };
         PortStatus { name, state: Mutex::new(contents) }
     }
 
@@ -125,6 +127,16 @@ impl PortStatus {
         }
     }
 
+    /// Notes why the engine gives the queues up. Called by the engine before it does.
+    pub fn gives_up(&self, why: String) {
+        self.lock().given_up = Some(why);
+    }
+
+    /// Why the engine has given the queues up, if it has said so.
+    pub(crate) fn take_given_up(&self) -> Option<String> {
+        self.lock().given_up.take()
+    }
+
     /// Logs a line, unless there were too many.
     pub fn say(&self, line: &str) {
         let mut contents = self.lock();
@@ -136,7 +148,7 @@ impl PortStatus {
     /// Sets why the port does not work, and logs it if that has changed.
     pub(crate) fn fails(&self, state: State, why: String) {
         let mut contents = self.lock();
-        let Contents { snapshot, lines } = &mut *contents;
+        let Contents { snapshot, lines, .. } = &mut *contents;
         snapshot.state = state;
         if snapshot.waits.as_ref() != Some(&why) {
             if let Some(suppressed) = lines.take(Instant::now()) {

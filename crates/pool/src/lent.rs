@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::DATA_OFFSET;
 use crate::pool::{self, Class, Pool};
 use crate::thread::{Buffers, tally, with_cache};
-use crate::DATA_OFFSET;
 
 /// The buffers that one borrower has.
 ///

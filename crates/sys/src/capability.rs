@@ -34,6 +34,10 @@ impl Set {
     pub const BPF: Set = Set(CapabilitySet::BPF);
     /// Pin memory beyond the limit of [`memlock_limit`].
     pub const IPC_LOCK: Set = Set(CapabilitySet::IPC_LOCK);
+    /// Open files whatever their permissions are.
+    pub const DAC_OVERRIDE: Set = Set(CapabilitySet::DAC_OVERRIDE);
+    /// Read files and folders whatever their permissions are.
+    pub const DAC_READ_SEARCH: Set = Set(CapabilitySet::DAC_READ_SEARCH);
     /// Count and sample events of other processes and of the kernel (Linux 5.8).
     pub const PERFMON: Set = Set(CapabilitySet::PERFMON);
     /// Take capabilities out of the bounding set.
@@ -177,6 +181,20 @@ fn reduce(keep: CapabilitySet) -> Result<(), Errno> {
 /// It does not apply to a process with [`Set::IPC_LOCK`].
 pub fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
+}
+
+/// Runs `work` on a thread without capabilities, and returns its result: what a process could do that has none.
+///
+/// # Errors
+/// Those of starting a thread and of [`retain`].
+pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            retain(Set::EMPTY)?;
+            Ok(work())
+        })?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread without capabilities panicked")))
+    })
 }
 
 /// The capabilities that the calling thread needs and lacks; `None` if it lacks none.

@@ -19,6 +19,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use crate::capability;
 use crate::signal::Chain;
 
 /// Number of system call numbers that are distinguished. All of Linux's are below.
@@ -208,6 +209,9 @@ const IORING_UNREGISTER_EVENTFD: u64 = 5;
 /// A text that says why the thread is not confined: the kernel has no seccomp, or a policy forbids it. The thread then
 /// continues as before.
 pub fn control_thread() -> Result<Arc<Denials>, String> {
+    // Nobody can make the thread do that later.
+    capability::retain(capability::Set::EMPTY)
+        .map_err(|error| format!("its capabilities cannot be dropped: {error}"))?;
     confine(CONTROL_THREAD)
 }
 

@@ -52,6 +52,7 @@ pub mod notify;
 pub mod packet_socket;
 pub mod perf;
 mod port_error;
+mod ring_mapping;
 pub mod shared;
 mod signal;
 pub mod simd;

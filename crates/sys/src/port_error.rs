@@ -8,9 +8,12 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The kernel has no room for another frame now: `EAGAIN`, `ENOBUFS`.
+    /// The kernel has no room for another frame now: `EAGAIN`.
     #[error("the kernel has no room for more frames; try again later")]
     Full,
+    /// The interface has dropped the frame, perhaps because its queue is full: `ENOBUFS`. The frame can be sent again.
+    #[error("the interface has dropped the frame; its queue may be full, or its other side down")]
+    Dropped,
     /// The interface is set down: `ENETDOWN`, `EIO`. It may be set up again.
     #[error("the interface is down; set it up with `ip link set NAME up`")]
     Down,
@@ -33,7 +36,8 @@ impl PortError {
     #[cold]
     pub(crate) fn of(error: Errno) -> PortError {
         match error {
-            Errno::AGAIN | Errno::NOBUFS => PortError::Full,
+            Errno::AGAIN => PortError::Full,
+            Errno::NOBUFS => PortError::Dropped,
             Errno::NETDOWN | Errno::IO => PortError::Down,
             Errno::NXIO | Errno::NODEV | Errno::BADFD => PortError::Gone,
             Errno::MSGSIZE => PortError::TooLong,
@@ -76,7 +80,8 @@ mod tests {
 
     #[test]
     fn errors_have_classes() {
-        assert!(matches!(PortError::of(Errno::NOBUFS), PortError::Full));
+        assert!(matches!(PortError::of(Errno::AGAIN), PortError::Full));
+        assert!(matches!(PortError::of(Errno::NOBUFS), PortError::Dropped));
         assert!(matches!(PortError::of(Errno::NETDOWN), PortError::Down));
         assert!(matches!(PortError::of(Errno::BADFD), PortError::Gone));
         assert!(matches!(PortError::of(Errno::MSGSIZE), PortError::TooLong));

@@ -1,15 +1,15 @@
-//! Unix stream sockets that pass descriptors along with bytes. Nothing here blocks.
+//! Unix sockets: streams that pass descriptors along with bytes, and datagrams. Nothing here blocks.
 
 use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, lchown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Mode, OFlags, open, readlinkat_raw};
+use rustix::fs::{Mode, OFlags, fchmod, open, readlinkat_raw};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -111,6 +111,25 @@ pub fn listen(path: &Path, access: FileAccess) -> io::Result<UnixListener> {
     if let Err(error) = given.and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?)) {
         let _ = std::fs::remove_file(path);
         return Err(error);
+    }
+    Ok(socket.into())
+}
+
+/// Opens a socket for datagrams at a path, without blocking. From the start its file has none but its own permissions.
+///
+/// # Errors
+/// Those of `socket(2)` and `bind(2)`, or one that contains a [`FileAccessError`]. The file is removed then.
+pub fn bind_datagrams(path: &Path, access: FileAccess) -> io::Result<UnixDatagram> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    if access.mode.is_some() {
+        // The file gets those of the socket: until it has its group nobody may send to it.
+        fchmod(&socket, Mode::empty())?;
+    }
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    if let Err(error) = give_access(path, access) {
+        let _ = std::fs::remove_file(path);
+        return Err(io::Error::other(error));
     }
     Ok(socket.into())
 }
@@ -282,6 +301,31 @@ mod tests {
         // A socket that cannot have its permissions leaves nothing behind.
         if !rustix::process::getuid().is_root() {
             assert!(listen(&path, FileAccess { mode: None, group: Some(0) }).is_err());
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_socket_for_datagrams_never_has_the_permissions_of_others() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = bellows_testkit::scratch();
+        let path = folder.path().join("s");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        let socket = bind_datagrams(&path, FileAccess { mode: Some(0o620), group: None }).unwrap();
+        assert_eq!(mode(&path), 0o620);
+        assert_eq!(socket.recv(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(UnixDatagram::unbound().unwrap().send_to(b"four", &path).unwrap(), 4);
+        assert_eq!(socket.recv(&mut [0; 8]).unwrap(), 4);
+        // The kernel takes the file's permissions from the socket.
+        let plain = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
+        fchmod(&plain, Mode::empty()).unwrap();
+        let other = folder.path().join("t");
+        bind(&plain, &SocketAddrUnix::new(&other).unwrap()).unwrap();
+        assert_eq!(mode(&other), 0);
+        assert_eq!(bind_datagrams(&path, FileAccess::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        if !rustix::process::getuid().is_root() {
+            let path = folder.path().join("u");
+            assert!(bind_datagrams(&path, FileAccess { mode: None, group: Some(0) }).is_err());
             assert!(!path.exists());
         }
     }

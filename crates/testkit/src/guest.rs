@@ -1,5 +1,5 @@
-//! A Linux guest under QEMU with two network cards at vhost-user sockets. A test uses its shell over the serial
-//! console.
+//! A Linux guest under QEMU with two network cards, at vhost-user sockets or others. A test uses its shell over the
+//! serial console.
 //!
 //! Each card is in a network namespace of its own, so the guest talks to itself through the network between the
 //! sockets.
@@ -199,7 +199,7 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
     files.finish()
 }
 
-/// A network card of the guest.
+/// A network card of the guest, at a vhost-user socket.
 pub struct Card<'a> {
     /// The socket of the device.
     pub socket: &'a Path,
@@ -209,6 +209,16 @@ pub struct Card<'a> {
     pub queues: usize,
     /// More properties of the device, in QEMU's syntax: `,packed=on`.
     pub properties: &'a str,
+}
+
+impl Card<'_> {
+    /// QEMU's arguments for what is behind the card.
+    fn backend(&self, number: usize) -> Vec<String> {
+        let how = if self.server { "server=on" } else { "reconnect=1" };
+        let socket = format!("socket,id=char{number},path={},{how}", self.socket.display());
+        let netdev = format!("vhost-user,id=net{number},chardev=char{number},queues={}", self.queues);
+        ["-chardev".to_owned(), socket, "-netdev".to_owned(), netdev].into()
+    }
 }
 
 /// A running guest. It is killed when it is dropped.
@@ -223,7 +233,13 @@ pub struct Guest {
 impl Guest {
     /// Boots a guest that keeps its files in `folder`.
     pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
-        let mut guest = Guest::start(folder, cards);
+        let backends = [cards[0].backend(0), cards[1].backend(1)];
+        Guest::boot_with(folder, backends, cards.map(|card| card.properties))
+    }
+
+    /// The same with QEMU's arguments for what is behind the cards: the network backends `net0` and `net1`.
+    pub fn boot_with(folder: &Path, backends: [Vec<String>; 2], properties: [&str; 2]) -> Guest {
+        let mut guest = Guest::start(folder, backends, properties);
         guest.until_mark("ready");
         for module in MODULES {
             let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
@@ -232,7 +248,7 @@ impl Guest {
         guest
     }
 
-    fn start(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
+    fn start(folder: &Path, backends: [Vec<String>; 2], properties: [&str; 2]) -> Guest {
         let kernel = kernel().unwrap();
         let files = folder.join("initramfs");
         fs::write(&files, initial_files(&kernel)).unwrap();
@@ -243,14 +259,9 @@ impl Guest {
         qemu.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on", "-numa", "node,memdev=memory"]);
         qemu.arg("-kernel").arg(entry(&kernel.join("boot"), "vmlinuz")).arg("-initrd").arg(&files);
         qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable random.trust_cpu=on"]);
-        for (number, card) in cards.iter().enumerate() {
-            let how = if card.server { "server=on" } else { "reconnect=1" };
-            qemu.arg("-chardev").arg(format!("socket,id=char{number},path={},{how}", card.socket.display()));
-            qemu.arg("-netdev");
-            qemu.arg(format!("vhost-user,id=net{number},chardev=char{number},queues={}", card.queues));
-            qemu.arg("-device").arg(format!(
-                "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{}",
-                card.properties
+        for (number, (backend, properties)) in backends.iter().zip(properties).enumerate() {
+            qemu.args(backend).arg("-device").arg(format!(
+                "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{properties}"
             ));
         }
         let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

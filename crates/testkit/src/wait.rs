@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::soak::is_soaking;
+
 /// Longer than any condition of a test takes on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than any program of a test runs.
-pub const LIFE: Duration = Duration::from_secs(600);
+/// Longer than any program of a test runs, and of a [soak](crate::soak).
+const LIFE: Duration = Duration::from_secs(600);
+const LIFE_IN_SOAK: Duration = Duration::from_secs(7_200);
 
 /// Waits until a condition holds, checking a hundred times a second.
 ///
@@ -29,6 +32,24 @@ pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: not within {patience:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a check finds no fault any more.
+///
+/// # Panics
+///
+/// With `what` and the faults that remain, if there are any after [`PATIENCE`].
+#[track_caller]
+pub fn eventually_without_faults(what: &str, mut faults: impl FnMut() -> String) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let faults = faults();
+        if faults.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: after {PATIENCE:?} there remain:\n{faults}");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -91,9 +112,9 @@ impl<F: FnMut()> Drop for Defer<F> {
 pub struct Watchdog(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Watchdog {
-    /// Watches a program for at most [`LIFE`].
+    /// Watches a program for at most ten minutes, or two hours in a [soak](crate::soak).
     pub fn new(child: &Child) -> Watchdog {
-        Watchdog::after(LIFE, child)
+        Watchdog::after(if is_soaking() { LIFE_IN_SOAK } else { LIFE }, child)
     }
 
     /// The same for another time.
@@ -153,6 +174,13 @@ mod tests {
         let said = panic_of(|| within(Duration::from_millis(30), "the moon", || false));
         assert_eq!(said, "the moon: not within 30ms");
         assert!(start.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn faults_are_checked_until_there_are_none() {
+        let mut faults = vec!["one", "two"];
+        eventually_without_faults("a check", || faults.pop().unwrap_or_default().to_owned());
+        assert!(faults.is_empty());
     }
 
     #[test]

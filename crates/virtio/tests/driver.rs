@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_ports::Rejection;
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::PeerEvent;
 use bellows_testkit::wait::meanwhile;
-use bellows_ports::Rejection;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig, UsedBell};
 use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, Taken, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};

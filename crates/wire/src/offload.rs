@@ -122,7 +122,11 @@ impl Transport {
         let (addresses, protocol, start) = match ether_type {
             EtherType::IPV4 => {
                 let header: &[u8; ipv4::field::HEADER_LEN] = packet.first_chunk()?;
-                (&header[ipv4::field::SRC.start..], header[ipv4::field::PROTOCOL.start], usize::from(header[0] & 0xf) * 4)
+                (
+                    &header[ipv4::field::SRC.start..],
+                    header[ipv4::field::PROTOCOL.start],
+                    usize::from(header[0] & 0xf) * 4,
+                )
             }
             EtherType::IPV6 => {
                 let header: &[u8; ipv6::field::HEADER_LEN] = packet.first_chunk()?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bellows_config::SettingError;
 use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status, counters};
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
@@ -94,6 +95,8 @@ pub struct InterfaceRole<K: Kind> {
     /// What the app's counters have been told of the present queues.
     told: QueueCounts,
     config: K::Config,
+    /// Whether a queue has taken packets that wait for room on the other side.
+    has_unsent: bool,
 }
 
 impl<K: Kind> Role for InterfaceRole<K> {
@@ -113,7 +116,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let started = K::start(config.clone(), start, status);
         let (keeper, queues) = started.map_err(|error| format!("{}: {error}", K::place(&config)))?;
         let (session, told) = (Session::new(1), QueueCounts::default());
-        Ok(InterfaceRole { keeper, queues, bell: None, session, told, config })
+        Ok(InterfaceRole { keeper, queues, bell: None, session, told, config, has_unsent: false })
     }
 
     fn begin(&self) {
@@ -171,6 +174,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         self.session.set_open(io.burst(), 0..queues.len());
         self.session.outgoing.iter_mut().for_each(|outgoing| outgoing.awaits = Awaits::Nothing);
         io.slot(TRANSMIT).never();
+        self.has_unsent = false;
         self.bell = match queues {
             [only] => Some(only.bell()),
             _ => None,
@@ -197,14 +201,10 @@ impl<K: Kind> Role for InterfaceRole<K> {
         let mut output = io.output(0);
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
-        let (mut failed, mut sending) = (None, false);
+        let mut failed = None;
         for index in turns(&mut self.session.first, queues.len()) {
-            if queues[index].is_sending() {
-                failed = queues[index].flush().err().or(failed);
-                sending |= queues[index].is_sending();
-            }
             if left == 0 {
-                continue;
+                break;
             }
             if let Err(error) = queues[index].receive(&mut self.session.packets, left) {
                 failed = Some(error);
@@ -216,10 +216,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         if let Some(bell) = &self.bell {
             io.slot(RECEIVE).moved(bell.quiet());
         }
-        if !sending {
-            // Packets that wait in the app are pushed after this.
-            io.slot(TRANSMIT).never();
-        }
+        let failed = failed.or_else(|| self.flush_rest(io).err());
         if let Some(error) = failed {
             self.fail(io, &error);
         }
@@ -238,6 +235,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
             self.session.share_out(io, &mut input, InterfacePort::<K>::QUEUE_FULL);
         }
         let mut waits = false;
+        self.has_unsent = false;
         for index in 0..count {
             match self.push_queue(io, index, &mut input, count == 1) {
                 Ok(awaits) => waits |= awaits != Awaits::Nothing,
@@ -249,7 +247,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
             }
         }
         // The kernel does not tell when there is room again, so waiting packets are tried in every breath.
-        if waits {
+        if waits || self.has_unsent {
             io.slot(TRANSMIT).always();
         } else {
             io.slot(TRANSMIT).never();
@@ -275,10 +273,26 @@ impl<K: Kind> InterfaceRole<K> {
         let awaits = self.session.outgoing[index].push(io, queue, accepted, input, only);
         // What was taken before an error goes out, too.
         queue.flush()?;
-        match awaits {
-            Ok(Awaits::Nothing) if queue.is_sending() => Ok(Awaits::Turn),
-            awaits => awaits,
+        self.has_unsent |= queue.has_unsent();
+        awaits
+    }
+
+    /// Sends what the queues have taken and could not send, also while no packets come.
+    #[inline]
+    fn flush_rest(&mut self, io: &Io<InterfacePort<K>>) -> Result<(), QueueError> {
+        if !self.has_unsent {
+            return Ok(());
         }
+        self.has_unsent = false;
+        for queue in self.queues.get().into_iter().flatten() {
+            queue.flush()?;
+            self.has_unsent |= queue.has_unsent();
+        }
+        // If packets still wait inside or in the link, the push in this breath sets the slot again.
+        if !self.has_unsent {
+            io.slot(TRANSMIT).never();
+        }
+        Ok(())
     }
 
     /// Drops packets that cannot be sent.
@@ -299,15 +313,44 @@ impl<K: Kind> InterfaceRole<K> {
     #[cold]
     fn fail(&mut self, io: &Io<InterfacePort<K>>, error: &QueueError) {
         if matches!(error, QueueError::Down) {
+            // What is left is sent with the next packets.
+            self.has_unsent = false;
+            io.slot(TRANSMIT).never();
             return;
         }
         if let QueueError::System(error) = error {
-            self.keeper.status().update(|snapshot| snapshot.last_error = Some(error.to_string()));
+            self.keeper.status().gives_up(error.to_string());
         }
         self.note(io);
         self.queues.give_up();
         self.attach(io);
     }
+}
+
+/// Maximum number of queues of an app.
+const MAX_QUEUES: u16 = 32;
+/// Maximum length of the other names of an interface (`ip link property add altname`), in bytes.
+const MAX_NAME: usize = 127;
+
+/// Checks a number of queues.
+pub(crate) fn check_queues(queues: u16) -> Result<u16, SettingError> {
+    if (1..=MAX_QUEUES).contains(&queues) {
+        return Ok(queues);
+    }
+    let message = format!("{queues} queues is out of range");
+    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_QUEUES}")))
+}
+
+/// Checks the name of an interface.
+pub(crate) fn check_interface(name: &str) -> Result<(), SettingError> {
+    let why = match name {
+        "" => "the interface's name is empty".to_owned(),
+        _ if name.len() > MAX_NAME || name.contains(['/', '\0']) || name.contains(char::is_whitespace) => {
+            format!("`{name}` cannot be an interface's name")
+        }
+        _ => return Ok(()),
+    };
+    Err(SettingError::at("interface", why, "give a name such as eth0; `ip link` lists them"))
 }
 
 /// The status, as JSON.

@@ -396,7 +396,7 @@ impl Configure for VhostUser {
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
-        vec![config.mode.resource(context.path(&config.socket))]
+        vec![config.mode.resource("socket", context.path(&config.socket))]
     }
 
     fn configure(config: Config, context: &Context) -> Result<VhostUser, SettingError> {
@@ -406,7 +406,7 @@ impl Configure for VhostUser {
         let policy = PeerPolicy { any_file: config.allow_file_memory, ..policy };
         let features = virtio::features(&config.disable, queues);
         let mac = port::read_mac(config.mac.as_deref())?;
-        let socket = virtio::socket_path(&config.socket, context)?;
+        let socket = virtio::socket_path("socket", &config.socket, context)?;
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
         Ok(PortApp::new(config))
     }

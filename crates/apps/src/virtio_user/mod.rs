@@ -354,7 +354,7 @@ impl Configure for VirtioUser {
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
-        vec![config.mode.resource(context.path(&config.socket))]
+        vec![config.mode.resource("socket", context.path(&config.socket))]
     }
 
     fn configure(config: Config, context: &Context) -> Result<VirtioUser, SettingError> {
@@ -369,7 +369,7 @@ impl Configure for VirtioUser {
         // Only a device needs the log of written pages, for live migration.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
         let mac = port::read_mac(config.mac.as_deref())?;
-        let socket = virtio::socket_path(&config.socket, context)?;
+        let socket = virtio::socket_path("socket", &config.socket, context)?;
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
         Ok(PortApp::new(config))
     }

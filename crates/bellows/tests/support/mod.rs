@@ -4,6 +4,7 @@
 pub mod stuck;
 pub mod vhost;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub fn root() -> PathBuf {
 pub struct Sandbox {
     folder: scratch::TempDir,
     program: PathBuf,
+    /// A program that runs the command, with its arguments; empty if nothing does.
+    launcher: Vec<String>,
 }
 
 /// The output and exit code of a command.
@@ -122,7 +125,13 @@ impl Sandbox {
     pub fn of(program: PathBuf) -> Sandbox {
         let folder = scratch();
         fs::create_dir(folder.path().join("run")).unwrap();
-        Sandbox { folder, program }
+        Sandbox { folder, program, launcher: Vec::new() }
+    }
+
+    /// The same, with every command run by another program, which becomes the command: `ip netns exec`, `setpriv`.
+    pub fn launched_by(mut self, words: &[&str]) -> Sandbox {
+        self.launcher = words.iter().map(|word| (*word).to_owned()).collect();
+        self
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -136,8 +145,13 @@ impl Sandbox {
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(words).current_dir(self.folder.path()).env("BELLOWS_RUNTIME_DIR", self.path("run/bellows"));
+        let mut launched = self.launcher.iter().map(OsStr::new).chain([self.program.as_os_str()]);
+        let mut command = Command::new(launched.next().unwrap());
+        command
+            .args(launched)
+            .args(words)
+            .current_dir(self.folder.path())
+            .env("BELLOWS_RUNTIME_DIR", self.path("run/bellows"));
         // The folder of the examples' sockets.
         command.env("XDG_RUNTIME_DIR", self.path("run"));
         // The tests may run under any locale.

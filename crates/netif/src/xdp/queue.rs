@@ -496,7 +496,7 @@ impl Queue for XdpQueue {
     }
 
     #[inline]
-    fn is_sending(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         self.unsent
     }
 

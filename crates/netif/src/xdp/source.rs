@@ -236,7 +236,7 @@ fn explain_memory(error: &io::Error) -> String {
             let limit = memlock_limit().map_or("unlimited".to_owned(), |limit| format!("{} KiB", limit >> 10));
             format!(
                 "the pool has {mebibytes} MiB, and the limit of locked memory is {limit}: raise it (`ulimit -l`, or \
-                 `LimitMEMLOCK=` of a service), grant CAP_IPC_LOCK, or choose fewer `packets` in [engine]"
+                 `LimitMEMLOCK=` of a service), grant CAP_IPC_LOCK, or choose a smaller `pool` in [engine]"
             )
         }
         _ => format!("{error}"),

@@ -22,7 +22,7 @@ use crate::PortOpenError;
 use crate::messages::last_error;
 
 pub use fanout::{Fanout, FanoutMode};
-pub use receiver::{Frame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
+pub use receiver::{Frame, NextFrame, PacketType, Receiver, ReceiverOptions, Statistics, Vlan};
 pub use sender::{Sender, SenderOptions, Sent};
 
 /// The advice for most steps of opening a socket.

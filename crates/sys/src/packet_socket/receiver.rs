@@ -9,9 +9,10 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
 use libc::{
@@ -20,7 +21,6 @@ use libc::{
     sockaddr_ll, tpacket2_hdr,
 };
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_error, socket_recv_buffer_size,
 };
@@ -30,6 +30,7 @@ use super::fanout::Fanout;
 use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
 use super::{ALL_PROTOCOLS, USUAL, bind, bound_interface, get, open, set, set_flag};
 use crate::messages::VIRTIO_HEADER;
+use crate::ring_mapping::RingMapping;
 use crate::{PortError, PortOpenError};
 
 /// Bits of the status word (`linux/if_packet.h`).
@@ -157,9 +158,8 @@ type RingRequest = [u32; 4];
 
 /// A packet socket that receives the frames of one interface.
 pub struct Receiver {
-    socket: OwnedFd,
-    /// The ring, which the kernel fills.
-    ring: NonNull<u8>,
+    /// The socket, the ring, and the offset of the next frame's slot.
+    next: Arc<NextFrame>,
     layout: Layout,
     /// The slot of the next frame, and the one to prefetch then.
     position: Position,
@@ -172,8 +172,62 @@ pub struct Receiver {
     error: Option<Errno>,
 }
 
-// SAFETY: the mapping belongs to the value, and can be used from any thread.
-unsafe impl Send for Receiver {}
+/// The place of a [`Receiver`]'s next frame, for another thread or owner than the receiver's.
+///
+/// It keeps the socket and its ring: the kernel closes them, which may take it milliseconds, when the last owner is
+/// dropped.
+#[derive(Debug)]
+pub struct NextFrame {
+    socket: OwnedFd,
+    ring: RingMapping,
+    /// The offset of the next frame's slot, which is always that of a slot.
+    offset: AtomicUsize,
+}
+
+impl NextFrame {
+    /// The status word of the frame that is the next one now. [`NextFrame::ARRIVED`] is set in it when the frame is
+    /// there. Polling it takes no system call.
+    #[inline(always)]
+    pub fn word(&self) -> &AtomicU32 {
+        // SAFETY: the slot is in the ring, whose mapping lives as long as self. Slots are aligned to cache lines, and
+        // begin with this word, which the kernel accesses as a whole.
+        unsafe { AtomicU32::from_ptr(self.slot().cast::<u32>().as_ptr()) }
+    }
+
+    /// The bit of the word that says that the frame is there.
+    pub const ARRIVED: u32 = status::USER;
+
+    /// The error of the socket since the last call, if there was one: see [`Receiver::take_error`], which may leave out
+    /// an error that was taken here.
+    pub fn take_error(&self) -> Option<PortError> {
+        self.take(None)
+    }
+
+    /// As [`NextFrame::take_error`]; if there is none, the other one.
+    fn take(&self, other: Option<Errno>) -> Option<PortError> {
+        let error = match socket_error(&self.socket) {
+            Ok(Ok(())) => other?,
+            Ok(Err(error)) | Err(error) => error,
+        };
+        if error == Errno::NETDOWN && bound_interface(self.socket.as_fd()).is_none() {
+            return Some(PortError::Gone);
+        }
+        Some(PortError::of(error))
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> NonNull<u8> {
+        // SAFETY: offsets of slots are in the ring.
+        unsafe { self.ring.start().add(self.offset.load(Relaxed)) }
+    }
+}
+
+/// Readable if there is a frame, or an error.
+impl AsFd for NextFrame {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
 
 impl Receiver {
     /// Opens a socket for an interface, by its number. It receives from then on. It may be down.
@@ -186,16 +240,11 @@ impl Receiver {
         let layout = layout.map_err(PortOpenError::at("lay out the ring", "choose fewer slots"))?;
         let socket = open()?;
         configure(&socket, layout, options)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
-        let ring = unsafe { mmap(null_mut(), layout.length(), access, MapFlags::SHARED, &socket, 0) };
-        let ring = ring.map_err(PortOpenError::at("map the ring", "choose fewer slots"))?;
-        let ring = NonNull::new(ring.cast()).ok_or(io::ErrorKind::OutOfMemory);
-        let ring = ring.map_err(PortOpenError::at("map the ring", "choose fewer slots"))?;
+        let error = PortOpenError::at("map the ring", "choose fewer slots");
+        let ring = RingMapping::new(&socket, 0, layout.length(), false).map_err(error)?;
         let ahead = (0..AHEAD).fold(Position::default(), |position, _| layout.next(position));
         let receiver = Receiver {
-            socket,
-            ring,
+            next: Arc::new(NextFrame { socket, ring, offset: AtomicUsize::new(0) }),
             layout,
             position: Position::default(),
             ahead,
@@ -211,7 +260,7 @@ impl Receiver {
     /// Binds the socket to its interface, where it then receives.
     fn attach(&self, interface: u32, options: &ReceiverOptions) -> Result<(), PortOpenError> {
         let error = PortOpenError::at("bind a packet socket to the interface", USUAL);
-        bind(self.socket.as_fd(), interface, ALL_PROTOCOLS).map_err(error)?;
+        bind(self.next.socket.as_fd(), interface, ALL_PROTOCOLS).map_err(error)?;
         if options.promiscuous {
             let membership = packet_mreq {
                 mr_ifindex: interface.cast_signed(),
@@ -220,13 +269,13 @@ impl Receiver {
                 mr_address: [0; 8],
             };
             let error = PortOpenError::at("make the interface promiscuous", USUAL);
-            set(&self.socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership).map_err(error)?;
+            set(&self.next.socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership).map_err(error)?;
         }
         if let Some(fanout) = options.fanout {
             let advice = "all sockets of a group have the same mode, flags and interface, which must be up; choose \
                           another number for the group";
             let error = PortOpenError::at("join the fanout group", advice);
-            set(&self.socket, SOL_PACKET, PACKET_FANOUT, &[fanout.argument(options.outgoing)]).map_err(error)?;
+            set(&self.next.socket, SOL_PACKET, PACKET_FANOUT, &[fanout.argument(options.outgoing)]).map_err(error)?;
         }
         Ok(())
     }
@@ -234,9 +283,12 @@ impl Receiver {
     /// The status word of the next frame, which is 0 until the frame is there. Polling it takes no system call.
     #[inline(always)]
     pub fn word(&self) -> &AtomicU32 {
-        // SAFETY: the slot is in the ring, whose mapping lives as long as self. Slots are aligned to cache lines, and
-        // begin with this word, which the kernel accesses as a whole.
-        unsafe { AtomicU32::from_ptr(self.slot().cast::<u32>().as_ptr()) }
+        self.next.word()
+    }
+
+    /// The place of the next frame, for another thread that waits for frames.
+    pub fn next(&self) -> Arc<NextFrame> {
+        Arc::clone(&self.next)
     }
 
     /// The next frame, if there is one. It is released when it is dropped; the kernel then reuses its slot.
@@ -251,7 +303,7 @@ impl Receiver {
             // SAFETY: the header is in the slot, aligned. The kernel wrote it before it set the status that was
             // acquired above. Only the kernel writes slots, and this one not again before its status is set to
             // KERNEL, which release() does, when the frame is dropped.
-            let header = unsafe { self.slot().cast::<SlotHeader>().read() };
+            let header = unsafe { self.next.slot().cast::<SlotHeader>().read() };
             let packet_type = PacketType::of(header.address.sll_pkttype);
             let is_queued = status & status::COPY != 0;
             // A group of sockets gets outgoing frames from kernels that do not know its flag.
@@ -271,6 +323,7 @@ impl Receiver {
         }
         self.word().store(status::KERNEL, Release);
         self.position = self.layout.next(self.position);
+        self.next.offset.store(self.layout.offset(self.position), Relaxed);
         self.ahead = self.layout.next(self.ahead);
     }
 
@@ -288,7 +341,7 @@ impl Receiver {
     /// Those of `getsockopt(2)`; none is expected.
     pub fn statistics(&self) -> io::Result<Statistics> {
         // `struct tpacket_stats`, whose first count includes the second. The kernel sets both to 0.
-        let [all, dropped] = get(&self.socket, PACKET_STATISTICS)?;
+        let [all, dropped] = get(&self.next.socket, PACKET_STATISTICS)?;
         Ok(Statistics { received: all.wrapping_sub(dropped), dropped })
     }
 
@@ -298,17 +351,8 @@ impl Receiver {
     ///
     /// The descriptor is readable while there is an error.
     pub fn take_error(&mut self) -> Option<PortError> {
-        let error = match socket_error(&self.socket) {
-            Ok(Ok(())) => self.error.take()?,
-            Ok(Err(error)) | Err(error) => {
-                self.error = None;
-                error
-            }
-        };
-        if error == Errno::NETDOWN && bound_interface(self.socket.as_fd()).is_none() {
-            return Some(PortError::Gone);
-        }
-        Some(PortError::of(error))
+        let other = self.error.take();
+        self.next.take(other)
     }
 
     /// Bytes of the kernel's buffers for frames that are longer than a slot, with their administration, as granted.
@@ -316,12 +360,12 @@ impl Receiver {
     /// # Errors
     /// Those of `getsockopt(2)`; none is expected.
     pub fn receive_buffer(&self) -> io::Result<usize> {
-        Ok(socket_recv_buffer_size(&self.socket)?)
+        Ok(socket_recv_buffer_size(&self.next.socket)?)
     }
 
     /// The number of the socket's fanout group, for other sockets to join.
     pub fn fanout_group(&self) -> Option<u16> {
-        let [argument] = get(&self.socket, PACKET_FANOUT).ok()?;
+        let [argument] = get(&self.next.socket, PACKET_FANOUT).ok()?;
         (argument != 0).then_some(argument as u16)
     }
 
@@ -340,7 +384,7 @@ impl Receiver {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         // A call returns a pending error of the socket in place of a frame.
         for _ in 0..2 {
-            match recvmsg(&self.socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags) {
+            match recvmsg(&self.next.socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags) {
                 Ok(message) => return message.bytes.checked_sub(skipped),
                 Err(Errno::AGAIN) => return None,
                 Err(error) => self.error = Some(error),
@@ -350,17 +394,11 @@ impl Receiver {
     }
 
     #[inline(always)]
-    fn slot(&self) -> NonNull<u8> {
-        // SAFETY: offsets of slots are in the ring.
-        unsafe { self.ring.add(self.layout.offset(self.position)) }
-    }
-
-    #[inline(always)]
     fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..3 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = self.ring.as_ptr().wrapping_add(self.layout.offset(self.ahead) + line * LINE);
+            let address = self.next.ring.start().as_ptr().wrapping_add(self.layout.offset(self.ahead) + line * LINE);
             // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
         }
@@ -398,21 +436,14 @@ fn configure(socket: &OwnedFd, layout: Layout, options: &ReceiverOptions) -> Res
 /// Readable if there is a frame, or an error.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and no borrow of it outlives self.
-        let _ = unsafe { munmap(self.ring.as_ptr().cast(), self.layout.length()) };
+        self.next.socket.as_fd()
     }
 }
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = formatter.debug_struct("Receiver");
-        debug.field("socket", &self.socket).field("slots", &self.slots()).finish_non_exhaustive()
+        debug.field("socket", &self.next.socket).field("slots", &self.slots()).finish_non_exhaustive()
     }
 }
 
@@ -496,7 +527,7 @@ impl<'a> Frame<'a> {
         }
         // SAFETY: the header lies in front of the frame in the slot, after the slot's own header: Frame::new checked
         // that. The kernel does not write it before the slot is released, which ends this borrow.
-        Some(unsafe { self.receiver.slot().add(self.start - VIRTIO_HEADER).cast().read() })
+        Some(unsafe { self.receiver.next.slot().add(self.start - VIRTIO_HEADER).cast().read() })
     }
 
     /// The VLAN tag that the kernel removed from the frame, after the two addresses.
@@ -543,7 +574,7 @@ impl<'a> Frame<'a> {
     fn captured_bytes(&self) -> &[u8] {
         // SAFETY: Frame::new checked that the bytes are in the slot. The kernel wrote them before it set the status,
         // and neither it nor anyone else writes them before the slot is released, which ends this borrow.
-        unsafe { std::slice::from_raw_parts(self.receiver.slot().add(self.start).as_ptr(), self.captured) }
+        unsafe { std::slice::from_raw_parts(self.receiver.next.slot().add(self.start).as_ptr(), self.captured) }
     }
 
     /// The frame that is or was queued at the socket.

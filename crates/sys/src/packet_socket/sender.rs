@@ -18,7 +18,7 @@ pub struct SenderOptions {
     pub virtio_header: bool,
     /// Whether frames bypass the interface's queueing discipline (`PACKET_QDISC_BYPASS`). They then bypass packet
     /// sockets that capture outgoing frames, too: `tcpdump` on the same interface does not see them. The kernel does
-    /// not segment GSO packets then, so that an interface which cannot do so drops them ([`PortError::Full`]).
+    /// not segment GSO packets then, so that an interface which cannot do so drops them ([`PortError::Dropped`]).
     ///
     /// Saves nothing on interfaces without a queue, such as veth.
     pub bypass_qdisc: bool,
@@ -77,8 +77,9 @@ impl Sender {
     /// A frame may be longer than the MTU only if its header makes it a GSO packet. Without `virtio_header` in the
     /// options, headers are ignored; with it, frames without a header of their own get one of zeros.
     ///
-    /// [`PortError::Full`] means that the kernel has no room, or that a queue dropped the frame: the interface's, or that
-    /// of the processor's received frames behind a veth interface (`net.core.netdev_max_backlog`).
+    /// [`PortError::Full`] means that the kernel has no room; [`PortError::Dropped`] that a queue dropped the frame after
+    /// these: the interface's, or that of the processor's received frames behind a veth interface
+    /// (`net.core.netdev_max_backlog`).
     pub fn send<'a>(&mut self, frames: impl IntoIterator<Item = (Option<[u8; VIRTIO_HEADER]>, &'a [u8])>) -> Sent {
         let frames = frames.into_iter().map(|(header, bytes)| (header.unwrap_or_default(), bytes));
         let (taken, error) = self.messages.send(self.socket.as_fd(), frames);

@@ -270,12 +270,12 @@ impl Port {
         let mut bytes = Vec::new();
         loop {
             deadline.check();
-            let before = self.rings.rx.consumed();
+            let before = self.rings.rx.counts().consumed();
             if self.rings.rx.available() == 0 {
                 sleep_until_readable(&[self.socket.as_fd()], Some(Duration::from_millis(100))).unwrap();
                 continue;
             }
-            assert_ne!(self.rings.rx.producer().load(std::sync::atomic::Ordering::Relaxed), before);
+            assert_ne!(self.rings.rx.counts().produced().load(std::sync::atomic::Ordering::Relaxed), before);
             let descriptor = self.rings.rx.get(0);
             self.rings.rx.release(1);
             parts.push(descriptor.address);

@@ -9,13 +9,14 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::XdpRingOffset;
+
+use crate::ring_mapping::RingMapping;
 
 /// The kernel sleeps on this ring and has to be woken: `XDP_RING_NEED_WAKEUP`.
 const NEEDS_WAKEUP: u32 = 1 << 0;
@@ -26,29 +27,10 @@ pub const MORE: u32 = 1 << 0;
 /// An option of a descriptor to send: metadata stands before the frame's first byte (`XDP_TX_METADATA`, Linux 6.8).
 pub const METADATA: u32 = 1 << 1;
 
-/// The mapping of a ring. Unmapped when it is dropped.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-// SAFETY: the mapping belongs to the value, which only hands out its address.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and what points into it keeps the value.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
-    }
-}
-
 /// A ring, with entries of one type.
 #[derive(Debug)]
 struct Ring<Entry> {
-    mapping: Arc<Mapping>,
+    mapping: Arc<RingMapping>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -99,12 +81,8 @@ impl<Entry: RingEntry> Ring<Entry> {
             io::Error::new(io::ErrorKind::InvalidData, "the kernel describes an impossible ring of an AF_XDP socket")
         };
         let length = length.ok_or_else(impossible)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let shared = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
-        let start = unsafe { mmap(null_mut(), length, access, shared, socket, page_offset)? };
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mapping = Arc::new(Mapping { start, length });
+        let mapping = Arc::new(RingMapping::new(socket, page_offset, length, true)?);
+        let start = mapping.start();
         // SAFETY: the mapping is `length` bytes long. The counts and flags end before the entries, which it has room
         // for, as was computed above; all are aligned, because the mapping starts with a page.
         unsafe {
@@ -277,7 +255,7 @@ impl RxRing {
 /// The two counts of an [`RxRing`]. They stay valid when the ring is dropped, but then nothing changes them.
 #[derive(Debug)]
 pub struct RxCounts {
-    _mapping: Arc<Mapping>,
+    _mapping: Arc<RingMapping>,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
 }
@@ -479,7 +457,7 @@ mod tests {
             for step in steps {
                 prop_assert_eq!(tx.free() as usize, size as usize - pushed.len() - published.len());
                 prop_assert_eq!(rx.available() as usize, published.len());
-                prop_assert_eq!(rx.producer().load(Relaxed).wrapping_sub(rx.consumed()) as usize, published.len());
+                prop_assert_eq!(rx.counts().produced().load(Relaxed).wrapping_sub(rx.counts().consumed()) as usize, published.len());
                 match step {
                     Step::Push(count) => for _ in 0..count.min(tx.free()) {
                         let frame = Descriptor { address: next << 40 | next, length: next as u32, more: next % 3 == 0 };

@@ -1,6 +1,7 @@
 //! The state of an interface: counters, settings, attached programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::Value;
 
@@ -11,6 +12,12 @@ use super::{Host, run};
 pub struct Interface {
     host: Host,
     name: String,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.name, self.host.namespace())
+    }
 }
 
 impl Interface {
@@ -24,6 +31,11 @@ impl Interface {
         self.link().is_some()
     }
 
+    /// Whether it exists, is up, and has a carrier.
+    pub fn is_operational(&self) -> bool {
+        self.link().is_some_and(|link| link["operstate"] == "UP")
+    }
+
     /// What `ip -d -s -s -j link` prints about it, if it exists.
     fn link(&self) -> Option<Value> {
         let listed = self.host.run("ip -d -s -s -j link show");
@@ -34,7 +46,7 @@ impl Interface {
 
     #[track_caller]
     fn existing_link(&self) -> Value {
-        self.link().unwrap_or_else(|| panic!("there is no {} in {}", self.name, self.host.namespace()))
+        self.link().unwrap_or_else(|| panic!("there is no {self}"))
     }
 
     /// Its counters.
@@ -87,7 +99,7 @@ pub type Settings = BTreeMap<String, String>;
 
 /// The settings that are not equal, one in a line: name, before, now.
 pub fn differences(before: &Settings, now: &Settings) -> String {
-    let names: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let lines = names.into_iter().filter(|name| before.get(*name) != now.get(*name)).map(|name| {
         let [before, now] = [before, now].map(|settings| settings.get(name).map_or("absent", String::as_str));
         format!("{name}: {before}, now {now}\n")

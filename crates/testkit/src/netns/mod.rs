@@ -314,13 +314,16 @@ impl End {
     }
 }
 
-/// Connects two ends, which may be in different hosts, with a veth pair.
+/// Connects two ends, which may be in different hosts, with a veth pair, and waits until it works.
 pub fn connect(ends: [&End; 2], mtu: usize) {
     let [one, other] = ends;
     let peer = format!("peer {} netns {}", other.words(), other.host.namespace());
     one.host.run(&format!("ip link add {} type veth {peer}", one.words()));
     one.set_up(mtu);
     other.set_up(mtu);
+    for end in ends {
+        eventually("a cable that works", || end.interface().is_operational());
+    }
 }
 
 /// Removes a cable: both ends.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use super::Host;
 use crate::eventually;
 use crate::programs::Background;
+use crate::wait::Deadline;
 
 /// The programs that this module needs.
 pub const PROGRAMS: &[&str] = &["ping", "iperf3", "curl", "busybox", "ss"];
@@ -110,10 +112,21 @@ fn number(value: &Value, report: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("a number is missing in {report:#}"))
 }
 
+/// Runs `iperf3` and returns its report. A server that has not noticed the end of the previous run refuses the next one,
+/// which is then tried again.
 #[track_caller]
 fn iperf(client: &Host, words: &str) -> Value {
-    let said = client.run(&format!("iperf3 --json --connect-timeout 20000 {words}"));
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"))
+    let deadline = Deadline::new("a server of iperf3 that is not busy");
+    loop {
+        let said = client.run(&format!("iperf3 --json --connect-timeout 20000 {words}"));
+        let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"));
+        match report["error"].as_str() {
+            None => return report,
+            Some(error) if error.contains("busy") => thread::sleep(Duration::from_millis(100)),
+            Some(error) => panic!("iperf3 {words}: {error}"),
+        }
+        deadline.check();
+    }
 }
 
 /// A URL on a server with this address.

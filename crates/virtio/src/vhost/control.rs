@@ -110,5 +110,4 @@ mod tests {
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         assert_eq!((milliseconds(1000), milliseconds(999)), (0, 20));
     }
-
 }

@@ -1,22 +1,20 @@
 //! The source of connections: a socket that we open, or one to which we connect and retry.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bellows_handover::{Signal, SocketFile};
 use bellows_sys::access::FileAccess;
+use bellows_sys::socket;
 use bellows_sys::wake::sleep_until_readable;
-use bellows_sys::{socket, way_out};
 
 use super::Mode;
 use super::closer::{Closer, UntrustedFd};
-use bellows_handover::Signal;
 
 /// Delay before the next attempt to connect: first and maximum.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -81,52 +79,24 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    fn open(path: &Path, access: FileAccess, closer: &Closer) -> io::Result<Arc<SocketFile>> {
-        let is_stale = is_stale(path)?;
-        let name = if is_stale { Some(beside(path)?) } else { None };
-        let place = name.as_deref().unwrap_or(path);
-        let listener = socket::listen(place, access).map_err(|error| explain(path, &error, "cannot listen at"))?;
+    fn open(path: &Path, access: FileAccess, closer: &Closer) -> io::Result<Arc<OwnSocket>> {
+        let (file, listener) = SocketFile::open(path, |place| socket::listen(place, access))?;
         let listener = UntrustedFd::new(listener, closer);
-        let file = fs::symlink_metadata(place).ok().map(|status| (status.dev(), status.ino()));
         let (turn, servers) = (AtomicU64::new(0), AtomicU64::new(0));
         let listening = Arc::new(Listening { listener, path: path.to_owned(), turn, servers });
-        Ok(Arc::new(SocketFile { listening, file, waiting: Mutex::new(name) }))
+        Ok(Arc::new(OwnSocket { listening, file }))
     }
 }
 
-/// The file of a socket that we opened. Dropping it ends the socket: the file is removed and connections are refused,
-/// even if a thread that hangs still has the socket open.
-pub(super) struct SocketFile {
+/// A socket that we opened, and its file. Dropping it ends the socket: connections are refused, even if a thread that
+/// hangs still has the socket open, and the file is removed.
+pub(super) struct OwnSocket {
     listening: Arc<Listening>,
-    /// Device and inode of the file: another file at the same path is not ours.
-    file: Option<(u64, u64)>,
-    /// While there is an abandoned socket at the path: the name under which ours waits to replace it.
-    waiting: Mutex<Option<PathBuf>>,
+    file: SocketFile,
 }
 
-impl SocketFile {
-    fn take_waiting(&self) -> Option<PathBuf> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Replaces the abandoned socket, if there is one.
-    fn begin(&self) {
-        let Some(name) = self.take_waiting() else { return };
-        if let Err(error) = fs::rename(&name, &self.listening.path) {
-            let path = self.listening.path.display();
-            tracing::error!("{path}: the abandoned socket cannot be replaced: {error}; ours is at {}", name.display());
-            *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
-        }
-    }
-}
-
-impl Drop for SocketFile {
+impl Drop for OwnSocket {
     fn drop(&mut self) {
-        let path = self.take_waiting().unwrap_or_else(|| self.listening.path.clone());
-        let there = fs::symlink_metadata(&path).ok().map(|status| (status.dev(), status.ino()));
-        if there.is_some() && there == self.file {
-            let _ = fs::remove_file(&path);
-        }
         socket::refuse_all(&self.listening.listener);
     }
 }
@@ -136,13 +106,13 @@ impl Drop for SocketFile {
 pub(super) struct Server {
     listening: Arc<Listening>,
     /// The control thread has no handle of it, because it may not remove files.
-    file: Option<Arc<SocketFile>>,
+    file: Option<Arc<OwnSocket>>,
     number: u64,
 }
 
 impl Server {
     /// Adds a server to a socket. From now on it alone accepts connections.
-    fn new(file: Arc<SocketFile>) -> Server {
+    fn new(file: Arc<OwnSocket>) -> Server {
         let listening = Arc::clone(&file.listening);
         let number = listening.servers.fetch_add(1, SeqCst);
         let server = Server { listening, file: Some(file), number };
@@ -243,7 +213,7 @@ impl EndpointHold {
         let Some((server, file)) = self.server.as_ref().and_then(|server| Some((server, server.file.as_ref()?))) else {
             return;
         };
-        file.begin();
+        file.file.begin();
         if server.is_successor()
             && let Err(error) = socket::give_access(server.path(), self.access)
         {
@@ -258,82 +228,6 @@ impl EndpointHold {
         }
         self.signal.raise();
     }
-}
-
-/// The part between the name of a socket and the numbers in the name of its replacement.
-const MARK: &str = ".new-";
-
-/// A name for a socket that is to replace an abandoned one, which stays unchanged until then. Removes the leftovers of
-/// processes that have ended.
-///
-/// # Errors
-/// If another one waits to replace the socket, or the name would be too long for a socket.
-fn beside(path: &Path) -> io::Result<PathBuf> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let prefix = format!("{name}{MARK}");
-    let entries = fs::read_dir(folder).map_err(|error| explain(path, &error, "cannot check for other sockets at"))?;
-    for entry in entries.filter_map(Result::ok) {
-        let is_other = entry
-            .file_name()
-            .to_string_lossy()
-            .strip_prefix(&prefix)
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'));
-        if is_other && is_stale(&entry.path()).map_err(|_| in_use(path))? {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-    let number = NEXT.fetch_add(1, SeqCst);
-    let name = path.with_file_name(format!("{prefix}{}-{number}", std::process::id()));
-    if name.as_os_str().len() <= MAX_SOCKET_PATH {
-        return Ok(name);
-    }
-    let message =
-        format!("{} is too long a path to replace the abandoned socket there; remove the socket", path.display());
-    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
-}
-
-/// Maximum length of a socket path.
-const MAX_SOCKET_PATH: usize = 107;
-
-fn in_use(path: &Path) -> io::Error {
-    let path = path.display();
-    let message = format!("another process or app already listens at {path}; end it, or give another path");
-    io::Error::new(io::ErrorKind::AddrInUse, message)
-}
-
-/// Whether there is an abandoned socket, which may be replaced. False if there is nothing.
-///
-/// # Errors
-/// If a process listens there, or the path is not a socket.
-fn is_stale(path: &Path) -> io::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(explain(path, &error, "cannot check")),
-        Ok(status) if !status.file_type().is_socket() => {
-            let message = format!("{} already exists and is not a socket; give another path", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
-        }
-        Ok(_) => {}
-    }
-    match socket::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-            Err(explain(path, &error, "cannot check who listens at"))
-        }
-        // A process accepts connections, or has a full queue of them.
-        _ => Err(in_use(path)),
-    }
-}
-
-fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
-    let path = path.display();
-    io::Error::new(
-        error.kind(),
-        format!("{what} {path}: {error}; {}", way_out(error, "give a path in a folder that exists and is writable")),
-    )
 }
 
 /// A socket that the other side opens.
@@ -363,6 +257,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use bellows_testkit::scratch;
 
@@ -386,7 +282,7 @@ mod tests {
 
         let server = open(&path, Mode::Server).unwrap();
         if let Endpoint::Server(server) = &server {
-            server.file.as_ref().unwrap().begin();
+            server.file.as_ref().unwrap().file.begin();
         }
         UnixStream::connect(&path).unwrap();
         let error = open(&path, Mode::Server).err().unwrap();

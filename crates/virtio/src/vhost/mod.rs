@@ -35,9 +35,9 @@ mod status;
 mod tests;
 
 pub use backend::{Backend, BackendConfig, MAX_PAIRS};
+pub use bellows_handover::{Bell, Borrowed};
 pub use control::Confinement;
 pub use error::ProtocolError;
-pub use bellows_handover::{Bell, Borrowed};
 pub use frontend::{Frontend, FrontendConfig, Layout, Negotiated, Placed, QueueLayout, SharedFile};
 pub use message::ProtocolFeatures;
 pub use policy::PeerPolicy;

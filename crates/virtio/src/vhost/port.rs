@@ -6,8 +6,8 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::ring::{Counters, Direction, Position, ReceiveRing, RingError, TransmitRing};
 
-use bellows_handover::{Borrower, Held};
 use super::{BackendStatus, Bell};
+use bellows_handover::{Borrower, Held};
 
 /// A ring of either direction.
 pub(super) enum Ring {

@@ -14,9 +14,9 @@ use tracing::{error, info, warn};
 use crate::Features;
 use crate::ring::Counters;
 
-use bellows_handover::{LogLimit, with_suppressed};
 use super::message::ProtocolFeatures;
 use super::{Confinement, Mode, Negotiated, ProtocolError};
+use bellows_handover::{LogLimit, with_suppressed};
 
 /// The status of one side, a back end or a front end. The control thread and the engine write it, any thread can read
 /// it.

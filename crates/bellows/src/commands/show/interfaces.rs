@@ -145,7 +145,7 @@ fn render(interfaces: &[Interface], rich: bool) -> String {
         ("TX RATE", Align::Right),
         ("", Align::Right),
         ("DROPPED", Align::Right),
-        ("SOCKET", Align::Left),
+        ("AT", Align::Left),
     ]);
     for interface in interfaces {
         let mut cells = vec![interface.app.clone(), interface.kind.clone(), interface.state.clone()];
@@ -162,10 +162,26 @@ fn render(interfaces: &[Interface], rich: bool) -> String {
             });
         }
         cells.push(count(interface.dropped));
-        cells.push(interface.status["socket"].as_str().unwrap_or_default().to_owned());
+        cells.push(place(&interface.status));
         table.row(cells);
     }
     table.render(rich)
+}
+
+/// The socket, or the kernel's interface with its MTU and speed, that a port reports.
+fn place(status: &Value) -> String {
+    let link = &status["link"];
+    let Some(name) = link["name"].as_str() else {
+        return sanitize(status["place"].as_str().unwrap_or_default());
+    };
+    let mut text = sanitize(name);
+    if let Some(mtu) = link["mtu"].as_u64() {
+        text += &format!(", MTU {mtu}");
+    }
+    if let Some(speed) = link["speed"].as_f64() {
+        text += &format!(", {}", bit_rate(1e6 * speed));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -213,8 +229,11 @@ mod tests {
             ("mine.output", "out.input"),
         ];
         let statuses = [
-            ("guest".to_owned(), json!({ "state": "listening", "socket": "/run/guest.sock" })),
-            ("mine".to_owned(), json!({ "interface": true })),
+            ("guest".to_owned(), json!({ "state": "listening", "place": "/run/guest.sock" })),
+            (
+                "mine".to_owned(),
+                json!({ "interface": true, "link": { "name": "eth0", "mtu": 1500, "speed": 10_000 } }),
+            ),
         ];
         let found = interfaces(&linked(apps, &links), State::Running, &statuses.into(), &bellows_apps::registry());
         let names: Vec<(&str, &str)> = found.iter().map(|one| (one.app.as_str(), one.state.as_str())).collect();
@@ -223,6 +242,7 @@ mod tests {
         assert_eq!(found[0].rx.packets_per_second, Some(100.0));
         let text = render(&found, false);
         assert!(text.contains("listening") && text.contains("/run/guest.sock"), "{text}");
+        assert!(text.contains("eth0, MTU 1500, 10.0 Gb/s"), "{text}");
     }
 
     #[test]

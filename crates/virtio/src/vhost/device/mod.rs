@@ -23,13 +23,13 @@ use crate::ring::{Direction, ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
-use bellows_handover::{Lender, Recalled};
 use super::message::{Body, MAX_FILES, Message, ProtocolFeatures, Request, flags};
 use super::port::{LentRing, Ring};
 use super::queue::{Queue, Unusable};
 use super::regions::Regions;
 use super::status::QueueState;
 use super::{BackendStatus, ProtocolError};
+use bellows_handover::{Lender, Recalled};
 
 use requests::{one, set_config};
 use retired::Retired;

@@ -18,8 +18,8 @@ use crate::vhost::closer::Closer;
 use crate::vhost::message::{
     InflightMessage, MAX_BODY, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
 };
-use bellows_handover::Signal;
 use crate::vhost::{ProtocolError, QueueState};
+use bellows_handover::Signal;
 
 /// The name of a violation, and the peer's action after the negotiation.
 type Violation = (&'static str, fn(&mut Peer));

@@ -21,8 +21,8 @@ use crate::ring::Direction;
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags};
-use bellows_handover::Signal;
 use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
+use bellows_handover::Signal;
 
 /// Maximum time that a test waits for anything.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);

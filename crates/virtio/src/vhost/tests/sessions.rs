@@ -198,7 +198,7 @@ fn everything_may_change_while_rings_run() {
     assert_eq!(discarded(), 30);
     acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
     more(&peer, "a pause");
-    assert_eq!(peer.base(1), next.into());
+    assert_eq!(peer.base(1), u32::from(next));
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn writes_are_logged_while_logging_is_on() {
     acknowledged(&mut peer, Request::SET_LOG_FD, &[], &[news.as_fd()]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
-    assert_eq!(marked(&log), [], "logging was not negotiated");
+    assert_eq!(marked(&log), [0_u64; 0], "logging was not negotiated");
     let logging = FEATURES.with(Features::LOG_ALL);
     acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
     let addresses = VringAddresses { flags: 1, log: GUEST + 0x14000, ..Peer::addresses(1) };
@@ -406,7 +406,7 @@ fn writes_are_logged_while_logging_is_on() {
     log.write_all_at(&[0; 8], (page / 8) & !7).unwrap();
     peer.transmit(1, 60, 20);
     until("packets", || peer.used(1) == 80);
-    assert_eq!(marked(&log), []);
+    assert_eq!(marked(&log), [0_u64; 0]);
 }
 
 /// Its memory is unmapped when the engine has also dropped the doorbells, even if nothing else happens.

@@ -1,0 +1,221 @@
+//! `raw-socket`: an interface of the kernel through packet sockets, beside the host's network stack.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_netif::raw::{RawConfig, RawQueue};
+use bellows_netif::status::PortStatus;
+use bellows_netif::{InterfaceName, Keeper, OpenError, Queues, Start};
+use bellows_sys::packet_socket::FanoutMode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::port::app::PortApp;
+use crate::port::interface::{InterfacePort, Kind, check_interface, check_queues};
+use crate::port::yes;
+
+/// A network interface through packet sockets (`AF_PACKET`): works with every driver, and passes offloads on.
+///
+/// `input` takes packets to send, `output` delivers packets that have arrived. Frames arrive through a ring in memory,
+/// without a system call for each. They are sent in batches of up to 64 for each system call. Frames that this host sends
+/// through the interface are not delivered.
+///
+/// The host's own network stack still receives each frame. If it has addresses on the interface it answers, too; a host
+/// that forwards packets may forward them a second time. To keep it quiet, remove the addresses (`ip address flush dev
+/// NAME`), disable IPv6 (`sysctl net.ipv6.conf.NAME.disable_ipv6=1`), and leave forwarding off for the interface; or move
+/// the interface into a network namespace of its own and name that in `namespace`. `af-xdp` takes frames away from the
+/// host.
+///
+/// With `offloads`, packets keep the partial checksums and the segmentation that a sender on the same machine left to
+/// the interface, and pass whole to the next port; ports without offloads finish them. A network of such ports forwards
+/// TCP in packets of up to 64 KiB. Without `offloads` they are finished when they arrive. GSO packets of protocols other
+/// than TCP cannot be passed on, and count as `rx_bad_header`: `ethtool -K NAME tx-udp-segmentation off` at the sender
+/// avoids them. VLAN tags that the kernel strips are put back.
+///
+/// With several `queues`, the kernel distributes incoming frames according to `fanout`. All outgoing packets of a flow go
+/// through one queue.
+///
+/// Starting takes `CAP_NET_RAW`, and with `namespace` also `CAP_SYS_ADMIN`; the process keeps them to open the interface
+/// again. An interface that disappears is opened as soon as one of its name is there; meanwhile packets are dropped as
+/// `no_interface`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The interface's name.
+    pub interface: String,
+
+    /// Number of queues, from 1 to 32. Several need the interface to be up.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 32), extend("x-unit" = "queues"))]
+    pub queues: u16,
+
+    /// How the kernel distributes incoming frames over several queues: `hash`, each flow to one queue; `load-balance`, in
+    /// turn; `cpu`, by the processor that received the frame; `queue`, by the interface's receive queue.
+    #[serde(default)]
+    pub fanout: FanoutChoice,
+
+    /// Whether packets keep partial checksums and are segmented late.
+    #[serde(default = "yes")]
+    pub offloads: bool,
+
+    /// Whether the interface receives frames for other hosts, too. The kernel ends this with the process.
+    #[serde(default = "yes")]
+    pub promiscuous: bool,
+
+    /// Whether packets go through the interface's queueing discipline (`tc qdisc`). Without it, `tcpdump` on the same
+    /// interface does not see them; this saves time only with interfaces that have a discipline.
+    #[serde(default = "yes")]
+    pub qdisc: bool,
+
+    /// Number of frames that the kernel may hold for each queue; those beyond it count as `kernel_dropped`.
+    #[serde(default = "usual_size")]
+    #[schemars(range(min = 16, max = 65536), extend("x-unit" = "packets"))]
+    pub ring_size: u32,
+
+    /// Time for which the kernel polls the driver for frames before the engine sleeps (`SO_BUSY_POLL`); takes
+    /// `CAP_NET_ADMIN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1), extend("x-unit" = "µs"))]
+    pub busy_poll: Option<u32>,
+
+    /// The network namespace of the interface: a name of `ip netns`, or a path such as `/proc/PID/ns/net`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<PathBuf>,
+
+    /// Whether to start although the interface does not exist yet, and to wait for it.
+    #[serde(default)]
+    pub wait: bool,
+}
+
+/// How the kernel distributes frames over queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum FanoutChoice {
+    /// Each flow to one queue.
+    #[default]
+    Hash,
+    /// In turn.
+    LoadBalance,
+    /// By the processor that received the frame.
+    Cpu,
+    /// By the interface's receive queue.
+    Queue,
+}
+
+impl From<FanoutChoice> for FanoutMode {
+    fn from(choice: FanoutChoice) -> FanoutMode {
+        match choice {
+            FanoutChoice::Hash => FanoutMode::Hash,
+            FanoutChoice::LoadBalance => FanoutMode::LoadBalance,
+            FanoutChoice::Cpu => FanoutMode::Processor,
+            FanoutChoice::Queue => FanoutMode::Queue,
+        }
+    }
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn usual_size() -> u32 {
+    2_048
+}
+
+/// Packet sockets of an interface.
+pub struct RawSocketKind;
+
+/// An interface through packet sockets.
+pub type RawSocket = InterfacePort<RawSocketKind>;
+
+impl Kind for RawSocketKind {
+    type Config = (RawConfig, bool);
+    type Queue = RawQueue;
+    const NAME: &'static str = "raw-socket";
+
+    fn place((config, _): &Self::Config) -> String {
+        config.interface.name.clone()
+    }
+
+    fn may_be_missing((_, wait): &Self::Config) -> bool {
+        *wait
+    }
+
+    fn excludes((config, _): &Self::Config, (other, _): &Self::Config) -> bool {
+        // Both could open it, but would deliver the same frames twice.
+        config.interface == other.interface
+    }
+
+    fn start(
+        (config, _): Self::Config,
+        start: Start,
+        status: Arc<PortStatus>,
+    ) -> Result<(Keeper<RawQueue>, Queues<RawQueue>), OpenError> {
+        config.start(RawSocketKind::NAME, start, status)
+    }
+}
+
+impl Configure for RawSocket {
+    const NAME: &'static str = RawSocketKind::NAME;
+    const INTERFACE: bool = true;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+    }
+
+    fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {
+        check_interface(&config.interface)?;
+        let queues = check_queues(config.queues)?;
+        let size = config.ring_size;
+        if !(16..=65_536).contains(&size) {
+            let message = format!("a ring cannot have {size} frames");
+            return Err(SettingError::at("ring_size", message, "give a number from 16 to 65536"));
+        }
+        let raw = RawConfig {
+            interface: InterfaceName { name: config.interface, namespace: config.namespace },
+            queues,
+            fanout: config.fanout.into(),
+            offloads: config.offloads,
+            promiscuous: config.promiscuous,
+            qdisc: config.qdisc,
+            ring_size: size as usize,
+            busy_poll: config.busy_poll.map(|time| Duration::from_micros(time.into())),
+        };
+        Ok(PortApp::new((raw, config.wait)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn configure(mut keys: Value) -> Result<(), SettingError> {
+        if keys.get("interface").is_none() {
+            keys["interface"] = json!("eth0");
+        }
+        RawSocket::configure(serde_json::from_value(keys).unwrap(), &Context::default()).map(drop)
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_by_key() {
+        assert_eq!(configure(json!({})), Ok(()));
+        assert_eq!(configure(json!({ "queues": 4, "fanout": "load-balance", "busy_poll": 50 })), Ok(()));
+        for (keys, key, said) in [
+            (json!({ "ring_size": 15 }), "ring_size", "15 frames"),
+            (json!({ "ring_size": 70000 }), "ring_size", "65536"),
+            (json!({ "queues": 0 }), "queues", "from 1 to 32"),
+            (json!({ "queues": 33 }), "queues", "from 1 to 32"),
+            (json!({ "interface": "" }), "interface", "empty"),
+            (json!({ "interface": "a/b" }), "interface", "a/b"),
+        ] {
+            let error = configure(keys.clone()).unwrap_err();
+            assert_eq!(error.key, Some(key), "{keys}");
+            assert!(format!("{error:?}").contains(said), "{keys}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The ports at network interfaces: a network of two ports bridges two hosts, which are network namespaces, and other
+//! programs talk through it. Interfaces change meanwhile, the process is killed, privileges are missing.
+
+mod bridge;
+mod changes;
+mod checksums;
+mod frames;
+mod joined;
+mod keys;
+mod killed;
+mod listing;
+mod privileges;
+mod soak;
+mod traffic;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,197 @@
+//! An interface through packet sockets (`packet(7)`), beside the host's own network stack.
+//!
+//! Frames come with virtio-net headers, also for a network that takes no offloads: only the header tells how a GSO packet
+//! is to be segmented.
+
+mod cut;
+mod queue;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bellows_packet::LargeShare;
+use bellows_sys::PortOpenError;
+use bellows_sys::capability::{self, Set};
+use bellows_sys::ethtool::{self, Offload};
+use bellows_sys::packet_socket::{Fanout, FanoutMode, Receiver, ReceiverOptions, Sender, SenderOptions};
+
+use self::queue::Sockets;
+pub use self::queue::{RawBell, RawQueue};
+use crate::finder::{Change, Finder};
+use crate::interface::Interface;
+use crate::keeper::{OpenError, Source};
+use crate::status::PortStatus;
+use crate::{InterfaceName, Keeper, Queues, Start};
+
+/// Bytes of a frame besides the MTU: Ethernet's header, and two VLAN tags.
+const BESIDES_MTU: usize = 14 + 2 * 4;
+
+/// How to use an interface through packet sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawConfig {
+    /// The interface.
+    pub interface: InterfaceName,
+    /// Number of queues: pairs of sockets, at least 1.
+    pub queues: u16,
+    /// How the kernel chooses a queue for each frame that it receives, if there are several.
+    pub fanout: FanoutMode,
+    /// Whether packets keep the partial checksums and segmentation that the kernel left undone, and may be sent with
+    /// them.
+    pub offloads: bool,
+    /// Whether the interface receives frames for other hosts, too.
+    pub promiscuous: bool,
+    /// Whether frames go through the interface's queueing discipline. Without it, GSO packets are segmented here if the
+    /// interface cannot do that.
+    pub qdisc: bool,
+    /// Number of frames that the kernel may hold for each queue.
+    pub ring_size: usize,
+    /// Time for which the kernel polls the driver when the engine looks for frames.
+    pub busy_poll: Option<Duration>,
+}
+
+impl RawConfig {
+    /// The capabilities that opening the interface takes.
+    pub fn capabilities(&self) -> Set {
+        if self.interface.namespace.is_some() { Set::NET_RAW | Set::SYS_ADMIN } else { Set::NET_RAW }
+    }
+
+    /// Starts the control thread of a port, whose name `name` is the thread's.
+    ///
+    /// # Errors
+    /// Why the interface cannot be opened.
+    pub fn start(
+        self,
+        name: &str,
+        start: Start,
+        status: Arc<PortStatus>,
+    ) -> Result<(Keeper<RawQueue>, Queues<RawQueue>), OpenError> {
+        Keeper::start(name, RawSource::new(self), start, status)
+    }
+}
+
+/// Opens the sockets of an interface.
+#[derive(Debug)]
+pub struct RawSource {
+    config: RawConfig,
+    finder: Finder,
+    /// The quota of large buffers of the port.
+    share: Arc<LargeShare>,
+    /// The MTU for which the rings were made.
+    mtu: u32,
+    /// Whether somebody behind the socket segments GSO packets.
+    segments: Arc<AtomicBool>,
+}
+
+impl RawSource {
+    /// A source that has opened nothing yet.
+    pub fn new(config: RawConfig) -> RawSource {
+        let finder = Finder::new(config.interface.clone());
+        RawSource { config, finder, share: Arc::new(LargeShare::new()), mtu: 0, segments: Arc::default() }
+    }
+
+    fn open_queue(&self, interface: &Interface, fanout: Option<Fanout>) -> Result<RawQueue, OpenError> {
+        let RawConfig { offloads, promiscuous, qdisc, ring_size, busy_poll, .. } = self.config;
+        let failed = |error: PortOpenError| OpenError::Failed(format!("`{}`: {error}", interface.name));
+        let options = ReceiverOptions {
+            slots: ring_size,
+            frame_length: interface.mtu as usize + BESIDES_MTU,
+            virtio_header: true,
+            promiscuous,
+            fanout,
+            busy_poll,
+            ..ReceiverOptions::default()
+        };
+        let receiver = Receiver::open(interface.index, &options).map_err(failed)?;
+        let options = SenderOptions { virtio_header: offloads, bypass_qdisc: !qdisc, ..SenderOptions::default() };
+        let sender = Sender::open(interface.index, &options).map_err(failed)?;
+        let segments = offloads.then(|| Arc::clone(&self.segments));
+        Ok(RawQueue::new(Sockets { receiver, sender }, segments, Arc::clone(&self.share)))
+    }
+
+    /// Finds out who segments GSO packets: the kernel does so behind a queueing discipline, else only the interface can.
+    fn look_for_segmentation(&self) {
+        let segments = self.config.qdisc
+            || self.finder.current().is_some_and(|interface| {
+                ethtool::features(&interface.name).is_ok_and(|features| features.is_active(Offload::Tso))
+            });
+        self.segments.store(segments, Relaxed);
+    }
+
+    fn report(&self, status: &PortStatus, queues: &[RawQueue]) {
+        let config = &self.config;
+        let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+        let slots = queues.first().map_or(0, |queue| queue.slots());
+        let mode = match config.fanout {
+            FanoutMode::Hash => "hash",
+            FanoutMode::LoadBalance => "load-balance",
+            FanoutMode::Processor => "cpu",
+            FanoutMode::Queue => "queue",
+        };
+        status.update(|snapshot| {
+            let details = &mut snapshot.details;
+            details.insert("queues", queues.len().to_string());
+            details.insert("ring_size", slots.to_string());
+            details.insert("offloads", on(config.offloads));
+            details.insert("promiscuous", on(config.promiscuous));
+            if queues.len() > 1 {
+                details.insert("fanout", mode.to_owned());
+            }
+        });
+    }
+}
+
+impl Source for RawSource {
+    type Queue = RawQueue;
+
+    fn prepare(&mut self) -> Result<(), OpenError> {
+        if let Some(missing) = capability::missing(self.config.capabilities()) {
+            return Err(OpenError::Failed(missing.to_string()));
+        }
+        self.finder.prepare()
+    }
+
+    fn open(&mut self, status: &PortStatus) -> Result<Vec<RawQueue>, OpenError> {
+        let interface = self.finder.find()?;
+        let count = self.config.queues.max(1);
+        if count > 1 && !interface.is_up {
+            let name = &interface.name;
+            let message = format!("`{name}` is down, and several queues need it up; `ip link set {name} up` does that");
+            return Err(OpenError::Missing(message));
+        }
+        let mut queues: Vec<RawQueue> = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            let group = queues.first().and_then(RawQueue::fanout_group);
+            // The kernel reassembles no fragments: the network shall see what the wire carries.
+            let fanout = Fanout { group, mode: self.config.fanout, defragment: false, rollover: false };
+            queues.push(self.open_queue(&interface, (count > 1).then_some(fanout))?);
+        }
+        self.mtu = interface.mtu;
+        self.look_for_segmentation();
+        self.report(status, &queues);
+        Ok(queues)
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.finder.descriptors()
+    }
+
+    fn check(&mut self, status: &PortStatus) -> Option<String> {
+        let change = self.finder.check(status);
+        self.look_for_segmentation();
+        match change {
+            Change::Gone => Some(format!("the interface `{}` is gone", self.config.interface.name)),
+            // Longer frames would not fit in the ring's slots.
+            Change::Settings if self.finder.current().is_some_and(|now| now.mtu > self.mtu) => {
+                Some("the MTU has grown".to_owned())
+            }
+            Change::Settings | Change::Nothing => None,
+        }
+    }
+
+    fn idle(&mut self, status: &PortStatus) {
+        self.finder.idle(status);
+    }
+}
