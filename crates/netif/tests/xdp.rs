@@ -15,7 +15,7 @@ use bellows_testkit::programs;
 use bellows_testkit::skips::is_skipped;
 use bellows_testkit::wait::Deadline;
 use bellows_wire::offload::Transport;
-use bellows_wire::{UdpFrame, verify_checksums};
+use bellows_wire::{IpPair, IpProtocol, MacAddr, UdpFrame, verify_checksums};
 
 /// Runs a test in a new network namespace with the veth pair `one` and `two`, of one queue each, which are up.
 fn with_pair(test: &str, mtu: u32, work: impl FnOnce() + Send + 'static) {
@@ -193,14 +193,14 @@ fn jumbo_frames_arrive_whole() {
 /// A UDP frame whose checksum is partial, and its header.
 fn partial() -> (Vec<u8>, Transport) {
     let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
-    let (src_mac, dst_mac) = ([2, 0, 0, 0, 0, 1].into(), [2, 0, 0, 0, 0, 2].into());
+    let (src_mac, dst_mac) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
     let (src, dst) = (address(1), address(2));
     let headers = UdpFrame { src_mac, dst_mac, vlan: None, src, dst, src_port: 1, dst_port: 2, ttl: 9 };
     let whole = headers.build(200, |payload| payload.fill(0x5a)).unwrap();
     let found = Transport::find(&whole).unwrap();
     let mut frame = whole.clone();
-    let addresses = bellows_wire::IpPair::V4 { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into() };
-    let sum = !addresses.pseudo_header(bellows_wire::IpProtocol::UDP, found.end() - found.start()).finish();
+    let addresses = IpPair::V4 { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into() };
+    let sum = !addresses.pseudo_header(IpProtocol::UDP, found.end() - found.start()).finish();
     let field = found.start() + found.checksum_offset();
     frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     assert!(verify_checksums(&frame).is_err());
