@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{CAPABILITIES, CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
-use bellows_netif::{InterfaceName, Keeper, OpenError, Queues, Start};
-use bellows_sys::capability::{Set, permitted};
+use bellows_netif::{InterfaceName, Keeper, Start, Started};
+use bellows_sys::capability::{Set, memlock_limit, permitted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +208,7 @@ impl Kind for AfXdpKind {
         (config, _): Self::Config,
         start: Start,
         status: Arc<PortStatus>,
-    ) -> Result<(Keeper<XdpQueue>, Queues<XdpQueue>), OpenError> {
+    ) -> Started<XdpQueue> {
         Keeper::start("af-xdp", XdpSource::new(config), start, status)
     }
 }
@@ -231,7 +231,8 @@ impl Configure for AfXdp {
     fn capabilities(config: &Config) -> Set {
         let enters = if config.namespace.is_some() { Set::SYS_ADMIN } else { Set::EMPTY };
         // With it, the pool may be locked beyond the limit.
-        CAPABILITIES | enters | (Set::IPC_LOCK & permitted())
+        let locks = if memlock_limit().is_some() { Set::IPC_LOCK & permitted() } else { Set::EMPTY };
+        CAPABILITIES | enters | locks
     }
 
     fn configure(config: Config, _context: &Context) -> Result<AfXdp, SettingError> {

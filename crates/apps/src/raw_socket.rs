@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::raw::{RawConfig, RawQueue};
 use bellows_netif::status::PortStatus;
-use bellows_netif::{InterfaceName, Keeper, OpenError, Queues, Start};
+use bellows_netif::{InterfaceName, Start, Started};
 use bellows_sys::capability::Set;
 use bellows_sys::packet_socket::FanoutMode;
 use schemars::JsonSchema;
@@ -153,7 +153,7 @@ impl Kind for RawSocketKind {
         (config, _): Self::Config,
         start: Start,
         status: Arc<PortStatus>,
-    ) -> Result<(Keeper<RawQueue>, Queues<RawQueue>), OpenError> {
+    ) -> Started<RawQueue> {
         config.start(RawSocketKind::NAME, start, status)
     }
 }

@@ -8,7 +8,7 @@ use bellows_config::access::{FileGroup, User};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::tap::{TapConfig, TapQueue};
-use bellows_netif::{Keeper, OpenError, Queues, Start};
+use bellows_netif::{Start, Started};
 use bellows_sys::capability::Set;
 use bellows_sys::tap::MAX_NAME;
 use bellows_wire::MacAddr;
@@ -120,7 +120,7 @@ impl Kind for TapKind {
         config: TapConfig,
         start: Start,
         status: Arc<PortStatus>,
-    ) -> Result<(Keeper<TapQueue>, Queues<TapQueue>), OpenError> {
+    ) -> Started<TapQueue> {
         config.start(TapKind::NAME, start, status)
     }
 }

@@ -150,6 +150,9 @@ mod tests {
 
     use super::*;
 
+    /// Binds a socket to a path.
+    type Bind = fn(&Path) -> io::Result<Box<dyn Send>>;
+
     /// The kind of the error with which a socket cannot be opened.
     fn refused(path: &Path) -> io::ErrorKind {
         SocketFile::open(path, |place| UnixListener::bind(place)).unwrap_err().kind()
@@ -159,7 +162,7 @@ mod tests {
     fn sockets_of_either_type_are_only_replaced_when_they_are_abandoned() {
         let folder = scratch();
         let path = folder.path().join("s");
-        let sockets: [fn(&Path) -> io::Result<Box<dyn Send>>; 2] =
+        let sockets: [Bind; 2] =
             [|place| Ok(Box::new(UnixListener::bind(place)?)), |place| Ok(Box::new(UnixDatagram::bind(place)?))];
         for before in sockets {
             for after in sockets {

@@ -122,17 +122,15 @@ impl Gate {
 /// The engine's end of a port: its queues, while they are open.
 pub type Queues<Q> = Borrowed<Vec<Q>>;
 
+/// A port that has started: its control thread and the engine's end, or why its queues cannot be opened.
+pub type Started<Q> = Result<(Keeper<Q>, Queues<Q>), OpenError>;
+
 impl<Q: Queue> Keeper<Q> {
     /// Starts the thread of a port. Returns when the queues are open, or cannot be opened yet.
     ///
     /// # Errors
     /// Why they cannot be opened. System errors: out of threads or descriptors.
-    pub fn start<S: Source<Queue = Q>>(
-        name: &str,
-        source: S,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Result<(Keeper<Q>, Queues<Q>), OpenError> {
+    pub fn start<S: Source<Queue = Q>>(name: &str, source: S, start: Start, status: Arc<PortStatus>) -> Started<Q> {
         let system = |error: io::Error| OpenError::Failed(format!("cannot start the thread of a port: {error}"));
         let signal = Arc::new(Signal::new().map_err(system)?);
         let (lender, borrower, stopper) = exchange(1, Arc::clone(&signal)).map_err(system)?;

@@ -21,7 +21,7 @@ use crate::keeper::{OpenError, Source};
 use crate::release::wait_for_other_owners;
 use crate::status::{PortStatus, State};
 use crate::virtio_header::{from_header, to_header};
-use crate::{InterfaceName, Keeper, Queue, QueueCounts, QueueError, Queues, Start};
+use crate::{InterfaceName, Keeper, Queue, QueueCounts, QueueError, Start, Started};
 
 /// The name for which the kernel chooses a number.
 const ANY_NAME: &str = "tap%d";
@@ -64,12 +64,7 @@ impl TapConfig {
     ///
     /// # Errors
     /// Why the device cannot be opened.
-    pub fn start(
-        self,
-        name: &str,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Result<(Keeper<TapQueue>, Queues<TapQueue>), OpenError> {
+    pub fn start(self, name: &str, start: Start, status: Arc<PortStatus>) -> Started<TapQueue> {
         Keeper::start(name, TapSource::new(self), start, status)
     }
 }

@@ -7,7 +7,7 @@ use bellows_config::SettingError;
 use bellows_engine::{AppError, Counter, Counters, Input, Io, Port, Ports, Status, counters};
 use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
-use bellows_netif::{Keeper, OpenError, Queue, QueueCounts, QueueError, Queues, Start};
+use bellows_netif::{Keeper, Queue, QueueCounts, QueueError, Queues, Start, Started};
 use bellows_ports::QueueBell;
 use bellows_sys::wake::AnyReadable;
 use serde_json::{Value, json};
@@ -39,11 +39,7 @@ pub trait Kind: Send + Sized + 'static {
     ///
     /// # Errors
     /// Why the queues cannot be opened.
-    fn start(
-        config: Self::Config,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Result<(Keeper<Self::Queue>, Queues<Self::Queue>), OpenError>;
+    fn start(config: Self::Config, start: Start, status: Arc<PortStatus>) -> Started<Self::Queue>;
 }
 
 /// A port of this kind.
@@ -86,11 +82,12 @@ impl<K: Kind> Sender for InterfacePort<K> {
 
 /// A port while it runs.
 pub struct InterfaceRole<K: Kind> {
-    /// Ends the control thread when it is dropped.
-    keeper: Keeper<K::Queue>,
-    queues: Queues<K::Queue>,
+    // Dropped in this order: the control thread gets the queues back, closes them and gives the interface back.
     /// The bell of the queue, if there is only one.
     bell: Option<Arc<<K::Queue as Queue>::Bell>>,
+    queues: Queues<K::Queue>,
+    /// Ends the control thread when it is dropped.
+    keeper: Keeper<K::Queue>,
     session: Session,
     /// What the app's counters have been told of the present queues.
     told: QueueCounts,

@@ -10,7 +10,7 @@ use bellows_config::access::{FileGroup, FileMode};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::unix::{UnixConfig, UnixMode, UnixQueue, UnixSource};
-use bellows_netif::{Keeper, OpenError, Queues, Start};
+use bellows_netif::{Keeper, Start, Started};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,7 @@ impl Kind for UnixKind {
         config: UnixConfig,
         start: Start,
         status: Arc<PortStatus>,
-    ) -> Result<(Keeper<UnixQueue>, Queues<UnixQueue>), OpenError> {
+    ) -> Started<UnixQueue> {
         Keeper::start(Self::NAME, UnixSource::new(config, start.later), start, status)
     }
 }

@@ -28,6 +28,8 @@ type Capability = (&'static str, u32);
 const NET_ADMIN: Capability = ("CAP_NET_ADMIN", 12);
 const NET_RAW: Capability = ("CAP_NET_RAW", 13);
 const BPF: Capability = ("CAP_BPF", 39);
+/// Kept, if there is a limit of locked memory, to lock the packet pool again.
+const IPC_LOCK: Capability = ("CAP_IPC_LOCK", 14);
 
 /// Ports, and the capabilities that they need.
 const AF_XDP: (Port, &[Capability]) = (Port::new("af-xdp", ""), &[NET_RAW, NET_ADMIN, BPF]);
@@ -175,7 +177,8 @@ fn a_tap_of_an_ordinary_user_needs_no_capability() {
 #[test]
 fn root_keeps_only_the_needed_capabilities() {
     let test = "root_keeps_only_the_needed_capabilities";
-    for (port, needed) in [AF_XDP, RAW_SOCKET] {
+    let with_memory = [AF_XDP.1, &[IPC_LOCK]].concat();
+    for (port, needed) in [(AF_XDP.0, &with_memory[..]), RAW_SOCKET] {
         if is_missing(test, &[]) {
             return;
         }

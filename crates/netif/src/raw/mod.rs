@@ -24,7 +24,7 @@ use crate::finder::{Change, Finder};
 use crate::interface::Interface;
 use crate::keeper::{OpenError, Source};
 use crate::status::PortStatus;
-use crate::{InterfaceName, Keeper, Queues, Start};
+use crate::{InterfaceName, Keeper, Start, Started};
 
 /// Bytes of a frame besides the MTU: Ethernet's header, and two VLAN tags.
 const BESIDES_MTU: usize = 14 + 2 * 4;
@@ -62,12 +62,7 @@ impl RawConfig {
     ///
     /// # Errors
     /// Why the interface cannot be opened.
-    pub fn start(
-        self,
-        name: &str,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Result<(Keeper<RawQueue>, Queues<RawQueue>), OpenError> {
+    pub fn start(self, name: &str, start: Start, status: Arc<PortStatus>) -> Started<RawQueue> {
         Keeper::start(name, RawSource::new(self), start, status)
     }
 }

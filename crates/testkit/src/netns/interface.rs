@@ -63,7 +63,10 @@ impl Interface {
 
     /// The numbers of the XDP programs that are attached to it.
     pub fn xdp_programs(&self) -> Vec<u64> {
-        self.link().map_or(Vec::new(), |link| xdp_programs(&link["xdp"]))
+        let mut programs = self.link().map_or(Vec::new(), |link| xdp_programs(&link["xdp"]));
+        // One that a BPF link attaches is listed twice.
+        programs.dedup();
+        programs
     }
 
     /// Its settings, to be compared later with [`differences`].
@@ -90,6 +93,9 @@ impl Interface {
                 }
             }
         }
+        // When an XDP program of the peer is gone, the kernel computes these anew. After `ethtool -K tx off` the result is
+        // another one.
+        settings.retain(|name, _| !["tcp-segmentation", "ecn-segmentation"].iter().any(|one| name.contains(one)));
         settings
     }
 }
