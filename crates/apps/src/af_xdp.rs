@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind};
+use crate::port::interface::{InterfacePort, Kind, usual_ring_size};
 use crate::port::yes;
 
 /// A network interface through AF_XDP sockets: the kernel receives frames into the packet pool and sends them from
@@ -86,7 +86,7 @@ pub struct Config {
     pub transmit_checksums: Checksums,
 
     /// Number of frames that may wait in each direction of each queue: a power of two from 64 to 32768.
-    #[serde(default = "usual_size")]
+    #[serde(default = "usual_ring_size")]
     #[schemars(range(min = 64, max = 32768), extend("x-unit" = "packets"))]
     pub ring_size: u32,
 
@@ -175,10 +175,6 @@ pub enum Checksums {
 
 fn all() -> Vec<String> {
     vec!["all".to_owned()]
-}
-
-fn usual_size() -> u32 {
-    2_048
 }
 
 /// AF_XDP sockets of an interface.

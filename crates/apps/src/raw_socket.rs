@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, check_interface, check_queues};
+use crate::port::interface::{InterfacePort, Kind, check_interface, check_queues, usual_ring_size};
 use crate::port::yes;
 
 /// A network interface through packet sockets (`AF_PACKET`): works with every driver, and passes offloads on.
@@ -71,7 +71,7 @@ pub struct Config {
     pub qdisc: bool,
 
     /// Number of frames that the kernel may hold for each queue; those beyond it count as `kernel_dropped`.
-    #[serde(default = "usual_size")]
+    #[serde(default = "usual_ring_size")]
     #[schemars(range(min = 16, max = 65536), extend("x-unit" = "packets"))]
     pub ring_size: u32,
 
@@ -121,10 +121,6 @@ fn one() -> u16 {
     1
 }
 
-fn usual_size() -> u32 {
-    2_048
-}
-
 /// Packet sockets of an interface.
 pub struct RawSocketKind;
 
@@ -136,17 +132,17 @@ impl Kind for RawSocketKind {
     type Queue = RawQueue;
     const NAME: &'static str = "raw-socket";
 
+    fn excludes((config, _): &Self::Config, (other, _): &Self::Config) -> bool {
+        // Both could open it, but would deliver the same frames twice.
+        config.interface == other.interface
+    }
+
     fn place((config, _): &Self::Config) -> String {
         config.interface.name.clone()
     }
 
     fn may_be_missing((_, wait): &Self::Config) -> bool {
         *wait
-    }
-
-    fn excludes((config, _): &Self::Config, (other, _): &Self::Config) -> bool {
-        // Both could open it, but would deliver the same frames twice.
-        config.interface == other.interface
     }
 
     fn start(

@@ -42,6 +42,11 @@ pub trait Kind: Send + Sized + 'static {
     fn start(config: Self::Config, start: Start, status: Arc<PortStatus>) -> Started<Self::Queue>;
 }
 
+/// The default of `ring_size`, in packets.
+pub(crate) fn usual_ring_size() -> u32 {
+    2_048
+}
+
 /// A port of this kind.
 pub type InterfacePort<K> = PortApp<InterfaceRole<K>>;
 

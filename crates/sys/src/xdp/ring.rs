@@ -141,32 +141,87 @@ impl<Entry: RingEntry> Ring<Entry> {
     }
 }
 
-/// The ring of chunks that the kernel receives frames into.
-#[derive(Debug)]
-pub struct FillRing {
-    ring: Ring<AtomicU64>,
-    /// Number of entries written, of which [`FillRing::publish`] tells the kernel.
-    written: u32,
+/// A ring whose entries the program writes, with what such rings have in common.
+macro_rules! written_ring {
+    ($(#[$doc:meta])* $ring:ident, $entry:ty, $position:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $ring {
+            ring: Ring<$entry>,
+            /// Number of entries written, of which `publish` tells the kernel.
+            written: u32,
+        }
+
+        impl $ring {
+            pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<$ring> {
+                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, written: 0 })
+            }
+
+            /// Number of entries of the ring.
+            #[inline]
+            pub fn size(&self) -> u32 {
+                self.ring.size()
+            }
+
+            /// Number of entries that can be pushed.
+            #[inline]
+            pub fn free(&self) -> u32 {
+                self.ring.free(self.written)
+            }
+
+            /// Tells the kernel of all entries pushed.
+            #[inline]
+            pub fn publish(&mut self) {
+                self.ring.producer().store(self.written, Release);
+            }
+        }
+    };
+}
+
+/// A ring whose entries the program reads, with what such rings have in common.
+macro_rules! read_ring {
+    ($(#[$doc:meta])* $ring:ident, $entry:ty, $position:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $ring {
+            ring: Ring<$entry>,
+            /// Number of entries read and given back.
+            read: u32,
+        }
+
+        impl $ring {
+            pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<$ring> {
+                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, read: 0 })
+            }
+
+            /// Number of entries of the ring.
+            #[inline]
+            pub fn size(&self) -> u32 {
+                self.ring.size()
+            }
+
+            /// Number of entries to read.
+            #[inline]
+            pub fn available(&self) -> u32 {
+                self.ring.available(self.read)
+            }
+
+            /// Gives the next `count` entries back to the kernel, which writes new ones there.
+            #[inline]
+            pub fn release(&mut self, count: u32) {
+                self.read = self.read.wrapping_add(count);
+                self.ring.consumer().store(self.read, Release);
+            }
+        }
+    };
+}
+
+written_ring! {
+    /// The ring of chunks that the kernel receives frames into.
+    FillRing, AtomicU64, XDP_UMEM_PGOFF_FILL_RING
 }
 
 impl FillRing {
-    pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<FillRing> {
-        let offset = rustix::net::xdp::XDP_UMEM_PGOFF_FILL_RING;
-        Ok(FillRing { ring: Ring::map(socket, offset, offsets, size)?, written: 0 })
-    }
-
-    /// Number of entries of the ring.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.ring.size()
-    }
-
-    /// Number of entries that can be pushed.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.ring.free(self.written)
-    }
-
     /// Writes the next entry: a chunk at this offset in the registered memory, which the kernel may write to from the
     /// next [`FillRing::publish`] until the frame comes out of the [`RxRing`] and beyond (see
     /// [`Socket::register_memory`](super::Socket::register_memory)). More entries than are free overwrite others, which
@@ -175,12 +230,6 @@ impl FillRing {
     pub fn push(&mut self, offset: u64) {
         self.ring.entry(self.written).store(offset, Relaxed);
         self.written = self.written.wrapping_add(1);
-    }
-
-    /// Tells the kernel of all entries pushed.
-    #[inline]
-    pub fn publish(&mut self) {
-        self.ring.producer().store(self.written, Release);
     }
 
     /// Whether the kernel waits for [`Socket::wake`](super::Socket::wake), or for a poll, after it had found the ring
@@ -202,31 +251,12 @@ pub struct Descriptor {
     pub more: bool,
 }
 
-/// The ring of frames received.
-#[derive(Debug)]
-pub struct RxRing {
-    ring: Ring<RawDescriptor>,
-    /// Number of entries read and given back.
-    read: u32,
+read_ring! {
+    /// The ring of frames received.
+    RxRing, RawDescriptor, XDP_PGOFF_RX_RING
 }
 
 impl RxRing {
-    pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<RxRing> {
-        Ok(RxRing { ring: Ring::map(socket, rustix::net::xdp::XDP_PGOFF_RX_RING, offsets, size)?, read: 0 })
-    }
-
-    /// Number of entries of the ring.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.ring.size()
-    }
-
-    /// Number of entries to read.
-    #[inline]
-    pub fn available(&self) -> u32 {
-        self.ring.available(self.read)
-    }
-
     /// The entry after the next `index`; meaningless beyond those [available](RxRing::available).
     #[inline]
     pub fn get(&self, index: u32) -> Descriptor {
@@ -236,13 +266,6 @@ impl RxRing {
             length: entry.length.load(Relaxed),
             more: entry.options.load(Relaxed) & MORE != 0,
         }
-    }
-
-    /// Gives the next `count` entries back to the kernel, which writes new ones there.
-    #[inline]
-    pub fn release(&mut self, count: u32) {
-        self.read = self.read.wrapping_add(count);
-        self.ring.consumer().store(self.read, Release);
     }
 
     /// The counts of the ring, for another owner than the ring's.
@@ -282,31 +305,12 @@ impl RxCounts {
     }
 }
 
-/// The ring of frames to send.
-#[derive(Debug)]
-pub struct TxRing {
-    ring: Ring<RawDescriptor>,
-    /// Number of entries written, of which [`TxRing::publish`] tells the kernel.
-    written: u32,
+written_ring! {
+    /// The ring of frames to send.
+    TxRing, RawDescriptor, XDP_PGOFF_TX_RING
 }
 
 impl TxRing {
-    pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<TxRing> {
-        Ok(TxRing { ring: Ring::map(socket, rustix::net::xdp::XDP_PGOFF_TX_RING, offsets, size)?, written: 0 })
-    }
-
-    /// Number of entries of the ring.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.ring.size()
-    }
-
-    /// Number of entries that can be pushed.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.ring.free(self.written)
-    }
-
     /// Writes the next entry: `length` bytes at this address, which the kernel may read from the next
     /// [`TxRing::publish`] until the address comes out of the [`CompletionRing`]. `options`: [`MORE`], [`METADATA`], or
     /// 0. More entries than are free overwrite others.
@@ -319,12 +323,6 @@ impl TxRing {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Tells the kernel of all entries pushed.
-    #[inline]
-    pub fn publish(&mut self) {
-        self.ring.producer().store(self.written, Release);
-    }
-
     /// Whether the kernel sends only after [`Socket::kick`](super::Socket::kick). Always true in copy mode, with and
     /// without `need_wakeup`.
     #[inline]
@@ -333,32 +331,12 @@ impl TxRing {
     }
 }
 
-/// The ring of chunks that were sent.
-#[derive(Debug)]
-pub struct CompletionRing {
-    ring: Ring<AtomicU64>,
-    /// Number of entries read and given back.
-    read: u32,
+read_ring! {
+    /// The ring of chunks that were sent.
+    CompletionRing, AtomicU64, XDP_UMEM_PGOFF_COMPLETION_RING
 }
 
 impl CompletionRing {
-    pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<CompletionRing> {
-        let offset = rustix::net::xdp::XDP_UMEM_PGOFF_COMPLETION_RING;
-        Ok(CompletionRing { ring: Ring::map(socket, offset, offsets, size)?, read: 0 })
-    }
-
-    /// Number of entries of the ring.
-    #[inline]
-    pub fn size(&self) -> u32 {
-        self.ring.size()
-    }
-
-    /// Number of entries to read.
-    #[inline]
-    pub fn available(&self) -> u32 {
-        self.ring.available(self.read)
-    }
-
     /// The address in the entry after the next `index`; meaningless beyond those [available](CompletionRing::available).
     ///
     /// It is the one that was pushed to the [`TxRing`], but for its lowest bit, which Linux 6.18 clears in copy mode. So
@@ -366,13 +344,6 @@ impl CompletionRing {
     #[inline]
     pub fn get(&self, index: u32) -> u64 {
         self.ring.entry(self.read.wrapping_add(index)).load(Relaxed)
-    }
-
-    /// Gives the next `count` entries back to the kernel, which writes new ones there.
-    #[inline]
-    pub fn release(&mut self, count: u32) {
-        self.read = self.read.wrapping_add(count);
-        self.ring.consumer().store(self.read, Release);
     }
 }
 
