@@ -83,7 +83,7 @@ fn an_interface_is_mirrored_into_rotating_captures() {
         let sandbox = hosts.checkout(line, &[]);
         let running = start(&sandbox, line);
         // The host answers as before.
-        let queries = format!("ping -n -q -c {QUERIES} -i 0.002 -W 10 -s {PAYLOAD} {HOST}");
+        let queries = format!("ping -n -q -f -c {QUERIES} -W 10 -s {PAYLOAD} {HOST}");
         let said = hosts.others[number].run(&queries);
         assert!(said.contains(" 0% packet loss"), "{said}");
         let written = || app(&running.counters(), "capture")["in_packets"].as_u64().unwrap();
