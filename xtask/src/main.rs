@@ -10,8 +10,11 @@ mod format;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
+mod interfaces;
+mod measured;
 mod memcheck;
 mod netlab;
+mod options;
 mod peers;
 mod quickstart;
 mod report;
@@ -46,7 +49,7 @@ const TASKS: &[Task] = &[
     Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
-    Task { name: "peers", summary: "measures Bellows beside Snabb's loop or DPDK's vhost back end", run: peers::run },
+    Task { name: "peers", summary: "measures Bellows beside Snabb's loop, DPDK or the kernel", run: peers::run },
     Task {
         name: "fresh",
         summary: "runs the README's two commands on a clean Debian system (as root)",
@@ -89,6 +92,9 @@ Options:
                                       the cost of a breath, beside a model of Snabb's loop in LuaJIT
   peers vhost [--brief] [--json | --markdown] [OPTIONS]
                                       a vhost-user port beside DPDK's vhost back end, with the same DPDK driver
+  peers interfaces [--brief] [--json | --markdown] [OPTIONS]
+                                      forwarding between two interfaces, beside DPDK's drivers and the kernel's bridge
+                                      (as root)
   wrap [FILE...]                      wrap the text of Markdown pages at 100 columns
   record-quickstart                   record examples/captures/quickstart.pcap again (as root)
 
@@ -119,6 +125,19 @@ packages stay in DIR: the first run takes two minutes more.
   --window MS         length of a window (300)
   --vectorized        lets the driver use vector instructions
   --client-cpu N, --cpu N   the processors of the client (0) and of the back ends (1)
+
+`peers interfaces` forwards between two veth pairs in network namespaces that vanish at the end, which takes an hour and
+a quarter; --brief takes less than two minutes for one round of short windows. Options:
+
+  --case LIST         of flood,paced,tcp,tcp-offloads: frames of 64 bytes as fast as the generator can, or at a fixed
+                      rate; one stream of iperf3 without offloads, and with them
+  --forwarders LIST   of bellows-af-xdp,dpdk-af-xdp,bellows-raw-socket,dpdk-af-packet,kernel-bridge,
+                      kernel-bridge-steered (to the forwarder's processor)
+  --against PROGRAM   another build of bellows in place of DPDK (of dpdk-* in --forwarders), to measure a change
+  --rounds N          windows of each forwarder in a case (9)
+  --seconds N         length of a window (30); of TCP at most 10
+  --rate N            frames a second of `paced` (200000)
+  --generator-cpu N, --cpu N   the processors of the generator (0) and of the forwarders (1)
 ";
 
 /// Why a task ended without success.

@@ -124,8 +124,7 @@ impl Lab {
                 run(Command::new("mount").arg("--bind").args([&ours, &place]))?;
             }
         }
-        fs::create_dir_all("/run/netns").map_err(|error| cannot("create", Path::new("/run/netns"), error))?;
-        sh("mount -t tmpfs tmpfs /run/netns")
+        netns::hide_names().map_err(TaskError::failed)
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, TaskError> {
@@ -141,8 +140,7 @@ impl Lab {
             sh(&format!("ip -n {host} link set lo up"))?;
         }
         // The bridge is only a wire here: it has no address and sends no queries.
-        inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")?;
-        inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")?;
+        netns::disable_ipv6("switch").map_err(TaskError::failed)?;
         sh("ip -n switch link add bridge type bridge mcast_snooping 0 stp_state 0 forward_delay 0")?;
         sh("ip -n switch link set bridge up")?;
         inside("router", "echo 1 > /proc/sys/net/ipv4/ip_forward")?;

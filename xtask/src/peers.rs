@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, target_dir};
-use crate::{TaskError, vhost};
+use crate::{TaskError, interfaces, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
 
@@ -33,10 +33,10 @@ impl Options {
             Some("breathsim") => {}
             Some(other) => {
                 return Err(TaskError::usage(format!(
-                    "peers: there is no comparison '{other}'; there are breathsim and vhost"
+                    "peers: there is no comparison '{other}'; there are breathsim, vhost and interfaces"
                 )));
             }
-            None => return Err(TaskError::usage("peers needs a comparison: breathsim or vhost")),
+            None => return Err(TaskError::usage("peers needs a comparison: breathsim, vhost or interfaces")),
         }
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
@@ -62,6 +62,9 @@ impl Options {
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "vhost") {
         return vhost::run(words);
+    }
+    if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "interfaces") {
+        return interfaces::run(words);
     }
     let options = Options::parse(words)?;
     if let Some(tool) = tools::provide(TOOLS).first() {
@@ -112,7 +115,7 @@ mod tests {
         let all = Options { processes: 3, cpu: Some(1), json: true, brief: true };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
         for (words, why) in [
-            (&[] as &[&str], "breathsim or vhost"),
+            (&[] as &[&str], "breathsim, vhost or interfaces"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
             (&["breathsim", "--processes", "0"], "at least 1"),

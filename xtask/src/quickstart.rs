@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use bellows_testkit::netns;
 
 use crate::tools::{self, Tool};
 use crate::{TaskError, capture_check, netlab, workspace};
@@ -68,19 +69,14 @@ fn first_cpu() -> String {
     allowed.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// Runs the recording as the first process of its own namespaces. When it ends, in whatever way, the kernel kills the
-/// servers and removes the networks and mounts.
+/// Runs the recording in its own namespaces.
 fn in_namespaces(scratch: &Scratch) -> Result<(), TaskError> {
-    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
-    let status = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-        .args(["taskset", "--cpu-list", &first_cpu()])
-        .arg(program)
+    let status = netns::in_own_namespaces(&["taskset", "--cpu-list", &first_cpu()])
+        .map_err(TaskError::failed)?
         .args(["record-quickstart", INSIDE])
         .arg(&scratch.0)
-        .env("PATH", tools::search_path())
         .status()
-        .map_err(|error| TaskError::failed(format!("cannot run unshare: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run setpriv and unshare: {error}")))?;
     if status.success() {
         Ok(())
     } else {

@@ -48,6 +48,7 @@ apps! {
     Sink(sink),
     Source(source),
     Split(split),
+    Tap(tap),
     Tee(tee),
     Truncate(truncate),
     UnixSocket(unix_socket),

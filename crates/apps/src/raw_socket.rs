@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::raw::{RawConfig, RawQueue};
 use bellows_netif::status::PortStatus;
 use bellows_netif::{InterfaceName, Keeper, OpenError, Queues, Start};
+use bellows_sys::capability::Set;
 use bellows_sys::packet_socket::FanoutMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,15 @@ impl Configure for RawSocket {
 
     fn bench(_: &BenchFiles) -> Bench {
         Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
+    }
+
+    fn capabilities(config: &Config) -> Set {
+        RawConfig::capabilities(config.namespace.is_some())
+    }
+
+    fn resources(config: &Config, _context: &Context) -> Vec<Resource> {
+        let namespace = config.namespace.as_deref();
+        vec![Resource::interface("interface", RawSocketKind::NAME, namespace, &config.interface)]
     }
 
     fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {

@@ -47,8 +47,8 @@ pub trait Configure: App {
         Set::EMPTY
     }
 
-    /// The files and sockets that the app will use. The loader checks that they are accessible and that no two apps
-    /// conflict, so neither [`configure`](Configure::configure) nor [`App::start`] needs to.
+    /// The files, sockets and network interfaces that the app will use. The loader checks that files are accessible and
+    /// that no two apps conflict, so neither [`configure`](Configure::configure) nor [`App::start`] needs to.
     fn resources(_config: &Self::Config, _context: &Context) -> Vec<Resource> {
         Vec::new()
     }

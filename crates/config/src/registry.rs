@@ -210,11 +210,12 @@ impl Entry {
     }
 
     /// The files and sockets that an app with this table uses; none if the table cannot be read.
-    pub(crate) fn capabilities(&self, table: &Table) -> Set {
-        (self.capabilities)(table)
-    }
-
     pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
         (self.resources)(table, context)
+    }
+
+    /// The capabilities that an app with this table needs while it runs; none if the table cannot be read.
+    pub(crate) fn capabilities(&self, table: &Table) -> Set {
+        (self.capabilities)(table)
     }
 }

@@ -1,4 +1,4 @@
-//! The files and sockets that apps use. Apps declare them, so that the loader finds inaccessible files and conflicts
+//! The files, sockets and network interfaces that apps use. Apps declare them, so that the loader finds inaccessible files and conflicts
 //! between apps before anything starts.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use bellows_sys::access;
+use bellows_sys::{access, namespace};
 
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::source::reason;
@@ -18,14 +18,17 @@ use crate::value::Place;
 /// The maximum length of a Unix socket's path, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A file or socket that an app uses, and the key that names it.
+/// A file, socket or network interface that an app uses, and the key that names it.
 ///
 /// Apps declare their resources in [`Configure::resources`](crate::Configure::resources). The loader checks that each
 /// is accessible and that no two apps conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     key: &'static str,
+    /// The path, or the name of an interface.
     path: PathBuf,
+    /// The network namespace of an interface, if that is not the process's own.
+    namespace: Option<PathBuf>,
     access: Access,
 }
 
@@ -39,13 +42,15 @@ enum Access {
     },
     Listen,
     Connect,
+    /// By apps of this type.
+    Interface(&'static str),
 }
 
 impl Resource {
     /// A file, pipe or device that is read. A relative path starts at the current directory, as
     /// [`Context::path`](crate::Context::path) returns it.
     pub fn reads(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), access: Access::Read }
+        Resource::of(key, path.into(), Access::Read)
     }
 
     /// The process's standard input.
@@ -55,12 +60,12 @@ impl Resource {
 
     /// A file that is created or replaced, or a device that is written.
     pub fn writes(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), access: Access::Write { numbered: false } }
+        Resource::of(key, path.into(), Access::Write { numbered: false })
     }
 
     /// A file that is written, and numbered files in the same folder: `out.1.pcap`, `out.2.pcap`, … for `out.pcap`.
     pub fn writes_numbered(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), access: Access::Write { numbered: true } }
+        Resource::of(key, path.into(), Access::Write { numbered: true })
     }
 
     /// The process's standard output.
@@ -70,12 +75,23 @@ impl Resource {
 
     /// A Unix socket that the app creates and listens on.
     pub fn listens(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), access: Access::Listen }
+        Resource::of(key, path.into(), Access::Listen)
     }
 
     /// A Unix socket that the app connects to.
     pub fn connects(key: &'static str, path: impl Into<PathBuf>) -> Resource {
-        Resource { key, path: path.into(), access: Access::Connect }
+        Resource::of(key, path.into(), Access::Connect)
+    }
+
+    /// A network interface, which only one app of this type can use. `namespace` is as for
+    /// [`open_network`](bellows_sys::namespace::open_network); `None` means the network namespace of the process.
+    pub fn interface(key: &'static str, app: &'static str, namespace: Option<&Path>, name: &str) -> Resource {
+        let namespace = namespace.map(Path::to_owned);
+        Resource { namespace, ..Resource::of(key, name.into(), Access::Interface(app)) }
+    }
+
+    fn of(key: &'static str, path: PathBuf, access: Access) -> Resource {
+        Resource { key, path, namespace: None, access }
     }
 
     /// The folder in which the app creates further files while it runs.
@@ -103,6 +119,27 @@ enum Identity {
     Existing(u64, u64),
     /// A file that does not exist yet: device and inode of its folder, and its name.
     New(u64, u64, OsString),
+    /// A network interface: its namespace and its name.
+    Interface(Namespace, PathBuf),
+}
+
+/// The identity of a network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Namespace {
+    /// Device and inode.
+    Existing(u64, u64),
+    /// One that cannot be opened, perhaps not yet.
+    Other(Option<PathBuf>),
+}
+
+impl Namespace {
+    fn of(path: Option<&Path>) -> Namespace {
+        let opened = path.map_or_else(namespace::current, namespace::open_network);
+        match opened.and_then(|opened| fs::File::from(opened).metadata()) {
+            Ok(found) => Namespace::Existing(found.dev(), found.ino()),
+            Err(_) => Namespace::Other(path.map(Path::to_owned)),
+        }
+    }
 }
 
 /// The target of a path after following all symbolic links. It need not exist.
@@ -117,6 +154,13 @@ struct Target {
 }
 
 impl Target {
+    fn of_resource(resource: &Resource) -> Target {
+        let Access::Interface(_) = resource.access else { return Target::of(&resource.path) };
+        let path = resource.path.clone();
+        let identity = Some(Identity::Interface(Namespace::of(resource.namespace.as_deref()), path.clone()));
+        Target { identity, name: None, path, metadata: Err(io::ErrorKind::Unsupported.into()) }
+    }
+
     fn of(path: &Path) -> Target {
         const MAX_SYMLINKS: usize = 40;
         let mut path = path.to_owned();
@@ -162,7 +206,7 @@ fn quoted_path(path: &Path) -> String {
 
 /// Checks each resource by itself, and against all other resources and the network's files.
 pub(crate) fn check(used: &[ResourceUse], files: &[PathBuf]) -> Vec<Diagnostic> {
-    let targets: Vec<Target> = used.iter().map(|used| Target::of(&used.resource.path)).collect();
+    let targets: Vec<Target> = used.iter().map(|used| Target::of_resource(&used.resource)).collect();
     let mut found = Vec::new();
     let mut listening = None;
     for (used, target) in used.iter().zip(&targets) {
@@ -174,6 +218,8 @@ pub(crate) fn check(used: &[ResourceUse], files: &[PathBuf]) -> Vec<Diagnostic> 
                 listen(used, target, listening)
             }
             Access::Connect => connect(used, target),
+            // It may come later; the app says what it needs when it starts.
+            Access::Interface(_) => None,
         };
         found.extend(checked);
     }
@@ -408,6 +454,11 @@ fn conflict(
             let message = format!("{both} connect to the same socket, {path}, which serves one of them at a time");
             Some((message, "connected to here, too", OTHER))
         }
+        (Access::Interface(one), Access::Interface(two)) if one == two => {
+            let message = format!("{both} use the same interface, {path}");
+            Some((message, "used here, too", "give one of them another interface"))
+        }
+        (Access::Interface(_), _) | (_, Access::Interface(_)) => None,
         (Access::Listen | Access::Connect, _) | (_, Access::Listen | Access::Connect) => {
             Some((same("a file or socket"), "used here", OTHER))
         }

@@ -94,6 +94,11 @@ impl Finder {
         Ok(found)
     }
 
+    /// Looks for an interface of this name from now on.
+    pub(crate) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.wanted.name);
+    }
+
     /// Watches this interface from now on, whatever its name.
     pub(crate) fn follow(&mut self, interface: Interface) {
         self.current = Some(interface);

@@ -14,6 +14,7 @@ mod queue;
 pub mod raw;
 mod release;
 pub mod status;
+pub mod tap;
 pub mod unix;
 mod virtio_header;
 pub mod xdp;

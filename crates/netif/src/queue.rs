@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bellows_packet::Vector;
 use bellows_ports::{Accepted, QueueBell, SendQueue};
+use bellows_sys::PortError;
 
 /// One queue of an interface or a socket, in both directions.
 ///
@@ -53,6 +54,19 @@ pub enum QueueError {
     /// The system has refused something. The queue is opened anew.
     #[error("{0}")]
     System(#[from] io::Error),
+}
+
+impl QueueError {
+    /// The error of a descriptor that passes frames, other than one that concerns a frame alone.
+    #[cold]
+    pub(crate) fn from_port(error: PortError) -> QueueError {
+        match error {
+            PortError::Down => QueueError::Down,
+            PortError::Gone => QueueError::Gone,
+            PortError::Other(error) => QueueError::System(error),
+            error => QueueError::System(io::Error::other(error)),
+        }
+    }
 }
 
 /// Declares the counts of a queue: the field, the counter's name, and its help.

@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`access`] | file permissions, checked without opening the file |
-//! | [`bpf`] | XDP programs that give frames to AF_XDP sockets |
+//! | [`bpf`] | XDP programs that give frames to AF_XDP sockets, and frames that the kernel sends for measurements |
 //! | [`cache`] | evicting data from the processor's caches |
 //! | [`capability`] | capabilities of threads: what is missing, and giving up the rest |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds computed from it |

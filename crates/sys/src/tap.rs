@@ -104,8 +104,7 @@ impl Tap {
             flags.iter().filter(|(is_set, _)| *is_set).fold(libc::IFF_TAP | libc::IFF_NO_PI, |all, (_, f)| all | f);
         request.ifr_ifru.ifru_flags = flags as c_short;
         control_with(&device, libc::TUNSETIFF, &mut request).map_err(|error| open_error(options, error))?;
-        // SAFETY: the kernel ended the name with a zero, as it was before in all bytes that it may have left.
-        let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) }.to_string_lossy().into_owned();
+        let name = name_of(&request);
         let tap = Tap { device, name, has_virtio_header: options.virtio_header };
         if options.virtio_header {
             // A device that exists keeps the length that it had.
@@ -131,11 +130,7 @@ impl Tap {
     /// that is down, or a queue that is detached, has no frames.
     #[inline]
     pub fn read(&self, header: &mut [u8; VIRTIO_HEADER], into: &mut [u8]) -> Result<usize, PortError> {
-        let skipped = if self.has_virtio_header { VIRTIO_HEADER } else { 0 };
-        let mut parts = [IoSliceMut::new(&mut header[..skipped]), IoSliceMut::new(into)];
-        let first = usize::from(!self.has_virtio_header);
-        let length = readv(&self.device, &mut parts[first..]).map_err(PortError::of)?;
-        Ok(length.saturating_sub(skipped))
+        self.read_parts(header, into, &mut [])
     }
 
     /// Writes a frame, with its virtio-net header if the options asked for it, without waiting.
@@ -149,6 +144,32 @@ impl Tap {
         let parts = [IoSlice::new(header), IoSlice::new(frame)];
         let first = usize::from(!self.has_virtio_header);
         writev(&self.device, &parts[first..]).map(drop).map_err(PortError::of)
+    }
+
+    /// Reads a frame as [`Tap::read`] does, the part that does not fit in the first buffer into the second one. Returns
+    /// the frame's length, as far as it fitted.
+    ///
+    /// # Errors
+    /// As for [`Tap::read`].
+    #[inline]
+    pub fn read_parts(
+        &self,
+        header: &mut [u8; VIRTIO_HEADER],
+        into: &mut [u8],
+        rest: &mut [u8],
+    ) -> Result<usize, PortError> {
+        let skipped = if self.has_virtio_header { VIRTIO_HEADER } else { 0 };
+        let mut parts = [IoSliceMut::new(&mut header[..skipped]), IoSliceMut::new(into), IoSliceMut::new(rest)];
+        let first = usize::from(!self.has_virtio_header);
+        let length = readv(&self.device, &mut parts[first..]).map_err(PortError::of)?;
+        Ok(length.saturating_sub(skipped))
+    }
+
+    /// The present name of the device, in whatever network namespace it is. `None` if it was deleted.
+    pub fn present_name(&self) -> Option<String> {
+        let mut request = request("").ok()?;
+        control_with(&self.device, libc::TUNGETIFF, &mut request).ok()?;
+        Some(name_of(&request))
     }
 
     /// Sets what the program accepts in frames. Applies to all queues.
@@ -241,6 +262,12 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
         *to = from.cast_signed();
     }
     Ok(request)
+}
+
+/// The name that the kernel wrote into a request.
+fn name_of(request: &libc::ifreq) -> String {
+    let bytes = request.ifr_name.map(libc::c_char::cast_unsigned);
+    CStr::from_bytes_until_nul(&bytes).map(CStr::to_string_lossy).unwrap_or_default().into_owned()
 }
 
 fn open_error(options: &TapOptions, error: Errno) -> PortOpenError {

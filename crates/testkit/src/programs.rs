@@ -78,6 +78,16 @@ impl Background {
         let child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
         Ok(Background(child))
     }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
 }
 
 impl Drop for Background {
@@ -93,6 +103,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
+    use crate::eventually;
 
     #[test]
     fn the_search_path_has_the_administrators_folders() {
@@ -110,11 +121,15 @@ mod tests {
 
     #[test]
     fn a_program_in_the_background_ends_with_its_value() {
-        let cat = Background::start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null())).unwrap();
-        let folder = format!("/proc/{}", cat.0.id());
-        assert!(Path::new(&folder).exists());
+        let start = || Background::start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null())).unwrap();
+        let mut cat = start();
+        let folder = format!("/proc/{}", cat.pid());
+        assert!(Path::new(&folder).exists() && !cat.has_ended());
         drop(cat);
         assert!(!Path::new(&folder).exists());
+        let mut cat = start();
+        drop(cat.0.stdin.take());
+        eventually("the end of its input", || cat.has_ended());
     }
 
     #[test]

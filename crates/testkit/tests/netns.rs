@@ -123,7 +123,7 @@ fn a_test_that_fails_leaves_no_host_behind() {
         let mut lab = Lab::new();
         let host = lab.host("short");
         let sleep = host.start("sleep 1000");
-        paths.extend([host.path(), format!("/proc/{}", sleep.0.id()).into()]);
+        paths.extend([host.path(), format!("/proc/{}", sleep.pid()).into()]);
         host.run("false");
     }));
     let said = failed.unwrap_err().downcast::<String>().unwrap();

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{TaskError, guest_kernel, peers, quickstart, vhost, workspace};
+use crate::{TaskError, guest_kernel, interfaces, peers, quickstart, vhost, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -116,7 +116,8 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
 
 /// Installs every package that a task may need, and checks that the expected programs came with them.
 fn check_packages(root: &Root) -> Result<(), TaskError> {
-    let lists = [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
+    let lists =
+        [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, vhost::TOOLS, interfaces::TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
     let missing = wanted.iter().filter(|tool| !root.has(tool));
     let packages: BTreeSet<&str> = missing.map(|tool| tool.package).collect();

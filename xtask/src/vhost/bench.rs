@@ -9,8 +9,9 @@ use bellows_testkit::hugepages::Hugepages;
 use bellows_testkit::scratch;
 use bellows_testkit::testpmd::Testpmd;
 
-use super::processes::{self, Bellows, Scheduled, Work, signal};
+use super::processes::{self, Bellows, Work};
 use super::{Cell, Direction, Memory, Options};
+use crate::measured::{self, Scheduled, signal};
 use crate::{TaskError, tools};
 
 /// Maximum share of a window that a process may wait for its processor.
@@ -110,7 +111,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
     if !tools::is_root() {
         eprintln!("not root: the programs run without priority, so more windows will be starved");
     }
-    processes::raise_own_priority();
+    measured::raise_own_priority();
     let points = options.points();
     let (mut rows, mut hugepages) = (Vec::new(), None);
     for (number, &point) in points.iter().enumerate() {

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::TaskError;
+use crate::options::{list, number};
 use crate::tools::{self, Tool};
 use crate::workspace::cargo;
 
@@ -194,22 +195,6 @@ impl Options {
         }
         points
     }
-}
-
-/// The values of a comma-separated list.
-fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<Vec<T>, TaskError> {
-    let find = |wanted: &str| {
-        let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
-        let found = all.iter().find(|thing| name(thing) == wanted).copied();
-        found.ok_or_else(|| TaskError::usage(format!("{option}: there is no '{wanted}'; choose from {}", names())))
-    };
-    names.split(',').map(find).collect()
-}
-
-fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, TaskError> {
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    let failure = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
-    number.ok_or_else(failure)
 }
 
 /// Runs the comparison.

@@ -16,6 +16,7 @@ use crate::netlink::{ACKNOWLEDGE, CREATE, Connection, DUMP, EXCLUSIVE, Request, 
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -129,16 +130,19 @@ impl Interfaces {
     /// # Errors
     /// A [`RequestError`]: `AlreadyExists` if the interface has this address.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
-        let (family, bytes) = match address {
-            IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
-            IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
-        };
-        // struct ifaddrmsg: family, prefix, flags, scope, interface.
-        let [a, b, c, d] = index.to_ne_bytes();
-        let body = [family, prefix, 0, 0, a, b, c, d];
-        let request = Request::new(RTM_NEWADDR, ACKNOWLEDGE | CREATE | EXCLUSIVE, &body);
-        let request = request.attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes);
-        self.change(index, &|| format!("give interface {index} the address {address}/{prefix}"), &request)
+        let action = || format!("give interface {index} the address {address}/{prefix}");
+        let request = address_request(RTM_NEWADDR, ACKNOWLEDGE | CREATE | EXCLUSIVE, index, address, prefix);
+        self.change(index, &action, &request)
+    }
+
+    /// Takes an IP address away from an interface.
+    ///
+    /// # Errors
+    /// A [`RequestError`]: `AddrNotAvailable` if the interface does not have this address.
+    pub fn remove_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let action = || format!("take the address {address}/{prefix} from interface {index}");
+        let request = address_request(RTM_DELADDR, ACKNOWLEDGE, index, address, prefix);
+        self.change(index, &action, &request)
     }
 
     /// Moves an interface to another network namespace, where it is down, has no IP address, and may have another
@@ -173,6 +177,17 @@ impl Interfaces {
 /// Whether an interface can have this number: the kernel's are positive and have 31 bits.
 fn is_valid(index: u32) -> bool {
     index != 0 && !index.cast_signed().is_negative()
+}
+
+/// A request about an address: `struct ifaddrmsg` (family, prefix, flags, scope, interface) and the address.
+fn address_request(kind: u16, flags: u16, index: u32, address: IpAddr, prefix: u8) -> Request {
+    let (family, bytes) = match address {
+        IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
+    };
+    let [a, b, c, d] = index.to_ne_bytes();
+    let body = [family, prefix, 0, 0, a, b, c, d];
+    Request::new(kind, flags, &body).attribute(IFA_LOCAL, &bytes).attribute(IFA_ADDRESS, &bytes)
 }
 
 fn set(index: u32) -> Request {

@@ -53,9 +53,9 @@ pub struct RawConfig {
 }
 
 impl RawConfig {
-    /// The capabilities that opening the interface takes.
-    pub fn capabilities(&self) -> Set {
-        if self.interface.namespace.is_some() { Set::NET_RAW | Set::SYS_ADMIN } else { Set::NET_RAW }
+    /// The capabilities that opening the interface takes, if it is in another network namespace or not.
+    pub fn capabilities(in_namespace: bool) -> Set {
+        if in_namespace { Set::NET_RAW | Set::SYS_ADMIN } else { Set::NET_RAW }
     }
 
     /// Starts the control thread of a port, whose name `name` is the thread's.
@@ -147,7 +147,7 @@ impl Source for RawSource {
     type Queue = RawQueue;
 
     fn prepare(&mut self) -> Result<(), OpenError> {
-        if let Some(missing) = capability::missing(self.config.capabilities()) {
+        if let Some(missing) = capability::missing(RawConfig::capabilities(self.config.interface.namespace.is_some())) {
             return Err(OpenError::Failed(missing.to_string()));
         }
         self.finder.prepare()

@@ -1,6 +1,5 @@
 //! A queue of packet sockets: one that receives, and one that sends.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -280,10 +279,7 @@ impl SendQueue for RawQueue {
             }
             // The next call brings the error again.
             Some(_) if taken > 0 => None,
-            Some(PortError::Down) => return Err(QueueError::Down),
-            Some(PortError::Gone) => return Err(QueueError::Gone),
-            Some(PortError::Other(error)) => return Err(QueueError::System(error)),
-            Some(error) => return Err(QueueError::System(io::Error::other(error))),
+            Some(error) => return Err(QueueError::from_port(error)),
         };
         Ok(Taken { count: taken, stop })
     }

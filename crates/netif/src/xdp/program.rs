@@ -32,8 +32,8 @@ static ATTACHED: Mutex<Vec<(Place, Weak<Attachment>)>> = Mutex::new(Vec::new());
 /// The program of an interface: the one that this process has attached already, or a new one.
 ///
 /// # Errors
-/// [`OpenError::Busy`] if there is another program, which is named; [`OpenError::Failed`] if the kernel does not load or
-/// attach the program, or if an app redirects other frames.
+/// [`OpenError::Busy`] if there is another program, which is named, or if another app redirects other frames;
+/// [`OpenError::Failed`] if the kernel does not load or attach the program.
 pub(super) fn attach(
     interface: &Interface,
     interfaces: &mut Interfaces,
@@ -49,7 +49,8 @@ pub(super) fn attach(
     if let Some(existing) = existing {
         let name = &interface.name;
         if existing.filter != *filter || !mode.allows(existing.mode) || existing.sockets.queues() < queues {
-            return Err(OpenError::Failed(format!(
+            // Perhaps an app that this one replaces, and that ends soon.
+            return Err(OpenError::Busy(format!(
                 "another app of this process has attached an XDP program to `{name}` that redirects other frames, or in \
                  another mode; give both the same `mode`, `redirect` and `pass`"
             )));

@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] decides by a [`Filter`] which frames go to the socket of their receive queue, which a [`SocketMap`]
 //! names; the kernel keeps all others. A [`Link`] attaches it to an interface until the link is closed, which the kernel
-//! does when the process ends, however it ends.
+//! does when the process ends, however it ends. [`LiveFrames`] uses a program to send frames, for measurements.
 //!
 //! The kernel demands `CAP_BPF` and `CAP_NET_ADMIN` (or `CAP_SYS_ADMIN` alone) for programs, and `CAP_NET_ADMIN` for
 //! links.
@@ -14,6 +14,7 @@
 
 mod assembler;
 mod filter;
+mod live_frames;
 mod program;
 
 use std::ffi::CStr;
@@ -22,6 +23,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub use filter::{Filter, IpVersion, MAX_EXTENSIONS, Match, MatchError, PortDirection, PortProtocol};
+pub use live_frames::LiveFrames;
 
 use assembler::Instruction;
 use rustix::io::Errno;
@@ -38,6 +40,7 @@ mod command {
     pub const MAP_UPDATE: i32 = 2;
     pub const MAP_DELETE: i32 = 3;
     pub const PROGRAM_LOAD: i32 = 5;
+    pub const PROGRAM_TEST_RUN: i32 = 10;
     pub const PROGRAM_BY_ID: i32 = 13;
     pub const OBJECT_INFO: i32 = 15;
     pub const LINK_CREATE: i32 = 28;
@@ -217,6 +220,36 @@ struct LoadAttributes {
     attach_type: u32,
 }
 
+/// How often `BPF_PROG_TEST_RUN` runs a program, and what it does with the frames.
+struct TestSettings {
+    repeat: u32,
+    flags: u32,
+    /// Frames passed on at a time, if the flags say that they are.
+    batch: u32,
+}
+
+/// The attributes of `BPF_PROG_TEST_RUN`. Kernels that know fewer fields accept the others as 0.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    result: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_size_in: u32,
+    context_size_out: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    padding: u32,
+}
+
 /// `BPF_XDP` of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
 
@@ -306,31 +339,28 @@ impl Program {
     /// Runs the program on a frame, and returns its result.
     #[cfg(test)]
     fn run(&self, frame: &[u8]) -> io::Result<u32> {
-        const PROGRAM_TEST_RUN: i32 = 10;
-        #[repr(C)]
-        struct Attributes {
-            program: u32,
-            result: u32,
-            size_in: u32,
-            size_out: u32,
-            data_in: u64,
-            data_out: u64,
-            repeat: u32,
-            duration: u32,
-        }
-        let mut attributes = Attributes {
+        self.test_run(frame, &TestSettings { repeat: 1, flags: 0, batch: 0 })
+    }
+
+    /// Runs the program on a frame as `settings` says, and returns its last result.
+    fn test_run(&self, frame: &[u8], settings: &TestSettings) -> io::Result<u32> {
+        let size = u32::try_from(frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // `struct xdp_md`: the frame's end, behind its start.
+        let context = [0, size, 0, 0, 0, 0];
+        let mut attributes = TestRun {
             program: number(&self.descriptor),
-            result: 0,
-            size_in: frame.len().try_into().unwrap(),
-            size_out: 0,
+            data_size_in: size,
             data_in: address(frame),
-            data_out: 0,
-            repeat: 1,
-            duration: 0,
+            repeat: settings.repeat,
+            context_size_in: size_of_val(&context) as u32,
+            context_in: address(&raw const context),
+            flags: settings.flags,
+            batch: settings.batch,
+            ..TestRun::default()
         };
-        // SAFETY: the attributes are those of this command. The kernel reads the frame, and writes only into the
-        // attributes, because it gets no room for the frame's contents.
-        unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
+        // SAFETY: the attributes are those of this command. The kernel reads the frame and the context of the given
+        // sizes, which outlive the call, and writes only into the attributes, because it gets no room for output.
+        unsafe { bpf(command::PROGRAM_TEST_RUN, &mut attributes)? };
         Ok(attributes.result)
     }
 }

@@ -9,6 +9,7 @@ pub mod capture;
 pub mod interface;
 pub mod traffic;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -61,6 +62,17 @@ pub fn disable_offloads(namespace: &str, interface: &str) -> Result<(), String> 
     run(namespace, &format!("ethtool -K {interface} {features}")).map(drop)
 }
 
+/// Disables IPv6 on all interfaces of a network namespace, also on those made later, so that its kernel sends nothing by
+/// itself: no neighbour discovery, and no reports of multicast groups.
+///
+/// # Errors
+///
+/// Those of [`programs::run`].
+pub fn disable_ipv6(namespace: &str) -> Result<(), String> {
+    let script = "for place in all default; do echo 1 >/proc/sys/net/ipv6/conf/$place/disable_ipv6; done";
+    sh(namespace, script).map(drop)
+}
+
 /// Whether an IPv6 address in a network namespace is still unusable, because duplicates of it are being looked for.
 ///
 /// # Errors
@@ -68,6 +80,32 @@ pub fn disable_offloads(namespace: &str, interface: &str) -> Result<(), String> 
 /// Those of [`programs::run`].
 pub fn has_tentative_address(namespace: &str) -> Result<bool, String> {
     run(namespace, "ip -6 address show tentative").map(|listed| !listed.is_empty())
+}
+
+/// This program again, with arguments to be added, as the first process of its own network, mount and process
+/// namespaces. When it ends, or this process does, in whatever way, the kernel kills all its programs and removes the
+/// networks and mounts. `wrapper` is a program with arguments that runs it there.
+///
+/// # Errors
+///
+/// The path of this program is unknown.
+pub fn in_own_namespaces(wrapper: &[&str]) -> Result<Command, String> {
+    let program = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "--"]).args(wrapper).arg(program).env("PATH", search_path());
+    Ok(command)
+}
+
+/// Hides the names of the machine's network namespaces from this process, which has a [mount namespace of its
+/// own](in_own_namespaces), and the names of its own from the machine.
+///
+/// # Errors
+///
+/// Those of [`programs::run`].
+pub fn hide_names() -> Result<(), String> {
+    fs::create_dir_all(NAMES).map_err(|error| format!("cannot create {NAMES}: {error}"))?;
+    programs::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", NAMES])).map(drop)
 }
 
 /// The reason to skip a test that needs network namespaces and these programs, if something is missing.
@@ -115,7 +153,7 @@ impl Lab {
     /// Adds a host whose interfaces have no addresses, so that its kernel sends nothing by itself.
     pub fn silent_host(&mut self, name: &str) -> Host {
         let host = self.host(name);
-        host.sh("for place in all default; do echo 1 >/proc/sys/net/ipv6/conf/$place/disable_ipv6; done");
+        disable_ipv6(&host.namespace).unwrap();
         host
     }
 }
