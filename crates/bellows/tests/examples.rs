@@ -3,29 +3,22 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use support::examples::{CAPTURE, WITH_INTERFACES, command_lines, networks};
 use support::{Sandbox, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
 
-/// A folder with the folder `examples` in it, as in a checkout.
+/// A folder with the folder `examples` in it.
 fn checkout() -> Sandbox {
-    let sandbox = Sandbox::new();
-    fs::create_dir_all(sandbox.path("examples/captures")).unwrap();
-    let capture = "examples/captures/quickstart.pcap";
-    fs::copy(root().join(capture), sandbox.path(capture)).unwrap();
-    for file in networks() {
-        fs::copy(&file, sandbox.path("examples").join(file.file_name().unwrap())).unwrap();
-    }
-    sandbox
+    support::examples::checkout(Sandbox::new())
 }
 
-fn networks() -> Vec<PathBuf> {
-    let files = fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+/// The file names of all networks.
+fn names() -> Vec<String> {
+    networks().iter().map(|file| file.file_name().unwrap().to_string_lossy().into_owned()).collect()
 }
 
 fn link<'a>(report: &'a Value, to: &str) -> &'a Value {
@@ -40,22 +33,18 @@ fn app<'a>(report: &'a Value, name: &str) -> &'a Value {
 fn the_commands_at_the_top_of_the_networks_run() {
     let sandbox = checkout();
     let mut seen = 0;
-    for file in networks() {
-        let text = fs::read_to_string(&file).unwrap();
-        let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
-        for line in lines.filter(|line| line.contains("bellows run examples/")) {
-            let command = line.split('#').next().unwrap();
+    for name in names().iter().filter(|name| !WITH_INTERFACES.contains(&name.as_str())) {
+        for line in command_lines(name) {
             // A second of each, whatever its duration.
-            let command = command.split(" --duration ").collect::<Vec<_>>();
-            let behind = command.get(1).and_then(|rest| rest.trim().split_once(' ')).map_or("", |(_, rest)| rest);
-            let words = command[0].split_whitespace().skip_while(|word| *word != "bellows").skip(1);
-            let words: Vec<&str> = words.chain(behind.split_whitespace()).collect();
+            let mut words = line.words();
+            if let Some(duration) = words.iter().position(|word| *word == "--duration") {
+                words.drain(duration..duration + 2);
+            }
             let mut run = sandbox.command(&[&words[..], &["--duration", "1s", "--json"]].concat());
-            let said: support::Said =
-                run.env("CAPTURE", sandbox.path("examples/captures/quickstart.pcap")).output().unwrap().into();
+            let said: support::Said = run.env("CAPTURE", sandbox.path(CAPTURE)).output().unwrap().into();
             // An impaired line fails the run on purpose.
-            assert!(said.code == Some(0) || line.contains("impairment.toml"), "{line}: {said:#?}");
-            assert!(said.json()["links"].is_array(), "{line}");
+            assert!(said.code == Some(0) || name == "impairment.toml", "{line:?}: {said:#?}");
+            assert!(said.json()["links"].is_array(), "{line:?}");
             seen += 1;
         }
     }
@@ -63,10 +52,17 @@ fn the_commands_at_the_top_of_the_networks_run() {
 }
 
 #[test]
+fn networks_with_interfaces_are_correct() {
+    let sandbox = checkout();
+    for name in WITH_INTERFACES {
+        sandbox.bellows(&["check", &format!("examples/{name}")]).fine();
+    }
+}
+
+#[test]
 fn every_network_is_in_the_list() {
     let list = fs::read_to_string(root().join("examples/README.md")).unwrap();
-    for file in networks() {
-        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    for name in names() {
         assert!(list.contains(&format!("\n| `{name}` | ")), "{name} is not in examples/README.md");
     }
 }

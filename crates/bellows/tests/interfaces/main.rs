@@ -4,6 +4,7 @@
 mod bridge;
 mod changes;
 mod checksums;
+mod examples;
 mod frames;
 mod joined;
 mod keys;

@@ -1,6 +1,7 @@
 //! Runs the built command, each test in a folder and with a runtime directory of its own.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod examples;
 pub mod stuck;
 pub mod vhost;
 
