@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_netif::status::PortStatus;
-use bellows_netif::xdp::{CAPABILITIES, CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource};
+use bellows_netif::xdp::{
+    CAPABILITIES, CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource,
+};
 use bellows_netif::{InterfaceName, Keeper, Start, Started};
 use bellows_sys::capability::{Set, memlock_limit, permitted};
 use schemars::JsonSchema;
@@ -200,11 +202,7 @@ impl Kind for AfXdpKind {
         config.interface == other.interface
     }
 
-    fn start(
-        (config, _): Self::Config,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Started<XdpQueue> {
+    fn start((config, _): Self::Config, start: Start, status: Arc<PortStatus>) -> Started<XdpQueue> {
         Keeper::start("af-xdp", XdpSource::new(config), start, status)
     }
 }
@@ -252,8 +250,7 @@ impl Configure for AfXdp {
             let help = "give `[\"all\"]`, or leave the key out";
             return Err(SettingError::at("redirect", "nothing is redirected", help));
         }
-        let filter =
-            Filter { redirect: matches("redirect", &config.redirect)?, pass: matches("pass", &config.pass)? };
+        let filter = Filter { redirect: matches("redirect", &config.redirect)?, pass: matches("pass", &config.pass)? };
         let xdp = XdpConfig {
             interface: InterfaceName { name: config.interface, namespace: config.namespace },
             queues,

@@ -8,7 +8,7 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingErr
 use bellows_netif::raw::{RawConfig, RawQueue};
 use bellows_netif::status::PortStatus;
 use bellows_netif::{InterfaceName, Start, Started};
-use bellows_sys::capability::Set;
+use bellows_sys::capability::{Set, permitted};
 use bellows_sys::packet_socket::FanoutMode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -145,11 +145,7 @@ impl Kind for RawSocketKind {
         *wait
     }
 
-    fn start(
-        (config, _): Self::Config,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Started<RawQueue> {
+    fn start((config, _): Self::Config, start: Start, status: Arc<PortStatus>) -> Started<RawQueue> {
         config.start(RawSocketKind::NAME, start, status)
     }
 }
@@ -164,7 +160,9 @@ impl Configure for RawSocket {
     }
 
     fn capabilities(config: &Config) -> Set {
-        RawConfig::capabilities(config.namespace.is_some())
+        // Raising `SO_BUSY_POLL` takes it.
+        let polls = if config.busy_poll.is_some() { Set::NET_ADMIN & permitted() } else { Set::EMPTY };
+        RawConfig::capabilities(config.namespace.is_some()) | polls
     }
 
     fn resources(config: &Config, _context: &Context) -> Vec<Resource> {

@@ -116,11 +116,7 @@ impl Kind for TapKind {
         config.name.is_some() && (&config.name, &config.namespace) == (&other.name, &other.namespace)
     }
 
-    fn start(
-        config: TapConfig,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Started<TapQueue> {
+    fn start(config: TapConfig, start: Start, status: Arc<PortStatus>) -> Started<TapQueue> {
         config.start(TapKind::NAME, start, status)
     }
 }

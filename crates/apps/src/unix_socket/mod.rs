@@ -114,11 +114,7 @@ impl Kind for UnixKind {
         config.socket == other.socket
     }
 
-    fn start(
-        config: UnixConfig,
-        start: Start,
-        status: Arc<PortStatus>,
-    ) -> Started<UnixQueue> {
+    fn start(config: UnixConfig, start: Start, status: Arc<PortStatus>) -> Started<UnixQueue> {
         Keeper::start(Self::NAME, UnixSource::new(config, start.later), start, status)
     }
 }

@@ -17,10 +17,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
+use crate::port;
 use crate::port::app::{PortApp, Role, Session};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
-use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.

@@ -17,10 +17,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
+use crate::port;
 use crate::port::app::{PortApp, Role, Session};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
-use crate::port;
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket.

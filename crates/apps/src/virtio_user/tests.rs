@@ -14,8 +14,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::vhost_user::VhostUser;
 use crate::port::samples::gso_packet;
+use crate::vhost_user::VhostUser;
 
 /// A socket in a folder that no other test has.
 struct Socket(TempDir);

@@ -230,10 +230,7 @@ mod tests {
         ];
         let statuses = [
             ("guest".to_owned(), json!({ "state": "listening", "place": "/run/guest.sock" })),
-            (
-                "mine".to_owned(),
-                json!({ "interface": true, "link": { "name": "eth0", "mtu": 1500, "speed": 10_000 } }),
-            ),
+            ("mine".to_owned(), json!({ "interface": true, "link": { "name": "eth0", "mtu": 1500, "speed": 10_000 } })),
         ];
         let found = interfaces(&linked(apps, &links), State::Running, &statuses.into(), &bellows_apps::registry());
         let names: Vec<(&str, &str)> = found.iter().map(|one| (one.app.as_str(), one.state.as_str())).collect();
