@@ -37,7 +37,7 @@
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
 //! | `subcommand` | the shared part of all subcommands |
-//! | `supervisor`, `progress` | the process around a running engine: threads, signals, reloads, the end |
+//! | `supervisor`, `privileges`, `progress` | the process around a running engine: threads, signals, reloads, privileges, the end |
 //! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
 //! | `baseline` | the counters at `bellows clear`, which later readers subtract |

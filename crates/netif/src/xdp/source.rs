@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bellows_packet::{Loans, pool};
 use bellows_sys::bpf::Mode;
@@ -314,10 +315,16 @@ impl Source for XdpSource {
 
     fn close(&mut self) {
         let Some((index, channels)) = self.restore.take() else { return };
-        if let Ok(Some(interface)) = self.finder.interfaces().by_index(index)
-            && let Err(error) = ethtool::set_channels(&interface.name, &channels)
-        {
-            tracing::warn!("`{}` cannot be given its number of queues back: {error}", interface.name);
+        let Ok(Some(interface)) = self.finder.interfaces().by_index(index) else { return };
+        // The kernel keeps queues whose sockets were closed a moment ago.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let start = Instant::now();
+        while let Err(error) = ethtool::set_channels(&interface.name, &channels) {
+            if start.elapsed() > PATIENCE {
+                tracing::warn!("`{}` cannot be given its number of queues back: {error}", interface.name);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
