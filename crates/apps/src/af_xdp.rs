@@ -219,7 +219,7 @@ impl Configure for AfXdp {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`")
+        Bench::Unmeasured("it needs a network interface; use `cargo xtask peers interfaces`, not `bellows bench`")
     }
 
     fn capabilities(config: &Config) -> Set {

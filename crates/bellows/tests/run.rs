@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bellows_testkit::eventually;
 use bellows_testkit::programs::has_program;
 use serde_json::{Value, json};
+use support::examples::WITH_INTERFACES;
 use support::{ENDLESS, IDLE, Sandbox, Signal, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
@@ -95,6 +96,9 @@ fn every_example_is_right_and_runs() {
         let name = file.file_name().unwrap().to_string_lossy();
         let checked = sandbox.bellows(&["check", &name]).fine();
         assert!(checked.stdout.contains("fine"), "{checked:?}");
+        if WITH_INTERFACES.contains(&&*name) {
+            continue;
+        }
         let said = sandbox.bellows(&["run", &name, "--duration", "2s", "--json"]);
         let report = said.json();
         // Machines that do not exist send nothing.

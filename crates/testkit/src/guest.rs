@@ -258,7 +258,7 @@ impl Guest {
         qemu.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
         qemu.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on", "-numa", "node,memdev=memory"]);
         qemu.arg("-kernel").arg(entry(&kernel.join("boot"), "vmlinuz")).arg("-initrd").arg(&files);
-        qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable random.trust_cpu=on"]);
+        qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable no_timer_check random.trust_cpu=on"]);
         for (number, (backend, properties)) in backends.iter().zip(properties).enumerate() {
             qemu.args(backend).arg("-device").arg(format!(
                 "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{properties}"
