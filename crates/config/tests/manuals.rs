@@ -134,7 +134,8 @@ fn the_engine_has_a_manual_in_the_same_format() {
     assert_eq!(burst, Some(&expected));
     let text = engine_manual().text(80);
     assert!(
-        text.starts_with("[engine]\n\n  Settings of the engine") && text.contains("\n  schedule           one of `nested`"),
+        text.starts_with("[engine]\n\n  Settings of the engine")
+            && text.contains("\n  schedule           one of `nested`"),
         "{text}"
     );
 

@@ -1,7 +1,7 @@
 //! Queues of interfaces through AF_XDP, over veth pairs, each test in a network namespace of its own thread.
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::spawn;
 
 use bellows_netif::status::{PortStatus, State};
@@ -23,6 +23,9 @@ fn with_pair(test: &str, mtu: u32, work: impl FnOnce() + Send + 'static) {
     if is_skipped(test, lacks.or_else(|| programs::missing(&["ip"]))) {
         return;
     }
+    // All tests share the packet pool, and some look at its use.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let in_namespace = move || {
         pool::ensure().unwrap();
         enter_new_network().unwrap();

@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::capability::{effective, permitted};
-    use crate::confine;
+    use crate::confine::{self, Denials};
 
     /// Runs an ignored test of this module in a process of its own, which cannot undo what it does. It prints its name
     /// if it succeeds.
@@ -309,24 +309,22 @@ mod tests {
     fn confined_threads() {
         abort_later();
         // Starts a confined thread that ends when the sender is dropped.
-        let start = |name: &str, before: fn()| {
+        let start = |name: &str, confine: fn() -> Result<Arc<Denials>, String>| {
             let (stop, stopped) = channel::<()>();
             let (ready, is_ready) = channel();
             let work = move || {
-                before();
-                let denials = confine::control_thread().unwrap();
-                ready.send(denials).unwrap();
+                ready.send(confine().unwrap()).unwrap();
                 let _ = stopped.recv();
             };
             let thread = std::thread::Builder::new().name(name.into()).spawn(work).unwrap();
             (stop, is_ready.recv().unwrap(), thread)
         };
-        let (stop, denials, thread) = start("reduced", || retain(Set::EMPTY).unwrap());
+        let (stop, denials, thread) = start("reduced", confine::control_thread);
         assert!(retain_in_process(Set::NET_ADMIN).unwrap() >= 1);
         assert_eq!(denials.total(), 0, "it was not interrupted");
         drop(stop);
         thread.join().unwrap();
-        let (stop, _, thread) = start("stubborn", || ());
+        let (stop, _, thread) = start("stubborn", || confine::confine_without(&[]));
         let error = retain_in_process(Set::EMPTY).unwrap_err();
         assert!(error.to_string().contains("stubborn ("), "{error}");
         assert!(!error.to_string().contains("reduced"), "{error}");
