@@ -88,12 +88,12 @@ fn changes_of_an_interface_are_seen() {
     let [near, left, ..] = &ends;
     let before = left.interface().settings();
     assert!(before.contains_key("link.mtu") && before.keys().any(|name| name.starts_with("features.")), "{before:#?}");
-    left.host.run("ethtool -K left tso off");
+    left.host.run("ethtool -K left sg off");
     left.host.run("ethtool -L left rx 2");
     left.host.run("ip link set left promisc on mtu 1400");
     let changed = differences(&before, &left.interface().settings());
     for name in [
-        "features.Features for left.tx-tcp-segmentation",
+        "features.Features for left.scatter-gather: on, now off",
         "channels.Current hardware settings.RX: 1, now 2",
         "link.mtu: 9000, now 1400",
         "PROMISC",
@@ -101,7 +101,7 @@ fn changes_of_an_interface_are_seen() {
         assert!(changed.contains(name), "{name} is not in\n{changed}");
     }
     assert_eq!(left.interface().promiscuity(), 2, "the bridge's and this");
-    left.host.run("ethtool -K left tso on");
+    left.host.run("ethtool -K left sg on");
     left.host.run("ethtool -L left rx 1");
     left.host.run("ip link set left promisc off mtu 9000");
     assert_eq!(differences(&before, &left.interface().settings()), "");

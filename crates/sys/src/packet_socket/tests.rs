@@ -323,6 +323,7 @@ fn an_interface_that_is_set_down_or_deleted_is_reported() {
         let mut opened_down = self::receiver(far);
         assert!(matches!(opened_down.take_error(), Some(PortError::Down)));
         ip("link set far up");
+        eventually("the other end's carrier", || ip("-o link show dev near").contains("state UP"));
         for receiver in [&mut receiver, &mut opened_down] {
             assert!(receiver.take_error().is_none());
             send(&mut from_near, std::slice::from_ref(&small));

@@ -141,20 +141,20 @@ impl<Entry: RingEntry> Ring<Entry> {
     }
 }
 
-/// A ring whose entries the program writes, with what such rings have in common.
-macro_rules! written_ring {
+/// A ring with what all of them have in common.
+macro_rules! ring {
     ($(#[$doc:meta])* $ring:ident, $entry:ty, $position:ident) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $ring {
             ring: Ring<$entry>,
-            /// Number of entries written, of which `publish` tells the kernel.
-            written: u32,
+            /// Number of entries that the program has written, or read and given back. The kernel is told later.
+            count: u32,
         }
 
         impl $ring {
             pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<$ring> {
-                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, written: 0 })
+                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, count: 0 })
             }
 
             /// Number of entries of the ring.
@@ -162,61 +162,54 @@ macro_rules! written_ring {
             pub fn size(&self) -> u32 {
                 self.ring.size()
             }
+        }
+    };
+}
 
+/// What rings have in common whose entries the program writes.
+macro_rules! written {
+    ($($ring:ident),*) => {$(
+        impl $ring {
             /// Number of entries that can be pushed.
             #[inline]
             pub fn free(&self) -> u32 {
-                self.ring.free(self.written)
+                self.ring.free(self.count)
             }
 
             /// Tells the kernel of all entries pushed.
             #[inline]
             pub fn publish(&mut self) {
-                self.ring.producer().store(self.written, Release);
+                self.ring.producer().store(self.count, Release);
             }
         }
-    };
+    )*};
 }
 
-/// A ring whose entries the program reads, with what such rings have in common.
-macro_rules! read_ring {
-    ($(#[$doc:meta])* $ring:ident, $entry:ty, $position:ident) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub struct $ring {
-            ring: Ring<$entry>,
-            /// Number of entries read and given back.
-            read: u32,
-        }
+written!(FillRing, TxRing);
 
+/// What rings have in common whose entries the program reads.
+macro_rules! read {
+    ($($ring:ident),*) => {$(
         impl $ring {
-            pub(super) fn map(socket: BorrowedFd<'_>, offsets: XdpRingOffset, size: u32) -> io::Result<$ring> {
-                Ok($ring { ring: Ring::map(socket, rustix::net::xdp::$position, offsets, size)?, read: 0 })
-            }
-
-            /// Number of entries of the ring.
-            #[inline]
-            pub fn size(&self) -> u32 {
-                self.ring.size()
-            }
-
             /// Number of entries to read.
             #[inline]
             pub fn available(&self) -> u32 {
-                self.ring.available(self.read)
+                self.ring.available(self.count)
             }
 
             /// Gives the next `count` entries back to the kernel, which writes new ones there.
             #[inline]
             pub fn release(&mut self, count: u32) {
-                self.read = self.read.wrapping_add(count);
-                self.ring.consumer().store(self.read, Release);
+                self.count = self.count.wrapping_add(count);
+                self.ring.consumer().store(self.count, Release);
             }
         }
-    };
+    )*};
 }
 
-written_ring! {
+read!(RxRing, CompletionRing);
+
+ring! {
     /// The ring of chunks that the kernel receives frames into.
     FillRing, AtomicU64, XDP_UMEM_PGOFF_FILL_RING
 }
@@ -228,8 +221,8 @@ impl FillRing {
     /// loses the chunks of those.
     #[inline]
     pub fn push(&mut self, offset: u64) {
-        self.ring.entry(self.written).store(offset, Relaxed);
-        self.written = self.written.wrapping_add(1);
+        self.ring.entry(self.count).store(offset, Relaxed);
+        self.count = self.count.wrapping_add(1);
     }
 
     /// Whether the kernel waits for [`Socket::wake`](super::Socket::wake), or for a poll, after it had found the ring
@@ -251,7 +244,7 @@ pub struct Descriptor {
     pub more: bool,
 }
 
-read_ring! {
+ring! {
     /// The ring of frames received.
     RxRing, RawDescriptor, XDP_PGOFF_RX_RING
 }
@@ -260,7 +253,7 @@ impl RxRing {
     /// The entry after the next `index`; meaningless beyond those [available](RxRing::available).
     #[inline]
     pub fn get(&self, index: u32) -> Descriptor {
-        let entry = self.ring.entry(self.read.wrapping_add(index));
+        let entry = self.ring.entry(self.count.wrapping_add(index));
         Descriptor {
             address: entry.address.load(Relaxed),
             length: entry.length.load(Relaxed),
@@ -305,7 +298,7 @@ impl RxCounts {
     }
 }
 
-written_ring! {
+ring! {
     /// The ring of frames to send.
     TxRing, RawDescriptor, XDP_PGOFF_TX_RING
 }
@@ -316,11 +309,11 @@ impl TxRing {
     /// 0. More entries than are free overwrite others.
     #[inline]
     pub fn push(&mut self, address: u64, length: u32, options: u32) {
-        let entry = self.ring.entry(self.written);
+        let entry = self.ring.entry(self.count);
         entry.address.store(address, Relaxed);
         entry.length.store(length, Relaxed);
         entry.options.store(options, Relaxed);
-        self.written = self.written.wrapping_add(1);
+        self.count = self.count.wrapping_add(1);
     }
 
     /// Whether the kernel sends only after [`Socket::kick`](super::Socket::kick). Always true in copy mode, with and
@@ -331,7 +324,7 @@ impl TxRing {
     }
 }
 
-read_ring! {
+ring! {
     /// The ring of chunks that were sent.
     CompletionRing, AtomicU64, XDP_UMEM_PGOFF_COMPLETION_RING
 }
@@ -343,7 +336,7 @@ impl CompletionRing {
     /// a chunk is found by its range of addresses.
     #[inline]
     pub fn get(&self, index: u32) -> u64 {
-        self.ring.entry(self.read.wrapping_add(index)).load(Relaxed)
+        self.ring.entry(self.count.wrapping_add(index)).load(Relaxed)
     }
 }
 
@@ -392,7 +385,7 @@ mod tests {
         fn chunks_pass_through_a_ring_as_through_a_queue(start in start(), exponent in 0u32..6, steps in steps()) {
             let size = 1 << exponent;
             let [near, far] = sides(size, start);
-            let (mut fill, mut completion) = (FillRing { ring: near, written: start }, CompletionRing { ring: far, read: start });
+            let (mut fill, mut completion) = (FillRing { ring: near, count: start }, CompletionRing { ring: far, count: start });
             let (mut pushed, mut published, mut next) = (VecDeque::new(), VecDeque::new(), 0);
             prop_assert_eq!((fill.size(), completion.size()), (size, size));
             for step in steps {
@@ -422,7 +415,7 @@ mod tests {
         fn frames_pass_through_a_ring_as_through_a_queue(start in start(), exponent in 0u32..6, steps in steps()) {
             let size = 1 << exponent;
             let [near, far] = sides(size, start);
-            let (mut tx, mut rx) = (TxRing { ring: near, written: start }, RxRing { ring: far, read: start });
+            let (mut tx, mut rx) = (TxRing { ring: near, count: start }, RxRing { ring: far, count: start });
             let (mut pushed, mut published, mut next) = (VecDeque::new(), VecDeque::new(), 0);
             prop_assert_eq!((tx.size(), rx.size()), (size, size));
             for step in steps {
@@ -456,7 +449,7 @@ mod tests {
             let [near, far] = sides(8, start);
             near.consumer().store(count, Relaxed);
             far.producer().store(count, Relaxed);
-            let (mut fill, mut completion) = (FillRing { ring: near, written: start }, CompletionRing { ring: far, read: start });
+            let (mut fill, mut completion) = (FillRing { ring: near, count: start }, CompletionRing { ring: far, count: start });
             prop_assert!(fill.free() <= 8 && completion.available() <= 8);
             (0..push).for_each(|number| fill.push(number.into()));
             fill.publish();
@@ -471,7 +464,7 @@ mod tests {
     fn a_published_entry_is_whole_on_another_thread() {
         const COUNT: u64 = 200_000;
         let [near, far] = sides(64, 0);
-        let (mut tx, mut rx) = (TxRing { ring: near, written: 0 }, RxRing { ring: far, read: 0 });
+        let (mut tx, mut rx) = (TxRing { ring: near, count: 0 }, RxRing { ring: far, count: 0 });
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let deadline = bellows_testkit::wait::Deadline::new("all entries are written");
