@@ -159,7 +159,9 @@ impl Configure for UnixSocket {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs another process at its socket; use `bellows show run` in a network, not `bellows bench`")
+        Bench::Unmeasured(
+            "it needs another process at its socket; use `bellows show run` in a network, not `bellows bench`",
+        )
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
