@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Loans, Offload, Packet, Vector};
 use bellows_ports::offload::header_for;
@@ -18,6 +18,7 @@ use bellows_wire::offload::Transport;
 
 use super::memory::Membership;
 use super::program::Attachment;
+use crate::release::wait_for_other_owners;
 use crate::{Queue, QueueCounts, QueueError};
 
 /// Maximum bytes of one descriptor to send. The data of an ordinary buffer fit into one.
@@ -64,8 +65,8 @@ impl Buffers {
                 // The kernel leaves room before the frame, which is then exactly where a packet's data begin.
                 loans.lend(count as usize, |data| ring.push(data - u64::from(PACKET_HEADROOM)));
             }
-            // Half of the chunks are for sending.
             Buffers::None => {}
+            // Half of the chunks are for sending.
             Buffers::Copies { memory, free } => {
                 let spare = free.len().saturating_sub(memory.chunks() / 2);
                 for chunk in free.drain(free.len() - spare.min(count as usize)..) {
@@ -167,6 +168,8 @@ pub struct XdpQueue {
     options: Options,
     share: LargeShare,
     frame: Frame,
+    /// Entries of the transmit ring that are set aside for packets that were taken and not kept yet.
+    reserved: u32,
     /// Entries of the transmit ring that the kernel has not been told of.
     unpublished: u32,
     /// Entries that the kernel may not have taken.
@@ -179,12 +182,8 @@ pub struct XdpQueue {
 
 impl Drop for XdpQueue {
     fn drop(&mut self) {
-        // The engine gives the bell up right after the queue. If it does not, the bell's last owner closes the socket.
-        const PATIENCE: Duration = Duration::from_millis(200);
-        let start = Instant::now();
-        while Arc::strong_count(&self.bell) > 1 && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // If the engine does not give the bell up, the bell's last owner closes the socket.
+        wait_for_other_owners(&self.bell);
         let buffers = std::mem::replace(&mut self.buffers, Buffers::None);
         *self.bell.buffers.lock().unwrap_or_else(PoisonError::into_inner) = Some(buffers);
     }
@@ -231,6 +230,7 @@ impl XdpQueue {
             options,
             share: LargeShare::new(),
             frame: Frame::None,
+            reserved: 0,
             unpublished: 0,
             unsent: false,
             counts: QueueCounts::default(),
@@ -360,9 +360,9 @@ impl XdpQueue {
     }
 }
 
-/// The header of a packet to send, and the number of its pieces.
+/// The number of pieces of a packet to send.
 #[inline]
-fn examine(packet: &Packet, accepted: Accepted) -> Result<(Offload, usize), Rejection> {
+fn examine(packet: &Packet, accepted: Accepted) -> Result<usize, Rejection> {
     let offload = match packet.has_offload() {
         true => header_for(packet, accepted).ok_or(Rejection::Offload)?,
         false => Offload::default(),
@@ -370,7 +370,12 @@ fn examine(packet: &Packet, accepted: Accepted) -> Result<(Offload, usize), Reje
     if offload.needs_checksum() && packet.headroom() < METADATA {
         return Err(Rejection::Offload);
     }
-    Ok((offload, if packet.len() <= PIECE { 1 } else { packet.len().div_ceil(PIECE) }))
+    Ok(pieces(packet))
+}
+
+#[inline]
+fn pieces(packet: &Packet) -> usize {
+    if packet.len() <= PIECE { 1 } else { packet.len().div_ceil(PIECE) }
 }
 
 impl SendQueue for XdpQueue {
@@ -383,13 +388,14 @@ impl SendQueue for XdpQueue {
         self.reclaim();
         let accepted = self.accepted();
         let max_pieces = if self.options.multi_buffer { MAX_PIECES } else { 1 };
-        let mut free = self.tx.free() as usize - self.unpublished as usize;
+        let mut free = self.tx.free() as usize;
         if let Buffers::Copies { free: chunks, .. } = &self.buffers {
             free = free.min(chunks.len());
         }
+        free = free.saturating_sub(self.reserved as usize);
         let mut taken = Taken { count: 0, stop: None };
         for packet in packets {
-            let (offload, pieces) = match examine(packet, accepted) {
+            let pieces = match examine(packet, accepted) {
                 Ok(found) => found,
                 Err(rejection) => {
                     taken.stop = Some(rejection);
@@ -405,10 +411,8 @@ impl SendQueue for XdpQueue {
                 break;
             }
             if packet.len() >= MIN_FRAME {
-                let options = if offload.needs_checksum() { xdp::METADATA } else { 0 };
-                self.push_pieces(packet, pieces, options);
                 free -= pieces;
-                self.unpublished += pieces as u32;
+                self.reserved += pieces as u32;
             }
             taken.count += 1;
         }
@@ -417,14 +421,14 @@ impl SendQueue for XdpQueue {
 
     #[inline]
     fn keep(&mut self, mut packet: Packet) {
-        if packet.len() < MIN_FRAME {
+        let pieces = pieces(&packet) as u32;
+        if packet.len() < MIN_FRAME || pieces > self.reserved {
             self.counts.not_sent += 1;
             return;
         }
-        let Buffers::Pool(loans) = &mut self.buffers else {
-            self.counts.copied += 1;
-            return;
-        };
+        self.reserved -= pieces;
+        self.unpublished += pieces;
+        let mut options = 0;
         if packet.has_offload()
             && let Some(offload) = packet.offload().filter(Offload::needs_checksum)
         {
@@ -432,9 +436,13 @@ impl SendQueue for XdpQueue {
             let request = checksum_request(offload.checksum_start, offload.checksum_offset);
             packet.prepend(METADATA)[..METADATA].copy_from_slice(&request);
             packet.trim_front(METADATA);
+            options = xdp::METADATA;
         }
-        let pieces = packet.len().div_ceil(PIECE).max(1);
-        loans.send(packet, pieces as u8);
+        self.push_pieces(&packet, pieces as usize, options);
+        match &mut self.buffers {
+            Buffers::Pool(loans) => loans.send(packet, pieces as u8),
+            _ => self.counts.copied += 1,
+        }
     }
 }
 
