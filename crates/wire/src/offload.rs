@@ -150,7 +150,8 @@ impl Transport {
         if field != sum.to_be_bytes() {
             return None;
         }
-        Transport::find(frame).ok()
+        // The sum of a datagram that is shorter than its packet has another length in it, so this one was chance.
+        Transport::find(frame).ok().filter(|found| found.end - found.start == ip_length)
     }
 
     #[cold]

@@ -477,6 +477,28 @@ fn frames_without_a_checksum_to_finish_are_rejected_by_field() {
     assert_eq!(udp(121), "UDP: 121 bytes are needed, 120 are there");
 }
 
+/// Of a datagram that is shorter than its packet, one correct checksum in 65,536 has the value that would be partial
+/// if the datagram were as long as its packet.
+#[test]
+fn a_correct_checksum_of_a_short_datagram_never_looks_partial() {
+    let mut parts = plain(10);
+    parts.become_udp();
+    let mut frame = parts.frame(&parts.payload);
+    // 8 bytes of header, 4 of payload, and 6 that only the packet contains.
+    frame[34 + 4..34 + 6].copy_from_slice(&12u16.to_be_bytes());
+    let pseudo_header = !parts.addresses.pseudo_header(IpProtocol::UDP, 12).finish();
+    let as_long_as_the_packet = !parts.addresses.pseudo_header(IpProtocol::UDP, 18).finish();
+    let mut same = 0;
+    for word in 0..=u16::MAX {
+        frame[42..44].copy_from_slice(&word.to_be_bytes());
+        frame[40..42].copy_from_slice(&pseudo_header.to_be_bytes());
+        finish_checksum(&mut frame[..46], 34, 6).unwrap();
+        same += usize::from(frame[40..42] == as_long_as_the_packet.to_be_bytes());
+        assert_eq!(Transport::find_partial(&frame), None, "{word}");
+    }
+    assert_eq!(same, 1);
+}
+
 #[test]
 fn ipv6_headers_that_forbid_segmentation_are_rejected_by_field() {
     let refused = |next: u8, extension: [u8; 24]| {
