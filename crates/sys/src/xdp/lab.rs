@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bellows_testkit::skip;
 use bellows_testkit::skips::skip_here;
-use bellows_testkit::wait::{Deadline, output};
+use bellows_testkit::wait::{Deadline, eventually, output};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -86,6 +86,13 @@ pub fn attached(name: &str) -> Option<NonZeroU32> {
     let shown = ip(&format!("-d link show dev {name}"));
     let (_, id) = shown.split_once("prog/xdp id ")?;
     id.split_ascii_whitespace().next().unwrap().parse().ok()
+}
+
+/// Closes a program and waits until the interface has none: a child that another test has just started shares the
+/// descriptor until it executes its own program.
+pub fn detach(program: Attached, name: &str) {
+    drop(program);
+    eventually("a closed program is gone", || attached(name).is_none());
 }
 
 /// Small rings, so that the tests go around them.

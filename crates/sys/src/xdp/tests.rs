@@ -8,7 +8,7 @@ use bellows_testkit::wait::Watchdog;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-use super::lab::{Port, Setup, attached, frame, has_linux, in_namespace, index, ip, pair};
+use super::lab::{Port, Setup, attached, detach, frame, has_linux, in_namespace, index, ip, pair};
 use super::*;
 use crate::bpf::{AttachError, Mode, program_info};
 use crate::memory::{HUGE_PAGE, Reservation};
@@ -158,15 +158,15 @@ fn a_program_for_frames_of_one_buffer_is_refused_for_large_frames() {
         let error = xdp_error(&single, interfaces[0]);
         assert!(matches!(error, AttachError::FramesTooLarge(_)), "{error}");
         let several = Port::new(Setup { multi_buffer: true, ..Setup::PLAIN });
-        drop(several.attach(interfaces[0]).unwrap());
+        detach(several.attach(interfaces[0]).unwrap(), "one");
         let generic = Port::new(Setup { mode: Mode::Generic, ..Setup::PLAIN });
-        drop(generic.attach(interfaces[0]).unwrap());
+        detach(generic.attach(interfaces[0]).unwrap(), "one");
         ip("link set other mtu 1500");
         let attached = single.attach(interfaces[0]).unwrap();
         let grow =
             || Command::new("ip").args(["link", "set", "other", "mtu", "9000"]).output().unwrap().status.success();
         assert!(!grow(), "the program limits the MTU of the peer");
-        drop(attached);
+        detach(attached, "one");
         assert!(grow());
     });
 }
@@ -212,7 +212,8 @@ fn a_queue_is_free_a_moment_after_its_socket_is_closed() {
             let bind = || second.socket.bind(interfaces[0], 0, BindOptions::default());
             assert_eq!(errno(bind()), Some(Errno::BUSY));
             let Port { socket, rings, .. } = port;
-            drop((socket, attached));
+            drop(socket);
+            detach(attached, "one");
             std::thread::sleep(Duration::from_millis(100));
             assert_eq!(errno(bind()), Some(Errno::BUSY), "the rings keep the socket open");
             drop(rings);
@@ -334,8 +335,7 @@ fn a_program_is_gone_with_its_process() {
         child.wait().unwrap();
         assert_eq!(attached("one"), None);
         port.bind(interfaces[0]);
-        drop(port.attach(interfaces[0]).unwrap());
-        assert_eq!(attached("one"), None);
+        detach(port.attach(interfaces[0]).unwrap(), "one");
     });
 }
 
