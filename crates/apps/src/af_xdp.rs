@@ -76,6 +76,11 @@ pub struct Config {
     #[serde(default)]
     pub pass: Vec<String>,
 
+    /// Whether the interface receives frames for other hosts, too, as a bridge needs. The kernel ends this with the
+    /// process.
+    #[serde(default)]
+    pub promiscuous: bool,
+
     /// Whether to finish checksums that a sender on the same machine has left to the interface. AF_XDP does not say
     /// which these are, so this is a heuristic: a TCP or UDP checksum that equals the sum of the pseudo-header is
     /// finished. A complete checksum with this value stays the same. Finished ones count as `checksums_finished`.
@@ -273,6 +278,7 @@ impl Configure for AfXdp {
                 Checksums::Off => TransmitChecksums::Off,
             },
             ring_size: size,
+            promiscuous: config.promiscuous,
             set_queues: config.set_queues,
         };
         Ok(PortApp::new((xdp, config.wait)))

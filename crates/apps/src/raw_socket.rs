@@ -9,7 +9,7 @@ use bellows_netif::raw::{RawConfig, RawQueue};
 use bellows_netif::status::PortStatus;
 use bellows_netif::{InterfaceName, Start, Started};
 use bellows_sys::capability::{Set, permitted};
-use bellows_sys::packet_socket::FanoutMode;
+use bellows_sys::packet_socket::{FanoutMode, has_usual_buffers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,9 @@ use crate::port::yes;
 
 /// A network interface through packet sockets (`AF_PACKET`): works with every driver, and passes offloads on.
 ///
-/// `input` takes packets to send, `output` delivers packets that have arrived. Frames arrive through a ring in memory,
-/// without a system call for each. They are sent in batches of up to 64 for each system call. Frames that this host sends
+/// `input` takes packets to send, `output` delivers packets that have arrived. Both go through rings in memory, without a
+/// system call for each. The ring for sending has at least 256 slots, which frames keep until a queueing discipline has
+/// passed them on. Frames longer than the MTU are sent by system calls, up to 64 with each. Frames that this host sends
 /// through the interface are not delivered.
 ///
 /// The host's own network stack still receives each frame. If it has addresses on the interface it answers, too; a host
@@ -39,8 +40,8 @@ use crate::port::yes;
 /// through one queue.
 ///
 /// Starting takes `CAP_NET_RAW`, and with `namespace` also `CAP_SYS_ADMIN`; the process keeps them to open the interface
-/// again. An interface that disappears is opened as soon as one of its name is there; meanwhile packets are dropped as
-/// `no_interface`.
+/// again, and `CAP_NET_ADMIN`, if it has that, for large socket buffers. An interface that disappears is opened as soon as
+/// one of its name is there; meanwhile packets are dropped as `no_interface`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -160,9 +161,10 @@ impl Configure for RawSocket {
     }
 
     fn capabilities(config: &Config) -> Set {
-        // Raising `SO_BUSY_POLL` takes it.
-        let polls = if config.busy_poll.is_some() { Set::NET_ADMIN & permitted() } else { Set::EMPTY };
-        RawConfig::capabilities(config.namespace.is_some()) | polls
+        // Raising `SO_BUSY_POLL` takes it, and so do buffers beyond the system's limits.
+        let admin = config.busy_poll.is_some() || !has_usual_buffers();
+        let admin = if admin { Set::NET_ADMIN & permitted() } else { Set::EMPTY };
+        RawConfig::capabilities(config.namespace.is_some()) | admin
     }
 
     fn resources(config: &Config, _context: &Context) -> Vec<Resource> {

@@ -4,7 +4,7 @@
 mod support;
 
 use bellows_testkit::eventually;
-use bellows_testkit::guest::{self, Guest};
+use bellows_testkit::guest::{self, Guest, Setup};
 use bellows_testkit::skips::{is_left_out, is_skipped};
 use support::vhost::{Network, socket};
 use support::{Running, Sandbox, Signal};
@@ -63,7 +63,7 @@ fn a_guest_talks_over_streams_and_datagrams() {
     let sandbox = Sandbox::new();
     let served = network(&sandbox, "server.toml", "listens", "");
     let running = sandbox.start(&[&served]);
-    let mut guest = Guest::boot_with(&sandbox.path(""), backends(&sandbox), ["", ""]);
+    let mut guest = Setup::new(&sandbox.path(""), backends(&sandbox), ["", ""]).boot();
     guest.run("cards");
     wait_for_guest(&sandbox, &running);
     talk(&mut guest);

@@ -280,8 +280,8 @@ impl Engine {
         if waiting.is_empty() && !held {
             return Some(End::Done);
         }
-        let has_descriptor = graph.table().slots.iter().any(|slot| slot.watched_descriptor().is_some());
-        let someone_will_wake = self.worker.has_deadline() || has_descriptor;
+        let has_descriptors = graph.table().slots.iter().any(|slot| slot.watched_descriptors().is_some());
+        let someone_will_wake = self.worker.has_deadline() || has_descriptors;
         if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
     }
 
@@ -302,6 +302,7 @@ impl Engine {
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
+        slab.set(cells::BUFFERS_LENT, usage.lent as u64);
         let now = clock::unix_ns();
         slab.set(cells::UPDATED, now);
         slab.set(cells::ALIVE, now);

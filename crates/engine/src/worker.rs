@@ -24,7 +24,7 @@ use crate::panics::catch_panic;
 use crate::runtime::attention::Attention;
 use crate::runtime::links::with_drop_reason;
 use crate::runtime::sampling::{self, Sampler};
-use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptor};
+use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptors};
 use crate::runtime::state::ThreadState;
 use crate::settings::Settings;
 
@@ -60,8 +60,8 @@ pub(crate) enum ExitReason {
 struct WakeUps {
     /// Maximum sleep.
     timeout: Option<Duration>,
-    /// The watched descriptors, each with the app that watches it.
-    watched: Vec<(usize, WatchedDescriptor)>,
+    /// The watched values with descriptors, each with the app that watches it.
+    watched: Vec<(usize, WatchedDescriptors)>,
 }
 
 /// One engine thread.
@@ -528,7 +528,7 @@ impl Worker {
         let busy = nodes.iter().zip(&answers).filter(|(_, (pulls, holds))| *pulls || *holds);
         let watched = busy
             .flat_map(|(node, _)| {
-                node.slots(table).iter().filter_map(|slot| Some((node.index, slot.watched_descriptor()?)))
+                node.slots(table).iter().filter_map(|slot| Some((node.index, slot.watched_descriptors()?)))
             })
             .collect();
         Some(WakeUps { timeout, watched })
@@ -541,7 +541,7 @@ impl Worker {
         let mut descriptors = vec![attention.event.as_fd()];
         let mut owners = Vec::new();
         for (app, watched) in &watched {
-            descriptors.extend(watched.descriptor().inspect(|_| owners.push(*app)));
+            descriptors.extend(watched.descriptors().into_iter().inspect(|_| owners.push(*app)));
         }
         let asleep_since = clock::now();
         let slab = self.graph.slab();

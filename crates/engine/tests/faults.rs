@@ -61,8 +61,8 @@ impl App for Source {
 struct Bell(Event);
 
 impl Watched for Bell {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.0.as_fd()]
     }
 }
 
@@ -74,8 +74,8 @@ struct Armed {
 }
 
 impl Watched for Armed {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.event.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.event.as_fd()]
     }
 
     fn arm(&self) {
@@ -338,8 +338,8 @@ impl Watched for Prank {
         Some(&self.word)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.bell.as_fd()]
     }
 }
 

@@ -372,8 +372,8 @@ impl Watched for Waiting {
         Some(&self.added)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.bell.as_fd()]
     }
 }
 

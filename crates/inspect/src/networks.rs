@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::InspectError;
-use crate::text::{plural, sanitize, span};
+use crate::text::{count, plural, sanitize, span};
 
 /// The state of an engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -267,6 +267,19 @@ impl fmt::Display for Hang {
         };
         write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", sanitize(app))
     }
+}
+
+/// The use of the packet pool, in words.
+pub fn buffers(counters: &Snapshot) -> String {
+    let lent = match counters.engine("buffers_lent") {
+        0 => String::new(),
+        lent => format!(", {} lent to the kernel", count(lent)),
+    };
+    format!(
+        "{} of {} buffers in use{lent}",
+        count(counters.engine("buffers_in_use")),
+        count(counters.engine("buffers"))
+    )
 }
 
 /// The breaths that exceeded `breath_limit`, in words; `None` if there were none.

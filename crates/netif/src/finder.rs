@@ -28,17 +28,6 @@ pub(crate) struct Finder {
     current: Option<Interface>,
 }
 
-/// What has become of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing that matters.
-    Nothing,
-    /// Its MTU or another setting has changed; the finder has the new ones.
-    Settings,
-    /// It is gone.
-    Gone,
-}
-
 impl Finder {
     pub(crate) fn new(wanted: InterfaceName) -> Finder {
         Finder { wanted, sockets: None, current: None }
@@ -71,6 +60,21 @@ impl Finder {
     /// Before [`prepare`](Finder::prepare).
     pub(crate) fn interfaces(&mut self) -> &mut Interfaces {
         &mut self.sockets.as_mut().expect("prepare() was called").0
+    }
+
+    /// The interface that it follows, whatever its name is by now; without one, as [`find`](Finder::find).
+    ///
+    /// # Errors
+    /// Those of [`find`](Finder::find).
+    pub(crate) fn find_again(&mut self) -> Result<Interface, OpenError> {
+        let Some(index) = self.current.as_ref().map(|current| current.index) else { return self.find() };
+        match self.interfaces().by_index(index).map_err(|error| failed(&self.wanted.name, &error))? {
+            Some(found) => {
+                self.follow(found.clone());
+                Ok(found)
+            }
+            None => self.find(),
+        }
     }
 
     /// Looks for the interface by its name.
@@ -109,26 +113,25 @@ impl Finder {
         self.current.as_ref()
     }
 
-    /// Handles what has happened, and updates the status. For [`Source::check`](crate::Source::check).
-    pub(crate) fn check(&mut self, status: &PortStatus) -> Change {
+    /// Handles what has happened, and updates the status. False if the interface is gone. For
+    /// [`Source::check`](crate::Source::check).
+    pub(crate) fn check(&mut self, status: &PortStatus) -> bool {
         // Also if there is none, because the descriptor stays readable until then.
         self.drain();
-        let Some(index) = self.current.as_ref().map(|current| current.index) else { return Change::Gone };
+        let Some(index) = self.current.as_ref().map(|current| current.index) else { return false };
         // The present state, and not that of an event, which may be old. It brings the statistics, too.
         match self.interfaces().by_index(index) {
             Ok(Some(now)) => {
-                let before = self.current.replace(now.clone());
                 report(&now, status);
-                let settings = |one: &Interface| (one.mtu, one.mac, one.rx_queues, one.tx_queues);
-                let changed = before.is_some_and(|before| settings(&before) != settings(&now));
-                if changed { Change::Settings } else { Change::Nothing }
+                self.follow(now);
+                true
             }
             Ok(None) => {
                 self.forget(status);
-                Change::Gone
+                false
             }
             // The kernel is busy; the next check comes soon.
-            Err(_) => Change::Nothing,
+            Err(_) => true,
         }
     }
 

@@ -27,7 +27,8 @@ pub trait Source: Send + 'static {
         Ok(())
     }
 
-    /// Opens the queues, at least one. May take its time. Sets the details of the status.
+    /// Opens the queues, at least one. May take its time. Sets the details of the status. Called again at once when a
+    /// [check](Source::check) has asked for it, and otherwise after [`idle`](Source::idle).
     ///
     /// # Errors
     /// Why it cannot, and whether to wait for that.
@@ -47,7 +48,8 @@ pub trait Source: Send + 'static {
         let _ = status;
     }
 
-    /// Called when the engine has given the queues back and they are dropped: gives the interface back as it was.
+    /// Called when the engine has given the queues back and they are dropped, and at the end: gives the interface back as
+    /// it was.
     fn close(&mut self) {}
 }
 
@@ -201,10 +203,12 @@ impl<S: Source> Port<S> {
             let _ = first.send(Err(error));
             return;
         }
-        match self.first_attempt() {
+        match self.insist() {
             Ok(queues) => {
+                // Before the run begins: the packets of its first breath find them.
+                self.offer(queues);
                 let _ = first.send(Ok(()));
-                self.serve(queues);
+                self.serve();
             }
             Err(error) => {
                 let stays = self.may_be_missing && matches!(error, OpenError::Missing(_));
@@ -220,24 +224,34 @@ impl<S: Source> Port<S> {
                 break;
             }
             match self.try_to_open() {
-                Ok(queues) => self.serve(queues),
-                Err(OpenError::Busy(why)) => {
-                    self.status.fails(State::Failed, why);
-                    self.sleep(BUSY_INTERVAL);
+                Ok(queues) => {
+                    self.offer(queues);
+                    self.serve();
                 }
-                Err(OpenError::Missing(why)) => self.status.fails(State::Waiting, why),
-                Err(OpenError::Failed(why)) => self.status.fails(State::Failed, why),
+                Err(error) => self.fail(&error),
             }
         }
+        // It may have changed the interface before it failed to open the queues.
+        self.source.close();
     }
 
-    /// Opens the queues for the first time: waits for something that is busy.
-    fn first_attempt(&mut self) -> Result<Vec<S::Queue>, OpenError> {
+    fn fail(&self, error: &OpenError) {
+        let state = match error {
+            OpenError::Missing(_) => State::Waiting,
+            OpenError::Busy(_) | OpenError::Failed(_) => State::Failed,
+        };
+        self.status.fails(state, error.to_string());
+    }
+
+    /// Opens the queues, and waits a while for something that is busy.
+    fn insist(&mut self) -> Result<Vec<S::Queue>, OpenError> {
         let start = std::time::Instant::now();
         loop {
             match self.try_to_open() {
                 Err(OpenError::Busy(_)) if start.elapsed() < BUSY && !self.signal.has_ended() => {
-                    self.sleep(BUSY_INTERVAL);
+                    // What happens to the interface is looked at later.
+                    let _ = sleep_until_readable(&[self.signal.as_fd()], Some(BUSY_INTERVAL));
+                    self.signal.clear();
                 }
                 result => return result,
             }
@@ -253,8 +267,8 @@ impl<S: Source> Port<S> {
         })
     }
 
-    /// Lends the queues to the engine until they must be opened anew, or the thread must end.
-    fn serve(&mut self, queues: Vec<S::Queue>) {
+    /// Offers open queues to the engine.
+    fn offer(&mut self, queues: Vec<S::Queue>) {
         self.status.update(|snapshot| {
             snapshot.opened += 1;
             snapshot.waits = None;
@@ -268,6 +282,22 @@ impl<S: Source> Port<S> {
         }
         let _ = self.source.check(&self.status);
         self.lender.offer(0, queues);
+    }
+
+    /// Lends the queues that were offered, and those that are opened after a change, until there are none any more.
+    fn serve(&mut self) {
+        while self.lend() {
+            match self.insist() {
+                Ok(queues) => self.offer(queues),
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Lends the queues to the engine until they must be opened anew, or the thread must end. Returns whether to open
+    /// them at once, because a check has asked for it.
+    fn lend(&mut self) -> bool {
+        let mut at_once = false;
         let why = loop {
             self.sleep(INTERVAL);
             if self.signal.has_ended() {
@@ -279,6 +309,7 @@ impl<S: Source> Port<S> {
                 break Some(why.unwrap_or_else(|| "the interface or the other side is gone".to_owned()));
             }
             if let Some(why) = self.source.check(&self.status) {
+                at_once = true;
                 break Some(why);
             }
         };
@@ -293,6 +324,7 @@ impl<S: Source> Port<S> {
         }));
         self.status.update(|snapshot| snapshot.queues.clear());
         self.source.close();
+        at_once && !self.signal.has_ended()
     }
 
     /// Sleeps until the signal, something to check, or the time has passed.
@@ -302,5 +334,45 @@ impl<S: Source> Port<S> {
         // The only errors are a lack of memory, and then the next attempt comes at once.
         let _ = sleep_until_readable(&descriptors, Some(time));
         self.signal.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::thread;
+
+    use bellows_sys::access::FileAccess;
+    use bellows_testkit::scratch;
+
+    use super::*;
+    use crate::unix::{UnixConfig, UnixMode, UnixQueue, UnixSource};
+
+    /// A source whose interface takes its time to answer.
+    struct Slow(UnixSource);
+
+    impl Source for Slow {
+        type Queue = UnixQueue;
+
+        fn open(&mut self, status: &PortStatus) -> Result<Vec<UnixQueue>, OpenError> {
+            self.0.open(status)
+        }
+
+        fn check(&mut self, status: &PortStatus) -> Option<String> {
+            thread::sleep(Duration::from_millis(50));
+            self.0.check(status)
+        }
+    }
+
+    #[test]
+    fn a_port_that_has_started_loses_no_first_packet() {
+        let folder = scratch();
+        let _peer = UnixDatagram::bind(folder.path().join("peer")).unwrap();
+        let mode = UnixMode::Dgram(folder.path().join("peer"), FileAccess::default());
+        let source = Slow(UnixSource::new(UnixConfig { socket: folder.path().join("own"), mode }, false));
+        let status = Arc::new(PortStatus::new("test".to_owned()));
+        let (_keeper, mut queues) = Keeper::start("test", source, Start::default(), status).unwrap();
+        queues.sync();
+        assert!(queues.get().is_some(), "the queues are offered only after the start");
     }
 }

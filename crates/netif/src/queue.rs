@@ -29,6 +29,11 @@ pub trait Queue: SendQueue<Error = QueueError> + Send + 'static {
     /// Why nothing can be sent. Packets that were taken are sent later or counted as [`QueueCounts::not_sent`].
     fn flush(&mut self) -> Result<(), QueueError>;
 
+    /// Whether it can send. The queues that can come first.
+    fn sends(&self) -> bool {
+        true
+    }
+
     /// Whether packets that were taken wait for room on the other side. [`flush`](Queue::flush) is then called in every
     /// breath.
     fn has_unsent(&self) -> bool {

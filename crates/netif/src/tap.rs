@@ -15,7 +15,7 @@ use bellows_sys::tap::{self, Offloads, Tap, TapOptions};
 use bellows_sys::{PortError, PortOpenError, VIRTIO_HEADER};
 use bellows_wire::MacAddr;
 
-use crate::finder::{Change, Finder};
+use crate::finder::Finder;
 use crate::interface::{Interface, Interfaces};
 use crate::keeper::{OpenError, Source};
 use crate::release::wait_for_other_owners;
@@ -123,10 +123,6 @@ impl TapSource {
             owner.map_err(|error| failed("set the owner of the TAP device", &error))?;
             let group = config.group.map_or(Ok(()), |group| first.set_group(group));
             group.map_err(|error| failed("set the group of the TAP device", &error))?;
-            // Last, so that nothing stays of an attempt that failed before.
-            if config.persistent {
-                first.set_persistent(true).map_err(|error| failed("make the TAP device persistent", &error))?;
-            }
         }
         if config.name.is_none() {
             self.chosen = Some(first.name().to_owned());
@@ -227,8 +223,12 @@ impl Source for TapSource {
             return Err(failed("set up the TAP device", &io::Error::new(error.kind(), format!("{error}{why}"))));
         }
         self.before = exists.then_some(before);
-        self.report(status, taps.len(), exists);
         self.open = taps.first().cloned();
+        // Last, so that nothing stays of an attempt that failed before.
+        if let Some(first) = self.open.as_ref().filter(|_| self.config.persistent && !exists) {
+            first.set_persistent(true).map_err(|error| failed("make the TAP device persistent", &error))?;
+        }
+        self.report(status, taps.len(), exists);
         let queue = |tap| TapQueue::new(tap, self.config.offloads, Arc::clone(&self.share));
         Ok(taps.into_iter().map(queue).collect())
     }
@@ -238,7 +238,7 @@ impl Source for TapSource {
     }
 
     fn check(&mut self, status: &PortStatus) -> Option<String> {
-        if self.finder.check(status) != Change::Gone {
+        if self.finder.check(status) {
             return None;
         }
         // An interface that was moved to another network namespace is not seen any more, but works.

@@ -56,6 +56,7 @@ fn config(name: &str) -> XdpConfig {
         finish_checksums: false,
         transmit_checksums: TransmitChecksums::Off,
         ring_size: 256,
+        promiscuous: false,
         set_queues: None,
     }
 }

@@ -50,6 +50,8 @@ pub mod engine {
         UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch", in "nanoseconds";
         BUFFERS = "buffers", "packet buffers in the pool", in "buffers";
         BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
+        BUFFERS_LENT = "buffers_lent", "packet buffers lent to the kernel, for frames that come and frames on their way",
+            in "buffers";
         SAMPLED = "sampled_breaths", "breaths in which the clocks of every call were recorded", in "breaths";
         ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
         DOING = "doing", "the engine's current activity: see the module `doing`", in "activity and app";

@@ -24,32 +24,34 @@ use crate::packet::Packet;
 /// assert_eq!(received.as_slice()[0].len(), 60);
 /// assert!(!loans.receive(positions[0], 60, &mut received), "it has come back already");
 /// ```
-#[derive(Default)]
-pub struct Loans(Lent);
+pub struct Loans {
+    lent: Lent,
+    /// The address of position 0.
+    start: usize,
+}
 
 impl Loans {
     /// Without buffers.
     pub fn new() -> Loans {
-        Loans::default()
+        Loans { lent: Lent::new(), start: area().start }
     }
 
     /// Number of buffers that are lent.
     pub fn count(&self) -> usize {
-        self.0.count()
+        self.lent.count()
     }
 
     /// Includes the present number of buffers in [`pool::usage`](crate::pool::usage). Meant to be called after a batch.
     #[inline]
     pub fn note(&mut self) {
-        self.0.note();
+        self.lent.note();
     }
 
     /// Lends up to `count` free buffers with room for [`DATA_ROOM`] bytes each, as many as the pool has, and passes the
     /// position of each one's data to `give`. Returns the number.
     #[inline]
     pub fn lend(&mut self, count: usize, mut give: impl FnMut(u64)) -> usize {
-        let start = area().start;
-        self.0.lend_free(count, |data| give((data - start) as u64))
+        self.lent.lend_free(count, |data| give((data - self.start) as u64))
     }
 
     /// A frame of `length` bytes was received at a position: adds a packet of these bytes to the end of a vector with
@@ -57,8 +59,8 @@ impl Loans {
     /// buffer is lent no longer in either case.
     #[inline]
     pub fn receive(&mut self, position: u64, length: usize, packets: &mut Vector) -> bool {
-        let address = area().start.wrapping_add(position as usize);
-        let Some(data) = self.0.take(address) else { return false };
+        let address = self.start.wrapping_add(position as usize);
+        let Some(data) = self.lent.take(address) else { return false };
         let packet = Packet::in_taken_buffer(data);
         match packet.with_data_at(address, length) {
             Some(packet) => packets.push(packet).is_ok(),
@@ -79,8 +81,8 @@ impl Loans {
 
     /// The position of a packet's bytes.
     #[inline]
-    pub fn position(packet: &Packet) -> u64 {
-        (packet.address() - area().start) as u64
+    pub fn position(&self, packet: &Packet) -> u64 {
+        (packet.address() - self.start) as u64
     }
 
     /// Lends the buffer of a packet, to be sent from: the packet ends here. A packet of more than [`DATA_ROOM`] bytes
@@ -89,7 +91,7 @@ impl Loans {
     pub fn send(&mut self, mut packet: Packet, pieces: u8) {
         packet.end_mark();
         // SAFETY: the packet owns its buffer alone, is forgotten below and so never freed.
-        unsafe { self.0.lend(packet.address(), packet.is_large(), pieces.max(1)) };
+        unsafe { self.lent.lend(packet.address(), packet.is_large(), pieces.max(1)) };
         mem::forget(packet);
     }
 
@@ -97,7 +99,13 @@ impl Loans {
     /// contains this position is lent.
     #[inline]
     pub fn end(&mut self, position: u64) -> bool {
-        self.0.end(area().start.wrapping_add(position as usize))
+        self.lent.end(self.start.wrapping_add(position as usize))
+    }
+}
+
+impl Default for Loans {
+    fn default() -> Loans {
+        Loans::new()
     }
 }
 
@@ -123,7 +131,7 @@ mod tests {
         assert_eq!(loans.count(), 0);
         let rooms: Vec<_> = packets.as_slice().iter().map(|packet| (packet.headroom(), packet.tailroom())).collect();
         assert_eq!(rooms, [(HEADROOM, 0), (HEADROOM + 16, DATA_ROOM - 116)]);
-        assert_eq!(Loans::position(&packets.as_slice()[1]), positions[1] + 16);
+        assert_eq!(loans.position(&packets.as_slice()[1]), positions[1] + 16);
     }
 
     #[test]
@@ -133,7 +141,7 @@ mod tests {
         let mut packet = Packet::with_room(9_000).unwrap();
         packet.extend(9_000);
         packet.mark(Mark { created: 1, id: 7 });
-        let position = Loans::position(&packet);
+        let position = loans.position(&packet);
         loans.send(packet, 3);
         let mut log = Vec::new();
         take_marked_events(&mut log);
@@ -145,7 +153,7 @@ mod tests {
         }
         assert!(!loans.end(position) && loans.count() == 0);
         let small = Packet::from_bytes(b"small").unwrap();
-        let position = Loans::position(&small);
+        let position = loans.position(&small);
         loans.send(small, 9);
         assert!(loans.end(position) && !loans.end(position));
     }

@@ -128,6 +128,7 @@ impl Lent {
     }
 
     /// Puts a buffer back into the pool without counting a packet as freed.
+    #[inline(always)]
     fn free(&self, buffer: Buffer) {
         match buffer {
             Buffer::Small(number) => {

@@ -75,31 +75,6 @@ impl AsFd for PeerEvent {
     }
 }
 
-/// Several descriptors as one, which is readable while any of them is.
-pub struct AnyReadable {
-    epoll: OwnedFd,
-}
-
-impl AnyReadable {
-    /// A descriptor that is closed elsewhere no longer counts.
-    ///
-    /// # Errors
-    /// As for [`PeerEvent::new`]; `EPERM` for a descriptor that cannot be waited for, such as a file's.
-    pub fn new<'a>(descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<AnyReadable> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for descriptor in descriptors {
-            epoll::add(&epoll, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
-        Ok(AnyReadable { epoll })
-    }
-}
-
-impl AsFd for AnyReadable {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}
-
 /// Sleeps until one of the descriptors is readable (or failed), or `timeout` has passed; `None` means no timeout.
 /// Returns for each whether it is readable.
 ///
@@ -170,22 +145,6 @@ mod tests {
 
     fn is_raised(event: impl AsFd) -> bool {
         sleep_until_readable(&[event.as_fd()], Some(Duration::ZERO)).unwrap()[0]
-    }
-
-    #[test]
-    fn several_descriptors_are_readable_while_one_is() {
-        let [one, other] = [Event::new().unwrap(), Event::new().unwrap()];
-        let any = AnyReadable::new([one.as_fd(), other.as_fd()]).unwrap();
-        assert!(!is_raised(&any));
-        other.raise();
-        assert!(is_raised(&any) && is_raised(&any), "until it is cleared");
-        other.clear();
-        assert!(!is_raised(&any));
-        one.raise();
-        drop(one);
-        assert!(!is_raised(&any), "what is closed");
-        let file = crate::memfd::create(1).unwrap();
-        assert!(AnyReadable::new([file.as_fd()]).is_err());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A Linux guest under QEMU with two network cards, at vhost-user sockets or others. A test uses its shell over the
 //! serial console.
 //!
-//! Each card is in a network namespace of its own, so the guest talks to itself through the network between the
-//! sockets.
+//! `cards` puts each card into a network namespace of its own, so that the guest talks to itself through the network
+//! between the sockets. Without it, both cards are in the first one and have no addresses.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::netns::Host;
 use crate::programs;
 
 /// Longer than any command in an emulated guest takes on a slow and busy machine.
@@ -38,6 +39,8 @@ export PATH=/bin:/usr/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
+mkdir /dev/shm
+mount -t tmpfs tmpfs /dev/shm
 stty -F /dev/ttyS0 -echo
 ip link set lo up
 echo 16777216 >/proc/sys/net/core/rmem_default
@@ -161,15 +164,15 @@ impl Archive {
     }
 
     /// A program, and its libraries at their own paths.
-    fn program(&mut self, name: &str) {
-        let program = programs::find_program(name).unwrap();
-        let listed = Command::new("ldd").arg(&program).output().unwrap();
+    fn program(&mut self, program: &Path) {
+        let listed = Command::new("ldd").arg(program).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
         let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
             self.file(library.trim_start_matches('/'), 0o755, &read(Path::new(library)));
         }
-        self.file(&format!("bin/{name}"), 0o755, &read(&program));
+        let name = program.file_name().unwrap().to_string_lossy();
+        self.file(&format!("bin/{name}"), 0o755, &read(program));
     }
 
     fn finish(mut self) -> Vec<u8> {
@@ -178,7 +181,7 @@ impl Archive {
     }
 }
 
-fn initial_files(kernel: &Path) -> Vec<u8> {
+fn initial_files(kernel: &Path, setup: &Setup<'_>) -> Vec<u8> {
     let mut files = Archive::new();
     for folder in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
         files.folder(folder);
@@ -187,7 +190,11 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
     files.add("dev/console", 0o020_600, (5, 1), &[]);
     files.file("init", 0o755, INIT.as_bytes());
     for program in ["busybox", "iperf3"] {
-        files.program(program);
+        files.program(&programs::find_program(program).unwrap());
+    }
+    setup.programs.iter().for_each(|program| files.program(program));
+    for (name, content) in &setup.files {
+        files.file(name, 0o644, content.as_bytes());
     }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
     for module in MODULES {
@@ -221,6 +228,53 @@ impl Card<'_> {
     }
 }
 
+/// What a guest is made of.
+pub struct Setup<'a> {
+    folder: &'a Path,
+    backends: [Vec<String>; 2],
+    properties: [&'a str; 2],
+    programs: Vec<PathBuf>,
+    files: Vec<(&'a str, String)>,
+    host: Option<&'a Host>,
+}
+
+impl<'a> Setup<'a> {
+    /// A guest that keeps its files in `folder`. `backends` are QEMU's arguments for what is behind the cards: the
+    /// network backends `net0` and `net1`. `properties` are those of the cards, each after a comma.
+    pub fn new(folder: &'a Path, backends: [Vec<String>; 2], properties: [&'a str; 2]) -> Setup<'a> {
+        Setup { folder, backends, properties, programs: Vec::new(), files: Vec::new(), host: None }
+    }
+
+    /// Adds a program in `/bin`, and its libraries.
+    pub fn program(mut self, path: &Path) -> Setup<'a> {
+        self.programs.push(path.to_owned());
+        self
+    }
+
+    /// Adds a file in the root folder.
+    pub fn file(mut self, name: &'a str, content: String) -> Setup<'a> {
+        self.files.push((name, content));
+        self
+    }
+
+    /// QEMU runs in the network namespace of this host.
+    pub fn on(mut self, host: &'a Host) -> Setup<'a> {
+        self.host = Some(host);
+        self
+    }
+
+    /// Boots the guest.
+    pub fn boot(self) -> Guest {
+        let mut guest = Guest::start(&self);
+        guest.until_mark("ready");
+        for module in MODULES {
+            let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
+            guest.run(&format!("test ! -e /modules/{name}.ko || insert {name}"));
+        }
+        guest
+    }
+}
+
 /// A running guest. It is killed when it is dropped.
 pub struct Guest {
     qemu: Child,
@@ -231,35 +285,36 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest that keeps its files in `folder`.
+    /// Boots a guest that keeps its files in `folder`, with cards at vhost-user sockets.
     pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
         let backends = [cards[0].backend(0), cards[1].backend(1)];
-        Guest::boot_with(folder, backends, cards.map(|card| card.properties))
+        Setup::new(folder, backends, cards.map(|card| card.properties)).boot()
     }
 
-    /// The same with QEMU's arguments for what is behind the cards: the network backends `net0` and `net1`.
-    pub fn boot_with(folder: &Path, backends: [Vec<String>; 2], properties: [&str; 2]) -> Guest {
-        let mut guest = Guest::start(folder, backends, properties);
-        guest.until_mark("ready");
-        for module in MODULES {
-            let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
-            guest.run(&format!("test ! -e /modules/{name}.ko || insert {name}"));
-        }
-        guest
-    }
-
-    fn start(folder: &Path, backends: [Vec<String>; 2], properties: [&str; 2]) -> Guest {
+    fn start(setup: &Setup<'_>) -> Guest {
         let kernel = kernel().unwrap();
-        let files = folder.join("initramfs");
-        fs::write(&files, initial_files(&kernel)).unwrap();
-        let mut qemu = Command::new("qemu-system-x86_64");
+        let content = initial_files(&kernel, setup);
+        // The files are unpacked into at most half of it.
+        let memory = 256 + 3 * (content.len() >> 20);
+        let files = setup.folder.join("initramfs");
+        fs::write(&files, content).unwrap();
+        let qemu = programs::find_program("qemu-system-x86_64").unwrap();
+        let mut qemu = match setup.host {
+            Some(host) => {
+                let mut command = host.command();
+                command.arg(qemu);
+                command
+            }
+            None => Command::new(qemu),
+        };
         // Message-signalled interrupts make this QEMU crash when it emulates the processor and has vhost-user devices.
-        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", "256"]);
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", &memory.to_string()]);
         qemu.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
-        qemu.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on", "-numa", "node,memdev=memory"]);
+        let object = format!("memory-backend-memfd,id=memory,size={memory}M,share=on");
+        qemu.args(["-object", &object, "-numa", "node,memdev=memory"]);
         qemu.arg("-kernel").arg(entry(&kernel.join("boot"), "vmlinuz")).arg("-initrd").arg(&files);
         qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable no_timer_check random.trust_cpu=on"]);
-        for (number, (backend, properties)) in backends.iter().zip(properties).enumerate() {
+        for (number, (backend, properties)) in setup.backends.iter().zip(setup.properties).enumerate() {
             qemu.args(backend).arg("-device").arg(format!(
                 "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{properties}"
             ));

@@ -37,8 +37,8 @@ pub struct UdpReceiver {
 struct Socket(UdpSocket);
 
 impl Watched for Socket {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.0.as_fd()]
     }
 }
 

@@ -162,8 +162,8 @@ impl Watched for Feed {
         Some(&self.added)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.event.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.event.as_fd()]
     }
 
     fn arm(&self) {

@@ -1,12 +1,11 @@
 //! Slots that watch the bells of queues.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_engine::{App, Io, Watched};
 use bellows_ports::QueueBell;
-use bellows_sys::wake::AnyReadable;
 
 struct Watch<B>(Arc<B>);
 
@@ -15,8 +14,8 @@ impl<B: QueueBell> Watched for Watch<B> {
         self.0.word()
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.descriptor()
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.descriptor().into_iter().collect()
     }
 
     fn arm(&self) {
@@ -37,33 +36,18 @@ pub(crate) fn watch<A: App, B: QueueBell>(io: &Io<A>, slot: usize, bell: Option<
 }
 
 /// The bells of several queues: the queues are asked in every breath, and the engine sleeps until any has work.
-pub(crate) struct AnyBell<B> {
-    pub(crate) any: AnyReadable,
-    pub(crate) bells: Vec<Arc<B>>,
-}
+pub(crate) struct AnyBell<B>(pub(crate) Vec<Arc<B>>);
 
-impl<B: QueueBell> QueueBell for AnyBell<B> {
-    fn word(&self) -> Option<&AtomicU32> {
-        None
-    }
-
-    fn mask(&self) -> u32 {
-        0
-    }
-
-    fn quiet(&self) -> u32 {
-        0
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.any.as_fd())
+impl<B: QueueBell> Watched for AnyBell<B> {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.iter().filter_map(|bell| bell.descriptor()).collect()
     }
 
     fn arm(&self) {
-        self.bells.iter().for_each(|bell| bell.arm());
+        self.0.iter().for_each(|bell| bell.arm());
     }
 
     fn disarm(&self) {
-        self.bells.iter().for_each(|bell| bell.disarm());
+        self.0.iter().for_each(|bell| bell.disarm());
     }
 }

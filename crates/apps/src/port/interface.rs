@@ -9,7 +9,6 @@ use bellows_handover::Bell;
 use bellows_netif::status::{PortStatus, Snapshot};
 use bellows_netif::{Keeper, Queue, QueueCounts, QueueError, Queues, Start, Started};
 use bellows_ports::QueueBell;
-use bellows_sys::wake::AnyReadable;
 use serde_json::{Value, json};
 
 use super::app::{PortApp, Role, Session};
@@ -173,7 +172,7 @@ impl<K: Kind> Role for InterfaceRole<K> {
         self.told = QueueCounts::default();
         let queues = self.queues.get().map_or(&mut [][..], |queues| &mut queues[..]);
         self.session.grow(queues.len());
-        self.session.set_open(io.burst(), 0..queues.len());
+        self.session.set_open(io.burst(), 0..queues.iter().take_while(|queue| queue.sends()).count());
         self.session.outgoing.iter_mut().for_each(|outgoing| outgoing.awaits = Awaits::Nothing);
         io.slot(TRANSMIT).never();
         self.has_unsent = false;
@@ -182,12 +181,8 @@ impl<K: Kind> Role for InterfaceRole<K> {
             _ => None,
         };
         if let [_, _, ..] = queues {
-            let bells: Vec<_> = queues.iter().map(|queue| queue.bell()).collect();
-            match AnyReadable::new(bells.iter().filter_map(|bell| bell.descriptor())) {
-                Ok(any) => watch(io, RECEIVE, Some(&Arc::new(AnyBell { any, bells }))),
-                // Without a descriptor for all of them they are asked in every breath.
-                Err(_) => io.slot(RECEIVE).always(),
-            }
+            let bells = queues.iter().map(|queue| queue.bell()).collect();
+            io.slot(RECEIVE).watch(Arc::new(AnyBell(bells)), 0, 0);
         } else {
             watch(io, RECEIVE, self.bell.as_ref());
         }

@@ -34,8 +34,8 @@ impl Watched for Control {
         Some(self.0.word())
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.descriptor())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.0.descriptor()]
     }
 }
 

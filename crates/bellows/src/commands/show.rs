@@ -254,13 +254,12 @@ fn errors(counters: &Snapshot) -> Vec<Value> {
 /// The engine's own counters, on one line.
 fn engine(counters: &Snapshot) -> String {
     format!(
-        "schedule {}; {} breaths, {} of them idle; {} sleeps; {} of {} buffers in use; {} reloads{}\n",
+        "schedule {}; {} breaths, {} of them idle; {} sleeps; {}; {} reloads{}\n",
         counters.schedule,
         count(counters.engine("breaths")),
         count(counters.engine("idle_breaths")),
         count(counters.engine("sleeps")),
-        count(counters.engine("buffers_in_use")),
-        count(counters.engine("buffers")),
+        networks::buffers(counters),
         count(counters.engine("reloads")),
         networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )

@@ -48,8 +48,11 @@ impl From<Reply> for Answer {
 /// # Errors
 /// Those of making a socket, such as a path of more than 107 bytes.
 pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    // Who finds it can connect at once: between binding and listening, connections are refused.
+    let opening = path.with_file_name("opening");
+    let listener = UnixListener::bind(&opening)?;
+    fs::set_permissions(&opening, Permissions::from_mode(0o700))?;
+    fs::rename(&opening, path)?;
     let clients = Arc::new(AtomicUsize::new(0));
     thread::Builder::new().name("control".to_owned()).spawn(move || {
         loop {

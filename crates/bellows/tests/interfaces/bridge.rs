@@ -221,9 +221,7 @@ impl Bridge {
 
     /// Starts the servers, with a file to fetch.
     pub fn serve(&self) -> Servers {
-        let mut random = Vec::new();
-        fs::File::open("/dev/urandom").unwrap().take(FILE_LENGTH).read_to_end(&mut random).unwrap();
-        fs::write(self.sandbox.path(FILE), random).unwrap();
+        write_random(&self.sandbox, FILE_LENGTH);
         Servers::start(self.server(), &self.sandbox.path(""))
     }
 
@@ -237,6 +235,14 @@ impl Bridge {
     pub fn wait_until_connected(&self) {
         traffic::wait_for_answer(self.client(), SERVER);
         traffic::wait_for_answer(self.client(), SERVER_V6);
+    }
+
+    /// The status of a port, from `bellows show interfaces`.
+    pub fn status(&self, port: &str) -> Value {
+        let shown = self.sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
+        let ports = shown["interfaces"].as_array().unwrap_or_else(|| panic!("no ports in {shown:#}"));
+        let port = ports.iter().find(|listed| listed["app"] == port).unwrap_or_else(|| panic!("no {port}: {shown:#}"));
+        port["status"].clone()
     }
 
     /// The counters of the hosts' interfaces.
@@ -279,6 +285,13 @@ impl Bridge {
         running.wait().fine();
         self.assert_restored("after the end");
     }
+}
+
+/// Writes the file to fetch.
+pub fn write_random(sandbox: &Sandbox, length: u64) {
+    let mut random = Vec::new();
+    fs::File::open("/dev/urandom").unwrap().take(length).read_to_end(&mut random).unwrap();
+    fs::write(sandbox.path(FILE), random).unwrap();
 }
 
 /// Packets that each host has sent since an earlier time and the other one has not received. Negative if a packet was

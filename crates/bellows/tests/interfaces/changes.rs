@@ -48,6 +48,11 @@ fn check_changes(bridge: &Bridge) {
     wait_until_passing(bridge, running, "traffic after the interface was down");
 
     middle.sh("ip link set left down && ip link set left name other && ip link set other up");
+    // Some ports are opened again for another MTU.
+    middle.run(&format!("ip link set other mtu {SMALLER_MTU}"));
+    eventually("the port has the smaller MTU", || bridge.status("left")["link"]["mtu"] == SMALLER_MTU);
+    middle.run(&format!("ip link set other mtu {MTU}"));
+    wait_until_passing(bridge, running, "traffic under another name");
     middle.sh("ip link set other down && ip link set other name left && ip link set left up");
     wait_until_passing(bridge, running, "traffic after the interface had another name");
 

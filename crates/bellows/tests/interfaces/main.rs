@@ -6,6 +6,7 @@ mod changes;
 mod checksums;
 mod examples;
 mod frames;
+mod guest;
 mod joined;
 mod keys;
 mod killed;

@@ -6,6 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
+use bellows_sys::packet_socket::has_usual_buffers;
 use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic;
 use bellows_testkit::programs::{self, run};
@@ -84,6 +85,14 @@ fn excess(running: &Running<'_>, needed: &[Capability]) -> String {
         }
     }
     excess
+}
+
+/// Whether the process has these.
+fn has(running: &Running<'_>, needed: &[Capability]) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    let permitted = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
+    let permitted = u64::from_str_radix(permitted, 16).unwrap();
+    needed.iter().all(|(_, number)| permitted & 1 << number != 0)
 }
 
 /// Without capabilities the network does not start, and the error says what would help.
@@ -177,14 +186,17 @@ fn a_tap_of_an_ordinary_user_needs_no_capability() {
 #[test]
 fn root_keeps_only_the_needed_capabilities() {
     let test = "root_keeps_only_the_needed_capabilities";
-    let with_memory = [AF_XDP.1, &[IPC_LOCK]].concat();
-    for (port, needed) in [(AF_XDP.0, &with_memory[..]), RAW_SOCKET] {
+    let for_buffers = if has_usual_buffers() { &[][..] } else { &[NET_ADMIN] };
+    let raw_socket = [RAW_SOCKET.1, for_buffers].concat();
+    for (port, needed, further) in [(AF_XDP.0, AF_XDP.1, &[IPC_LOCK][..]), (RAW_SOCKET.0, &raw_socket, &[])] {
         if is_missing(test, &[]) {
             return;
         }
         let bridge = Bridge::new(Layout::of(port, Offloads::Nothing, 1_500));
         let running = bridge.start();
-        eventually_without_faults("capabilities that are not needed", || excess(&running, needed));
+        let allowed = [needed, further].concat();
+        eventually_without_faults("capabilities that are not needed", || excess(&running, &allowed));
+        assert!(has(&running, needed), "{}: what opening it again takes", port.app);
         bridge.stop(running);
     }
 }

@@ -173,11 +173,15 @@ impl Sandbox {
         let watchdog = Watchdog::new(&child);
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut seen = String::new();
-        while !seen.contains("running `") {
+        // Warnings may come before.
+        let running = loop {
+            if let Some(found) = seen.find("running `") {
+                break found;
+            }
             let length = log.read_line(&mut seen).unwrap();
             assert!(length > 0, "it ended: {seen}");
-        }
-        let name = seen.split('`').nth(3).unwrap_or_else(|| panic!("no name in {seen}")).to_owned();
+        };
+        let name = seen[running..].split('`').nth(3).unwrap_or_else(|| panic!("no name in {seen}")).to_owned();
         let running = Running { sandbox: self, child: Some(child), _watchdog: watchdog, log: Some(log), name, seen };
         eventually("the control socket", || running.folder().join("control").exists());
         running

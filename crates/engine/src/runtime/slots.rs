@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::panics::catch_panic;
 
-/// Something outside the engine that signals packets to pull: a ring index that the other side writes, a descriptor
-/// that becomes readable, or both.
+/// Something outside the engine that signals packets to pull: a ring index that the other side writes, descriptors
+/// that become readable, or both.
 ///
 /// # Example
 /// An app that gets its packets from a thread through a shared queue. The word counts packets put into the queue; the
@@ -80,8 +80,8 @@ use crate::panics::catch_panic;
 /// assert_eq!(rig.received("output"), [b"hello"]);
 /// ```
 ///
-/// # A descriptor beside a word
-/// While the engine is awake only the word decides. A sleeping engine is woken by the descriptor and then pulls the app
+/// # Descriptors beside a word
+/// While the engine is awake only the word decides. A sleeping engine is woken by a descriptor and then pulls the app
 /// once, whatever the word holds, so that the app can clear the descriptor: one that stays readable wakes the engine
 /// again and again.
 pub trait Watched: Send + Sync + 'static {
@@ -90,16 +90,18 @@ pub trait Watched: Send + Sync + 'static {
         None
     }
 
-    /// The descriptor whose readability wakes a sleeping engine. Without one a sleeping engine polls every millisecond.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// The descriptors whose readability wakes a sleeping engine, of which one is usual. Without any, a sleeping engine
+    /// polls every millisecond. The engine waits for them only while it sleeps: a socket whose events somebody always
+    /// waits for, as an `epoll` does, is slower.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 
-    /// The engine is about to sleep: the other side must signal the descriptor from now on. The engine checks the word
+    /// The engine is about to sleep: the other side must signal a descriptor from now on. The engine checks the word
     /// once more after this call.
     fn arm(&self) {}
 
-    /// The engine is awake and checks the word: the other side need not signal the descriptor.
+    /// The engine is awake and checks the word: the other side need not signal a descriptor.
     fn disarm(&self) {}
 }
 
@@ -126,7 +128,7 @@ unsafe impl Send for Slot {}
 pub(crate) enum WakeSource {
     /// Not at all, until the app changes the slot.
     Nothing,
-    /// Through its descriptor.
+    /// Through its descriptors.
     Descriptor,
     /// Not by itself: the engine must poll.
     Polling,
@@ -211,31 +213,35 @@ impl Slot {
             // The word is ready but the app did not pull: nothing signals when the app can, and the descriptor may
             // already have signalled.
             Some(_) if self.is_word_ready() => WakeSource::Polling,
-            Some(watched) if has_descriptor(&**watched) => WakeSource::Descriptor,
+            Some(watched) if has_descriptors(&**watched) => WakeSource::Descriptor,
             Some(_) => WakeSource::Polling,
             None if self.is_ready() => WakeSource::Polling,
             None => WakeSource::Nothing,
         }
     }
 
-    /// The watched value, if it has a descriptor.
-    pub(crate) fn watched_descriptor(&self) -> Option<WatchedDescriptor> {
+    /// The watched value, if it has descriptors.
+    pub(crate) fn watched_descriptors(&self) -> Option<WatchedDescriptors> {
         let watched = self.watched.borrow().clone()?;
-        has_descriptor(&*watched).then_some(WatchedDescriptor(watched))
+        has_descriptors(&*watched).then_some(WatchedDescriptors(watched))
     }
 }
 
-/// A panic counts as no descriptor.
-fn has_descriptor(watched: &dyn Watched) -> bool {
-    catch_panic(|| watched.descriptor().is_some()).unwrap_or(false)
+fn has_descriptors(watched: &dyn Watched) -> bool {
+    !descriptors(watched).is_empty()
 }
 
-/// A watched value with a descriptor, kept alive while the engine sleeps on it.
-pub(crate) struct WatchedDescriptor(Arc<dyn Watched>);
+/// A panic counts as no descriptors.
+fn descriptors(watched: &dyn Watched) -> Vec<BorrowedFd<'_>> {
+    catch_panic(|| watched.descriptors()).unwrap_or_default()
+}
 
-impl WatchedDescriptor {
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        catch_panic(|| self.0.descriptor()).flatten()
+/// A watched value with descriptors, kept alive while the engine sleeps on it.
+pub(crate) struct WatchedDescriptors(Arc<dyn Watched>);
+
+impl WatchedDescriptors {
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        descriptors(&*self.0)
     }
 }
 
@@ -279,8 +285,8 @@ impl SlotHandle<'_> {
 
 /// A descriptor without a word: for files and sockets that must be read to find out whether they hold anything.
 impl Watched for std::fs::File {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.as_fd())
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.as_fd()]
     }
 }
 
@@ -333,8 +339,8 @@ mod tests {
                 self.0.word()
             }
 
-            fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-                self.1.descriptor()
+            fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+                self.1.descriptors()
             }
         }
 
@@ -344,7 +350,7 @@ mod tests {
         assert_eq!(slot.wake_source(), WakeSource::Descriptor);
         device.0.0.store(8, Relaxed);
         assert_eq!(slot.wake_source(), WakeSource::Polling, "the app could not pull it");
-        assert!(slot.watched_descriptor().is_some());
+        assert!(slot.watched_descriptors().is_some());
     }
 
     #[test]
@@ -352,6 +358,6 @@ mod tests {
         let slot = Slot::default();
         SlotHandle(&slot).watch(Arc::new(std::fs::File::open("/dev/null").unwrap()), 0, 0);
         assert!(slot.is_ready() && slot.wake_source() == WakeSource::Descriptor);
-        assert!(slot.watched_descriptor().is_some_and(|watched| watched.descriptor().is_some()));
+        assert!(slot.watched_descriptors().is_some_and(|watched| watched.descriptors().len() == 1));
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bellows_sys::netlink::{Family, Socket};
+use rustix::io::Errno;
 
 use super::Interface;
 use super::parse::{RTM_DELLINK, RTM_NEWLINK, interface};
@@ -12,9 +13,6 @@ use crate::netlink::messages;
 
 /// `RTNLGRP_LINK`, as a bit.
 const LINK_GROUP: u32 = 1;
-
-/// `ENOBUFS`: messages were lost.
-const NO_BUFFERS: i32 = 105;
 
 /// A change of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +77,9 @@ impl AsFd for Monitor {
     }
 }
 
-/// A message that is too long is lost, too.
+/// Whether messages were lost: too many, or one that is too long.
 fn is_overrun(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(NO_BUFFERS) || error.kind() == io::ErrorKind::InvalidData
+    Errno::from_io_error(error) == Some(Errno::NOBUFS) || error.kind() == io::ErrorKind::InvalidData
 }
 
 fn events(bytes: &[u8]) -> impl Iterator<Item = Event> {

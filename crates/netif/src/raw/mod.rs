@@ -20,7 +20,7 @@ use bellows_sys::packet_socket::{Fanout, FanoutMode, Receiver, ReceiverOptions, 
 
 use self::queue::Sockets;
 pub use self::queue::{RawBell, RawQueue};
-use crate::finder::{Change, Finder};
+use crate::finder::Finder;
 use crate::interface::Interface;
 use crate::keeper::{OpenError, Source};
 use crate::status::PortStatus;
@@ -100,7 +100,12 @@ impl RawSource {
             ..ReceiverOptions::default()
         };
         let receiver = Receiver::open(interface.index, &options).map_err(failed)?;
-        let options = SenderOptions { virtio_header: offloads, bypass_qdisc: !qdisc, ..SenderOptions::default() };
+        let options = SenderOptions {
+            mtu: interface.mtu as usize,
+            virtio_header: offloads,
+            bypass_qdisc: !qdisc,
+            ..SenderOptions::default()
+        };
         let sender = Sender::open(interface.index, &options).map_err(failed)?;
         let segments = offloads.then(|| Arc::clone(&self.segments));
         Ok(RawQueue::new(Sockets { receiver, sender }, segments, Arc::clone(&self.share)))
@@ -149,7 +154,7 @@ impl Source for RawSource {
     }
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<RawQueue>, OpenError> {
-        let interface = self.finder.find()?;
+        let interface = self.finder.find_again()?;
         let count = self.config.queues.max(1);
         if count > 1 && !interface.is_up {
             let name = &interface.name;
@@ -174,16 +179,14 @@ impl Source for RawSource {
     }
 
     fn check(&mut self, status: &PortStatus) -> Option<String> {
-        let change = self.finder.check(status);
+        let is_there = self.finder.check(status);
         self.look_for_segmentation();
-        match change {
-            Change::Gone => Some(format!("the interface `{}` is gone", self.config.interface.name)),
-            // Longer frames would not fit in the ring's slots.
-            Change::Settings if self.finder.current().is_some_and(|now| now.mtu > self.mtu) => {
-                Some("the MTU has grown".to_owned())
-            }
-            Change::Settings | Change::Nothing => None,
+        if !is_there {
+            return Some(format!("the interface `{}` is gone", self.config.interface.name));
         }
+        // The rings' slots have the length of frames, and the ring for sending takes no other frames.
+        let other_mtu = self.finder.current().is_some_and(|now| now.mtu != self.mtu);
+        other_mtu.then(|| "the MTU has changed".to_owned())
     }
 
     fn idle(&mut self, status: &PortStatus) {

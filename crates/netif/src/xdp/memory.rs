@@ -11,11 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellows_packet::{DATA_ROOM, pool};
 use bellows_sys::xdp::{BindOptions, METADATA_LENGTH, Memory, PACKET_HEADROOM, Socket};
+use rustix::io::Errno;
 
 use super::TransmitChecksums;
-
-/// `EBADF`: the socket through which to share is not bound any more.
-const NOT_BOUND: i32 = 9;
 
 /// What sockets that share a registration have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +71,8 @@ pub(super) fn bind(
                     drop(members);
                     return Ok(Membership { memory, socket: Arc::clone(socket) });
                 }
-                Err(error) if error.raw_os_error() == Some(NOT_BOUND) => {}
+                // The socket through which to share is not bound any more.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => {}
                 // What one driver can do, another one cannot.
                 Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => break,
                 Err(error) => return Err(BindError::Bind(error)),

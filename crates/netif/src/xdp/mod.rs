@@ -42,6 +42,8 @@ pub struct XdpConfig {
     pub transmit_checksums: TransmitChecksums,
     /// Number of frames that may wait in each direction: a power of two.
     pub ring_size: u32,
+    /// Whether the interface receives frames for other hosts, too.
+    pub promiscuous: bool,
     /// Number of queues to give the interface while the port has it.
     pub set_queues: Option<u32>,
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Loans, Offload, Packet, Vector};
 use bellows_ports::offload::header_for;
 use bellows_ports::{Accepted, QueueBell, Rejection, SendQueue, Taken};
-use bellows_sys::wake::AnyReadable;
 use bellows_sys::xdp::{
     self, CHUNK, CompletionRing, CopyMemory, FillRing, Kick, METADATA_LENGTH, MORE, PACKET_HEADROOM, Rings, RxCounts,
     RxRing, Socket, TxRing, checksum_request, position,
@@ -36,9 +36,6 @@ const MIN_FRAME: usize = 14;
 
 /// Buffers that are given to the kernel at a time, if it has others.
 const REFILL: u32 = 64;
-
-/// Packets to look ahead at when their headers are read.
-const AHEAD: usize = 4;
 
 /// Where frames are, in memory that the kernel knows.
 pub(super) enum Buffers {
@@ -102,10 +99,10 @@ enum Frame {
 
 /// The bell of a queue: the kernel's count of received frames.
 ///
-/// It keeps a mapping of the socket's, and the kernel keeps a socket open as long as one of its mappings exists. So when
-/// the queue is dropped before its bell, the bell gets the buffers, and drops them after the mapping.
+/// It keeps the socket. So when the queue is dropped before its bell, the bell gets the buffers, and drops them after
+/// the socket and its mapping, which keeps a socket open as well.
 pub struct XdpBell {
-    readable: AnyReadable,
+    socket: Arc<Socket>,
     counts: RxCounts,
     /// The interface is polled by calls, so there must be some.
     polls: bool,
@@ -131,7 +128,7 @@ impl QueueBell for XdpBell {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.readable.as_fd())
+        Some(self.socket.as_fd())
     }
 }
 
@@ -148,6 +145,10 @@ pub(super) struct Options {
     pub(super) polls: bool,
     /// Number of buffers that wait for frames.
     pub(super) waiting: u32,
+    /// The number of the queue.
+    pub(super) number: u32,
+    /// The interface has a transmit queue of this number.
+    pub(super) transmits: bool,
     /// Number of frames that one call sends.
     pub(super) sends: u32,
 }
@@ -166,6 +167,7 @@ pub struct XdpQueue {
     /// Detaches the program when all queues are gone.
     _program: Arc<Attachment>,
     options: Options,
+    is_zero_copy: bool,
     share: LargeShare,
     frame: Frame,
     /// Entries of the transmit ring that are set aside for packets that were taken and not kept yet.
@@ -174,6 +176,8 @@ pub struct XdpQueue {
     unpublished: u32,
     /// Entries that the kernel may not have taken.
     unsent: bool,
+    /// The lowest number of a queue that turned out to send nothing.
+    limit: Arc<AtomicU32>,
     counts: QueueCounts,
     /// Present until the queue is dropped.
     buffers: Buffers,
@@ -208,17 +212,22 @@ impl XdpQueue {
     /// # Errors
     /// Out of descriptors.
     pub(super) fn new(
-        (socket, membership): (Arc<Socket>, Option<Membership>),
+        (socket, membership, limit): (Arc<Socket>, Option<Membership>, Arc<AtomicU32>),
         rings: Rings,
         buffers: Buffers,
         program: Arc<Attachment>,
         options: Options,
     ) -> io::Result<XdpQueue> {
         let Rings { fill, completion, rx, tx } = rings;
-        let readable = AnyReadable::new([socket.as_fd()])?;
-        let grace = Grace { is_zero_copy: socket.is_zero_copy()? };
-        let bell =
-            XdpBell { readable, counts: rx.counts(), polls: options.polls, _grace: grace, buffers: Mutex::new(None) };
+        let is_zero_copy = socket.is_zero_copy()?;
+        let grace = Grace { is_zero_copy };
+        let bell = XdpBell {
+            socket: Arc::clone(&socket),
+            counts: rx.counts(),
+            polls: options.polls,
+            _grace: grace,
+            buffers: Mutex::new(None),
+        };
         let mut queue = XdpQueue {
             _membership: membership,
             socket,
@@ -228,16 +237,19 @@ impl XdpQueue {
             completion,
             _program: program,
             options,
+            is_zero_copy,
             share: LargeShare::new(),
             frame: Frame::None,
             reserved: 0,
             unpublished: 0,
             unsent: false,
+            limit,
             counts: QueueCounts::default(),
             buffers,
             bell: Arc::new(bell),
         };
         queue.refill();
+        queue.note();
         Ok(queue)
     }
 
@@ -250,6 +262,14 @@ impl XdpQueue {
         if wanted >= REFILL.min(self.options.waiting / 2).max(1) {
             self.buffers.fill(&mut self.fill, wanted.min(free));
             self.fill.publish();
+        }
+    }
+
+    /// Counts the buffers that the kernel has.
+    #[inline]
+    fn note(&mut self) {
+        if let Buffers::Pool(loans) = &mut self.buffers {
+            loans.note();
         }
     }
 
@@ -307,13 +327,7 @@ impl XdpQueue {
     /// Finishes checksums that a sender on this machine left to a device.
     #[inline(never)]
     fn finish_checksums(&mut self, packets: &mut Vector) {
-        let packets = packets.as_mut_slice();
-        packets.iter().take(AHEAD).for_each(Packet::prefetch);
-        for index in 0..packets.len() {
-            if let Some(ahead) = packets.get(index + AHEAD) {
-                ahead.prefetch();
-            }
-            let packet = &mut packets[index];
+        for packet in packets.as_mut_slice() {
             if let Some(found) = Transport::find_partial(packet.bytes()) {
                 let finished = found.finish(packet.bytes_mut()).is_ok();
                 self.counts.checksums_finished += u64::from(finished);
@@ -321,21 +335,38 @@ impl XdpQueue {
         }
     }
 
-    /// Puts the pieces of a packet into the transmit ring, which has room for them.
-    fn push_pieces(&mut self, packet: &Packet, pieces: usize, options: u32) {
-        let bytes = packet.bytes();
-        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+    /// Puts the pieces of a packet into the transmit ring, which has room for them. Its buffer goes along, or a copy.
+    #[inline]
+    fn push_pieces(&mut self, packet: Packet, pieces: u32, options: u32) {
+        match &mut self.buffers {
+            Buffers::Pool(loans) if pieces == 1 => {
+                self.tx.push(loans.position(&packet), packet.len() as u32, options);
+                loans.send(packet, 1);
+            }
+            _ => self.push_piecewise(packet, pieces, options),
+        }
+    }
+
+    /// As [`XdpQueue::push_pieces`], for several pieces, or copies.
+    #[cold]
+    fn push_piecewise(&mut self, packet: Packet, pieces: u32, options: u32) {
+        for (number, piece) in (0..pieces).zip(packet.bytes().chunks(PIECE)) {
             let options = options | if number + 1 < pieces { MORE } else { 0 };
             let at = match &mut self.buffers {
-                Buffers::Pool(_) | Buffers::None => Loans::position(packet) + (number * PIECE) as u64,
+                Buffers::Pool(loans) => loans.position(&packet) + u64::from(number) * PIECE as u64,
                 Buffers::Copies { memory, free } => {
                     // There are enough: the caller has checked.
                     let Some(chunk) = free.pop() else { return };
                     memory.write(chunk, piece);
                     chunk
                 }
+                Buffers::None => return,
             };
             self.tx.push(at, piece.len() as u32, options);
+        }
+        match &mut self.buffers {
+            Buffers::Pool(loans) => loans.send(packet, pieces as u8),
+            _ => self.counts.copied += 1,
         }
     }
 
@@ -346,6 +377,12 @@ impl XdpQueue {
         for _ in 0..calls {
             let before = self.tx.free();
             match self.socket.kick()? {
+                Kick::Done if !self.is_zero_copy && before < self.tx.size() && self.tx.free() == before => {
+                    let number = self.options.number;
+                    self.limit.fetch_min(number, Relaxed);
+                    let error = format!("the kernel sends nothing through queue {number}, which now only receives");
+                    return Err(QueueError::System(io::Error::other(error)));
+                }
                 Kick::Done => {
                     self.unsent = false;
                     return Ok(());
@@ -438,11 +475,7 @@ impl SendQueue for XdpQueue {
             packet.trim_front(METADATA);
             options = xdp::METADATA;
         }
-        self.push_pieces(&packet, pieces as usize, options);
-        match &mut self.buffers {
-            Buffers::Pool(loans) => loans.send(packet, pieces as u8),
-            _ => self.counts.copied += 1,
-        }
+        self.push_pieces(packet, pieces, options);
     }
 }
 
@@ -470,7 +503,10 @@ impl Queue for XdpQueue {
             let (at, length) = (position(descriptor.address), descriptor.length as usize);
             match &mut self.buffers {
                 Buffers::Pool(loans) if !descriptor.more && matches!(self.frame, Frame::None) => {
-                    if !loans.receive(at, length, packets) {
+                    if loans.receive(at, length, packets) {
+                        // The frame is in the cache of the processor that the driver runs on.
+                        packets.as_slice().last().inspect(|packet| packet.prefetch());
+                    } else {
                         self.counts.rx_too_long += 1;
                     }
                 }
@@ -484,9 +520,7 @@ impl Queue for XdpQueue {
         if self.fill.needs_wakeup() && !self.options.polls {
             self.socket.wake()?;
         }
-        if let Buffers::Pool(loans) = &mut self.buffers {
-            loans.note();
-        }
+        self.note();
         if self.options.finish_checksums {
             self.finish_checksums(packets);
         }
@@ -499,8 +533,18 @@ impl Queue for XdpQueue {
             self.unpublished = 0;
             self.unsent = true;
             self.tx.publish();
+            self.note();
         }
-        if self.unsent && self.tx.needs_wakeup() { self.kick() } else { Ok(()) }
+        if self.unsent && self.tx.needs_wakeup() {
+            return self.kick();
+        }
+        // A driver that needs no call takes the frames by and by.
+        self.unsent = self.unsent && self.tx.free() < self.tx.size();
+        Ok(())
+    }
+
+    fn sends(&self) -> bool {
+        self.options.transmits
     }
 
     #[inline]

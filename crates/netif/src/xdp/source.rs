@@ -1,30 +1,30 @@
 //! Opens the queues of an interface.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bellows_packet::{Loans, pool};
 use bellows_sys::bpf::Mode;
 use bellows_sys::capability::{self, memlock_limit};
 use bellows_sys::ethtool::{self, Channels};
+use bellows_sys::packet_socket::Promiscuity;
 use bellows_sys::xdp::{BindOptions, CHUNK, CopyMemory, CopyMode, RingSizes, Socket};
+use rustix::io::Errno;
 
 use super::memory::{self, BindError, Membership, Sharing};
 use super::program::{self, Attachment};
 use super::queue::{Buffers, Options, XdpQueue};
 use super::{CAPABILITIES, TransmitChecksums, XdpConfig};
-use crate::finder::{Change, Finder, failed};
+use crate::finder::{Finder, failed};
 use crate::interface::Interface;
-use crate::netdev;
+use crate::netdev::{self, Direction};
 use crate::status::PortStatus;
 use crate::{OpenError, Source};
-
-/// `ENETDOWN`, `EBUSY`, `ENOBUFS`.
-const DOWN: i32 = 100;
-const BUSY: i32 = 16;
-const NO_BUFFERS: i32 = 105;
 
 /// Chunks without which a socket that copies is of no use.
 const MIN_CHUNKS: usize = 64;
@@ -38,6 +38,12 @@ pub struct XdpSource {
     finder: Finder,
     /// The numbers of the queues that are open.
     open: Vec<u32>,
+    /// Number of transmit queues of the interface.
+    senders: u32,
+    /// The lowest number of a queue that turned out to send nothing.
+    limit: Arc<AtomicU32>,
+    /// Lasts while the interface is open.
+    promiscuity: Option<Promiscuity>,
     /// The interface whose number of queues was changed, and what it was.
     restore: Option<(u32, Channels)>,
 }
@@ -46,13 +52,41 @@ impl XdpSource {
     /// A port that opens the interface when it is asked to.
     pub fn new(config: XdpConfig) -> XdpSource {
         let finder = Finder::new(config.interface.clone());
-        XdpSource { config, finder, open: Vec::new(), restore: None }
+        let limit = Arc::new(AtomicU32::new(u32::MAX));
+        XdpSource { config, finder, open: Vec::new(), senders: 0, limit, promiscuity: None, restore: None }
     }
 
     /// The receive queues that the interface uses.
     fn receive_queues(interface: &Interface) -> u32 {
-        let used = ethtool::channels(&interface.name).ok().flatten().map(|channels| channels.receiving());
-        used.filter(|count| *count > 0).unwrap_or(interface.rx_queues).max(1)
+        let channels = ethtool::channels(&interface.name).ok().flatten().map(|channels| channels.receiving());
+        // Only while the interface is up, and with newer kernels.
+        let listed = || {
+            let queues = netdev::queues(interface.index).ok().flatten()?;
+            Some(queues.iter().filter(|queue| queue.direction == Direction::Rx).count() as u32)
+        };
+        let used = channels.filter(|count| *count > 0).or_else(|| listed().filter(|count| *count > 0));
+        used.unwrap_or(interface.rx_queues).max(1)
+    }
+
+    /// The transmit queues that the interface uses. A socket of a queue beyond them can only receive: the kernel leaves
+    /// its frames in the ring, and says nothing.
+    fn transmit_queues(&self, interface: &Interface) -> u32 {
+        let listed = netdev::queues(interface.index).ok().flatten();
+        let listed = listed.map(|queues| queues.iter().filter(|queue| queue.direction == Direction::Tx).count());
+        // Before Linux 6.8, and while the interface is down. It shows the network namespace in which it was mounted.
+        let in_sysfs = || {
+            let folder = format!("/sys/class/net/{}/queues", interface.name);
+            let entries = fs::read_dir(folder).ok().filter(|_| self.config.interface.namespace.is_none())?;
+            let names = entries.flatten().map(|entry| entry.file_name());
+            Some(names.filter(|name| name.as_encoded_bytes().starts_with(b"tx-")).count())
+        };
+        let used = listed.filter(|count| *count > 0).or_else(|| in_sysfs().filter(|count| *count > 0));
+        used.map_or(interface.tx_queues, |count| count as u32).max(1)
+    }
+
+    /// Whether a queue can send.
+    fn transmits(&self, queue: u32) -> bool {
+        queue < self.senders.min(self.limit.load(Relaxed))
     }
 
     /// Gives the interface as many queues as the configuration says.
@@ -144,13 +178,29 @@ impl XdpSource {
             transmit_checksums: sharing.checksums != TransmitChecksums::Off,
             polls: self.config.busy_poll.is_some(),
             waiting: size,
+            number: queue,
+            transmits: self.transmits(queue),
             sends,
         };
         let opened =
             Opened { is_zero_copy, multi_buffer: options.multi_buffer, checksums: sharing.checksums, why_copies };
-        let queue = XdpQueue::new((socket, membership), rings, buffers, Arc::clone(program), options)
-            .map_err(|error| failed(name, &error))?;
+        let parts = (socket, membership, Arc::clone(&self.limit));
+        let queue =
+            XdpQueue::new(parts, rings, buffers, Arc::clone(program), options).map_err(|error| failed(name, &error))?;
         Ok((queue, opened))
+    }
+
+    /// Warns if the ports' queues leave few buffers for packets.
+    fn compare_with_pool(&self) {
+        let pool::Usage { packets, lent, .. } = pool::usage();
+        if 2 * lent > packets {
+            tracing::warn!(
+                "{lent} of the {packets} buffers of the pool wait for frames in the kernel, which leaves too few for \
+                 packets: frames may be dropped as `kernel_dropped`; choose a larger `pool` in [engine], or a smaller \
+                 `ring_size` for `{}`",
+                self.config.interface.name
+            );
+        }
     }
 
     fn describe(&self, status: &PortStatus, program: &Attachment, opened: &Opened) {
@@ -168,7 +218,12 @@ impl XdpSource {
             TransmitChecksums::Device => "finished by the device",
             TransmitChecksums::Software => "finished by the kernel",
         };
-        let queues: Vec<String> = self.open.iter().map(u32::to_string).collect();
+        let list = |queues: &[u32]| queues.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let sending: Vec<u32> = self.open.iter().copied().filter(|queue| self.transmits(*queue)).collect();
+        let sending = match &sending[..] {
+            [] => "none, because the interface has no transmit queues of these numbers".to_owned(),
+            some => list(some),
+        };
         status.update(|snapshot| {
             snapshot.details = [
                 ("mode", mode),
@@ -176,7 +231,9 @@ impl XdpSource {
                 ("memory", memory),
                 ("frames", if opened.multi_buffer { "of several buffers, too" } else { "of one buffer" }.to_owned()),
                 ("checksums", checksums.to_owned()),
-                ("queues", queues.join(", ")),
+                ("promiscuous", if self.config.promiscuous { "on" } else { "off" }.to_owned()),
+                ("queues", list(&self.open)),
+                ("sending", sending),
             ]
             .into();
         });
@@ -217,7 +274,7 @@ fn bind_to_copies(
                 return Ok((None, Buffers::copies(memory)));
             }
             // Others of this user have locked memory, too.
-            Err(error) if error.raw_os_error() == Some(NO_BUFFERS) && chunks > MIN_CHUNKS => {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOBUFS) && chunks > MIN_CHUNKS => {
                 chunks = (chunks / 2).max(MIN_CHUNKS);
             }
             Err(error) => return Err(BindError::Register(error)),
@@ -232,8 +289,8 @@ fn is_refused(error: &io::Error) -> bool {
 /// Why the pool cannot be registered, and what to do about it.
 fn explain_memory(error: &io::Error) -> String {
     let mebibytes = (pool::area().length >> 20) + 1;
-    match error.raw_os_error() {
-        Some(NO_BUFFERS) => {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOBUFS) => {
             let limit = memlock_limit().map_or("unlimited".to_owned(), |limit| format!("{} KiB", limit >> 10));
             format!(
                 "the pool has {mebibytes} MiB, and the limit of locked memory is {limit}: raise it (`ulimit -l`, or \
@@ -245,11 +302,13 @@ fn explain_memory(error: &io::Error) -> String {
 }
 
 fn explain_bind(name: &str, queue: u32, copy: CopyMode, error: &io::Error) -> OpenError {
-    match error.raw_os_error() {
-        Some(BUSY) => OpenError::Busy(format!(
+    match Errno::from_io_error(error) {
+        Some(Errno::BUSY) => OpenError::Busy(format!(
             "queue {queue} of `{name}` belongs to another AF_XDP socket: {error}; end the program that has it"
         )),
-        Some(DOWN) => OpenError::Missing(format!("`{name}` is down; set it up with `ip link set dev {name} up`")),
+        Some(Errno::NETDOWN) => {
+            OpenError::Missing(format!("`{name}` is down; set it up with `ip link set dev {name} up`"))
+        }
         _ if copy == CopyMode::ZeroCopy && is_refused(error) => OpenError::Failed(format!(
             "the driver of `{name}` cannot receive without a copy: {error}; set `zero_copy = \"auto\"`"
         )),
@@ -268,17 +327,24 @@ impl Source for XdpSource {
     }
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<XdpQueue>, OpenError> {
-        let interface = self.finder.find()?;
+        let interface = self.finder.find_again()?;
         self.set_queues(&interface)?;
-        let available = XdpSource::receive_queues(&interface);
-        self.open = self.wanted(available, &interface.name)?;
         let checksums = match self.config.transmit_checksums {
             TransmitChecksums::Device if !offers_checksums(interface.index) => TransmitChecksums::Off,
             wanted => wanted,
         };
-        let entries = available.max(interface.rx_queues);
+        let entries = XdpSource::receive_queues(&interface).max(interface.rx_queues);
         let XdpConfig { filter, mode, .. } = &self.config;
         let program = program::attach(&interface, self.finder.interfaces(), filter, *mode, entries)?;
+        // Only now: with a program, virtio-net receives from further queues.
+        let available = XdpSource::receive_queues(&interface);
+        self.open = self.wanted(available, &interface.name)?;
+        let senders = self.transmit_queues(&interface);
+        if senders != self.senders {
+            // What the kernel has refused says nothing of others.
+            self.limit.store(u32::MAX, Relaxed);
+        }
+        self.senders = senders;
         let mut queues = Vec::new();
         let mut last = None;
         for queue in self.open.clone() {
@@ -286,6 +352,13 @@ impl Source for XdpSource {
             queues.push(queue);
             last = Some(opened);
         }
+        if self.config.promiscuous {
+            let promiscuity = Promiscuity::new(interface.index);
+            let promiscuity =
+                promiscuity.map_err(|error| OpenError::Failed(format!("`{}`: {error}", interface.name)))?;
+            self.promiscuity = Some(promiscuity);
+        }
+        self.compare_with_pool();
         if let Some(opened) = last {
             self.describe(status, &program, &opened);
         }
@@ -297,11 +370,14 @@ impl Source for XdpSource {
     }
 
     fn check(&mut self, status: &PortStatus) -> Option<String> {
-        if self.finder.check(status) == Change::Gone {
+        if !self.finder.check(status) {
             return Some(format!("the interface `{}` is gone", self.config.interface.name));
         }
         let interface = self.finder.current()?;
         let available = XdpSource::receive_queues(interface);
+        if interface.is_up && self.transmit_queues(interface) != self.senders {
+            return Some(format!("`{}` has another number of transmit queues now", interface.name));
+        }
         let fits = match &self.config.queues {
             None => self.open.len() == available as usize,
             Some(queues) => queues.iter().all(|queue| *queue < available),
@@ -314,6 +390,7 @@ impl Source for XdpSource {
     }
 
     fn close(&mut self) {
+        self.promiscuity = None;
         let Some((index, channels)) = self.restore.take() else { return };
         let Ok(Some(interface)) = self.finder.interfaces().by_index(index) else { return };
         // The kernel keeps queues whose sockets were closed a moment ago.

@@ -1,7 +1,7 @@
 //! Packet sockets (`packet(7)`): the frames of one network interface, beside the host's own network stack.
 //!
 //! A [`Receiver`] gets frames through a ring in memory that the kernel shares with it. A frame takes no system call,
-//! unless it is longer than a slot of the ring. A [`Sender`] passes many frames in one call.
+//! unless it is longer than a slot of the ring. A [`Sender`] passes many frames in one call, through a ring as well.
 //!
 //! With a virtio-net header in front of each frame, the kernel passes GSO packets and frames with partial checksums as
 //! they are. Without it, it says that a checksum is missing, and GSO packets have no segment size.
@@ -12,12 +12,16 @@ mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod transmit_ring;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libc::{c_int, sockaddr_ll, socklen_t};
+use libc::{PACKET_VERSION, SOL_PACKET, c_int, sockaddr_ll, socklen_t};
 
+use self::layout::Layout;
+use self::receiver::RECEIVE_BUFFER;
+use self::sender::SEND_BUFFER;
 use crate::PortOpenError;
 use crate::messages::last_error;
 
@@ -29,8 +33,21 @@ pub use sender::{Sender, SenderOptions, Sent};
 const USUAL: &str = "packet sockets need CAP_NET_RAW in the network namespace: run as root, or grant it to the program \
                      with `setcap cap_net_raw+ep PROGRAM`";
 
+/// The version of the rings (`enum tpacket_versions`).
+const TPACKET_V2: c_int = 1;
+
 /// Every protocol, in network byte order (`ETH_P_ALL`).
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
+
+/// Whether sockets get buffers of the usual sizes without `CAP_NET_ADMIN`: the limits `net.core.rmem_max` and
+/// `net.core.wmem_max`, in bytes, allow them.
+pub fn has_usual_buffers() -> bool {
+    let allows = |name: &str, wanted: usize| {
+        let limit = std::fs::read_to_string(format!("/proc/sys/net/core/{name}"));
+        limit.is_ok_and(|limit| limit.trim().parse().is_ok_and(|limit: usize| limit >= wanted))
+    };
+    allows("rmem_max", RECEIVE_BUFFER) && allows("wmem_max", SEND_BUFFER)
+}
 
 /// Opens a packet socket that receives nothing until it is bound to a protocol. Frames of other interfaces therefore
 /// never arrive.
@@ -43,6 +60,36 @@ fn open() -> Result<OwnedFd, PortOpenError> {
     }
     // SAFETY: the descriptor was just opened, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Lets an interface receive frames for other hosts, too, as long as the socket is open.
+fn make_promiscuous(socket: &OwnedFd, interface: u32) -> Result<(), PortOpenError> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: interface.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    let error = PortOpenError::at("make the interface promiscuous", USUAL);
+    set(socket, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(error)
+}
+
+/// An interface receives frames for other hosts, too, until this is dropped. The kernel counts all users who want that.
+#[derive(Debug)]
+pub struct Promiscuity {
+    _socket: OwnedFd,
+}
+
+impl Promiscuity {
+    /// Asks for it, for an interface by its number.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`; `ENODEV` if there is no such interface.
+    pub fn new(interface: u32) -> Result<Promiscuity, PortOpenError> {
+        let socket = open()?;
+        make_promiscuous(&socket, interface)?;
+        Ok(Promiscuity { _socket: socket })
+    }
 }
 
 /// Binds a socket to an interface and a protocol, which is in network byte order.
@@ -80,9 +127,23 @@ fn set<T: Plain>(socket: impl AsFd, level: c_int, name: c_int, value: &T) -> io:
     if result == 0 { Ok(()) } else { Err(last_error().into()) }
 }
 
+/// Chooses the version of the rings, before one exists.
+fn choose_ring_version(socket: &OwnedFd) -> Result<(), PortOpenError> {
+    let error = PortOpenError::at("choose version 2 of rings", "use a kernel with CONFIG_PACKET");
+    set_flag(socket, PACKET_VERSION, TPACKET_V2).map_err(error)
+}
+
+/// Makes a ring: `PACKET_RX_RING` or `PACKET_TX_RING`.
+fn make_ring(socket: &OwnedFd, kind: c_int, layout: Layout) -> io::Result<()> {
+    let Layout { slot_length, block_length, blocks, .. } = layout;
+    // `struct tpacket_req`: sizes and numbers of blocks and slots. The layout has checked that these are below 2^31.
+    let request = [block_length, blocks, slot_length, layout.slots()].map(|number| number as u32);
+    set(socket, SOL_PACKET, kind, &request)
+}
+
 /// Sets an integer option of packet sockets.
 fn set_flag(socket: impl AsFd, name: c_int, value: c_int) -> io::Result<()> {
-    set(socket, libc::SOL_PACKET, name, &value)
+    set(socket, SOL_PACKET, name, &value)
 }
 
 /// Reads an option of packet sockets.
@@ -91,7 +152,7 @@ fn get<T: Plain + Default>(socket: impl AsFd, name: c_int) -> io::Result<T> {
     let mut length = size_of::<T>() as socklen_t;
     let (to, descriptor) = ((&raw mut value).cast(), socket.as_fd().as_raw_fd());
     // SAFETY: the value is valid for writes of this length, and every content of it is valid, also a part of it.
-    let result = unsafe { libc::getsockopt(descriptor, libc::SOL_PACKET, name, to, &raw mut length) };
+    let result = unsafe { libc::getsockopt(descriptor, SOL_PACKET, name, to, &raw mut length) };
     if result == 0 { Ok(value) } else { Err(last_error().into()) }
 }
 

@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
 use libc::{
-    PACKET_ADD_MEMBERSHIP, PACKET_COPY_THRESH, PACKET_FANOUT, PACKET_IGNORE_OUTGOING, PACKET_RX_RING,
-    PACKET_STATISTICS, PACKET_VERSION, PACKET_VNET_HDR, SO_BUSY_POLL, SOL_PACKET, SOL_SOCKET, c_int, packet_mreq,
-    sockaddr_ll, tpacket2_hdr,
+    PACKET_COPY_THRESH, PACKET_FANOUT, PACKET_IGNORE_OUTGOING, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VNET_HDR,
+    SO_BUSY_POLL, SOL_PACKET, SOL_SOCKET, c_int, sockaddr_ll, tpacket2_hdr,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt::{
@@ -28,7 +27,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
 use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
-use super::{ALL_PROTOCOLS, USUAL, bind, bound_interface, get, open, set, set_flag};
+use super::{
+    ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
+    set_flag,
+};
 use crate::messages::VIRTIO_HEADER;
 use crate::ring_mapping::RingMapping;
 use crate::{PortError, PortOpenError};
@@ -46,9 +48,6 @@ mod status {
 
 /// The type of a VLAN tag whose type the kernel does not report: IEEE 802.1Q.
 const VLAN_TPID: u16 = 0x8100;
-
-/// The version of the ring (`enum tpacket_versions`).
-const TPACKET_V2: c_int = 1;
 
 /// Slots to look ahead. They come from the cache of the processor that received the frames.
 const AHEAD: usize = 4;
@@ -89,11 +88,14 @@ impl Default for ReceiverOptions {
             promiscuous: false,
             outgoing: false,
             fanout: None,
-            receive_buffer: 16 << 20,
+            receive_buffer: RECEIVE_BUFFER,
             busy_poll: None,
         }
     }
 }
+
+/// The usual size of the buffers for long frames.
+pub(super) const RECEIVE_BUFFER: usize = 16 << 20;
 
 /// Counts of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,9 +154,6 @@ struct SlotHeader {
 }
 
 const _: () = assert!(size_of::<tpacket2_hdr>() == 32 && size_of::<SlotHeader>() == 52);
-
-/// `struct tpacket_req`: sizes and numbers of blocks and slots.
-type RingRequest = [u32; 4];
 
 /// A packet socket that receives the frames of one interface.
 pub struct Receiver {
@@ -262,14 +261,7 @@ impl Receiver {
         let error = PortOpenError::at("bind a packet socket to the interface", USUAL);
         bind(self.next.socket.as_fd(), interface, ALL_PROTOCOLS).map_err(error)?;
         if options.promiscuous {
-            let membership = packet_mreq {
-                mr_ifindex: interface.cast_signed(),
-                mr_type: libc::PACKET_MR_PROMISC as u16,
-                mr_alen: 0,
-                mr_address: [0; 8],
-            };
-            let error = PortOpenError::at("make the interface promiscuous", USUAL);
-            set(&self.next.socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership).map_err(error)?;
+            make_promiscuous(&self.next.socket, interface)?;
         }
         if let Some(fanout) = options.fanout {
             let advice = "all sockets of a group have the same mode, flags and interface, which must be up; choose \
@@ -407,8 +399,7 @@ impl Receiver {
 
 /// Sets the options that must be set before the ring exists, and makes the ring.
 fn configure(socket: &OwnedFd, layout: Layout, options: &ReceiverOptions) -> Result<(), PortOpenError> {
-    let error = PortOpenError::at("choose version 2 of rings", "use a kernel with CONFIG_PACKET");
-    set_flag(socket, PACKET_VERSION, TPACKET_V2).map_err(error)?;
+    choose_ring_version(socket)?;
     if options.virtio_header {
         let error = PortOpenError::at("put a virtio-net header in front of frames", USUAL);
         set_flag(socket, PACKET_VNET_HDR, 1).map_err(error)?;
@@ -427,10 +418,7 @@ fn configure(socket: &OwnedFd, layout: Layout, options: &ReceiverOptions) -> Res
         let error = PortOpenError::at("set the time of busy polling", "raising it needs CAP_NET_ADMIN");
         set(socket, SOL_SOCKET, SO_BUSY_POLL, &microseconds).map_err(error)?;
     }
-    let Layout { slot_length, block_length, blocks, .. } = layout;
-    // The layout has checked that these are below 2^31.
-    let request: RingRequest = [block_length, blocks, slot_length, layout.slots()].map(|number| number as u32);
-    set(socket, SOL_PACKET, PACKET_RX_RING, &request).map_err(PortOpenError::at("make the ring", "choose fewer slots"))
+    make_ring(socket, PACKET_RX_RING, layout).map_err(PortOpenError::at("make the ring", "choose fewer slots"))
 }
 
 /// Readable if there is a frame, or an error.

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bellows_testkit::eventually;
+use bellows_testkit::skips::skip_here;
 use bellows_testkit::wait::Deadline;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
@@ -371,6 +372,33 @@ fn a_frame_that_is_refused_is_known() {
 }
 
 #[test]
+fn a_queueing_discipline_that_delays_frames_fills_the_ring_and_loses_none() {
+    let test = "a_queueing_discipline_that_delays_frames_fills_the_ring_and_loses_none";
+    in_namespace(test, || {
+        let [near, far] = veth();
+        let limit = "qdisc add dev near root tbf rate 40mbit burst 4kb limit 4mb";
+        if !std::process::Command::new("tc").args(limit.split(' ')).status().is_ok_and(|status| status.success()) {
+            return skip_here(test, "the kernel or iproute2 has no queueing discipline `tbf`");
+        }
+        let (mut sender, mut receiver) = (sender(near), receiver(far));
+        let frames: Vec<Vec<u8>> = (0..1_000).map(|index| frame(200, index as u8)).collect();
+        let (mut rest, mut refusals) = (&frames[..], 0);
+        let deadline = Deadline::new("the queueing discipline takes the frames");
+        while !rest.is_empty() {
+            deadline.check();
+            let sent = sender.send(rest.iter().map(|frame| (None, frame.as_slice())));
+            assert!(matches!(sent.error, None | Some(PortError::Full)), "{sent:?}");
+            refusals += u32::from(sent.error.is_some());
+            rest = &rest[sent.taken..];
+        }
+        assert!(refusals > 0, "the ring was never full");
+        for frame in &frames {
+            assert_eq!(receive_bytes(&mut receiver), *frame);
+        }
+    });
+}
+
+#[test]
 fn promiscuity_ends_with_the_socket() {
     in_namespace("promiscuity_ends_with_the_socket", || {
         let [_, far] = veth();
@@ -382,6 +410,12 @@ fn promiscuity_ends_with_the_socket() {
         // Another test may be starting a program, which has a copy of each descriptor for a moment.
         eventually("the end", || !is_promiscuous());
         assert_eq!(index("far"), far);
+
+        let promiscuity = Promiscuity::new(far).unwrap();
+        assert!(is_promiscuous());
+        drop(promiscuity);
+        eventually("the end", || !is_promiscuous());
+        assert!(Promiscuity::new(far + 1_000).is_err());
     });
 }
 

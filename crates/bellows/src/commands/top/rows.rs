@@ -193,6 +193,7 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
         "standstills": counters.engine("standstills"),
         "buffers": counters.engine("buffers"),
         "buffers_in_use": counters.engine("buffers_in_use"),
+        "buffers_lent": counters.engine("buffers_lent"),
     });
     for (name, _) in TIMES {
         let histogram = change.histogram(name);
@@ -214,11 +215,10 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
         Some(end) => format!("{end}, so its rates are not known\n"),
     };
     format!(
-        "{name} (process {}, {}): {state}{} of {} buffers in use{}\n",
+        "{name} (process {}, {}): {state}{}{}\n",
         counters.pid,
         sanitize(&counters.source).replace('\n', " "),
-        count(counters.engine("buffers_in_use")),
-        count(counters.engine("buffers")),
+        networks::buffers(counters),
         networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
