@@ -182,6 +182,10 @@ impl Bench<'_> {
         let source = holder.pid().to_string();
         let _server = self.start_server()?;
         let deadline = Instant::now() + TIMEOUT;
+        // It is not there until `ip` has entered the namespace.
+        while Interface::of(&source, SOURCE).is_err() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
         loop {
             let before = self.look(&source)?;
             let report = self.run_client()?;
