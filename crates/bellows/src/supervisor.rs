@@ -154,7 +154,9 @@ fn start_engine(
 
 fn cannot_start(error: &StartError) -> CommandError {
     match error {
-        StartError::Wiring(_) | StartError::App(..) | StartError::Events(_) => CommandError::Usage(error.to_string()),
+        StartError::Wiring(_) | StartError::App(..) | StartError::Events(_) | StartError::Worker(_) => {
+            CommandError::Usage(error.to_string())
+        }
         StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => {
             CommandError::Failed(error.to_string())
         }
@@ -336,7 +338,9 @@ impl Run {
             return Err(CommandError::Usage(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
         }
         let reloaded = self.control.reload_restarting(loaded.network, restart).map_err(|error| match error {
-            ReloadError::Wiring(_) | ReloadError::App(..) => CommandError::Usage(error.to_string()),
+            ReloadError::Wiring(_) | ReloadError::App(..) | ReloadError::Worker(_) | ReloadError::Overfull(_) => {
+                CommandError::Usage(error.to_string())
+            }
             ReloadError::Counters(_) | ReloadError::Unpublished(_) | ReloadError::Over => {
                 CommandError::Failed(error.to_string())
             }

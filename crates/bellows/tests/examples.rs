@@ -88,6 +88,26 @@ fn a_capture_of_the_internet_mix_has_its_sizes() {
 }
 
 #[test]
+fn two_workers_write_what_one_writes() {
+    let sandbox = checkout();
+    let captures = [&[][..], &["--set", "apps.capture.worker=main"]].map(|set| {
+        let report = sandbox.bellows(&[&["run", "examples/workers.toml", "--json"], set].concat()).fine().json();
+        assert_eq!(report["end"], json!("done"));
+        assert_eq!(report["crossings"].as_array().unwrap().is_empty(), !set.is_empty(), "{report:#}");
+        // Without the times of the packets.
+        let capture = fs::read(sandbox.path("examples/workers-out.pcap")).unwrap();
+        let (mut rest, mut packets) = (&capture[24..], Vec::new());
+        while let Some((head, behind)) = rest.split_first_chunk::<16>() {
+            let length = u32::from_le_bytes(head[8..12].try_into().unwrap()) as usize;
+            packets.push(behind[..length].to_vec());
+            rest = &behind[length..];
+        }
+        packets
+    });
+    assert!(captures[0].len() == 100_000 && captures[0] == captures[1]);
+}
+
+#[test]
 fn a_shaper_delays_packets_that_a_policer_drops() {
     let sandbox = checkout();
     let report = sandbox.bellows(&["run", "examples/shaping.toml", "--json"]).fine().json();

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::schema::schema_of;
 
 /// The keys that every app's table may have besides its type's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Common {
     /// Prefetch distance: while the app processes its input, the data of the packet this many places ahead is fetched
@@ -17,16 +17,25 @@ pub(crate) struct Common {
     /// distance.
     #[schemars(range(max = 64), extend("x-unit" = "packets"))]
     prefetch: Option<u8>,
+
+    /// The worker that runs the app: a thread with a table `[workers.NAME]`, or `main`, the default. Links between apps
+    /// of different workers pass packets from one thread to the other; apps do not notice.
+    #[schemars(length(min = 1))]
+    pub(crate) worker: Option<String>,
 }
 
 impl Common {
     /// The names of the keys.
-    pub(crate) const KEYS: &'static [&'static str] = &["prefetch"];
+    pub(crate) const KEYS: &'static [&'static str] = &["prefetch", "worker"];
 
     /// The app with these keys applied.
     pub(crate) fn applied_to(self, app: AppSpec) -> AppSpec {
-        match self.prefetch {
+        let app = match self.prefetch {
             Some(packets) => app.prefetching(packets.into()),
+            None => app,
+        };
+        match self.worker {
+            Some(worker) => app.on_worker(&worker),
             None => app,
         }
     }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::common::common_keys;
 use crate::manual::engine_manual;
 use crate::registry::{Entry, Registry};
+use crate::worker::worker_schema;
 
 /// A text that is a variable and nothing else: a value of any type.
 const VARIABLE: &str = r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$";
@@ -20,7 +21,7 @@ const APP_NAME: &str = r"^[^\s<>]+$";
 
 impl Registry {
     /// The JSON Schema (draft 2020-12) of a network file with these app types: the top-level keys, the table
-    /// `[engine]`, and a table for each app type, with all descriptions, units, defaults and ranges. Editors use it for
+    /// `[engine]`, the tables of workers, and a table for each app type, with all descriptions, units, defaults and ranges. Editors use it for
     /// completion and checks.
     ///
     /// It checks single values. Only [`load()`](crate::load()) finds errors that involve several values, or files and
@@ -29,6 +30,8 @@ impl Registry {
         let mut definitions = Map::new();
         let engine = definition("engine", engine_manual().schema(), &mut definitions);
         definitions.insert("engine".to_owned(), engine);
+        let worker = definition("worker", &worker_schema(), &mut definitions);
+        definitions.insert("worker".to_owned(), worker);
         let mut types = Vec::new();
         for entry in self.entries() {
             let name = format!("app.{}", entry.name());
@@ -57,6 +60,12 @@ impl Registry {
                     "items": { "type": "string", "pattern": format!("{LINK}|{SOME_VARIABLE}") },
                 },
                 "engine": { "$ref": "#/$defs/engine" },
+                "workers": {
+                    "description": "The threads besides the engine's own, each a table [workers.NAME].",
+                    "type": "object",
+                    "propertyNames": { "pattern": APP_NAME },
+                    "additionalProperties": { "$ref": "#/$defs/worker" },
+                },
                 "apps": {
                     "description": "The apps, each a table [apps.NAME].",
                     "type": "object",

@@ -42,6 +42,7 @@ mod schema;
 mod source;
 mod value;
 mod values;
+mod worker;
 
 pub use bench::{Bench, BenchFiles, BenchRow};
 pub use configure::{Configure, Context, SettingError};

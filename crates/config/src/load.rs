@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{AppInfo, AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, WiredApp, WiringError, wiring_errors};
+use bellows_engine::{
+    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, Ports, Side, WiredApp, WiringError, WorkerSpec, wiring_errors,
+};
 use bellows_observe::RuntimeDir;
 use bellows_sys::capability::Set;
 use bellows_sys::cpu;
@@ -18,8 +20,9 @@ use crate::meant::{is_sure, nearest};
 use crate::registry::{AppTableError, Entry, Registry};
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
-use crate::source::{AppTable, Description, Overrides, Reader};
+use crate::source::{AppTable, Description, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
+use crate::worker::{WorkerConfig, worker_schema};
 
 /// The maximum number of apps in a network.
 const MAX_APPS: usize = 10_000;
@@ -106,9 +109,10 @@ fn finish(
         reader.set(text);
     }
     let Reader { description, diagnostics, .. } = reader;
-    let Description { links, apps, engine, is_partial, text } = description;
+    let Description { links, apps, engine, workers, is_partial, text } = description;
     let mut builder = Builder::new(diagnostics, registry, is_partial);
     let engine = builder.engine(engine);
+    let workers = builder.workers(workers);
     if apps.is_empty() && !is_partial {
         let empty = Diagnostic::error("the network has no apps").in_file(name);
         builder.diagnostics.push(empty.help("describe each in a table: `[apps.NAME]`, and below it `app = \"TYPE\"`"));
@@ -122,6 +126,7 @@ fn finish(
     for app in apps {
         builder.app(app);
     }
+    builder.check_workers(&workers);
     let links = builder.links(links);
     // Links may be in a part that could not be read.
     if !builder.is_partial {
@@ -137,7 +142,8 @@ fn finish(
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
             let links = links.into_iter().map(|link| link.spec).collect();
-            let network = Network { apps: made, links, source: name.to_owned(), text: text.clone() };
+            let workers = workers.into_iter().filter_map(|(_, worker)| worker).collect();
+            let network = Network { apps: made, links, workers, source: name.to_owned(), text: text.clone() };
             let files = diagnostics.files.clone();
             Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders })
         }
@@ -169,6 +175,8 @@ struct Builder<'r> {
     /// The capabilities that the apps need while they run.
     capabilities: Set,
     known: Vec<Known>,
+    /// The workers that apps name, and where.
+    named_workers: Vec<(String, Place)>,
     by_name: HashMap<String, usize>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
@@ -223,6 +231,7 @@ impl<'r> Builder<'r> {
             used: Vec::new(),
             capabilities: Set::EMPTY,
             known: Vec::new(),
+            named_workers: Vec::new(),
             by_name: HashMap::new(),
             unreported: HashSet::new(),
             is_partial,
@@ -245,16 +254,66 @@ impl<'r> Builder<'r> {
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
-        if let (Some(cpu), Some(node)) = (config.cpu, table.get("cpu")) {
-            let allowed = cpu::allowed();
-            if !allowed.contains(&cpu) {
-                let wrong = Diagnostic::error(format!("there is no processor {cpu} for this process"));
-                let wrong = wrong.at(node.place, "no such processor");
-                self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
-                return None;
+        self.has_processor(config.cpu, &table).then_some(config)
+    }
+
+    /// Reads the tables of the workers; those with errors have no result.
+    fn workers(&mut self, tables: Vec<(Key, Table)>) -> Vec<(Key, Option<WorkerSpec>)> {
+        let schema = worker_schema();
+        let mut workers = Vec::new();
+        for (key, mut table) in tables {
+            if key.name == MAIN {
+                let wrong = Diagnostic::error(format!("the worker {} needs no table", quoted(MAIN)));
+                let wrong = wrong.at(key.place, "the engine's own thread");
+                self.diagnostics.push(wrong.help("set its processor with `cpu` in [engine], or choose another name"));
+                continue;
+            }
+            if !LinkEnd::is_name(&key.name) {
+                let wrong = Diagnostic::error(format!("{} is not a valid worker name", quoted(&key.name)));
+                let help = "use letters, digits, `-`, `_` and `.`";
+                self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
+                workers.push((key, None));
+                continue;
+            }
+            let owner = Owner { called: "`[workers.NAME]`", others: &[] };
+            let read = |table: &Table| WorkerConfig::deserialize(table).map(drop);
+            let is_clean = self.check(&schema, &mut table, key.place, owner, read).is_empty();
+            let config = is_clean.then(|| WorkerConfig::deserialize(&table).ok()).flatten();
+            let config = config.filter(|config| self.has_processor(config.cpu, &table));
+            let spec = config.map(|config| WorkerSpec { name: key.name.clone(), cpu: config.cpu });
+            workers.push((key, spec));
+        }
+        workers
+    }
+
+    /// Whether the process may use the processor that a table names.
+    fn has_processor(&mut self, cpu: Option<usize>, table: &Table) -> bool {
+        let (Some(cpu), Some(node)) = (cpu, table.get("cpu")) else { return true };
+        let allowed = cpu::allowed();
+        if allowed.contains(&cpu) {
+            return true;
+        }
+        let wrong = Diagnostic::error(format!("there is no processor {cpu} for this process"));
+        let wrong = wrong.at(node.place, "no such processor");
+        self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
+        false
+    }
+
+    /// Reports workers that apps name and that have no table, and workers without apps.
+    fn check_workers(&mut self, workers: &[(Key, Option<WorkerSpec>)]) {
+        let names = || workers.iter().map(|(key, _)| key.name.as_str());
+        for (name, place) in std::mem::take(&mut self.named_workers) {
+            if name != MAIN && !names().any(|known| known == name) && !self.is_partial {
+                self.diagnostics.push(unknown_worker(&name, place, names()));
             }
         }
-        Some(config)
+        for (key, _) in workers {
+            if !self.made.iter().any(|app| app.worker == key.name) && !self.is_partial {
+                let idle = Diagnostic::warning(format!("no app runs on the worker {}", quoted(&key.name)));
+                let help = format!("write `worker = \"{}\"` in the table of an app, or remove the worker", key.name);
+                self.diagnostics.push(idle.at(key.place, "nothing to do").help(help));
+            }
+        }
     }
 
     /// Reports all errors in a table and removes the wrong keys. Returns the names of the removed and the missing keys;
@@ -333,7 +392,11 @@ impl<'r> Builder<'r> {
         let Some(entry) = entry else { return };
         // These `links` belong at the top of the file, so the network's links are incomplete.
         self.is_partial |= matches!(table.get("links"), Some(Node { value: Value::List(_), .. }));
+        let named = table.get("worker").map(|node| node.place);
         let common = self.common(entry, &mut table, key.place);
+        if let (Some(place), Some(Common { worker: Some(worker), .. })) = (named, &common) {
+            self.named_workers.push((worker.clone(), place));
+        }
         let called = format!("app type `{}`", entry.name());
         let owner = Owner { called: &called, others: Common::KEYS };
         let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));

@@ -8,6 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
 use crate::schema::{Shape, schema_of};
+use crate::worker::worker_schema;
 
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -318,16 +319,17 @@ impl AppManual<'_> {
     }
 }
 
-/// The manual of the table `[engine]`, and of the keys that every app's table may have.
+/// The manual of the table `[engine]`, of the tables of workers, and of the keys that every app's table may have.
 #[derive(Clone, Debug)]
 pub struct EngineManual {
     schema: Json,
+    worker: Json,
     common: Json,
 }
 
-/// The manual of the table `[engine]`, and of the keys that every app's table may have.
+/// The manual of the table `[engine]`, of the tables of workers, and of the keys that every app's table may have.
 pub fn engine_manual() -> EngineManual {
-    EngineManual { schema: schema_of::<EngineConfig>(), common: common_keys() }
+    EngineManual { schema: schema_of::<EngineConfig>(), worker: worker_schema(), common: common_keys() }
 }
 
 impl EngineManual {
@@ -341,6 +343,11 @@ impl EngineManual {
         keys(&self.schema)
     }
 
+    /// The keys of a worker's table.
+    pub fn worker_keys(&self) -> Vec<Key> {
+        keys(&self.worker)
+    }
+
     /// The keys that every app's table may have.
     pub fn common_keys(&self) -> Vec<Key> {
         keys(&self.common)
@@ -352,15 +359,19 @@ impl EngineManual {
         let mut out = "[engine]\n\n".to_owned();
         wrap(&mut out, &description(&self.schema), 2, width);
         section(&mut out, "KEYS of [engine]", &key_list(&self.keys()), width);
+        out.push_str("\n[workers.NAME]\n\n");
+        wrap(&mut out, &description(&self.worker), 2, width);
+        section(&mut out, "KEYS of every [workers.NAME]", &key_list(&self.worker_keys()), width);
         section(&mut out, "KEYS of every [apps.NAME], besides its app's own", &key_list(&self.common_keys()), width);
         out
     }
 
-    /// The manual as JSON: `name`, `description`, `keys` and `schema`; `common_keys` and `common_schema` for the keys
-    /// that every app's table may have.
+    /// The manual as JSON: `name`, `description`, `keys` and `schema`; `worker_keys` and `worker_schema` for the tables
+    /// of workers; `common_keys` and `common_schema` for the keys that every app's table may have.
     pub fn json(&self) -> Json {
         json!({
             "name": "engine", "description": description(&self.schema), "keys": self.keys(), "schema": self.schema,
+            "worker_keys": self.worker_keys(), "worker_schema": self.worker,
             "common_keys": self.common_keys(), "common_schema": self.common,
         })
     }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use bellows_engine::MAIN;
 use toml::de::DeTable;
 
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
@@ -82,6 +83,8 @@ pub(crate) struct Description {
     pub(crate) links: Vec<Node>,
     pub(crate) apps: Vec<AppTable>,
     pub(crate) engine: Table,
+    /// The tables of the workers.
+    pub(crate) workers: Vec<(Key, Table)>,
     /// Whether a part could not be read, so that missing items are not reported.
     pub(crate) is_partial: bool,
     /// The text of all files and settings.
@@ -237,14 +240,21 @@ impl<'o> Reader<'o> {
                     let wrong = Diagnostic::error("`apps` must be a table of apps").at(node.place, "not a table");
                     self.fail(wrong.help("write `[apps.NAME]` on a line of its own, and the app's keys below"));
                 }
+                ("workers", Value::Table(workers)) => {
+                    workers.0.into_iter().for_each(|(key, node)| self.worker(key, node));
+                }
+                ("workers", _) => {
+                    let wrong = Diagnostic::error("`workers` must be a table of workers").at(node.place, "not a table");
+                    self.fail(wrong.help("write `[workers.NAME]` on a line of its own, and the worker's keys below"));
+                }
                 (name, _) => {
-                    let known = ["include", "links", "engine", "apps"];
+                    let known = ["include", "links", "engine", "workers", "apps"];
                     let label = match nearest(name, known) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "unknown key".to_owned(),
                     };
                     let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
-                    let help = "it has `include`, `links`, `[engine]` and `[apps.NAME]`";
+                    let help = "it has `include`, `links`, `[engine]`, `[workers.NAME]` and `[apps.NAME]`";
                     // It may be a misspelled `apps` or `links`.
                     self.fail(unknown.at(key.place, label).help(help));
                 }
@@ -281,6 +291,20 @@ impl<'o> Reader<'o> {
                 self.description.engine.0.push((key, node));
             }
         }
+    }
+
+    fn worker(&mut self, key: Key, node: Node) {
+        let Value::Table(table) = node.value else {
+            let wrong = Diagnostic::error(format!("`workers.{}` must be a table", key.name));
+            let help = "write `[workers.NAME]` on a line of its own, and the worker's keys below";
+            return self.fail(wrong.at(node.place, format!("this is {}", node.value.called())).help(help));
+        };
+        if let Some((first, _)) = self.description.workers.iter().find(|(known, _)| known.name == key.name) {
+            let twice = Diagnostic::error(format!("there are two workers named {}", quoted(&key.name)));
+            let twice = twice.at(key.place, "named again here").at(first.place, "first named here");
+            return self.diagnostics.push(twice.help("remove one of them: files do not override one another"));
+        }
+        self.description.workers.push((key, table));
     }
 
     fn app(&mut self, key: Key, node: Node, folder: &Path) {
@@ -444,10 +468,25 @@ impl<'o> Reader<'o> {
                 let missing = change(&mut self.description.engine, &path[1..], node);
                 missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
             }
+            ["workers", worker, _, ..] => {
+                let workers = &mut self.description.workers;
+                match workers.iter_mut().find(|(known, _)| known.name == *worker) {
+                    Some((_, table)) => {
+                        let missing = change(table, &path[2..], node);
+                        missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
+                    }
+                    None if self.description.is_partial => {}
+                    None => {
+                        let known = workers.iter().map(|(key, _)| key.name.as_str());
+                        let unknown = unknown_worker(worker, path[1].place, known);
+                        self.diagnostics.push(unknown);
+                    }
+                }
+            }
             _ => {
                 let (Some(first), Some(last)) = (path.first(), path.last()) else { return };
                 let place = Place { end: last.place.end, ..first.place };
-                let wrong = Diagnostic::error("only keys of apps and of the engine can be set");
+                let wrong = Diagnostic::error("only keys of apps, of workers and of the engine can be set");
                 self.diagnostics.push(wrong.at(place, "no such key").help(HOW_TO_SET));
             }
         }
@@ -493,10 +532,23 @@ pub(crate) fn syntax_errors(
     shown
 }
 
+/// Reports a worker that has no table.
+pub(crate) fn unknown_worker<'k>(name: &str, place: Place, known: impl Iterator<Item = &'k str> + Clone) -> Diagnostic {
+    let known = std::iter::once(MAIN).chain(known);
+    let label = match nearest(name, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "unknown worker".to_owned(),
+    };
+    let unknown = Diagnostic::error(format!("there is no worker {}", quoted(name)));
+    let help = format!("the network has {}; describe others in tables `[workers.NAME]`", listed(known));
+    unknown.at(place, label).help(help)
+}
+
 /// The name of the source of settings.
 const SET: &str = "--set";
 
-const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed";
+const HOW_TO_SET: &str =
+    "write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed";
 
 const TOO_LARGE: &str = "a network's files may have 2 MiB in total";
 

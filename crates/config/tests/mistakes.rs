@@ -911,7 +911,7 @@ path = "w.pcap"
 1 | [app.s]
   |  ^^^ did you mean `apps`?
   |
-  = help: it has `include`, `links`, `[engine]` and `[apps.NAME]`
+  = help: it has `include`, `links`, `[engine]`, `[workers.NAME]` and `[apps.NAME]`
 ",
     );
 }
@@ -1137,13 +1137,13 @@ error: app type `source` has no key `szie`
   |
   = help: its keys: `size`, `count`, `rate`, `payload`, `mix`
 
-error: only keys of apps and of the engine can be set
+error: only keys of apps, of workers and of the engine can be set
  --> --set:1:1
   |
 1 | links=[]
   | ^^^^^ no such key
   |
-  = help: write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed
+  = help: write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
 
 error: this sets nothing
  --> --set:1:1
@@ -1151,7 +1151,7 @@ error: this sets nothing
 1 | nothing
   | ^^^^^^^ no `key=value`
   |
-  = help: write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed
+  = help: write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
 ",
     );
 }
@@ -1302,6 +1302,47 @@ error: `w`: `w` does not say what kind of file it is
   |             ^
   |
   = help: let it end in `.pcap` or `.pcapng`
+"#,
+    );
+}
+
+#[test]
+fn an_app_on_a_worker_without_a_table_is_reported() {
+    refused_by_the_loader(
+        r#"links = ["a.output -> b.input"]
+[workers.main]
+[workers.two]
+[apps.a]
+app = "source"
+worker = "tow"
+[apps.b]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: the worker `main` needs no table
+ --> net.toml:2:10
+  |
+2 | [workers.main]
+  |          ^^^^ the engine's own thread
+  |
+  = help: set its processor with `cpu` in [engine], or choose another name
+
+warning: no app runs on the worker `two`
+ --> net.toml:3:10
+  |
+3 | [workers.two]
+  |          ^^^ nothing to do
+  |
+  = help: write `worker = "two"` in the table of an app, or remove the worker
+
+error: there is no worker `tow`
+ --> net.toml:6:10
+  |
+6 | worker = "tow"
+  |          ^^^^^ did you mean `two`?
+  |
+  = help: the network has `main`, `two`; describe others in tables `[workers.NAME]`
 "#,
     );
 }

@@ -1,24 +1,27 @@
 //! The process' side of a run: start, reloads between breaths, end.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellows_observe::layout::{doing, engine as cells};
 use bellows_observe::timeline::Timeline;
-use bellows_observe::{Directory, RuntimeDir, Snapshot};
+use bellows_observe::{Directory, RuntimeDir, Slab, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
 use bellows_sys::{clock, way_out};
+use bellows_watch::Watch;
 use bellows_wiring::WiringError;
 
 use crate::app::erased::try_stop;
 use crate::app::{AppError, Status};
-use crate::configuration::{Configuration, LateCount, ReloadParams};
-use crate::control::{Control, OldConfiguration, Reply, Shared};
-use crate::network::Network;
+use crate::configuration::{Configuration, Graph, LateCount, Parts, Plan, ReloadParams, hand_over, overfull};
+use crate::control::{Control, OldConfiguration, Post, Reply, Request, Shared};
+use crate::crew::{Crew, Enter, Member, WorkerError};
 use crate::network::topology::{AppAction, Topology};
+use crate::network::{Network, WorkerSpec};
 use crate::panics::{self, catch_panic};
-use crate::runtime::attention::request;
+use crate::runtime::attention::{Verdict, request};
 use crate::runtime::sampling::Sampler;
 use crate::settings::Settings;
 use crate::worker::{ExitReason, Worker};
@@ -47,6 +50,9 @@ pub enum StartError {
     /// There is no packet pool, and none can be created.
     #[error(transparent)]
     Pool(#[from] pool::Error),
+    /// A worker cannot start.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
 }
 
 /// How a run ended.
@@ -79,14 +85,18 @@ pub struct Outcome {
 
 /// An engine that runs a network.
 pub struct Engine {
+    /// The first worker, which runs on the engine's thread.
     worker: Worker,
+    /// The others.
+    crew: Crew,
     /// The status of each app that has one.
     statuses: Vec<Option<Arc<dyn Status>>>,
     shared: Arc<Shared>,
     runtime_dir: Option<Arc<RuntimeDir>>,
     panicked: Vec<String>,
-    /// An app that was not finished at the last check: the first to check again.
-    unfinished_app: usize,
+    /// The state of all workers when they were last looked at: the number of changed verdicts, the first one's verdict,
+    /// and the number of its breaths in which packets moved.
+    looked_at: (u32, Verdict, u64),
 }
 
 impl Engine {
@@ -123,35 +133,114 @@ impl Engine {
         };
         let configuration =
             Configuration::prepare(network, &params, runtime_dir.as_deref(), &settings, names.as_deref());
-        let Configuration { mut graph, mut plan } = configuration.map_err(StartError::Counters)?;
-        let shared = Shared::new(&graph, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
-        shared.map_for_perf(&graph.breath).map_err(StartError::PerfMap)?;
-        if let Err((app, error)) = plan.start(&mut graph, None) {
-            plan.stop_started(&mut graph);
+        let configuration = configuration.map_err(StartError::Counters)?;
+        let shared =
+            Shared::new(&configuration, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
+        shared.map_for_perf().map_err(StartError::PerfMap)?;
+        let Configuration { topology, slab, mut graphs, mut plan } = configuration;
+        let further = &topology.workers[1..];
+        let hire = |spec: &WorkerSpec| Member::hire(spec, &settings);
+        let mut members = further.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
+        let mut parts = Parts::new(graphs.iter_mut().collect());
+        if let Err((app, error)) = plan.start(&mut parts, None) {
+            plan.stop_started(&mut parts);
             return Err(StartError::App(app, error));
         }
         if let Some(runtime_dir) = &runtime_dir
             && let Err(error) = runtime_dir.publish(0)
         {
-            for app in &mut graph.apps {
+            for app in 0..parts.apps() {
                 // The start error is reported; an app that never ran has nothing to finish.
-                let _ = try_stop(&mut **app);
+                let _ = try_stop(&mut **parts.app_mut(app));
             }
             return Err(StartError::Counters(error));
         }
-        shared.show(&graph, &plan.statuses);
+        shared.show(graphs.iter(), &plan.statuses);
         let now = clock::unix_ns();
-        graph.slab().set(cells::STARTED, now);
-        graph.slab().set(cells::ALIVE, now);
-        graph.slab().set(cells::DOING, doing::NOTHING);
+        slab.set(cells::STARTED, now);
+        for worker in &slab.directory.workers {
+            slab.set(worker.cell + cells::ALIVE, now);
+            slab.set(worker.cell + cells::DOING, doing::NOTHING);
+        }
         sampler.timeline.replace(timeline);
-        let worker = Worker::new(graph, settings, sampler, Arc::clone(&shared.attention), Arc::clone(&shared.watchdog));
+        let mut graphs = graphs.into_iter();
+        let Some(first) = graphs.next() else { unreachable!("there is a first worker") };
+        let attention = Arc::clone(&shared.attention);
+        let others = members.iter_mut().zip(graphs).filter_map(|(member, graph)| member.equip(graph)).collect();
+        let worker = Worker::new(first, settings, sampler, attention, Arc::clone(&shared.watchdog));
+        let shared = Arc::new(shared);
         let statuses = std::mem::take(&mut plan.statuses);
-        let (shared, panicked) = (Arc::new(shared), Vec::new());
-        let mut engine = Engine { worker, statuses, shared, runtime_dir, panicked, unfinished_app: 0 };
-        engine.worker.begin(&plan, None);
+        let mut engine = Engine {
+            worker,
+            crew: Crew::new(members, others),
+            statuses,
+            shared,
+            runtime_dir,
+            panicked: Vec::new(),
+            looked_at: (0, Verdict::Works, 0),
+        };
+        engine.publish_posts();
+        engine.begin(&plan, None);
         engine.show_failures();
         Ok(engine)
+    }
+
+    /// All workers, while none of them works.
+    fn workers(&self) -> impl Iterator<Item = &Worker> + Clone {
+        std::iter::once(&self.worker).chain(self.crew.workers())
+    }
+
+    /// The same, mutable.
+    fn workers_mut(&mut self) -> impl Iterator<Item = &mut Worker> {
+        std::iter::once(&mut self.worker).chain(self.crew.workers_mut())
+    }
+
+    /// The graphs of all workers, while none of them works.
+    fn parts(&mut self) -> Parts<'_> {
+        Parts::new(self.workers_mut().map(|worker| &mut worker.graph).collect())
+    }
+
+    fn slab(&self) -> &Slab {
+        self.worker.graph.slab()
+    }
+
+    /// Does something while no worker works.
+    fn paused<T>(&mut self, act: impl FnOnce(&mut Engine) -> T) -> T {
+        let is_working = self.crew.is_working();
+        self.crew.pause();
+        let result = act(self);
+        if is_working {
+            self.send_to_work();
+        }
+        result
+    }
+
+    /// Sends the workers other than the first to their threads.
+    fn send_to_work(&mut self) {
+        let enter = |position: usize| -> Enter {
+            let shared = Arc::clone(&self.shared);
+            Box::new(move || shared.set_current(position))
+        };
+        self.crew.work(&self.shared.attention, enter);
+    }
+
+    /// Tells other threads how to reach the workers.
+    fn publish_posts(&self) {
+        let post = |worker: &Worker| Post {
+            name: worker.graph.table().worker().name.clone(),
+            attention: Arc::clone(&worker.attention),
+            watchdog: Arc::clone(&worker.watchdog),
+        };
+        self.shared.set_further(self.workers().skip(1).map(post).collect());
+    }
+
+    /// Calls `begin` of the apps that were started; in a reload, with the old graphs.
+    fn begin(&mut self, plan: &Plan, old: Option<&Parts<'_>>) {
+        let panicked = plan.begin(&mut self.parts(), old);
+        for worker in self.workers_mut() {
+            let own: Vec<usize> = panicked.iter().copied().filter(|app| worker.graph.own.contains(app)).collect();
+            worker.report_panics(&own);
+        }
     }
 
     /// A handle for other threads to stop and reload the engine and read its counters.
@@ -159,14 +248,18 @@ impl Engine {
         Control::new(Arc::clone(&self.shared))
     }
 
-    /// Takes one breath. Returns whether a packet moved.
+    /// Takes one breath of each worker, one after the other on this thread. Returns whether a packet moved.
     pub fn breathe(&mut self) -> bool {
         self.breathe_times(1) > 0
     }
 
-    /// Takes `breaths` breaths, whatever happens in them. Returns the number of breaths in which a packet moved.
+    /// Takes `breaths` breaths of each worker, whatever happens in them: those of the first worker, then those of the
+    /// next. Returns the number of breaths in which a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
-        let moved = self.worker.breathe_times(breaths);
+        let mut moved = self.worker.breathe_times(breaths);
+        for worker in self.crew.workers_mut() {
+            moved += worker.breathe_times(breaths);
+        }
         self.show_failures();
         moved
     }
@@ -177,9 +270,12 @@ impl Engine {
     /// comes, or another thread makes a request. Call [`Engine::finish`] afterwards. When this returns the run accepts
     /// no more reloads, so no thread waits for one.
     pub fn run(&mut self) -> End {
-        self.shared.set_current();
+        self.shared.set_current(0);
         self.worker.set_running(true);
+        self.send_to_work();
         let end = self.run_to_the_end();
+        self.crew.pause();
+        self.show_failures();
         self.worker.set_running(false);
         self.shared.close();
         end
@@ -191,19 +287,28 @@ impl Engine {
                 return End::Stopped;
             }
             let exit_reason = self.worker.run();
-            self.show_failures();
+            if self.worker.has_failures() {
+                self.paused(Engine::show_failures);
+            }
             match exit_reason {
                 ExitReason::Request => {}
-                ExitReason::Closed => return End::Closed,
+                ExitReason::Closed => {
+                    if let Some(end) = self.end_of_all(Verdict::Closed) {
+                        return end;
+                    }
+                }
                 ExitReason::Idle => {
-                    if let Some(end) = self.idle_end() {
+                    let verdict = if self.worker.rests() { Verdict::Rests } else { Verdict::Works };
+                    if let Some(end) = self.end_of_all(verdict) {
                         return end;
                     }
                     if self.worker.may_sleep() {
-                        self.write_gauges();
+                        self.worker.write_gauges();
                         self.worker.sleep();
                     }
-                    self.show_failures();
+                    if self.worker.has_failures() {
+                        self.paused(Engine::show_failures);
+                    }
                 }
             }
         }
@@ -212,21 +317,21 @@ impl Engine {
     /// Publishes the view of other threads after stand-ins replaced apps that panicked.
     #[inline]
     fn show_failures(&mut self) {
-        let failed = self.worker.take_failed();
-        if !failed.is_empty() {
-            self.show_stand_ins(&failed);
+        if self.worker.has_failures() || self.crew.workers().iter().any(Worker::has_failures) {
+            self.show_stand_ins();
         }
     }
 
     #[cold]
-    fn show_stand_ins(&mut self, failed: &[usize]) {
-        for &app in failed {
-            self.panicked.push(self.worker.graph.topology.apps[app].name.clone());
+    fn show_stand_ins(&mut self) {
+        let failed: Vec<usize> = self.workers_mut().flat_map(Worker::take_failed).collect();
+        for app in failed {
+            self.panicked.push(self.worker.graph.topology.app_name(app));
             // Other threads may still be using the status; the last one drops it.
-            let status = self.statuses[app].take();
+            let status = self.statuses.get_mut(app).and_then(Option::take);
             let _ = catch_panic(|| drop(status));
         }
-        self.shared.show(&self.worker.graph, &self.statuses);
+        self.show();
         self.shared.renew_map_for_perf();
     }
 
@@ -243,76 +348,113 @@ impl Engine {
         }
         // Before a commit: the cells belong to the current configuration.
         if requests & request::LATE_COUNTS != 0 {
-            self.count_late();
+            self.paused(|engine| engine.count_late());
         }
         if requests & request::COMMIT != 0 {
-            self.commit();
+            self.paused(Engine::commit);
         }
         if requests & request::GAUGES != 0 {
-            self.write_gauges();
+            self.worker.write_gauges();
         }
         if requests & request::WATCH != 0 {
-            self.worker.watch(self.shared.take_orders());
+            self.paused(Engine::watch);
         }
-        self.show_failures();
+        let mut has_failures = self.worker.has_failures();
+        if requests & request::LOOK != 0 {
+            self.shared.for_each_further(|attention| has_failures |= attention.take_failures());
+        }
+        if has_failures {
+            self.paused(Engine::show_failures);
+        }
         requests & request::STOP != 0
     }
 
     /// Whether every app is finished and holds nothing.
     pub fn is_done(&self) -> bool {
-        self.worker.graph.apps.iter().all(|app| app.is_finished() && app.held() == 0)
+        let apps = self.worker.graph.topology.apps.len();
+        let is_done = |worker: &Worker| {
+            let mut own = worker.graph.own.iter().filter(|app| **app < apps).map(|&app| &worker.graph.apps[app]);
+            own.all(|app| app.is_finished() && app.held() == 0)
+        };
+        self.workers().all(is_done)
     }
 
-    /// How an idle run ends, if it is over.
-    fn idle_end(&mut self) -> Option<End> {
-        let apps = &self.worker.graph.apps;
-        if catch_panic(|| apps.get(self.unfinished_app).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
+    /// How the run ends, if it is over. All workers are asked only if each has nothing left to do.
+    fn end_of_all(&mut self, own: Verdict) -> Option<End> {
+        if self.crew.is_empty() {
+            return match own {
+                Verdict::Closed => Some(End::Closed),
+                Verdict::Rests => self.end_at_rest(),
+                Verdict::Works => None,
+            };
+        }
+        self.shared.attention.set_ending(own != Verdict::Works);
+        let (mut changes, mut all_rest) = (0u32, own != Verdict::Works);
+        self.shared.for_each_further(|attention| {
+            changes = changes.wrapping_add(attention.changes());
+            all_rest &= attention.verdict() != Verdict::Works;
+        });
+        self.shared.attention.set_ending(all_rest);
+        let state = (changes, own, self.worker.moved());
+        if !all_rest || std::mem::replace(&mut self.looked_at, state) == state {
             return None;
         }
-        let unfinished = self.worker.query_apps(|app| !app.is_finished())?;
-        if let Some(app) = unfinished.into_iter().position(|unfinished| unfinished) {
-            self.unfinished_app = app;
+        self.paused(Engine::end_of_paused)
+    }
+
+    /// How the run ends, if it is over, while no worker works.
+    fn end_of_paused(&mut self) -> Option<End> {
+        let ends: Vec<bool> = self.workers().flat_map(Worker::ends).collect();
+        if !ends.is_empty() && ends.iter().all(|closed| *closed) {
+            return Some(End::Closed);
+        }
+        if !self.workers().skip(1).all(Worker::has_rested) || !self.workers_mut().all(Worker::rests) {
             return None;
         }
-        let held = self.worker.query_apps(|app| app.held() > 0)?.contains(&true);
-        let graph = &self.worker.graph;
-        let waiting = graph.waiting_links();
-        if waiting.is_empty() && !held {
+        let mut parts = self.parts();
+        let crossings = parts.topology().crossings.len();
+        if (0..crossings).any(|crossing| parts.is_moving(crossing)) {
+            return None;
+        }
+        self.end_at_rest()
+    }
+
+    /// How the run ends when all workers rest.
+    fn end_at_rest(&mut self) -> Option<End> {
+        let waiting: HashSet<String> = self.workers().flat_map(|worker| worker.graph.waiting_links()).collect();
+        if waiting.is_empty() {
             return Some(End::Done);
         }
-        let has_descriptors = graph.table().slots.iter().any(|slot| slot.watched_descriptors().is_some());
-        let someone_will_wake = self.worker.has_deadline() || has_descriptors;
-        if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
+        if self.workers().any(Worker::will_wake) {
+            return None;
+        }
+        let links = self.worker.graph.topology.links.iter().map(ToString::to_string);
+        Some(End::Stalled(links.filter(|link| waiting.contains(link)).collect()))
     }
 
-    /// Writes the gauges: counters that are not updated as things happen. Checks the books.
-    fn write_gauges(&mut self) {
-        // A stand-in replaces an app that panics in `held`, and holds nothing.
-        let held = loop {
-            if let Some(held) = self.worker.query_apps(|app| app.held()) {
-                break held;
-            }
-        };
-        self.write_gauges_with(&held.into_iter().map(Some).collect::<Vec<_>>());
+    /// Publishes the view of other threads.
+    fn show(&self) {
+        self.shared.show(self.workers().map(|worker| &worker.graph), &self.statuses);
     }
 
-    fn write_gauges_with(&self, held: &[Option<usize>]) {
-        self.worker.write_gauges(held);
-        let slab = self.worker.graph.slab();
-        let usage = pool::usage();
-        slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
-        slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
-        slab.set(cells::BUFFERS_LENT, usage.lent as u64);
-        let now = clock::unix_ns();
-        slab.set(cells::UPDATED, now);
-        slab.set(cells::ALIVE, now);
+    /// Distributes the orders for traces and taps.
+    #[cold]
+    fn watch(&mut self) {
+        let orders = self.shared.take_orders();
+        let mut watches: Vec<_> = self.workers().map(Worker::watch).collect();
+        Watch::distribute(
+            orders,
+            &mut watches.iter_mut().map(|(watch, table)| (&mut **watch, *table)).collect::<Vec<_>>(),
+        );
+        drop(watches);
+        self.workers().for_each(Worker::watch_if_needed);
     }
 
     /// Adds the late counts of apps that reloads removed or replaced.
     #[cold]
-    fn count_late(&self) {
+    fn count_late(&mut self) {
         for LateCount { cell, count } in self.shared.take_late_counts() {
-            self.worker.graph.slab().add(cell, count);
+            self.slab().add(cell, count);
         }
     }
 
@@ -320,67 +462,92 @@ impl Engine {
     #[cold]
     fn commit(&mut self) {
         let Some(request) = self.shared.take_request() else { return };
+        let Request { configuration: mut new, hired, reply } = request;
         let (start, start_ticks) = (Instant::now(), clock::ticks());
-        let mut new = request.configuration;
-        new.graph.prefetch(new.plan.app_actions.iter().map(|action| action.starts_app()));
-        let revived = new.plan.restart_panicked(&new.graph, &self.worker.graph);
-        if let Err((app, error)) = new.plan.start(&mut new.graph, Some(&mut self.worker.graph)) {
-            let _ = request.reply.send(Reply::Failed { app, error, configuration: new });
+        for graph in &new.graphs {
+            graph.prefetch(new.plan.app_actions.iter().map(|action| action.starts_app()));
+        }
+        let Configuration { graphs, plan, .. } = &mut *new;
+        let mut parts = Parts::new(graphs.iter_mut().collect());
+        let is_lossless = self.shared.is_lossless();
+        let mut old = self.parts();
+        if is_lossless {
+            let overfull = overfull(&old, &parts, plan);
+            if !overfull.is_empty() {
+                let links = overfull.iter().map(|&crossing| old.empty(crossing)).collect();
+                let _ = reply.send(Reply::Overfull { links, configuration: new, hired });
+                return;
+            }
+        }
+        let revived = plan.restart_panicked(&parts, &old);
+        if let Err((app, error)) = plan.start(&mut parts, Some(&mut old)) {
+            let _ = reply.send(Reply::Failed { app, error, configuration: new });
             return;
         }
-        let (old, mut plan, dropped) = self.worker.swap_graph(*new);
+        let dropped = hand_over(&mut old, &mut parts, plan);
+        let Configuration { topology, graphs, mut plan, .. } = *new;
+        let names: Vec<&str> = topology.workers[1..].iter().map(|worker| &*worker.name).collect();
+        let mut graphs = graphs.into_iter();
+        let mut old: Vec<Graph> = graphs.next().map(|graph| self.worker.swap_graph(graph)).into_iter().collect();
+        old.extend(self.crew.change(graphs.collect(), hired, &names));
+        self.publish_posts();
         for (status, action) in plan.statuses.iter_mut().zip(&plan.app_actions) {
             if let AppAction::Keep(app) = *action {
                 *status = self.statuses[app].clone();
             }
         }
         let old_statuses = std::mem::replace(&mut self.statuses, std::mem::take(&mut plan.statuses));
-        let slab = self.worker.graph.slab();
+        let slab = self.slab();
         slab.add(cells::RELOADS, 1);
         slab.set(cells::DOING, doing::NOTHING);
-        old.slab().supersede();
-        self.write_gauges();
-        self.shared.show(&self.worker.graph, &self.statuses);
-        self.worker.rebind_watches(dropped);
+        self.workers_mut().for_each(Worker::write_gauges);
+        self.show();
+        if dropped > 0 {
+            self.workers().for_each(|worker| worker.watch().0.end_trace());
+        }
+        // Watchers that learn of a removed link read the view of other threads, which is published by now.
+        self.watch();
+        let parts = Parts::new(old.iter_mut().collect());
+        parts.slab().supersede();
         // Nothing can fail from here on.
-        self.worker.begin(&plan, Some(&old));
+        self.begin(&plan, Some(&parts));
+        drop(parts);
         let ticks = clock::ticks() - start_ticks;
         self.worker.sampler().on_timeline(|timeline| timeline.reload(start_ticks, ticks, dropped));
-        let old = Box::new(OldConfiguration { graph: old, statuses: old_statuses });
-        let _ = request.reply.send(Reply::Committed { old, revived, dropped, pause: start.elapsed() });
+        let old = Box::new(OldConfiguration { graphs: old, statuses: old_statuses });
+        let _ = reply.send(Reply::Committed { old, revived, dropped, pause: start.elapsed() });
     }
 
     /// Ends the run: stops the apps, frees the remaining packets, and returns the outcome.
     pub fn finish(mut self, end: End) -> Outcome {
-        self.worker.end();
+        self.workers_mut().for_each(Worker::end);
         // Before the apps stop, because stopping them may free packets that they hold.
-        self.write_gauges();
+        self.workers_mut().for_each(Worker::write_gauges);
         self.show_failures();
-        let unfinished = self.worker.stop();
+        let unfinished = self.workers_mut().flat_map(Worker::stop).collect();
         self.shared.close();
         self.shared.wait_for_reload();
         self.count_late();
-        let slab = self.worker.graph.slab();
-        let started = slab.get(cells::STARTED);
+        let snapshot = Snapshot::of(self.slab());
+        let started = self.slab().get(cells::STARTED);
         Outcome {
             end,
             panicked: std::mem::take(&mut self.panicked),
             unfinished,
-            snapshot: Snapshot::of(slab),
+            snapshot,
             elapsed: Duration::from_nanos(clock::unix_ns().saturating_sub(started)),
         }
     }
 
     /// The current values of all counters.
     pub fn snapshot(&self) -> Snapshot {
-        let held = self.worker.graph.apps.iter().map(|app| catch_panic(|| app.held()));
-        self.write_gauges_with(&held.collect::<Vec<_>>());
-        Snapshot::of(self.worker.graph.slab())
+        self.workers().for_each(Worker::show_gauges);
+        Snapshot::of(self.slab())
     }
 
     /// Sets the clock by hand, for tests: from now on [`Io::now`](crate::Io::now) returns this value.
     pub fn set_time(&self, nanos: u64) {
-        self.worker.set_time(nanos);
+        self.workers().for_each(|worker| worker.set_time(nanos));
     }
 
     /// The runtime directory of the engine, if it has one.

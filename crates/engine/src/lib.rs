@@ -13,6 +13,7 @@
 //! | `dispatch` | the schedules: nested, flat and native |
 //! | `configuration` | a network laid out for running, and the step from one to the next |
 //! | `worker` | one engine thread: the loop over breaths, and sleep |
+//! | `crew` | the threads of further workers |
 //! | `control` | the interface for other threads: stop, reload, read counters |
 //! | `engine` | start, reloads between breaths, and end of a run |
 //!
@@ -68,6 +69,7 @@
 mod app;
 mod configuration;
 mod control;
+mod crew;
 mod dispatch;
 mod engine;
 mod network;
@@ -87,7 +89,8 @@ pub use bellows_wiring::{
     End as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
 };
 pub use control::{Control, ReloadError, app_at_work};
+pub use crew::WorkerError;
 pub use engine::{End, Engine, Outcome, StartError};
-pub use network::{AppSpec, Network};
+pub use network::{AppSpec, MAIN, Network, WorkerSpec};
 pub use runtime::slots::{SlotHandle, Watched};
 pub use settings::{Schedule, Settings, UnknownSchedule};

@@ -1,8 +1,9 @@
 //! One engine thread: its apps and links, its clock, its samples, the loop over breaths, and sleep.
 //!
-//! The worker knows nothing of the process around it. It takes breaths until another thread makes a request, it is
-//! idle, or no app can take packets any more, and returns the reason.
+//! The worker knows nothing of the process around it, nor of other workers. It takes breaths until another thread makes
+//! a request, it is idle, or no app can take packets any more, and returns the reason.
 
+use std::cell::RefMut;
 use std::mem;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use std::time::Duration;
 use bellows_arena::Fixed;
 use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
 use bellows_observe::{Pace, Watchdog};
-use bellows_packet::{BufferUse, buffer_use};
+use bellows_packet::{BufferUse, buffer_use, pool};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
-use bellows_watch::Order;
+use bellows_watch::Watch;
 
 use crate::app::erased::{AppBox, DynApp, Entry, FailedApp, try_stop};
-use crate::configuration::{Configuration, Graph, Plan, hand_over};
+use crate::configuration::Graph;
 use crate::dispatch::sampled::{sampled_pull, sampled_tick};
 use crate::panics::catch_panic;
-use crate::runtime::attention::Attention;
-use crate::runtime::links::with_drop_reason;
+use crate::runtime::attention::{Attention, Verdict, request};
+use crate::runtime::links::{LinkTable, with_drop_reason};
 use crate::runtime::sampling::{self, Sampler};
 use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptors};
 use crate::runtime::state::ThreadState;
@@ -70,8 +71,8 @@ pub(crate) struct Worker {
     state: Fixed<ThreadState>,
     pub(crate) graph: Graph,
     settings: Settings,
-    attention: Arc<Attention>,
-    watchdog: Arc<Watchdog>,
+    pub(crate) attention: Arc<Attention>,
+    pub(crate) watchdog: Arc<Watchdog>,
     breaths: u64,
     /// Breaths until the next clock read, while an app wants a tick.
     breaths_to_clock_read: u64,
@@ -88,6 +89,12 @@ pub(crate) struct Worker {
     pace: Option<Pace>,
     /// Positions of apps that panicked since the last call of `take_failed`.
     failed: Vec<usize>,
+    /// An app that was not finished at the last check: the first to check again.
+    unfinished_app: usize,
+    /// Whether all its apps in which packets end have declared that they take no more.
+    has_closed: bool,
+    /// If it rested at its last verdict, the number of breaths in which a packet had moved by then.
+    rested_at: Option<u64>,
 }
 
 impl Worker {
@@ -119,6 +126,9 @@ impl Worker {
             idle_since: None,
             pace: None,
             failed: Vec::new(),
+            unfinished_app: 0,
+            has_closed: false,
+            rested_at: None,
         }
     }
 
@@ -137,6 +147,21 @@ impl Worker {
         mem::take(&mut self.failed)
     }
 
+    /// The number of breaths in which a packet moved.
+    pub(crate) fn moved(&self) -> u64 {
+        self.state.moved.get()
+    }
+
+    /// Whether apps have panicked since then.
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// The graph of a worker that works no more.
+    pub(crate) fn into_graph(self) -> Graph {
+        self.graph
+    }
+
     /// The sampler of this thread.
     pub(crate) fn sampler(&self) -> &Sampler {
         &self.state.sampler
@@ -147,11 +172,10 @@ impl Worker {
         self.pace = is_running.then(|| Pace::begin(clock::now(), self.breaths));
     }
 
-    /// Calls `begin` of the apps that were started; in a reload, with the old graph.
-    pub(crate) fn begin(&mut self, plan: &Plan, old: Option<&Graph>) {
-        let panicked = plan.begin(&mut self.graph, old);
-        panicked.iter().for_each(|&app| self.state.report_panic(app));
-        if !panicked.is_empty() {
+    /// Replaces apps by stand-ins that panicked outside of breaths.
+    pub(crate) fn report_panics(&mut self, apps: &[usize]) {
+        apps.iter().for_each(|&app| self.state.report_panic(app));
+        if !apps.is_empty() {
             self.replace_failed();
         }
     }
@@ -190,6 +214,75 @@ impl Worker {
                 return ExitReason::Request;
             }
         }
+    }
+
+    /// Works until the first worker asks this one to pause; `first` is how to reach it.
+    pub(crate) fn serve(&mut self, first: &Attention) {
+        let attention = Arc::clone(&self.attention);
+        loop {
+            let requests = if attention.is_pending() { attention.take() } else { 0 };
+            if requests & request::WATCHDOG != 0 {
+                self.answer_watchdog();
+            }
+            if requests & request::GAUGES != 0 {
+                self.write_gauges();
+            }
+            if requests & request::PAUSE != 0 {
+                return;
+            }
+            let moved = self.state.moved.get();
+            let exit_reason = self.run();
+            self.has_closed |= matches!(exit_reason, ExitReason::Closed);
+            let has_moved = self.state.moved.get() != moved;
+            let verdict = match exit_reason {
+                _ if self.has_closed => Verdict::Closed,
+                ExitReason::Idle if self.rests() => Verdict::Rests,
+                ExitReason::Request if !has_moved => attention.verdict(),
+                _ => Verdict::Works,
+            };
+            self.rested_at = (verdict != Verdict::Works).then(|| self.moved());
+            attention.judge(verdict, has_moved, self.has_failures(), first);
+            if matches!(exit_reason, ExitReason::Idle) && self.may_sleep() {
+                self.write_gauges();
+                self.sleep();
+            }
+        }
+    }
+
+    /// Whether the worker itself has nothing left to do: its apps are finished and hold nothing, and nothing will move
+    /// what waits in its links.
+    pub(crate) fn rests(&mut self) -> bool {
+        let is_app = |app: usize| app < self.graph.topology.apps.len();
+        let apps = &self.graph.apps;
+        let unfinished = self.unfinished_app;
+        if catch_panic(|| apps.get(unfinished).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
+            return false;
+        }
+        let apps: Vec<usize> = self.graph.own.iter().copied().filter(|&app| is_app(app)).collect();
+        let Some(answers) = self.query_apps(|app| (app.is_finished(), app.held())) else { return false };
+        let mut answers = answers.into_iter().filter(|(app, _)| apps.contains(app));
+        let mut held = 0;
+        let unfinished = answers.find(|(_, (finished, holds))| {
+            held += holds;
+            !finished
+        });
+        if let Some((app, _)) = unfinished {
+            self.unfinished_app = app;
+            return false;
+        }
+        held == 0 && (self.graph.waiting_links().is_empty() || !self.will_wake())
+    }
+
+    /// Whether the worker rested at its last verdict, and nothing has moved since.
+    pub(crate) fn has_rested(&self) -> bool {
+        self.rested_at == Some(self.moved()) && !self.state.progress.get()
+    }
+
+    /// Whether anything will wake the worker besides other workers.
+    pub(crate) fn will_wake(&self) -> bool {
+        let apps = self.graph.nodes.iter().take(self.graph.topology.apps.len());
+        let mut slots = apps.flat_map(|node| node.slots(self.graph.table()));
+        self.has_deadline() || slots.any(|slot| slot.watched_descriptors().is_some())
     }
 
     /// Takes up to `max_breaths` breaths, and at least one; fewer if something needs attention in between.
@@ -270,7 +363,7 @@ impl Worker {
         let before = moved.get();
         let start = sampler.begin_breath(is_chosen);
         if sampler.is_recording() {
-            self.graph.slab().add(cells::SAMPLED, 1);
+            self.graph.table().count(cells::SAMPLED, 1);
         }
         self.graph.take_sampled(&self.state);
         let end = sampler.end_breath(self.graph.table(), moved.get() != before);
@@ -295,7 +388,7 @@ impl Worker {
         let Some(slow) = self.pace.as_mut().and_then(|pace| pace.judge(now, breaths, watchdog)) else { return };
         let is_standstill = slow.is_standstill(self.settings.breath_limit);
         let cell = if is_standstill { cells::STANDSTILLS } else { cells::SLOW_BREATHS };
-        self.graph.slab().add(cell, 1);
+        self.graph.table().count(cell, 1);
         self.state.sampler.on_timeline(|timeline| timeline.slow(clock::ticks(), &slow, is_standstill));
         watchdog.keep(slow);
     }
@@ -388,101 +481,114 @@ impl Worker {
     #[cold]
     fn is_closed(&self) -> bool {
         self.state.closed.set(false);
-        let entries = &self.graph.slab().directory.apps;
-        let nodes = self.graph.nodes.iter().zip(entries);
-        let mut ends = nodes.filter(|(node, entry)| entry.ends && node.has_linked_input()).peekable();
-        ends.peek().is_some() && ends.all(|(node, _)| node.closed.get())
+        let ends = self.ends();
+        ends.iter().all(|closed| *closed) && !ends.is_empty()
     }
 
-    /// Queries every app between breaths. `None` if an app panicked: a stand-in has replaced it, and the run goes on.
-    pub(crate) fn query_apps<T>(&mut self, query: impl Fn(&dyn DynApp) -> T) -> Option<Vec<T>> {
-        let slab = self.graph.slab();
-        let ask = |(index, app): (usize, &AppBox)| {
-            slab.set(cells::DOING, doing::with(Activity::Question, index));
-            catch_panic(|| query(&**app))
+    /// For each linked app in which packets end, whether it has declared that it takes no more.
+    pub(crate) fn ends(&self) -> Vec<bool> {
+        let Graph { nodes, own, .. } = &self.graph;
+        // The sides of crossings do not count.
+        let entry = |app: usize| self.graph.slab().directory.apps.get(app);
+        let nodes = own.iter().map(|&app| &nodes[app]).filter(|node| entry(node.index).is_some_and(|entry| entry.ends));
+        nodes.filter(|node| node.has_linked_input()).map(|node| node.closed.get()).collect()
+    }
+
+    /// Queries every app of the worker between breaths, and the sides of its crossings. Returns the positions with the
+    /// answers, or `None` if an app panicked: a stand-in has replaced it, and the run goes on.
+    pub(crate) fn query_apps<T>(&mut self, query: impl Fn(&dyn DynApp) -> T) -> Option<Vec<(usize, T)>> {
+        let (graph, table) = (&self.graph, self.graph.table());
+        let ask = |&app: &usize| {
+            table.set(cells::DOING, doing::with(Activity::Question, app));
+            (app, catch_panic(|| query(&*graph.apps[app])))
         };
-        let answers: Vec<Option<T>> = self.graph.apps.iter().enumerate().map(ask).collect();
-        slab.set(cells::DOING, doing::NOTHING);
-        let mut failed = false;
-        for app in (0..answers.len()).filter(|&app| answers[app].is_none()) {
-            self.state.report_panic(app);
-            failed = true;
-        }
-        if failed {
-            self.replace_failed();
-        }
-        answers.into_iter().collect()
+        let answers: Vec<(usize, Option<T>)> = graph.own.iter().map(ask).collect();
+        table.set(cells::DOING, doing::NOTHING);
+        let failed: Vec<usize> = answers.iter().filter(|(_, answer)| answer.is_none()).map(|(app, _)| *app).collect();
+        self.report_panics(&failed);
+        answers.into_iter().map(|(app, answer)| Some((app, answer?))).collect()
     }
 
-    /// Writes the gauges, and the result of the books, given the number of packets that each app holds.
-    pub(crate) fn write_gauges(&self, held: &[Option<usize>]) {
-        let slab = self.graph.slab();
-        slab.set(cells::BREATHS, self.breaths);
-        slab.set(cells::IDLE_BREATHS, self.breaths - self.state.moved.get());
-        for (app, held) in held.iter().enumerate() {
-            self.graph.write_books(app, *held);
-        }
+    /// Writes the gauges of the worker, and checks its apps' books.
+    pub(crate) fn write_gauges(&mut self) {
+        // A stand-in replaces an app that panics in `held`, and holds nothing.
+        let held = loop {
+            if let Some(held) = self.query_apps(|app| app.held()) {
+                break held;
+            }
+        };
+        self.write_gauges_with(held.into_iter().map(|(app, held)| (app, Some(held))));
+    }
+
+    /// Writes the gauges, given the number of packets that each app holds, if known.
+    pub(crate) fn write_gauges_with(&self, held: impl Iterator<Item = (usize, Option<usize>)>) {
+        let table = self.graph.table();
+        table.set(cells::BREATHS, self.breaths);
+        table.set(cells::IDLE_BREATHS, self.breaths - self.state.moved.get());
+        held.for_each(|(app, held)| self.graph.write_books(app, held));
         self.graph.write_waiting(&self.state.free_vectors);
+        let usage = pool::usage();
+        table.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
+        table.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
+        table.set(cells::BUFFERS_LENT, usage.lent as u64);
+        let now = clock::unix_ns();
+        table.set(cells::UPDATED, now);
+        table.set(cells::ALIVE, now);
     }
 
-    /// Takes the orders for traces and taps.
-    pub(crate) fn watch(&self, orders: Vec<Order>) {
+    /// Writes the gauges through a shared reference: an app that panics is not asked again.
+    pub(crate) fn show_gauges(&self) {
+        let Graph { apps, own, .. } = &self.graph;
+        self.write_gauges_with(own.iter().map(|&app| (app, catch_panic(|| apps[app].held()))));
+    }
+
+    /// The traces and taps of this worker, and the links that they look at.
+    pub(crate) fn watch(&self) -> (RefMut<'_, Watch>, &LinkTable) {
+        (self.state.sampler.watch.borrow_mut(), self.graph.table())
+    }
+
+    /// Samples every breath while there is a trace or tap.
+    pub(crate) fn watch_if_needed(&self) {
         let sampler = &self.state.sampler;
-        sampler.watching.set(sampler.watch.borrow_mut().take(orders, self.graph.table()));
+        sampler.watching.set(!sampler.watch.borrow().is_empty());
     }
 
-    /// Hands the kept apps and links over to a new configuration and runs it from now on. Returns the old graph, the
-    /// plan, and the number of packets dropped.
-    pub(crate) fn swap_graph(&mut self, new: Configuration) -> (Graph, Plan, u64) {
-        let mut new = new;
-        let dropped = hand_over(&mut self.graph, &mut new, &self.state.free_vectors);
-        let Configuration { mut graph, plan } = new;
+    /// Runs another graph from now on. Returns the old one.
+    pub(crate) fn swap_graph(&mut self, mut graph: Graph) -> Graph {
         graph.attach(&self.state);
-        let old = mem::replace(&mut self.graph, graph);
         self.state.next_deadline.set(0);
         self.idle_since = None;
-        (old, plan, dropped)
-    }
-
-    /// Binds traces and taps to the new configuration. Watchers that learn of a removed link read the view of other
-    /// threads, so that must be published before.
-    pub(crate) fn rebind_watches(&self, dropped: u64) {
-        let sampler = &self.state.sampler;
-        if sampler.watching.get() {
-            let mut watch = sampler.watch.borrow_mut();
-            if dropped > 0 {
-                watch.end_trace();
-            }
-            watch.find(self.graph.table());
-            sampler.watching.set(!watch.is_empty());
-        }
+        self.has_closed = false;
+        mem::replace(&mut self.graph, graph)
     }
 
     /// Calls `end` of every app: its last call with packets.
     pub(crate) fn end(&mut self) {
-        let slab = Arc::clone(self.graph.slab());
-        for (app, node) in self.graph.apps.iter_mut().zip(self.graph.nodes.iter()) {
-            slab.set(cells::ALIVE, clock::unix_ns());
-            slab.set(cells::DOING, doing::with(Activity::Stop, node.index));
+        let Graph { apps, nodes, own, .. } = &mut self.graph;
+        for &app in &*own {
+            let (node, table) = (&nodes[app], nodes[app].links());
+            table.set(cells::ALIVE, clock::unix_ns());
+            table.set(cells::DOING, doing::with(Activity::Stop, app));
             self.state.snapshot_buffer_use();
             // If it panics, `stop` reports the rest.
-            let _ = catch_panic(|| app.end(node));
+            let _ = catch_panic(|| apps[app].end(node));
             node.end_call();
         }
     }
 
     /// Stops the apps. Returns those that could not finish, with the reason.
     pub(crate) fn stop(&mut self) -> Vec<(String, String)> {
-        let slab = Arc::clone(self.graph.slab());
+        let Graph { apps, nodes, own, topology, .. } = &mut self.graph;
         let mut unfinished = Vec::new();
-        for (index, (app, identity)) in self.graph.apps.iter_mut().zip(&self.graph.topology.apps).enumerate() {
-            slab.set(cells::ALIVE, clock::unix_ns());
-            slab.set(cells::DOING, doing::with(Activity::Stop, index));
-            if let Err(why) = try_stop(&mut **app) {
-                unfinished.push((identity.name.clone(), why));
+        for &app in &*own {
+            let table = nodes[app].links();
+            table.set(cells::ALIVE, clock::unix_ns());
+            table.set(cells::DOING, doing::with(Activity::Stop, app));
+            if let Err(why) = try_stop(&mut *apps[app]) {
+                unfinished.push((topology.app_name(app), why));
             }
         }
-        slab.set(cells::DOING, doing::NOTHING);
+        self.graph.table().set(cells::DOING, doing::NOTHING);
         unfinished
     }
 
@@ -514,7 +620,8 @@ impl Worker {
         let (nodes, table) = (&self.graph.nodes, self.graph.table());
         // An app must be polled, unless it wants a tick, if it left packets in its inputs, or brings in or holds
         // packets without a descriptor. A slot that can only be polled is polled even if its app wants a tick.
-        let must_be_polled = answers.iter().zip(nodes.iter()).any(|(&(pulls, holds), node)| {
+        let answers: Vec<_> = answers.into_iter().map(|(app, answer)| (&nodes[app], answer)).collect();
+        let must_be_polled = answers.iter().any(|&(node, (pulls, holds))| {
             let wake_source = node.slots(table).iter().map(Slot::wake_source).max();
             let has_work = node.has_input()
                 || pulls && wake_source.is_none()
@@ -525,7 +632,7 @@ impl Worker {
         let timeout = polling.into_iter().chain(until_deadline).min();
         // The descriptor of an app without work may stay readable (a file at its end), and the thread would never sleep
         // again.
-        let busy = nodes.iter().zip(&answers).filter(|(_, (pulls, holds))| *pulls || *holds);
+        let busy = answers.iter().filter(|(_, (pulls, holds))| *pulls || *holds);
         let watched = busy
             .flat_map(|(node, _)| {
                 node.slots(table).iter().filter_map(|slot| Some((node.index, slot.watched_descriptors()?)))
@@ -544,11 +651,11 @@ impl Worker {
             descriptors.extend(watched.descriptors().into_iter().inspect(|_| owners.push(*app)));
         }
         let asleep_since = clock::now();
-        let slab = self.graph.slab();
-        slab.set(cells::DOING, doing::ASLEEP);
+        let (table, slab) = (self.graph.table(), self.graph.slab());
+        table.set(cells::DOING, doing::ASLEEP);
         let slept = sleep_until_readable(&descriptors, timeout);
-        slab.set(cells::ALIVE, clock::unix_ns());
-        slab.set(cells::DOING, doing::NOTHING);
+        table.set(cells::ALIVE, clock::unix_ns());
+        table.set(cells::DOING, doing::NOTHING);
         let awake_since = clock::now();
         match slept {
             Ok(readable) => {
@@ -570,9 +677,8 @@ impl Worker {
         // Clear the event only here. A thread stores its request before it raises the event, and requests are checked
         // next. An event raised after its request was served spoils one sleep, not all.
         self.attention.event.clear();
-        let slab = self.graph.slab();
-        slab.add(cells::SLEEPS, 1);
-        slab.add(cells::SLEEP_NS, clock::now().saturating_sub(now));
+        self.graph.table().count(cells::SLEEPS, 1);
+        self.graph.table().count(cells::SLEEP_NS, clock::now().saturating_sub(now));
         self.state.sampler.on_timeline(|timeline| timeline.sleep(start, clock::ticks() - start));
     }
 

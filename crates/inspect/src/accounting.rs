@@ -94,6 +94,8 @@ pub struct Row {
     pub app: String,
     /// Its type.
     pub kind: String,
+    /// Its worker.
+    pub worker: String,
     /// How it is called: `polling`, `slots` or `active`; `failed` if it has panicked.
     pub state: String,
     /// `pull`, `push` or `tick`.
@@ -143,7 +145,8 @@ fn grown(before: &BTreeMap<String, u64>, name: &str, after: u64) -> u64 {
 /// The cost of all apps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Accounts {
-    /// Three rows for each app, one for each entry, in the network's order.
+    /// Three rows for each app, one for each entry, in the network's order; then those of the sides of each link between
+    /// workers.
     pub rows: Vec<Row>,
     /// Clocks of all calls, estimated from the samples.
     pub clocks: f64,
@@ -153,8 +156,11 @@ impl Accounts {
     /// From the change between two samples.
     pub fn of(change: &Change) -> Accounts {
         let nothing = AppCounts::default();
-        let mut rows: Vec<Row> =
-            change.apps().flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after)).collect();
+        let mut rows: Vec<Row> = change
+            .apps()
+            .chain(change.crossings())
+            .flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after))
+            .collect();
         // The first tick, which every app gets when a run begins, is not part of the app's cost.
         let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(Row::clocks).sum();
         let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
@@ -219,6 +225,7 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
     let row = |(entry, sampled): (usize, Sampled)| Row {
         app: after.name.clone(),
         kind: after.kind.clone(),
+        worker: after.worker.clone(),
         state: after.state.clone(),
         entry: ENTRIES[entry],
         calls: calls[entry],

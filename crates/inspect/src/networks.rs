@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_observe::{
-    Activity, AppCounts, Histogram, LinkCounts, Liveness, Observer, RuntimeDir, SearchPath, Snapshot,
+    Activity, AppCounts, Histogram, LinkCounts, Liveness, Observer, RuntimeDir, SearchPath, Snapshot, WorkerCounts,
 };
 use bellows_sys::clock;
 use serde::Serialize;
@@ -407,8 +407,25 @@ pub struct Change {
     pub after: Sample,
     /// The position of each app of the later sample in the earlier one.
     apps: Vec<Option<usize>>,
+    /// The position of each side of a crossing of the later sample in the earlier one.
+    crossings: Vec<Option<usize>>,
     /// The position of each link of the later sample in the earlier one.
     links: Vec<Option<usize>>,
+}
+
+/// What happened on a worker between two samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkerChange<'c> {
+    /// Its name.
+    pub name: &'c str,
+    /// Breaths a second.
+    pub breaths: f64,
+    /// The share of them in which no packet moved, from 0 to 1; `None` if there were none.
+    pub idle_breaths: Option<f64>,
+    /// The share of the time that it slept, from 0 to 1.
+    pub asleep: f64,
+    /// Its apps.
+    pub apps: &'c [String],
 }
 
 /// The position of each item of a list in another one.
@@ -436,12 +453,17 @@ impl Change {
     /// From one sample to a later one.
     pub fn between(before: Sample, after: Sample) -> Change {
         let seconds = (after.at.saturating_sub(before.at).max(1)) as f64 / 1e9;
-        let mut apps = positions(&after.counters.apps, &before.counters.apps, |app| app.name.as_str());
-        for (app, at) in after.counters.apps.iter().zip(&mut apps) {
-            *at = at.filter(|&at| is_later(&before.counters.apps[at], app));
-        }
+        let grown = |before: &[AppCounts], after: &[AppCounts]| {
+            let mut apps = positions(after, before, |app| app.name.as_str());
+            for (app, at) in after.iter().zip(&mut apps) {
+                *at = at.filter(|&at| is_later(&before[at], app));
+            }
+            apps
+        };
+        let apps = grown(&before.counters.apps, &after.counters.apps);
+        let crossings = grown(&before.counters.crossings, &after.counters.crossings);
         let links = positions(&after.counters.links, &before.counters.links, |link| (&*link.from, &*link.to));
-        Change { seconds, apps, links, before, after }
+        Change { seconds, apps, crossings, links, before, after }
     }
 
     /// The time between the samples, in seconds.
@@ -499,8 +521,12 @@ impl Change {
         rates.max_by(order).unwrap_or_default()
     }
 
-    /// The share of the time that the engine slept, from 0 to 1.
+    /// The share of the time that the engine slept, from 0 to 1: the mean of its workers.
     pub fn asleep(&self) -> f64 {
+        let workers = self.after.counters.workers.len();
+        if workers > 1 {
+            return self.workers().map(|worker| worker.asleep).sum::<f64>() / workers as f64;
+        }
         (self.per_second(self.before.asleep(), self.after.asleep()) / 1e9).min(1.0)
     }
 
@@ -514,6 +540,37 @@ impl Change {
     pub fn apps(&self) -> impl Iterator<Item = (Option<&AppCounts>, &AppCounts)> {
         let before = self.apps.iter().map(|at| at.map(|index| &self.before.counters.apps[index]));
         before.zip(&self.after.counters.apps)
+    }
+
+    /// The counts of each side of a link between workers: before (if it existed) and after.
+    pub fn crossings(&self) -> impl Iterator<Item = (Option<&AppCounts>, &AppCounts)> {
+        let before = self.crossings.iter().map(|at| at.map(|index| &self.before.counters.crossings[index]));
+        before.zip(&self.after.counters.crossings)
+    }
+
+    /// What happened on each worker: its name, its breaths a second, and the share of the time that it slept.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerChange<'_>> {
+        let counter = |worker: Option<&WorkerCounts>, name: &str| {
+            worker.and_then(|worker| worker.counters.get(name).copied()).unwrap_or(0)
+        };
+        self.after.counters.workers.iter().map(move |after| {
+            let mut workers = self.before.counters.workers.iter();
+            let before = workers.find(|before| before.name == after.name);
+            let grown = |name: &str| counter(Some(after), name).saturating_sub(counter(before, name));
+            let silent = |sample: &Sample, worker: Option<&WorkerCounts>| {
+                let age = sample.at.saturating_sub(counter(worker, "updated"));
+                if age > MAX_SILENCE_NS { age } else { 0 }
+            };
+            let silence = silent(&self.after, Some(after)) as f64 - silent(&self.before, before) as f64;
+            let breaths = grown("breaths");
+            WorkerChange {
+                name: &after.name,
+                breaths: breaths as f64 / self.seconds,
+                idle_breaths: (breaths > 0).then(|| (grown("idle_breaths") as f64 / breaths as f64).min(1.0)),
+                asleep: ((grown("sleep_ns") as f64 + silence) / 1e9 / self.seconds).clamp(0.0, 1.0),
+                apps: &after.apps,
+            }
+        })
     }
 }
 

@@ -28,11 +28,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Reads the cells from `first` on, which hold clocks. `nanos` converts clocks to nanoseconds.
-    pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
+    /// Reads the sum of the histograms whose first cells are given; they hold clocks. `nanos` converts clocks to
+    /// nanoseconds.
+    pub(crate) fn read(slab: &Slab, first: &[usize], nanos: impl Fn(u64) -> u64) -> Histogram {
         let mut classes: Vec<(u64, u64)> = Vec::new();
         for class in 0..CLASSES {
-            let (longest, count) = (nanos(longest_of(class)), slab.get(first + class));
+            let count = first.iter().fold(0, |sum: u64, first| sum.saturating_add(slab.get(first + class)));
+            let longest = nanos(longest_of(class));
             match classes.last_mut() {
                 // Several of the lowest classes may be the same nanosecond.
                 Some(last) if last.0 == longest => last.1 = last.1.saturating_add(count),
@@ -40,7 +42,8 @@ impl Histogram {
             }
         }
         classes.retain(|&(_, count)| count > 0);
-        Histogram { classes, maximum: nanos(slab.get(first + CLASSES)) }
+        let maximum = first.iter().map(|first| slab.get(first + CLASSES)).max().unwrap_or(0);
+        Histogram { classes, maximum: nanos(maximum) }
     }
 
     /// The number of times that it holds.

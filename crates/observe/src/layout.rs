@@ -1,8 +1,9 @@
 //! The positions of all counters.
 //!
-//! A generation of counters begins with those of the engine. The histograms and the cells of each app and link follow,
-//! at the positions in the [`Directory`](crate::Directory). The layout within these groups is listed here, once: a list
-//! gives each counter's symbol, name and description.
+//! A generation of counters begins with those of the first worker, which are also those of the engine. The histograms,
+//! the cells of each app and link, and those of further workers follow, at the positions in the
+//! [`Directory`](crate::Directory). The layout within these groups is listed here, once: a list gives each counter's
+//! symbol, name and description.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,8 @@ macro_rules! positions {
     };
 }
 
-/// Counters of the engine itself, from cell 0 on.
+/// Counters of a worker, from the worker's cell on: cell 0 for the first one. Those that concern the whole process are
+/// counted by the first worker alone.
 pub mod engine {
     use super::Counter;
 
@@ -61,6 +63,12 @@ pub mod engine {
             "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
     }
 
+    /// The counters that every worker counts for itself, so that their sum is that of the engine.
+    pub const SUMMED: [usize; 7] = [BREATHS, IDLE_BREATHS, SLEEPS, SLEEP_NS, SAMPLED, SLOW_BREATHS, STANDSTILLS];
+
+    /// The gauges of the process, which any worker may write. The last one written counts.
+    pub const LATEST: [usize; 4] = [UPDATED, BUFFERS, BUFFERS_IN_USE, BUFFERS_LENT];
+
     /// The name of [`DOING`], which is not a number for people: a snapshot shows it in words.
     pub const DOING_NAME: &str = COUNTERS[DOING].name;
 }
@@ -75,6 +83,8 @@ pub mod doing {
     pub const NOTHING: u64 = 0;
     /// The engine sleeps.
     pub const ASLEEP: u64 = 4 << 32;
+    /// Stands for the position of an app that has none, because a reload is about to add it.
+    pub const NEWCOMER: usize = u32::MAX as usize - 1;
 
     /// A call of an app's `pull`, `push` or `tick`, by the app's position.
     pub const fn calling(app: usize) -> u64 {

@@ -49,10 +49,11 @@ pub use layout::Activity;
 pub use report::{AppStatus, Reloaded};
 pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
-    AppDescription, AppEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
+    AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CrossingEntry, CurrentCall, Directory, LinkDescription,
+    LinkEntry, Liveness, ReadError, Slab, WorkerEntry, counter_help, drop_help,
 };
 pub use slow::{SlowBreath, SlowBreaths};
-pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
+pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot, WorkerCounts};
 pub use succession::Succession;
 pub use trace::{Hop, HopKind, MAX_TRACED, TapRecord, TraceOrder};
 pub use usual::Usual;

@@ -33,6 +33,9 @@ pub struct CodeLine {
 /// The listing of a running network's breath.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
+    /// The worker that takes these breaths.
+    #[serde(default)]
+    pub worker: String,
     /// The schedule in use.
     pub schedule: String,
     /// The fallback reason: why this is not the requested schedule.
@@ -44,4 +47,7 @@ pub struct Listing {
     pub assembling_ns: u64,
     /// The machine code; empty without.
     pub code: Vec<CodeLine>,
+    /// In the listing of the first worker: those of the others.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub further: Vec<Listing>,
 }

@@ -29,7 +29,7 @@ use crate::layout::{Activity, account, common, doing, engine, histogram, link};
 use crate::runtime_dir::{COUNTERS, RuntimeDir};
 
 /// "BELLOWS" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x04");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
@@ -46,7 +46,7 @@ pub struct CurrentCall {
 }
 
 impl CurrentCall {
-    /// Decodes a number. The position after the last app stands for the one that [`Slab::name_newcomer`] has named.
+    /// Decodes a number. [`doing::NEWCOMER`] stands for the app that [`Slab::name_newcomer`] has named.
     fn read(number: u64, slab: &Slab) -> Option<CurrentCall> {
         let activity = match number >> 32 {
             0 => Activity::Call,
@@ -56,13 +56,13 @@ impl CurrentCall {
             _ => return None,
         };
         let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
-        let apps = &slab.directory.apps;
-        let newcomer = || (app == apps.len()).then(|| slab.newcomer());
-        Some(CurrentCall { app: apps.get(app).map(|entry| entry.name.clone()).or_else(newcomer)?, activity })
+        let newcomer = || (app == doing::NEWCOMER).then(|| slab.newcomer());
+        let name = slab.directory.app(app).map(|entry| entry.name.clone());
+        Some(CurrentCall { app: name.or_else(newcomer)?, activity })
     }
 }
 
-/// The engine's current activity, from its counters.
+/// The current activity of an engine or a worker, from its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Liveness {
     /// The app that the engine is calling, if any.
@@ -74,13 +74,20 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// The contents of a block of counters.
+    /// The activity of the engine: that of the worker which was seen outside of apps the longest time ago, among those
+    /// that are awake.
     pub fn of(slab: &Slab) -> Liveness {
-        let number = slab.get(engine::DOING);
+        let workers = slab.directory.workers.iter().map(|worker| Liveness::of_worker(slab, worker));
+        workers.min_by_key(|worker| (worker.asleep, worker.alive)).unwrap_or_default()
+    }
+
+    /// The activity of one worker.
+    pub fn of_worker(slab: &Slab, worker: &WorkerEntry) -> Liveness {
+        let number = slab.get(worker.cell + engine::DOING);
         Liveness {
             doing: CurrentCall::read(number, slab),
             asleep: number == doing::ASLEEP,
-            alive: slab.get(engine::ALIVE),
+            alive: slab.get(worker.cell + engine::ALIVE),
         }
     }
 }
@@ -120,6 +127,48 @@ pub struct AppDescription<'a> {
     pub ends: bool,
     /// Whether it only brings packets in.
     pub brings_in: bool,
+    /// The position of its worker.
+    pub worker: usize,
+}
+
+/// A link in a directory.
+#[derive(Clone, Debug)]
+pub struct LinkDescription {
+    /// `app.port` that sends.
+    pub from: String,
+    /// `app.port` that receives.
+    pub to: String,
+    /// The positions of the workers at its ends.
+    pub workers: [usize; 2],
+}
+
+/// One worker in the directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerEntry {
+    /// Its name in the network.
+    pub name: String,
+    /// The first cell of its counters.
+    pub cell: usize,
+    /// The first cell of its histograms.
+    pub histograms: usize,
+}
+
+impl WorkerEntry {
+    /// The first cell of a histogram.
+    pub fn histogram(&self, which: usize) -> usize {
+        self.histograms + which * CELLS
+    }
+}
+
+/// A link between two workers. Its own cells belong to the worker that sends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CrossingEntry {
+    /// The link, as a position among the links.
+    pub link: usize,
+    /// The engine's work for it on the worker that sends, and on the one that receives, listed as for apps.
+    pub sides: [AppEntry; 2],
+    /// The first cell of the counters of packets that have arrived: those of a link.
+    pub arrived: usize,
 }
 
 /// One app in the directory.
@@ -145,6 +194,8 @@ pub struct AppEntry {
     pub brings_in: bool,
     /// Names of its other counters, in the cells that follow.
     pub counters: Vec<String>,
+    /// The position of its worker.
+    pub worker: usize,
 }
 
 /// One link in the directory.
@@ -175,7 +226,7 @@ pub struct Directory {
     pub source: String,
     /// Text of the network.
     pub config: String,
-    /// Names of the engine's counters, from cell 0 on.
+    /// Names of a worker's counters, from its cell on.
     pub engine: Vec<String>,
     /// The events that the sampled breaths count.
     pub events: Vec<String>,
@@ -183,12 +234,14 @@ pub struct Directory {
     pub apps: Vec<AppEntry>,
     /// The links, in the network's order.
     pub links: Vec<LinkEntry>,
+    /// The workers; there is at least one.
+    pub workers: Vec<WorkerEntry>,
+    /// The links between workers.
+    pub crossings: Vec<CrossingEntry>,
     /// Apps that reloads have removed, oldest removal first.
     pub gone_apps: Vec<AppEntry>,
     /// Links that reloads have removed.
     pub gone_links: Vec<LinkEntry>,
-    /// The first cell of the histograms.
-    pub histograms: usize,
     /// The first cell of the name of an app that a reload is about to add.
     #[serde(default)]
     pub newcomer: usize,
@@ -202,87 +255,175 @@ impl Directory {
     /// The number of cells of all histograms.
     pub const HISTOGRAM_CELLS: usize = histogram::NAMES.len() * CELLS;
 
-    /// Lays out the counters of a network: its apps, its links, the rows that reloads have removed, and the counted
-    /// events.
-    pub(crate) fn lay_out<'a>(
-        apps: impl Iterator<Item = AppDescription<'a>>,
-        links: impl Iterator<Item = (String, String)>,
+    /// Lays out the counters of a network: its workers, apps and links, the rows that reloads have removed, and the
+    /// counted events. The cells of each worker are on cache lines of their own.
+    pub(crate) fn lay_out(
+        workers: &[String],
+        apps: &[AppDescription<'_>],
+        links: &[LinkDescription],
         removed: &Removed<'_>,
         events: Vec<String>,
     ) -> Directory {
-        let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
-        let mut cell = engine::COUNTERS.len();
-        let mut claim = |count| {
-            let first = cell;
-            cell += count;
-            first
-        };
-        let histograms = claim(Directory::HISTOGRAM_CELLS);
-        let newcomer = claim(newcomer::CELLS);
-        let apps = apps
-            .map(|app| {
-                let drops = [names(common::DROPS), names(app.drops)].concat();
-                let counters = names(app.counters);
-                let account = claim(account::cells(events.len()));
-                let cell = claim(drops.len() + counters.len());
-                let losses = common::DROPS.iter().chain(app.drops).filter(|drop| !drop.asked);
-                let losses = losses.map(|drop| (drop.name.to_owned(), drop.help.to_owned())).collect();
-                let [name, kind, state] = [app.name, app.kind, app.state].map(str::to_owned);
-                let (ends, brings_in) = (app.ends, app.brings_in);
-                AppEntry { name, kind, state, account, cell, drops, losses, ends, brings_in, counters }
-            })
-            .collect();
-        let counters = names(link::COUNTERS);
-        let links = links
-            .map(|(from, to)| LinkEntry { from, to, cell: claim(counters.len()), counters: counters.clone() })
-            .collect();
-        let gone_apps = removed
-            .apps
-            .iter()
-            .map(|entry| {
-                let account = claim(account::cells(events.len()));
-                let cell = claim(entry.drops.len() + entry.counters.len());
-                AppEntry { account, cell, ..AppEntry::clone(entry) }
-            })
-            .collect();
-        let gone_links = removed.links.iter();
-        let gone_links =
-            gone_links.map(|entry| LinkEntry { cell: claim(counters.len()), ..LinkEntry::clone(entry) }).collect();
-        Directory {
+        let mut cells = Claims { next: 0, events: events.len() };
+        let mut directory = Directory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             engine: names(engine::COUNTERS),
+            apps: apps.iter().map(AppEntry::describe).collect(),
+            links: links.iter().map(LinkEntry::describe).collect(),
+            crossings: crossings(links),
+            gone_apps: removed.apps.iter().copied().cloned().collect(),
+            gone_links: removed.links.iter().copied().cloned().collect(),
             events,
-            apps,
-            links,
-            gone_apps,
-            gone_links,
-            histograms,
-            newcomer,
-            cells: cell,
             ticks_per_second: clock::ticks_per_second(),
             ..Directory::default()
+        };
+        for (worker, name) in workers.iter().enumerate() {
+            let cell = cells.claim(engine::COUNTERS.len());
+            let histograms = cells.claim(Directory::HISTOGRAM_CELLS);
+            directory.workers.push(WorkerEntry { name: name.clone(), cell, histograms });
+            if worker == 0 {
+                directory.newcomer = cells.claim(newcomer::CELLS);
+            }
+            directory.apps.iter_mut().filter(|app| app.worker == worker).for_each(|app| cells.claim_app(app));
+            let sent = directory.links.iter_mut().zip(links).filter(|(_, link)| link.workers[0] == worker);
+            sent.for_each(|(entry, _)| entry.cell = cells.claim(link::COUNTERS.len()));
+            for crossing in &mut directory.crossings {
+                crossing.sides.iter_mut().filter(|side| side.worker == worker).for_each(|side| cells.claim_app(side));
+                if crossing.sides[1].worker == worker {
+                    crossing.arrived = cells.claim(link::COUNTERS.len());
+                }
+            }
+            if worker == 0 {
+                directory.gone_apps.iter_mut().for_each(|app| cells.claim_app(app));
+                let gone_links = directory.gone_links.iter_mut();
+                gone_links.for_each(|entry| entry.cell = cells.claim(link::COUNTERS.len()));
+            }
+            if worker + 1 < workers.len() {
+                cells.next = cells.next.next_multiple_of(LINE_CELLS) + LINE_CELLS;
+            }
         }
+        directory.cells = cells.next;
+        directory
     }
 
-    /// The first cell of a histogram.
-    pub fn histogram(&self, which: usize) -> usize {
-        self.histograms + which * CELLS
+    /// An app by position. The two sides of each crossing follow the apps.
+    pub fn app(&self, position: usize) -> Option<&AppEntry> {
+        self.apps.get(position).or_else(|| {
+            let side = position.checked_sub(self.apps.len())?;
+            Some(&self.crossings.get(side / 2)?.sides[side % 2])
+        })
     }
 
     /// Whether all counters that it names lie among its cells.
     fn is_consistent(&self) -> bool {
         let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
-        fits(0, self.engine.len())
-            && fits(self.histograms, Directory::HISTOGRAM_CELLS)
+        let sides = self.crossings.iter().flat_map(|crossing| &crossing.sides);
+        !self.workers.is_empty()
+            && self.workers.iter().all(|worker| {
+                fits(worker.cell, self.engine.len().max(engine::COUNTERS.len()))
+                    && fits(worker.histograms, Directory::HISTOGRAM_CELLS)
+            })
             && fits(self.newcomer, newcomer::CELLS)
             && self.ticks_per_second > 0
-            && self.apps.iter().chain(&self.gone_apps).all(|app| {
+            && self
+                .crossings
+                .iter()
+                .all(|crossing| fits(crossing.arrived, link::COUNTERS.len()) && crossing.link < self.links.len())
+            && self.apps.iter().chain(&self.gone_apps).chain(sides).all(|app| {
                 fits(app.cell, app.drops.len() + app.counters.len())
                     && fits(app.account, account::cells(self.events.len()))
             })
             && self.links.iter().chain(&self.gone_links).all(|entry| fits(entry.cell, link::COUNTERS.len()))
     }
+}
+
+fn names(counters: &[Counter]) -> Vec<String> {
+    counters.iter().map(|counter| counter.name.to_owned()).collect()
+}
+
+/// Cells of a cache line.
+const LINE_CELLS: usize = 8;
+
+/// Hands out consecutive cells.
+struct Claims {
+    next: usize,
+    /// The number of counted events.
+    events: usize,
+}
+
+impl Claims {
+    fn claim(&mut self, count: usize) -> usize {
+        let first = self.next;
+        self.next += count;
+        first
+    }
+
+    fn claim_app(&mut self, app: &mut AppEntry) {
+        app.account = self.claim(account::cells(self.events));
+        app.cell = self.claim(app.drops.len() + app.counters.len());
+    }
+}
+
+impl AppEntry {
+    /// An entry that has no cells yet.
+    fn describe(app: &AppDescription<'_>) -> AppEntry {
+        let losses = common::DROPS.iter().chain(app.drops).filter(|drop| !drop.asked);
+        AppEntry {
+            name: app.name.to_owned(),
+            kind: app.kind.to_owned(),
+            state: app.state.to_owned(),
+            account: 0,
+            cell: 0,
+            drops: [names(common::DROPS), names(app.drops)].concat(),
+            losses: losses.map(|drop| (drop.name.to_owned(), drop.help.to_owned())).collect(),
+            ends: app.ends,
+            brings_in: app.brings_in,
+            counters: names(app.counters),
+            worker: app.worker,
+        }
+    }
+}
+
+impl LinkEntry {
+    /// An entry that has no cells yet.
+    fn describe(link: &LinkDescription) -> LinkEntry {
+        LinkEntry { from: link.from.clone(), to: link.to.clone(), cell: 0, counters: names(link::COUNTERS) }
+    }
+}
+
+/// The type that crossings have in listings, and what their names end in.
+pub const CROSSING: &str = "crossing";
+/// What the names of the two sides of a crossing end in.
+pub const CROSSING_SIDES: [&str; 2] = ["leaving", "arriving"];
+
+/// The entries of links whose ends have different workers. They have no cells yet.
+fn crossings(links: &[LinkDescription]) -> Vec<CrossingEntry> {
+    let side = |link: &LinkDescription, worker: usize, state: &'static str, side: &str| {
+        let name = format!("{} -> {}, {side}", link.from, link.to);
+        let (name, kind, drops, counters) = (&*name, CROSSING, &[][..], &[][..]);
+        AppEntry::describe(&AppDescription {
+            name,
+            kind,
+            state,
+            drops,
+            counters,
+            ends: false,
+            brings_in: false,
+            worker,
+        })
+    };
+    let crossing = links.iter().enumerate().filter(|(_, link)| link.workers[0] != link.workers[1]);
+    crossing
+        .map(|(index, link)| CrossingEntry {
+            link: index,
+            sides: [
+                side(link, link.workers[0], "active", CROSSING_SIDES[0]),
+                side(link, link.workers[1], "slots", CROSSING_SIDES[1]),
+            ],
+            arrived: 0,
+        })
+        .collect()
 }
 
 /// The removed apps and links of a configuration, as described in earlier directories.
@@ -323,7 +464,8 @@ impl Slab {
     /// Creates a generation with all counters at 0, in a file of the runtime directory if there is one.
     pub fn create(directory: Directory, generation: u64, runtime_dir: Option<&RuntimeDir>) -> io::Result<Slab> {
         let json = serde_json::to_vec(&directory).map_err(io::Error::other)?;
-        let first = HEADER + json.len().div_ceil(8);
+        // At the start of a cache line, so that workers do not share lines.
+        let first = (HEADER + json.len().div_ceil(8)).next_multiple_of(LINE_CELLS);
         let count = directory.cells;
         let mut header = [0u64; HEADER];
         header[..6].copy_from_slice(&[MAGIC, generation, 0, HEADER as u64, json.len() as u64, first as u64]);
@@ -383,7 +525,7 @@ impl Slab {
         Some(Slab { memory, counters, directory })
     }
 
-    /// The counters. Each has one writer, the engine's thread.
+    /// The counters. Each has one writer, the thread of its worker.
     #[inline(always)]
     pub fn cells(&self) -> &[AtomicU64] {
         // SAFETY: new() made the pointer from a slice of the memory that this value owns and that does not move with
@@ -428,7 +570,7 @@ impl Slab {
         self.cells().get(cell).map_or(0, |cell| cell.load(Relaxed))
     }
 
-    /// Sets a cell. Only the engine's thread may do this.
+    /// Sets a cell. Only the thread of its worker may do this, or the one that has stopped all workers.
     ///
     /// # Panics
     /// If there is no such cell, here as in [`add`](Slab::add).
@@ -437,7 +579,7 @@ impl Slab {
         self.cells()[cell].store(value, Relaxed);
     }
 
-    /// Adds to a cell. Only the engine's thread may do this.
+    /// Adds to a cell. Only the thread of its worker may do this, or the one that has stopped all workers.
     #[inline(always)]
     pub fn add(&self, cell: usize, count: u64) {
         let cell = &self.cells()[cell];
@@ -472,7 +614,8 @@ mod tests {
     }
 
     fn directory() -> Directory {
-        let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
+        let link =
+            |from: &str, to: &str, workers| LinkDescription { from: from.to_owned(), to: to.to_owned(), workers };
         let app = |name, state| AppDescription {
             name,
             kind: "k",
@@ -481,10 +624,12 @@ mod tests {
             counters: &[],
             ends: false,
             brings_in: false,
+            worker: usize::from(name == "b"),
         };
         Directory::lay_out(
-            [app("a", "polling"), app("b", "slots")].into_iter(),
-            ends.into_iter(),
+            &["main".to_owned(), "other".to_owned()],
+            &[app("a", "polling"), app("b", "slots")],
+            &[link("a.o", "b.i", [0, 1]), link("a.p", "b.j", [0, 1]), link("a.q", "a.i", [0, 0])],
             &Removed::default(),
             vec!["page_faults".to_owned()],
         )
@@ -493,13 +638,16 @@ mod tests {
     #[test]
     fn counters_outside_the_cells_are_rejected() {
         assert!(opened(&block(&directory())).is_ok());
-        let spoilt: [fn(&mut Directory); 7] = [
+        let spoilt: [fn(&mut Directory); 10] = [
             |directory| directory.apps[1].cell = usize::MAX,
             |directory| directory.links[0].cell = directory.cells - 1,
             |directory| directory.engine.resize(2_000, String::new()),
             |directory| directory.cells = usize::MAX,
             |directory| directory.events.resize(5_000, String::new()),
-            |directory| directory.histograms = directory.cells,
+            |directory| directory.workers[1].histograms = directory.cells,
+            |directory| directory.workers.clear(),
+            |directory| directory.crossings[0].arrived = directory.cells,
+            |directory| directory.crossings[1].link = 3,
             |directory| directory.newcomer = directory.cells - 1,
         ];
         for spoil in spoilt {
@@ -511,9 +659,39 @@ mod tests {
     }
 
     #[test]
+    fn workers_share_no_cache_line_and_no_cell() {
+        let directory = directory();
+        let mut cells = vec![None; directory.cells];
+        let mut claim = |worker: usize, first: usize, count: usize| {
+            cells[first..first + count].iter_mut().for_each(|cell| assert_eq!(cell.replace(worker), None));
+        };
+        for (worker, entry) in directory.workers.iter().enumerate() {
+            claim(worker, entry.cell, engine::COUNTERS.len());
+            claim(worker, entry.histograms, Directory::HISTOGRAM_CELLS);
+        }
+        let sides = directory.crossings.iter().flat_map(|crossing| &crossing.sides);
+        for app in directory.apps.iter().chain(sides) {
+            claim(app.worker, app.account, account::cells(1));
+            claim(app.worker, app.cell, app.drops.len() + app.counters.len());
+        }
+        directory.links.iter().for_each(|link| claim(0, link.cell, link::COUNTERS.len()));
+        directory.crossings.iter().for_each(|crossing| claim(1, crossing.arrived, link::COUNTERS.len()));
+        claim(0, directory.newcomer, newcomer::CELLS);
+        for line in cells.chunks(LINE_CELLS) {
+            let mut owners = line.iter().flatten();
+            let first = owners.next();
+            assert!(owners.all(|owner| Some(owner) == first), "{line:?}");
+        }
+        let sides: Vec<&str> = (2..6).map(|app| &*directory.app(app).unwrap().name).collect();
+        let expected = ["a.o -> b.i, leaving", "a.o -> b.i, arriving", "a.p -> b.j, leaving", "a.p -> b.j, arriving"];
+        assert_eq!(sides, expected);
+        assert!(directory.app(6).is_none());
+    }
+
+    #[test]
     fn an_app_without_a_row_is_named() {
         let slab = Slab::create(directory(), 0, None).unwrap();
-        let number = doing::with(Activity::Start, slab.directory.apps.len());
+        let number = doing::with(Activity::Start, doing::NEWCOMER);
         for name in ["next", "", "twelve bytes", &"ä".repeat(100)] {
             slab.name_newcomer(name);
             let doing = CurrentCall::read(number, &slab).unwrap();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::histogram::Histogram;
 use crate::layout::{account, common, engine as cells, histogram, link};
 use crate::runtime_dir::RuntimeDir;
-use crate::slab::{AppEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab};
+use crate::slab::{AppEntry, CrossingEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, WorkerEntry};
 
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,6 +54,19 @@ impl LinkCounts {
             waiting_bytes: slab.get(entry.cell + link::WAITING_BYTES),
             removed: slab.get(entry.cell + link::REMOVED),
         }
+    }
+
+    /// Corrects what waits in a link between workers: all that was sent and has not been received.
+    fn cross(&mut self, slab: &Slab, entry: &CrossingEntry) {
+        let arrived = |cell: usize| slab.get(entry.arrived + cell);
+        let received = arrived(link::PACKETS).wrapping_sub(arrived(link::WAITING));
+        let received_bytes = arrived(link::BYTES).wrapping_sub(arrived(link::WAITING_BYTES));
+        // Read after what was received, the number sent is at least as large, except in a damaged file.
+        let sent = |cell: usize| slab.get(slab.directory.links[entry.link].cell + cell);
+        self.packets = sent(link::PACKETS);
+        self.bytes = sent(link::BYTES);
+        self.waiting = self.packets.saturating_sub(received);
+        self.waiting_bytes = self.bytes.saturating_sub(received_bytes);
     }
 
     fn app_of(end: &str) -> &str {
@@ -103,6 +116,8 @@ pub struct AppCounts {
     pub name: String,
     /// Its type's name in the catalogue.
     pub kind: String,
+    /// The name of its worker.
+    pub worker: String,
     /// Packets received on all inputs.
     pub in_packets: u64,
     /// Bytes received on all inputs.
@@ -172,6 +187,7 @@ impl AppCounts {
         AppCounts {
             name: entry.name.clone(),
             kind: entry.kind.clone(),
+            worker: slab.directory.workers.get(entry.worker).map_or_else(String::new, |worker| worker.name.clone()),
             in_packets: past(passed.in_packets, account::PAST_IN),
             in_bytes: past(passed.in_bytes, account::PAST_IN_BYTES),
             out_packets: past(passed.out_packets, account::PAST_OUT),
@@ -193,6 +209,15 @@ impl AppCounts {
             sleeps: account(account::SLEEPS),
             account: accounts(slab, entry),
         }
+    }
+
+    /// The two sides of a link between workers.
+    fn read_crossing(slab: &Slab, entry: &CrossingEntry) -> [AppCounts; 2] {
+        let [leaving, arriving] = &entry.sides;
+        let left = Traffic { in_packets: slab.get(leaving.account + account::HANDED_OFF), ..Traffic::default() };
+        let (packets, bytes) = (slab.get(entry.arrived + link::PACKETS), slab.get(entry.arrived + link::BYTES));
+        let arrived = Traffic { out_packets: packets, out_bytes: bytes, ..Traffic::default() };
+        [(leaving, left), (arriving, arrived)].map(|(side, passed)| AppCounts::read(slab, side, passed, &side.state))
     }
 
     /// The imbalance of its books, if there is one.
@@ -256,6 +281,39 @@ impl fmt::Display for Imbalance {
     }
 }
 
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerCounts {
+    /// Its name in the network.
+    pub name: String,
+    /// The app that it is calling, if any.
+    pub doing: Option<CurrentCall>,
+    /// Whether it sleeps.
+    pub asleep: bool,
+    /// Its counters.
+    pub counters: BTreeMap<String, u64>,
+    /// Its apps, in the network's order.
+    pub apps: Vec<String>,
+}
+
+impl WorkerCounts {
+    fn read(slab: &Slab, position: usize, entry: &WorkerEntry) -> WorkerCounts {
+        let Liveness { doing, asleep, .. } = Liveness::of_worker(slab, entry);
+        let apps = slab.directory.apps.iter().filter(|app| app.worker == position);
+        WorkerCounts {
+            name: entry.name.clone(),
+            doing,
+            asleep,
+            counters: cells::SUMMED
+                .iter()
+                .chain(&[cells::UPDATED, cells::ALIVE])
+                .map(|&cell| (cells::COUNTERS[cell].name.to_owned(), slab.get(entry.cell + cell)))
+                .collect(),
+            apps: apps.map(|app| app.name.clone()).collect(),
+        }
+    }
+}
+
 /// All counters of an engine at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
@@ -275,17 +333,37 @@ pub struct Snapshot {
     pub doing: Option<CurrentCall>,
     /// Whether the engine sleeps.
     pub asleep: bool,
-    /// The engine's own counters.
+    /// The engine's own counters: the sums over its workers, where each worker counts.
     pub engine: BTreeMap<String, u64>,
+    /// The workers.
+    pub workers: Vec<WorkerCounts>,
     /// The apps, in the network's order.
     pub apps: Vec<AppCounts>,
     /// The links, in the network's order.
     pub links: Vec<LinkCounts>,
+    /// The engine's own work for links between workers, listed as apps: for each of these links first the side that the
+    /// packets leave, then the one at which they arrive.
+    pub crossings: Vec<AppCounts>,
     /// Apps and links that reloads have removed.
     pub gone: Gone,
     /// Distributions of times, in nanoseconds: `breath`, the durations of sampled breaths in which a packet moved;
     /// `latency`, the times from the creation of a packet to its end, for some packets.
     pub histograms: BTreeMap<String, Histogram>,
+}
+
+/// The engine's counters by name.
+fn engine_counters(slab: &Slab, names: &[String]) -> BTreeMap<String, u64> {
+    let workers = &slab.directory.workers;
+    let updated = |worker: &&WorkerEntry| slab.get(worker.cell + cells::UPDATED);
+    let latest = workers.iter().max_by_key(updated).map_or(0, |worker| worker.cell);
+    let value = |cell: usize| match cell {
+        cells::ALIVE => Liveness::of(slab).alive,
+        cell if cells::SUMMED.contains(&cell) => sum(workers.iter().map(|worker| slab.get(worker.cell + cell))),
+        cell if cells::LATEST.contains(&cell) => slab.get(latest + cell),
+        cell => slab.get(cell),
+    };
+    let names = names.iter().enumerate().filter(|(_, name)| *name != cells::DOING_NAME);
+    names.map(|(cell, name)| (name.clone(), value(cell))).collect()
 }
 
 /// The number of calls of an app.
@@ -335,11 +413,9 @@ impl Snapshot {
         let Directory {
             version, pid, schedule, fallback_reason, source, engine, apps, links, ticks_per_second, ..
         } = directory;
-        let Directory { gone_apps, gone_links, .. } = directory;
-        let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
-            names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
-        };
-        let links: Vec<LinkCounts> = links.iter().map(|entry| LinkCounts::read(slab, entry)).collect();
+        let Directory { gone_apps, gone_links, workers, crossings, .. } = directory;
+        let mut links: Vec<LinkCounts> = links.iter().map(|entry| LinkCounts::read(slab, entry)).collect();
+        crossings.iter().for_each(|entry| links[entry.link].cross(slab, entry));
         let passed = Traffic::by_app(&links);
         let apps = apps.iter().map(|entry| {
             let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
@@ -355,7 +431,8 @@ impl Snapshot {
             nanos.try_into().unwrap_or(u64::MAX)
         };
         let histogram = |(which, name): (usize, &&str)| {
-            ((*name).to_owned(), Histogram::read(slab, directory.histogram(which), nanos))
+            let first = workers.iter().map(|worker| worker.histogram(which));
+            ((*name).to_owned(), Histogram::read(slab, &first.collect::<Vec<_>>(), nanos))
         };
         let Liveness { doing, asleep, .. } = Liveness::of(slab);
         Snapshot {
@@ -367,9 +444,11 @@ impl Snapshot {
             ticks_per_second: *ticks_per_second,
             doing,
             asleep,
-            engine: named(engine, 0).into_iter().filter(|(name, _)| name != cells::DOING_NAME).collect(),
+            engine: engine_counters(slab, engine),
+            workers: workers.iter().enumerate().map(|(index, entry)| WorkerCounts::read(slab, index, entry)).collect(),
             apps: apps.collect(),
             links: links.clone(),
+            crossings: crossings.iter().flat_map(|entry| AppCounts::read_crossing(slab, entry)).collect(),
             gone,
             histograms: histogram::NAMES.iter().enumerate().map(histogram).collect(),
         }
@@ -401,7 +480,7 @@ impl Snapshot {
     /// The apps whose books do not balance, including removed ones: they have a bug. The books are those of the last
     /// write of the gauges, when no packet was on its way.
     pub fn imbalances(&self) -> Vec<Imbalance> {
-        self.apps.iter().chain(&self.gone.apps).filter_map(AppCounts::imbalance).collect()
+        self.apps.iter().chain(&self.crossings).chain(&self.gone.apps).filter_map(AppCounts::imbalance).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{account, common, engine, link};
-use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab};
+use crate::slab::{AppDescription, AppEntry, Directory, LinkDescription, LinkEntry, Removed, Slab};
 
 /// The maximum number of removed apps and of removed links that a directory lists.
 const MAX_REMOVED: usize = 128;
@@ -110,12 +110,14 @@ fn removed(old: usize, origins: &[Option<usize>]) -> Vec<usize> {
 }
 
 impl Directory {
-    /// Lays out the counters of a network that replaces another one: its apps, its links, the removed rows, and the
-    /// counted events. For each app and link there is the position of the one in the `old` directory that it continues.
+    /// Lays out the counters of a network that replaces another one: its workers, apps and links, the removed rows, and
+    /// the counted events. For each app and link there is the position of the one in the `old` directory that it
+    /// continues.
     pub fn lay_out_after<'a>(
         old: &Directory,
+        workers: &[String],
         apps: impl Iterator<Item = (AppDescription<'a>, Option<usize>)>,
-        links: impl Iterator<Item = ((String, String), Option<usize>)>,
+        links: impl Iterator<Item = (LinkDescription, Option<usize>)>,
         events: Vec<String>,
     ) -> (Directory, Succession) {
         let (apps, app_origins): (Vec<_>, Vec<_>) = apps.unzip();
@@ -126,7 +128,7 @@ impl Directory {
             apps: last(old.gone_apps.iter().chain(removed_apps.iter().map(|&app| &old.apps[app])), app_key),
             links: last(old.gone_links.iter().chain(removed_links.iter().map(|&link| &old.links[link])), link_key),
         };
-        let new = Directory::lay_out(apps.into_iter(), links.into_iter(), &gone, events);
+        let new = Directory::lay_out(workers, &apps, &links, &gone, events);
         let mut succession = Succession::default();
         succession.continue_rows(old, &new, &app_origins, &link_origins);
         succession.find_successors(old, &new, (&app_origins, &link_origins), (&removed_apps, &removed_links));
@@ -171,10 +173,21 @@ impl Succession {
         app_origins: &[Option<usize>],
         link_origins: &[Option<usize>],
     ) {
-        let mut copies = vec![
-            CellRange { from: 0, to: 0, count: old.engine.len() },
-            CellRange { from: old.histograms, to: new.histograms, count: Directory::HISTOGRAM_CELLS },
-        ];
+        let mut copies = Vec::new();
+        for after in &new.workers {
+            let Some(before) = old.workers.iter().find(|before| before.name == after.name) else { continue };
+            copies.extend([
+                CellRange { from: before.cell, to: after.cell, count: old.engine.len() },
+                CellRange { from: before.histograms, to: after.histograms, count: Directory::HISTOGRAM_CELLS },
+            ]);
+        }
+        for after in &new.crossings {
+            let Some(origin) = link_origins[after.link] else { continue };
+            let Some(before) = old.crossings.iter().find(|before| before.link == origin) else { continue };
+            for (before, after) in before.sides.iter().zip(&after.sides) {
+                copies.extend(app_ranges(before, (after.account, after.cell), old.events.len()));
+            }
+        }
         for (origin, after) in app_origins.iter().zip(&new.apps) {
             if let Some(before) = origin.map(|origin| &old.apps[origin]) {
                 copies.extend(app_ranges(before, (after.account, after.cell), old.events.len()));

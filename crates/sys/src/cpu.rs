@@ -66,7 +66,16 @@ pub fn parse(text: &str) -> Result<usize, String> {
 
 /// The processors on which the calling thread may run, in ascending order.
 pub fn allowed() -> Vec<usize> {
-    match rustix::thread::sched_getaffinity(None) {
+    allowed_to(None)
+}
+
+/// The processors on which the process's first thread may run.
+pub fn allowed_to_process() -> Vec<usize> {
+    allowed_to(Some(rustix::process::getpid()))
+}
+
+fn allowed_to(thread: Option<rustix::process::Pid>) -> Vec<usize> {
+    match rustix::thread::sched_getaffinity(thread) {
         Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         Err(_) => Vec::new(),
     }

@@ -47,7 +47,8 @@ impl Trace {
 /// The engine's side of a trace.
 pub struct TraceWatch {
     order: TraceOrder,
-    hops: Sender<Hop>,
+    /// Where the hops go; none once the trace is complete.
+    hops: Option<Sender<Hop>>,
     over: Arc<AtomicBool>,
     /// The app's position, if one was named and exists.
     app: Option<usize>,
@@ -68,7 +69,7 @@ impl TraceWatch {
         let listener = Listener::new(&over, Box::new(wake));
         let hops_left = 1_000 + HOPS_PER_PACKET * order.count;
         let (numbers, alive) = (HashMap::new(), Vec::new());
-        let watch = TraceWatch { order, hops: sender, over, app: None, numbers, alive, living: 0, hops_left };
+        let watch = TraceWatch { order, hops: Some(sender), over, app: None, numbers, alive, living: 0, hops_left };
         (watch, Trace { hops, is_over: false, _listener: listener })
     }
 
@@ -95,8 +96,10 @@ impl TraceWatch {
 
     fn send(&mut self, position: usize, at: u64, app: &str, what: HopKind) {
         self.hops_left = self.hops_left.saturating_sub(1);
-        // The receiver is gone, and the trace is about to be ended.
-        let _ = self.hops.send(Hop { packet: position as u32 + 1, at, app: app.to_owned(), what });
+        if let Some(hops) = &self.hops {
+            // The receiver is gone, and the trace is about to be ended.
+            let _ = hops.send(Hop { packet: position as u32 + 1, at, app: app.to_owned(), what });
+        }
     }
 
     /// Processes packets that an app has sent to an output.
@@ -179,7 +182,13 @@ impl TraceWatch {
         *alive = alive.saturating_sub(1);
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
-        self.hops_left == 0 || self.living == 0 && self.alive.len() >= self.order.count
+    /// Whether all packets have ended. If so, the receiver learns of it at once, whether or not other workers still
+    /// have the trace.
+    pub(crate) fn is_complete(&mut self) -> bool {
+        let is_complete = self.hops_left == 0 || self.living == 0 && self.alive.len() >= self.order.count;
+        if is_complete {
+            self.hops = None;
+        }
+        is_complete
     }
 }

@@ -1,4 +1,6 @@
-//! All traces and taps, on the engine's thread.
+//! All traces and taps, on the thread of a worker.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_observe::MAX_TRACED;
 use bellows_packet::MarkedEvent;
@@ -41,6 +43,10 @@ pub enum WatchError {
     Over,
 }
 
+fn lock(trace: &Mutex<TraceWatch>) -> MutexGuard<'_, TraceWatch> {
+    trace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A new trace or tap, on its way to the engine.
 pub enum Order {
     /// Packets to follow.
@@ -49,9 +55,10 @@ pub enum Order {
     Tap(TapWatch),
 }
 
-/// All traces and taps.
+/// All traces and taps of a worker.
 pub struct Watch {
-    trace: Option<TraceWatch>,
+    /// The trace, which all workers share, because packets cross from one to another.
+    trace: Option<Arc<Mutex<TraceWatch>>>,
     taps: Vec<TapWatch>,
     /// For each output of the app that is being called, the number of packets sent before the call.
     sent: Vec<u64>,
@@ -66,22 +73,27 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Accepts new orders, and drops those whose receiver is gone. Returns true if anything is left to watch.
-    pub fn take(&mut self, orders: Vec<Order>, network: &impl Network) -> bool {
+    /// Distributes new orders, and those that are being carried out, over the workers of a network, and drops those
+    /// whose receiver is gone or whose app or link does not exist. A tap goes to the worker that sends into its link, a
+    /// trace to all.
+    pub fn distribute<N: Network>(orders: Vec<Order>, workers: &mut [(&mut Watch, &N)]) {
+        let mut trace = workers.iter().find_map(|(watch, _)| watch.trace.clone());
+        let mut taps: Vec<TapWatch> =
+            workers.iter_mut().flat_map(|(watch, _)| std::mem::take(&mut watch.taps)).collect();
         for order in orders {
             match order {
-                Order::Trace(trace) => self.trace = Some(trace),
-                Order::Tap(tap) => self.taps.push(tap),
+                Order::Trace(new) => trace = Some(Arc::new(Mutex::new(new))),
+                Order::Tap(tap) => taps.push(tap),
             }
         }
-        self.find(network);
-        !self.is_empty()
-    }
-
-    /// Finds the watched apps and links in the current network; those that do not exist are no longer watched.
-    pub fn find(&mut self, network: &impl Network) {
-        self.trace.take_if(|trace| !trace.find(network));
-        self.taps.retain_mut(|tap| tap.find(network));
+        for mut tap in taps {
+            if let Some((watch, _)) = workers.iter_mut().find(|(_, network)| tap.find(*network)) {
+                watch.taps.push(tap);
+            }
+        }
+        for (watch, network) in workers {
+            watch.trace = trace.clone().filter(|trace| lock(trace).find(*network));
+        }
     }
 
     /// A reload has removed packets. Whether they were followed is unknown.
@@ -96,8 +108,8 @@ impl Watch {
 
     /// Records the packet counts of an app's outputs before a call, and that packets were freed outside of calls.
     pub fn before(&mut self, network: &impl Network, call: &Call<'_>, marked_events: &[MarkedEvent]) {
-        if let Some(trace) = &mut self.trace {
-            trace.note_elsewhere(marked_events);
+        if let Some(trace) = &self.trace {
+            lock(trace).note_elsewhere(marked_events);
         }
         self.sent.clear();
         self.sent.extend(call.outputs.iter().map(|&link| network.sent(link)));
@@ -126,7 +138,7 @@ impl Watch {
                     tap.copy(packets, at);
                 }
                 if let Some(trace) = trace {
-                    trace.follow(packets, network, call, link, (start, at));
+                    lock(trace).follow(packets, network, call, link, (start, at));
                 }
             });
         }
@@ -139,12 +151,11 @@ impl Watch {
     }
 
     fn note(&mut self, network: &impl Network, app: usize, at: u64, marked_events: &[MarkedEvent]) {
-        if let Some(trace) = &mut self.trace {
+        self.trace.take_if(|trace| {
+            let mut trace = lock(trace);
             trace.note(network, app, at, marked_events);
-            if trace.is_complete() {
-                self.trace = None;
-            }
-        }
+            trace.is_complete()
+        });
     }
 
     /// Nanoseconds since the Unix epoch.

@@ -102,6 +102,73 @@ impl<'a, A: App> Io<'a, A> {
         }
     }
 
+    /// Gives away the vector of the only input, or a burst of it if it is much longer: `give` replaces it by an empty
+    /// one, or returns false, which sets `is_full`. Returns whether packets are left that may be given away. Hot.
+    #[inline(always)]
+    pub(crate) fn give_vector(&self, give: impl FnOnce(&mut Vector) -> bool, is_full: &mut bool) -> bool {
+        let (state, table) = (self.node.state(), self.node.links());
+        let Some(&[number]) = self.node.inputs.as_array() else { return false };
+        let mut vector = table.take(number);
+        let all = vector.len();
+        if all == 0 {
+            table.put(number, vector, &state.free_vectors);
+            return false;
+        }
+        let mut rest = Vector::none();
+        if all > 2 * state.burst {
+            rest = vector;
+            vector = state.free_vectors.allocate();
+            vector.append(&mut rest, state.burst);
+        }
+        let count = vector.len();
+        if give(&mut vector) {
+            state.progress.set(true);
+            self.handed_off(count);
+        } else {
+            *is_full = true;
+            vector.append(&mut rest, usize::MAX);
+        }
+        if rest.is_empty() {
+            state.free_vectors.free(rest);
+        } else {
+            state.free_vectors.free(mem::replace(&mut vector, rest));
+        }
+        let is_left = !vector.is_empty();
+        table.put(number, vector, &state.free_vectors);
+        is_left
+    }
+
+    /// Takes in a vector of `count` packets for the only output, if the packets that wait there have room for it: `take`
+    /// exchanges it for an empty one. Hot.
+    #[inline(always)]
+    pub(crate) fn take_vector(&self, count: usize, take: impl FnOnce(&mut Vector) -> bool) -> bool {
+        let (state, table) = (self.node.state(), self.node.links());
+        let Some(&[number]) = self.node.outputs.as_array() else { return false };
+        let waiting = table.waiting[number as usize].get() as usize;
+        if waiting > 0 && waiting + count > state.burst {
+            return false;
+        }
+        let mut vector = state.free_vectors.reuse();
+        if !take(&mut vector) {
+            state.free_vectors.free(vector);
+            return false;
+        }
+        let bytes = vector.bytes();
+        state.progress.set(true);
+        self.brought_in(count);
+        let link = &table.links[number as usize];
+        table.slab.add(link.cell + counters::PACKETS, count as u64);
+        table.slab.add(link.cell + counters::BYTES, bytes);
+        if waiting > 0 {
+            let mut first = table.take(number);
+            first.append(&mut vector, usize::MAX);
+            state.free_vectors.free(vector);
+            vector = first;
+        }
+        table.put(number, vector, &state.free_vectors);
+        true
+    }
+
     /// The time in nanoseconds of a monotonic clock; constant throughout a breath.
     #[inline]
     pub fn now(&self) -> u64 {

@@ -1,5 +1,7 @@
-//! Apps: the trait that authors write, its interface to the engine, and the type-erased app that the engine holds.
+//! Apps: the trait that authors write, its interface to the engine, the type-erased app that the engine holds, and the
+//! engine's own apps at the ends of links between workers.
 
+pub(crate) mod crossing;
 pub(crate) mod erased;
 pub(crate) mod io;
 

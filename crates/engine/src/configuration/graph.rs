@@ -1,7 +1,7 @@
 //! The thread's part of a configuration: its apps, laid out for running.
 
 use std::cell::Cell;
-use std::io;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use std::sync::atomic::AtomicU32;
 use bellows_arena::Fixed;
 use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
-use bellows_observe::{Directory, RuntimeDir, Slab};
+use bellows_observe::{Directory, Slab};
 use bellows_packet::{LINE, Vector, prefetch_to_write};
-use bellows_wiring::{End, OPEN, WiredApp, links_by_port, number_links, push_order};
+use bellows_wiring::{OPEN, number_links, push_order};
 
-use super::positions;
+use crate::app::AppInfo;
 use crate::app::erased::AppBox;
 use crate::dispatch::{Breath, Layout};
-use crate::network::AppSpec;
 use crate::network::topology::Topology;
 use crate::panics::catch_panic;
 use crate::runtime::links::{FreeVectors, Link, LinkTable};
@@ -26,56 +25,122 @@ use crate::runtime::slots::Slot;
 use crate::runtime::state::ThreadState;
 use crate::settings::Settings;
 
-/// One configuration laid out for the thread that runs it: everything that a breath touches.
+/// A worker's part of one configuration, laid out for the thread that runs it: everything that a breath touches.
+///
+/// Apps and links have the same positions on all workers. The two sides of each crossing follow the apps, what has
+/// arrived of each crossing follows the links.
 pub(crate) struct Graph {
     pub(crate) topology: Arc<Topology>,
+    /// The apps; stand-ins for those of other workers.
     pub(crate) apps: Vec<AppBox>,
     pub(crate) nodes: Fixed<[Node]>,
+    /// The positions of the worker's own apps, and of its sides of crossings.
+    pub(crate) own: Vec<usize>,
     table: Fixed<LinkTable>,
     /// The apps to pull and the apps to push, in order.
     pulls: Vec<usize>,
     pushes: Vec<usize>,
     /// For each app the numbers of its input links.
     input_links: Vec<Range<usize>>,
-    /// For each link of the network its number in the table.
-    pub(crate) numbers: Vec<usize>,
-    /// For each number in the table its link of the network.
+    /// For each link of the worker its number in the table.
+    numbers: Vec<Option<usize>>,
+    /// For each number in the table its link.
     links: Vec<Option<usize>>,
     pub(crate) breath: Arc<Breath>,
 }
 
-impl Graph {
-    #[expect(clippy::too_many_arguments, reason = "one call, which gathers them")]
-    pub(super) fn lay_out(
-        topology: Topology,
-        apps: Vec<AppSpec>,
-        slots: &[usize],
-        mut directory: Directory,
-        generation: u64,
-        runtime_dir: Option<&RuntimeDir>,
-        settings: &Settings,
-        names: Option<&Names>,
-    ) -> io::Result<Graph> {
-        let wired: Vec<WiredApp<'_>> = apps.iter().map(AppSpec::wired).collect();
-        let wiring = links_by_port(&wired, &topology.links);
-        let positions = positions(&topology);
-        let app_at = |end: &End| positions.get(&*end.app).copied().unwrap_or_default();
-        let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
-        let pulls: Vec<usize> = (0..apps.len()).filter(|&app| apps[app].info.pulls).collect();
-        let is_linked = |app: &usize| wiring[*app].0.iter().any(|&link| link != OPEN);
-        let pushes: Vec<usize> = push_order(apps.len(), &arcs, &pulls).into_iter().filter(is_linked).collect();
-        let (input_links, numbers, size) = number_links(&wiring, &pushes, topology.links.len());
-        let mut links = vec![None; size];
-        numbers.iter().enumerate().for_each(|(link, &number)| links[number] = Some(link));
+/// What all workers' graphs of a configuration have in common.
+pub(super) struct Blueprint<'a> {
+    pub(super) topology: &'a Arc<Topology>,
+    pub(super) directory: &'a Directory,
+    /// The links of each app, as positions in the network.
+    pub(super) wiring: &'a [(Vec<u32>, Vec<u32>)],
+    /// The constants and the number of slots of each app.
+    pub(super) infos: &'a [(AppInfo, usize)],
+    /// The apps at the ends of each link.
+    pub(super) arcs: &'a [(usize, usize)],
+    pub(super) settings: &'a Settings,
+    pub(super) names: Option<&'a Names>,
+}
 
-        let numbered = |ports: &[u32]| -> Box<[u32]> {
-            ports.iter().map(|&link| numbers.get(link as usize).map_or(OPEN, |&number| number as u32)).collect()
-        };
+impl Blueprint<'_> {
+    /// The links of an app on its worker. What arrives from another worker arrives through a link of this one.
+    fn local_wiring(&self, app: usize) -> (Vec<u32>, Vec<u32>) {
+        let Topology { apps, links, crossings, .. } = &**self.topology;
+        let arrived = |crossing: usize| (links.len() + crossing) as u32;
+        match app.checked_sub(apps.len()) {
+            None => {
+                let (inputs, outputs) = &self.wiring[app];
+                let local = |&link: &u32| match link {
+                    OPEN => OPEN,
+                    link => self.topology.crossing_of(link as usize).map_or(link, arrived),
+                };
+                (inputs.iter().map(local).collect(), outputs.clone())
+            }
+            Some(side) if side % 2 == 0 => (vec![crossings[side / 2] as u32], Vec::new()),
+            Some(side) => (Vec::new(), vec![arrived(side / 2)]),
+        }
+    }
+
+    /// The links of one worker, as the apps at their two ends.
+    fn local_arcs(&self, worker: usize) -> Vec<(usize, usize)> {
+        let arcs = self.arcs.iter().enumerate().flat_map(|(link, &(from, to))| match self.topology.crossing_of(link) {
+            None => vec![(from, to)],
+            Some(crossing) => {
+                let [sender, receiver] = [0, 1].map(|side| self.topology.side(crossing, side));
+                vec![(from, sender), (receiver, to)]
+            }
+        });
+        arcs.filter(|(from, _)| self.topology.homes[*from] == worker).collect()
+    }
+}
+
+/// A graph without its links, which need the block of counters.
+pub(super) struct Sketch {
+    worker: usize,
+    topology: Arc<Topology>,
+    apps: Vec<AppBox>,
+    nodes: Fixed<[Node]>,
+    own: Vec<usize>,
+    pulls: Vec<usize>,
+    pushes: Vec<usize>,
+    input_links: Vec<Range<usize>>,
+    numbers: Vec<Option<usize>>,
+    links: Vec<Option<usize>>,
+    slots: usize,
+    pub(super) breath: Arc<Breath>,
+}
+
+impl Sketch {
+    /// Lays out a worker's part of a network; `apps` has stand-ins for the apps of other workers.
+    pub(super) fn new(blueprint: &Blueprint<'_>, worker: usize, apps: Vec<AppBox>) -> Sketch {
+        let Blueprint { topology, directory, infos, settings, names, .. } = *blueprint;
+        let is_own = |app: &usize| topology.homes[*app] == worker;
+        let own: Vec<usize> = (0..apps.len()).filter(is_own).collect();
+        let local = |app: usize| if is_own(&app) { blueprint.local_wiring(app) } else { Default::default() };
+        let wiring: Vec<(Vec<u32>, Vec<u32>)> = (0..apps.len()).map(local).collect();
+        let pulls: Vec<usize> = own.iter().copied().filter(|&app| infos[app].0.pulls).collect();
+        let is_linked = |app: &usize| wiring[*app].0.iter().any(|&link| link != OPEN);
+        let order = push_order(apps.len(), &blueprint.local_arcs(worker), &pulls);
+        let pushes: Vec<usize> = order.into_iter().filter(is_linked).collect();
+        let count = topology.links.len() + topology.crossings.len();
+        let (input_links, numbers, size) = number_links(&wiring, &pushes, count);
+        let present: HashSet<u32> = wiring.iter().flat_map(|(inputs, _)| inputs.iter().copied()).collect();
+        let number = |(link, number): (usize, usize)| present.contains(&(link as u32)).then_some(number);
+        let numbers: Vec<Option<usize>> = numbers.into_iter().enumerate().map(number).collect();
+        let mut links = vec![None; size];
+        let numbered = numbers.iter().enumerate().filter_map(|(link, number)| Some((link, (*number)?)));
+        numbered.for_each(|(link, number)| links[number] = Some(link));
+
+        let number = |&link: &u32| numbers.get(link as usize).copied().flatten().map_or(OPEN, |number| number as u32);
         let mut first_slot = 0;
-        let node = |(index, app): (usize, &AppSpec)| {
-            let entry = &directory.apps[index];
-            let own_drops = entry.cell + common::DROPS.len();
-            first_slot += slots[index];
+        let node = |app: usize| {
+            let (info, slots) = infos[app];
+            let slots = if is_own(&app) { slots } else { 0 };
+            // The directory lists all apps and the sides of all crossings.
+            let (cell, account, drops) =
+                directory.app(app).map_or((0, 0, 0), |entry| (entry.cell, entry.account, entry.drops.len()));
+            first_slot += slots;
             Node {
                 app: Cell::new(std::ptr::null_mut()),
                 calls: Default::default(),
@@ -85,27 +150,25 @@ impl Graph {
                 state: NonNull::dangling(),
                 links: NonNull::dangling(),
                 doing: NonNull::dangling(),
-                inputs: numbered(&wiring[index].0),
-                outputs: numbered(&wiring[index].1),
-                index,
-                first_slot: first_slot - slots[index],
-                slots: slots[index],
-                account: entry.account,
-                cell: entry.cell,
-                own_drops,
-                own_counters: own_drops + app.info.drops.len(),
+                inputs: wiring[app].0.iter().map(number).collect(),
+                outputs: wiring[app].1.iter().map(number).collect(),
+                index: app,
+                first_slot: first_slot - slots,
+                slots,
+                account,
+                cell,
+                own_drops: cell + common::DROPS.len(),
+                own_counters: cell + drops,
                 closed: Cell::new(false),
-                deadline: Cell::new(0),
-                prefetch: app.info.prefetch,
-                max_fan_out: app.info.max_fan_out,
-                name: names.map_or(0, |names| names.position(&app.name)),
+                deadline: Cell::new(if is_own(&app) && app < topology.apps.len() { 0 } else { u64::MAX }),
+                prefetch: info.prefetch,
+                max_fan_out: info.max_fan_out,
+                name: names.map_or(0, |names| names.position(&topology.app_name(app))),
             }
         };
-        let nodes: Fixed<[Node]> = apps.iter().enumerate().map(node).collect();
-        let apps: Vec<AppBox> = apps.into_iter().map(|app| AppBox::from(app.app)).collect();
-        let topology = Arc::new(topology);
+        let nodes: Fixed<[Node]> = (0..apps.len()).map(node).collect();
         let layout = Layout {
-            topology: &topology,
+            topology,
             apps: &apps,
             nodes: &nodes,
             pulls: &pulls,
@@ -114,22 +177,50 @@ impl Graph {
             links: &links,
         };
         let breath = Arc::new(Breath::compile(&layout, settings));
-        directory.schedule = breath.schedule.to_string();
-        directory.fallback_reason = breath.fallback_reason.clone().unwrap_or_default();
 
+        let (topology, slots) = (Arc::clone(topology), first_slot);
+        Sketch { worker, topology, apps, nodes, own, pulls, pushes, input_links, numbers, links, slots, breath }
+    }
+
+    /// The graph, whose counters are in this block.
+    pub(super) fn finish(self, slab: &Arc<Slab>) -> Graph {
+        let Sketch { worker, topology, apps, nodes, own, pulls, pushes, input_links, numbers, links, slots, breath } =
+            self;
+        let directory = &slab.directory;
+        let position_of = |link: usize| link.checked_sub(topology.links.len());
+        let cell_of = |link: usize| match position_of(link) {
+            Some(crossing) => directory.crossings[crossing].arrived,
+            None => directory.links[link].cell,
+        };
         let empty = |link: &Option<usize>| Link {
             vector: Cell::new(Vector::none()),
             bytes: Cell::new(0),
-            cell: link.map_or(0, |link| directory.links[link].cell),
-            index: link.unwrap_or_default(),
+            cell: link.map_or(0, cell_of),
+            index: link.map_or(0, |link| position_of(link).map_or(link, |crossing| topology.crossings[crossing])),
         };
         let table = Fixed::new(LinkTable {
             links: links.iter().map(empty).collect(),
-            waiting: (0..size).map(|_| Cell::new(0)).collect(),
-            slots: (0..first_slot).map(|_| Slot::default()).collect(),
-            slab: Arc::new(Slab::create(directory, generation, runtime_dir)?),
+            waiting: links.iter().map(|_| Cell::new(0)).collect(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slab: Arc::clone(slab),
+            position: worker as u32,
         });
-        Ok(Graph { topology, apps, nodes, table, pulls, pushes, input_links, numbers, links, breath })
+        Graph { topology, apps, nodes, own, table, pulls, pushes, input_links, numbers, links, breath }
+    }
+}
+
+impl Graph {
+    /// The number of a link in the table.
+    ///
+    /// # Panics
+    /// If the worker does not have the link.
+    pub(crate) fn number(&self, link: usize) -> usize {
+        self.numbers[link].unwrap_or_else(|| panic!("link {link} is not on this worker"))
+    }
+
+    /// The numbers of the worker's links.
+    fn own_numbers(&self) -> impl Iterator<Item = usize> {
+        self.numbers.iter().flatten().copied()
     }
 
     #[inline(always)]
@@ -155,13 +246,14 @@ impl Graph {
         lines(&*self.table.links);
         lines(&*self.table.slots);
         lines(self.table.slab.cells());
-        self.apps.iter().zip(starts).filter(|(_, starts)| *starts).for_each(|(app, _)| lines(&**app));
+        let starting = self.apps.iter().zip(starts).enumerate().filter(|(_, (_, starts))| *starts);
+        starting.filter(|(app, _)| self.own.contains(app)).for_each(|(_, (app, _))| lines(&**app));
     }
 
     /// Attaches the nodes to the thread that is about to run the graph.
     pub(crate) fn attach(&mut self, state: &ThreadState) {
         let links = NonNull::from(self.table());
-        let doing = NonNull::from(&self.table.slab.cells()[cells::DOING]);
+        let doing = NonNull::from(&self.table.slab.cells()[self.table.worker().cell + cells::DOING]);
         for (node, app) in self.nodes.iter_mut().zip(&self.apps) {
             node.state = NonNull::from(state);
             node.links = links;
@@ -228,7 +320,7 @@ impl Graph {
 
     /// Writes how much waits in each link.
     pub(crate) fn write_waiting(&self, free_vectors: &FreeVectors) {
-        for &number in &self.numbers {
+        for number in self.own_numbers() {
             let cell = self.table.links[number].cell;
             let vector = self.table.take(number as u32);
             self.slab().set(cell + link::WAITING, vector.len() as u64);
@@ -239,9 +331,9 @@ impl Graph {
 
     /// The links in which packets wait.
     pub(crate) fn waiting_links(&self) -> Vec<String> {
-        let links = self.numbers.iter().zip(&self.topology.links);
-        let waiting = links.filter(|(number, _)| self.table.waiting[**number].get() > 0);
-        waiting.map(|(_, link)| link.to_string()).collect()
+        let links = self.numbers.iter().enumerate().filter_map(|(link, number)| Some((link, (*number)?)));
+        let waiting = links.filter(|(_, number)| self.table.waiting[*number].get() > 0);
+        waiting.map(|(link, _)| self.topology.link(link).to_string()).collect()
     }
 }
 

@@ -1,29 +1,38 @@
-//! One configuration: a network laid out for the thread that runs it, and its difference from the one before.
+//! One configuration: a network laid out for the workers that run it, and its difference from the one before.
 //!
 //! A configuration is prepared apart from the engine, on any thread; committing it only moves the kept apps and links.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `graph` | the thread's part: apps, nodes, links, and the breath over them |
+//! | `graph` | a worker's part: apps, nodes, links, and the breath over them |
+//! | `parts` | the graphs of all workers together, while none of them runs |
 //! | `plan` | the process' part: what a reload keeps, and the start of the other apps |
-//! | `hand_over` | moves kept apps and links from one graph to the next |
+//! | `hand_over` | moves kept apps and links from one configuration to the next |
 //! | `retire` | the end of apps that a reload removed or replaced |
 
 mod graph;
 mod hand_over;
+mod parts;
 mod plan;
 mod retire;
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use bellows_observe::timeline::Names;
-use bellows_observe::{AppDescription, Directory, RuntimeDir};
+use bellows_observe::{AppDescription, Directory, LinkDescription, RuntimeDir, Slab};
+use bellows_wiring::{End, WiredApp, links_by_port};
 
 pub(crate) use self::graph::Graph;
-pub(crate) use self::hand_over::hand_over;
+use self::graph::{Blueprint, Sketch};
+pub(crate) use self::hand_over::{hand_over, overfull};
+pub(crate) use self::parts::Parts;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retire::{LateCount, retire};
+use crate::app::crossing::{Inbound, Outbound, crossing};
+use crate::app::erased::{AppBox, DynApp, FailedApp};
+use crate::app::{App, AppInfo};
 use crate::network::topology::{AppAction, Topology};
 use crate::network::{AppSpec, Network};
 use crate::panics::catch_panic;
@@ -31,7 +40,10 @@ use crate::settings::Settings;
 
 /// A configuration that is ready to run.
 pub(crate) struct Configuration {
-    pub(crate) graph: Graph,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) slab: Arc<Slab>,
+    /// A graph for each worker.
+    pub(crate) graphs: Vec<Graph>,
     pub(crate) plan: Plan,
 }
 
@@ -46,7 +58,7 @@ pub(crate) struct ReloadParams<'a> {
 }
 
 /// The entry of an app with this many slots in the counters' directory.
-fn app_description(app: &AppSpec, slots: usize) -> AppDescription<'_> {
+fn app_description(app: &AppSpec, slots: usize, worker: usize) -> AppDescription<'_> {
     AppDescription {
         name: &app.name,
         kind: &app.kind,
@@ -59,6 +71,7 @@ fn app_description(app: &AppSpec, slots: usize) -> AppDescription<'_> {
         counters: app.info.counters,
         ends: app.info.ends,
         brings_in: app.info.inputs.is_none(),
+        worker,
     }
 }
 
@@ -82,22 +95,76 @@ impl Configuration {
         }
         let kept_links = topology.kept_links(params.topology);
         let slots: Vec<usize> = network.apps.iter().map(|app| catch_panic(|| app.app.slots()).unwrap_or(0)).collect();
-        let outlines = network.apps.iter().zip(&slots).map(|(app, &slots)| app_description(app, slots));
-        let ends = network.links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
+        let homes = topology.homes.iter().copied();
+        let outlines = network.apps.iter().zip(&slots).zip(homes);
+        let outlines = outlines.map(|((app, &slots), home)| app_description(app, slots, home));
+        let links = network.links.iter().enumerate().map(|(index, link)| LinkDescription {
+            from: link.from.to_string(),
+            to: link.to.to_string(),
+            workers: topology.ends(index),
+        });
         let events = settings.events().iter().map(ToString::to_string).collect();
+        let workers: Vec<String> = topology.workers.iter().map(|worker| worker.name.clone()).collect();
         let (mut directory, succession) = Directory::lay_out_after(
             params.directory,
+            &workers,
             outlines.zip(app_actions.iter().map(|action| action.old_app())),
-            ends.zip(kept_links.iter().copied()),
+            links.zip(kept_links.iter().copied()),
             events,
         );
         directory.source = network.source;
         directory.config = network.text;
-        let (apps, generation) = (network.apps, params.generation);
-        let graph = Graph::lay_out(topology, apps, &slots, directory, generation, runtime_dir, settings, names)?;
-        let plan = Plan::new(&graph, app_actions, kept_links, succession);
-        Ok(Configuration { graph, plan })
+        let topology = Arc::new(topology);
+        let (graphs, slab) =
+            lay_out(&topology, network.apps, &slots, directory, params.generation, runtime_dir, settings, names)?;
+        let plan = Plan::new(app_actions, kept_links, succession);
+        Ok(Configuration { topology, slab, graphs, plan })
     }
+}
+
+/// Lays out the graphs of all workers, and their counters.
+#[expect(clippy::too_many_arguments, reason = "one call, which gathers them")]
+fn lay_out(
+    topology: &Arc<Topology>,
+    apps: Vec<AppSpec>,
+    slots: &[usize],
+    mut directory: Directory,
+    generation: u64,
+    runtime_dir: Option<&RuntimeDir>,
+    settings: &Settings,
+    names: Option<&Names>,
+) -> io::Result<(Vec<Graph>, Arc<Slab>)> {
+    let wired: Vec<WiredApp<'_>> = apps.iter().map(AppSpec::wired).collect();
+    let wiring = links_by_port(&wired, &topology.links);
+    let positions = positions(topology);
+    let app_at = |end: &End| positions.get(&*end.app).copied().unwrap_or_default();
+    let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
+    let mut infos: Vec<(AppInfo, usize)> = apps.iter().zip(slots).map(|(app, &slots)| (app.info, slots)).collect();
+    let mut apps: Vec<Box<dyn DynApp>> = apps.into_iter().map(|app| app.app).collect();
+    for _ in &topology.crossings {
+        let (outbound, inbound) = crossing()?;
+        let slots = [App::slots(&outbound), App::slots(&inbound)];
+        infos.extend([(AppInfo::of::<Outbound>(), slots[0]), (AppInfo::of::<Inbound>(), slots[1])]);
+        apps.push(Box::new(outbound));
+        apps.push(Box::new(inbound));
+    }
+    let mut parts: Vec<Vec<AppBox>> = topology.workers.iter().map(|_| Vec::with_capacity(apps.len())).collect();
+    for (app, &home) in apps.into_iter().zip(&topology.homes) {
+        for part in &mut parts {
+            part.push(AppBox::from(Box::new(FailedApp) as Box<dyn DynApp>));
+        }
+        let place = parts[home].len() - 1;
+        parts[home][place] = AppBox::from(app);
+    }
+    let blueprint =
+        Blueprint { topology, directory: &directory, wiring: &wiring, infos: &infos, arcs: &arcs, settings, names };
+    let sketches: Vec<Sketch> =
+        parts.into_iter().enumerate().map(|(worker, apps)| Sketch::new(&blueprint, worker, apps)).collect();
+    directory.schedule = sketches.first().map_or_else(String::new, |sketch| sketch.breath.schedule.to_string());
+    directory.fallback_reason =
+        sketches.iter().find_map(|sketch| sketch.breath.fallback_reason.clone()).unwrap_or_default();
+    let slab = Arc::new(Slab::create(directory, generation, runtime_dir)?);
+    Ok((sketches.into_iter().map(|sketch| sketch.finish(&slab)).collect(), slab))
 }
 
 /// The positions of apps by name.

@@ -37,18 +37,19 @@ pub(crate) struct RetireReport {
 }
 
 /// Ends and stops apps of a replaced configuration.
-pub(crate) fn retire(graph: Graph, retired_apps: &[RetiredApp]) -> RetireReport {
+pub(crate) fn retire(graphs: Vec<Graph>, retired_apps: &[RetiredApp]) -> RetireReport {
     let mut report = RetireReport::default();
-    // The engine's thread has its own state. Declared before the graph, so that the graph is dropped first.
+    // The workers have their own state. Declared before the graphs, so that the graphs are dropped first.
     let state = detached_state();
-    let mut graph = graph;
+    let mut graphs = graphs;
     if let Ok(state) = &state {
         state.snapshot_buffer_use();
-        graph.attach(state);
+        graphs.iter_mut().for_each(|graph| graph.attach(state));
     }
     for retired_app in retired_apps {
+        let Some(graph) = graphs.iter_mut().find(|graph| graph.own.contains(&retired_app.app)) else { continue };
         if state.is_ok() {
-            end(&mut graph, retired_app, &mut report.late);
+            end(graph, retired_app, &mut report.late);
         }
         if let Err(why) = try_stop(&mut *graph.apps[retired_app.app]) {
             report.unfinished.push((graph.topology.apps[retired_app.app].name.clone(), why));

@@ -5,18 +5,21 @@ mod shared;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::thread;
 
 use bellows_observe::listing::Listing;
-use bellows_observe::{AppStatus, Liveness, MAX_TRACED, SlowBreaths, Snapshot, TraceOrder};
+use bellows_observe::{AppStatus, Liveness, MAX_TRACED, SlowBreaths, Snapshot, TraceOrder, Watchdog};
 use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
 use bellows_wiring::LinkSpec;
 
 pub use self::reload::ReloadError;
 pub use self::shared::app_at_work;
-pub(crate) use self::shared::{OldConfiguration, Reply, Shared};
+pub(crate) use self::shared::{OldConfiguration, Post, Reply, Request, Shared};
 use self::shared::{View, lock};
+use crate::dispatch::Breath;
+use crate::network::{MAIN, WorkerSpec};
 use crate::panics::catch_panic;
-use crate::runtime::attention::request;
+use crate::runtime::attention::{Attention, request};
 
 /// A handle for other threads to stop and reload an engine and read its counters.
 #[derive(Clone)]
@@ -38,6 +41,7 @@ impl Control {
     /// engine has written them and is not woken.
     pub fn refresh(&self) {
         self.shared.attention.raise_quietly(request::GAUGES);
+        self.shared.for_each_further(|attention| attention.raise_quietly(request::GAUGES));
     }
 
     /// The current values of all counters.
@@ -58,23 +62,41 @@ impl Control {
     ///
     /// Checks four times per limit, and does not wake a sleeping engine.
     pub fn watch_breaths(&self) {
-        let ask = || self.shared.attention.raise_quietly(request::WATCHDOG);
-        let liveness = || {
-            let slab = Arc::clone(&self.shared.view.try_lock().ok()?.slab);
-            Some(Liveness::of(&slab))
+        let watch = |name: &str, attention: &Attention, watchdog: &Watchdog| {
+            let ask = || attention.raise_quietly(request::WATCHDOG);
+            watchdog.watch(ask, || self.shared.liveness_of(name));
         };
-        self.shared.watchdog.watch(ask, liveness);
+        let further = self.shared.further();
+        thread::scope(|scope| {
+            for post in &further {
+                let watch = || watch(&post.name, &post.attention, &post.watchdog);
+                let thread = thread::Builder::new().name("watchdog".to_owned()).spawn_scoped(scope, watch);
+                // Without a thread, only breaths that are timed anyway are found.
+                drop(thread);
+            }
+            watch(MAIN, &self.shared.attention, &self.shared.watchdog);
+        });
     }
 
-    /// The slow breaths, and the standstills of the process, since the last call.
+    /// The slow breaths of all workers, and the standstills of the process, since the last call.
     pub fn take_slow_breaths(&self) -> SlowBreaths {
-        self.shared.watchdog.take()
+        let mut all = self.shared.watchdog.take();
+        for post in self.shared.further() {
+            let SlowBreaths { first, more } = post.watchdog.take();
+            all.first.extend(first);
+            all.more += more;
+        }
+        all
     }
 
-    /// The listing of a breath: the calls in order, and their machine code.
+    /// The listing of the breaths of all workers: the calls in order, and their machine code.
     pub fn listing(&self) -> Listing {
-        let breath = Arc::clone(&lock(&self.shared.view).breath);
-        breath.listing()
+        let View { topology, breaths, .. } = lock(&self.shared.view).clone();
+        let listing =
+            |(worker, breath): (&WorkerSpec, &Arc<Breath>)| Listing { worker: worker.name.clone(), ..breath.listing() };
+        let mut listings = topology.workers.iter().zip(&breaths).map(listing);
+        let first = listings.next().unwrap_or_default();
+        Listing { further: listings.collect(), ..first }
     }
 
     /// The status of each app that has one, in network order. Does not disturb the engine.

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bellows_observe::Reloaded;
 use bellows_sys::way_out;
@@ -13,9 +14,10 @@ use bellows_wiring::WiringError;
 use super::Control;
 use super::shared::{Mailbox, OldConfiguration, Reply, Request, lock};
 use crate::app::AppError;
-use crate::configuration::{Configuration, ReloadParams, retire};
-use crate::network::Network;
+use crate::configuration::{Configuration, Parts, ReloadParams, retire};
+use crate::crew::{Member, WorkerError};
 use crate::network::topology::{AppAction, Topology};
+use crate::network::{MAIN, Network, WorkerSpec};
 use crate::panics::catch_panic;
 use crate::runtime::attention::request;
 
@@ -40,10 +42,25 @@ pub enum ReloadError {
         help = way_out(.0, "make the runtime directory writable and reload again")
     )]
     Unpublished(io::Error),
+    /// A new worker cannot start.
+    #[error("{0}; the old configuration runs on")]
+    Worker(#[from] WorkerError),
+    /// In a lossless network, links between workers that are to be within one hold more packets than such a link, and
+    /// their receivers do not take them.
+    #[error(
+        "the links {} hold too many packets for one worker, and they are not taken in time; reload when the apps that \
+         receive them can go on; the old configuration runs on",
+        .0.join(", ")
+    )]
+    Overfull(Vec<String>),
     /// The run is over.
     #[error("the run is over")]
     Over,
 }
+
+/// The time that links have to be emptied, and the interval of attempts.
+const EMPTYING: Duration = Duration::from_secs(1);
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Control {
     /// Replaces the running network. Apps and links that did not change keep their state and their packets.
@@ -78,32 +95,35 @@ impl Control {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
         let params = ReloadParams { topology: &current.topology, directory: &slab.directory, restart, generation };
         let new = Configuration::prepare(network, &params, runtime_dir, &self.shared.settings, names);
-        let new = new.map_err(ReloadError::Counters)?;
-        let topology = Arc::clone(&new.graph.topology);
+        let mut new = new.map_err(ReloadError::Counters)?;
+        let topology = Arc::clone(&new.topology);
         let mut report = compare(&current.topology, &new);
-        let retired_apps = new.plan.retired_apps(&new.graph);
-
-        let (sender, receiver) = channel();
-        match &mut *lock(&self.shared.mailbox) {
-            Mailbox::Open(request) => *request = Some(Request { configuration: Box::new(new), reply: sender }),
-            Mailbox::Closed => {
-                if let Some(runtime_dir) = runtime_dir {
-                    runtime_dir.discard(generation);
-                }
+        let Configuration { graphs, plan, .. } = &mut new;
+        let retired_apps = plan.retired_apps(&Parts::new(graphs.iter_mut().collect()));
+        // A worker that moves to another processor gets a new thread.
+        let is_new = |worker: &&WorkerSpec| worker.name != MAIN && !current.topology.workers.contains(worker);
+        let hired = topology.workers.iter().filter(is_new);
+        let hired = hired.map(|worker| Member::hire(worker, &self.shared.settings)).collect::<Result<Vec<_>, _>>();
+        let reply = hired.map(|hired| self.submit(new, hired));
+        let discard = || runtime_dir.inspect(|runtime_dir| runtime_dir.discard(generation));
+        let reply = match reply {
+            Ok(Some(reply)) => reply,
+            Ok(None) => {
+                discard();
                 return Err(ReloadError::Over);
             }
-        }
-        self.shared.attention.raise(request::COMMIT);
-        let reply = receiver.recv();
+            Err(error) => {
+                discard();
+                return Err(error.into());
+            }
+        };
         report.swap_ns = start.elapsed().as_nanos() as u64;
         current.generation = generation;
-        if !matches!(reply, Ok(Reply::Committed { .. }))
-            && let Some(runtime_dir) = runtime_dir
-        {
-            runtime_dir.discard(generation);
+        if !matches!(reply, Reply::Committed { .. }) {
+            discard();
         }
         match reply {
-            Ok(Reply::Committed { old, revived, dropped, pause }) => {
+            Reply::Committed { old, revived, dropped, pause } => {
                 for names in [&mut report.kept, &mut report.replaced] {
                     names.retain(|name| !revived.contains(name));
                 }
@@ -113,8 +133,8 @@ impl Control {
                 let published = runtime_dir.map_or(Ok(()), |runtime_dir| runtime_dir.publish(generation));
                 report.dropped = dropped;
                 report.pause_ns = pause.as_nanos() as u64;
-                let OldConfiguration { graph, statuses } = *old;
-                let retired = retire(graph, &retired_apps);
+                let OldConfiguration { graphs, statuses } = *old;
+                let retired = retire(graphs, &retired_apps);
                 // The last reference to the status of a removed app.
                 let _ = catch_panic(|| drop(statuses));
                 report.unfinished = retired.unfinished;
@@ -125,23 +145,45 @@ impl Control {
                 published.map_err(ReloadError::Unpublished)?;
                 Ok(report)
             }
-            Ok(Reply::Failed { app, error, mut configuration }) => {
-                let Configuration { graph, plan } = &mut *configuration;
-                plan.stop_started(graph);
+            Reply::Failed { app, error, mut configuration } => {
+                let Configuration { graphs, plan, .. } = &mut *configuration;
+                plan.stop_started(&mut Parts::new(graphs.iter_mut().collect()));
                 drop(configuration);
                 Err(ReloadError::App(app, error))
             }
-            Err(_) => Err(ReloadError::Over),
+            Reply::Overfull { links, .. } => Err(ReloadError::Overfull(links)),
+        }
+    }
+
+    /// Submits a configuration, and waits for the reply. Tries again while links must be emptied first. `None` if the
+    /// run is over.
+    fn submit(&self, configuration: Configuration, hired: Vec<Member>) -> Option<Reply> {
+        let (mut configuration, mut hired) = (Box::new(configuration), hired);
+        let deadline = Instant::now() + EMPTYING;
+        loop {
+            let (sender, receiver) = channel();
+            match &mut *lock(&self.shared.mailbox) {
+                Mailbox::Open(request) => *request = Some(Request { configuration, hired, reply: sender }),
+                Mailbox::Closed => return None,
+            }
+            self.shared.attention.raise(request::COMMIT);
+            match receiver.recv().ok()? {
+                Reply::Overfull { configuration: again, hired: threads, .. } if Instant::now() < deadline => {
+                    (configuration, hired) = (again, threads);
+                    thread::sleep(ATTEMPT_INTERVAL);
+                }
+                reply => return Some(reply),
+            }
         }
     }
 }
 
 /// The differences between two configurations.
 fn compare(old: &Topology, new: &Configuration) -> Reloaded {
-    let Configuration { graph: new, plan } = new;
+    let Configuration { topology: new, plan, .. } = new;
     let mut report = Reloaded::default();
     let mut stays = vec![false; old.apps.len()];
-    for (action, identity) in plan.app_actions.iter().zip(&new.topology.apps) {
+    for (action, identity) in plan.app_actions.iter().zip(&new.apps) {
         let names = match *action {
             AppAction::Keep(app) => {
                 stays[app] = true;
@@ -157,7 +199,7 @@ fn compare(old: &Topology, new: &Configuration) -> Reloaded {
     }
     let gone = old.apps.iter().zip(&stays).filter(|(_, stays)| !**stays);
     report.removed = gone.map(|(identity, _)| identity.name.clone()).collect();
-    let added = new.topology.links.iter().zip(&plan.kept_links).filter(|(_, kept)| kept.is_none());
+    let added = new.links.iter().zip(&plan.kept_links).filter(|(_, kept)| kept.is_none());
     report.links_added = added.map(|(link, _)| link.to_string()).collect();
     let stays: HashSet<usize> = plan.kept_links.iter().flatten().copied().collect();
     let removed = old.links.iter().enumerate().filter(|(index, _)| !stays.contains(index));

@@ -15,6 +15,7 @@ use bellows_watch::Order;
 
 use crate::app::{AppError, Status};
 use crate::configuration::{Configuration, Graph, LateCount};
+use crate::crew::Member;
 use crate::dispatch::Breath;
 use crate::network::topology::Topology;
 use crate::panics::catch_panic;
@@ -22,14 +23,18 @@ use crate::runtime::attention::Attention;
 use crate::settings::Settings;
 
 thread_local! {
-    /// The engine that runs on this thread.
-    static ENGINE: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) };
+    /// The engine that runs on this thread, and the position of its worker.
+    static ENGINE: RefCell<(Weak<Shared>, usize)> = const { RefCell::new((Weak::new(), 0)) };
 }
 
 /// The app that the engine on this thread is calling, if any. For panic hooks that name the app.
 pub fn app_at_work() -> Option<String> {
-    let engine = ENGINE.try_with(|engine| engine.try_borrow().ok()?.upgrade()).ok()??;
-    engine.app_at_work()
+    let current = |engine: &RefCell<(Weak<Shared>, usize)>| {
+        let engine = engine.try_borrow().ok()?;
+        Some((engine.0.upgrade()?, engine.1))
+    };
+    let (engine, worker) = ENGINE.try_with(current).ok()??;
+    engine.app_at_work(worker)
 }
 
 /// How long the end of a run waits for a reload that is still ending apps.
@@ -37,17 +42,35 @@ const RETIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Request {
     pub(crate) configuration: Box<Configuration>,
+    /// The threads of workers that the running configuration does not have.
+    pub(crate) hired: Vec<Member>,
     pub(crate) reply: Sender<Reply>,
 }
 
 pub(crate) enum Reply {
-    Committed { old: Box<OldConfiguration>, revived: Vec<String>, dropped: u64, pause: Duration },
-    Failed { app: String, error: AppError, configuration: Box<Configuration> },
+    Committed {
+        old: Box<OldConfiguration>,
+        revived: Vec<String>,
+        dropped: u64,
+        pause: Duration,
+    },
+    Failed {
+        app: String,
+        error: AppError,
+        configuration: Box<Configuration>,
+    },
+    /// Links hold more packets than the new configuration has room for. They are being emptied.
+    Overfull {
+        links: Vec<String>,
+        configuration: Box<Configuration>,
+        hired: Vec<Member>,
+    },
 }
 
 /// The configuration that ran before a reload.
 pub(crate) struct OldConfiguration {
-    pub(crate) graph: Graph,
+    /// The graphs of all workers.
+    pub(crate) graphs: Vec<Graph>,
     pub(crate) statuses: Vec<Option<Arc<dyn Status>>>,
 }
 
@@ -64,7 +87,10 @@ pub(super) enum Mailbox {
 
 /// State shared by the engine's thread and other threads.
 pub(crate) struct Shared {
+    /// How to reach the first worker.
     pub(crate) attention: Arc<Attention>,
+    /// How to reach the others.
+    further: Mutex<Vec<Post>>,
     pub(super) mailbox: Mutex<Mailbox>,
     /// Locked throughout a reload, so that reloads run one at a time.
     pub(super) current: Mutex<Current>,
@@ -77,6 +103,14 @@ pub(crate) struct Shared {
     pub(super) watchers: Mutex<Watchers>,
     /// Late counts of removed or replaced apps: for the engine's thread, the only one that writes counters.
     pub(super) late: Mutex<Vec<LateCount>>,
+    pub(crate) watchdog: Arc<Watchdog>,
+}
+
+/// How to reach a worker other than the first.
+#[derive(Clone)]
+pub(crate) struct Post {
+    pub(crate) name: String,
+    pub(crate) attention: Arc<Attention>,
     pub(crate) watchdog: Arc<Watchdog>,
 }
 
@@ -95,19 +129,21 @@ pub(super) struct Watchers {
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) slab: Arc<Slab>,
-    pub(super) breath: Arc<Breath>,
+    /// The breaths of all workers.
+    pub(super) breaths: Vec<Arc<Breath>>,
     pub(super) topology: Arc<Topology>,
     pub(super) statuses: Vec<Option<Arc<dyn Status>>>,
 }
 
 impl View {
-    fn of(graph: &Graph, statuses: &[Option<Arc<dyn Status>>]) -> View {
-        View {
-            slab: Arc::clone(graph.slab()),
-            breath: Arc::clone(&graph.breath),
-            topology: Arc::clone(&graph.topology),
+    fn of<'a>(graphs: impl Iterator<Item = &'a Graph> + Clone, statuses: &[Option<Arc<dyn Status>>]) -> Option<View> {
+        let first = graphs.clone().next()?;
+        Some(View {
+            slab: Arc::clone(first.slab()),
+            breaths: graphs.map(|graph| Arc::clone(&graph.breath)).collect(),
+            topology: Arc::clone(&first.topology),
             statuses: statuses.to_vec(),
-        }
+        })
     }
 }
 
@@ -117,16 +153,20 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(
-        graph: &Graph,
+        configuration: &Configuration,
         settings: &Settings,
         runtime_dir: Option<Arc<RuntimeDir>>,
         names: Option<Arc<Names>>,
     ) -> io::Result<Shared> {
+        let Configuration { topology, slab, graphs, .. } = configuration;
+        let breaths = graphs.iter().map(|graph| Arc::clone(&graph.breath)).collect();
+        let (topology, slab) = (Arc::clone(topology), Arc::clone(slab));
         Ok(Shared {
             attention: Arc::new(Attention::new()?),
+            further: Mutex::default(),
             mailbox: Mutex::new(Mailbox::Open(None)),
-            current: Mutex::new(Current { topology: Arc::clone(&graph.topology), generation: 0 }),
-            view: Mutex::new(View::of(graph, &[])),
+            current: Mutex::new(Current { topology: Arc::clone(&topology), generation: 0 }),
+            view: Mutex::new(View { slab, breaths, topology, statuses: Vec::new() }),
             settings: settings.clone(),
             perf_map: settings.perf_map.then(PerfMap::for_this_process),
             runtime_dir,
@@ -138,31 +178,64 @@ impl Shared {
     }
 
     /// Publishes the running configuration to other threads.
-    pub(crate) fn show(&self, graph: &Graph, statuses: &[Option<Arc<dyn Status>>]) {
-        let before = mem::replace(&mut *lock(&self.view), View::of(graph, statuses));
+    pub(crate) fn show<'a>(
+        &self,
+        graphs: impl Iterator<Item = &'a Graph> + Clone,
+        statuses: &[Option<Arc<dyn Status>>],
+    ) {
+        let Some(view) = View::of(graphs, statuses) else { return };
+        let before = mem::replace(&mut *lock(&self.view), view);
         // It may hold the last references to the statuses of apps that panicked.
         let _ = catch_panic(|| drop(before));
     }
 
-    /// Declares that this thread runs the engine.
-    pub(crate) fn set_current(self: &Arc<Shared>) {
-        ENGINE.with_borrow_mut(|current| *current = Arc::downgrade(self));
+    /// Declares that this thread runs a worker of the engine.
+    pub(crate) fn set_current(self: &Arc<Shared>, worker: usize) {
+        ENGINE.with_borrow_mut(|current| *current = (Arc::downgrade(self), worker));
     }
 
-    /// The app that the engine is calling; `None` while the view is being exchanged.
-    pub(crate) fn app_at_work(&self) -> Option<String> {
+    /// The app that a worker is calling; `None` while the view is being exchanged.
+    fn app_at_work(&self, worker: usize) -> Option<String> {
         let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
-        Some(Liveness::of(&slab).doing?.app)
+        Some(Liveness::of_worker(&slab, slab.directory.workers.get(worker)?).doing?.app)
+    }
+
+    /// The activity of the worker of this name; `None` while the view is being exchanged.
+    pub(super) fn liveness_of(&self, worker: &str) -> Option<Liveness> {
+        let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
+        let entry = slab.directory.workers.iter().find(|entry| entry.name == worker)?;
+        Some(Liveness::of_worker(&slab, entry))
+    }
+
+    /// Whether the engine drops no packets at full links.
+    pub(crate) fn is_lossless(&self) -> bool {
+        self.settings.lossless
+    }
+
+    /// Sets the workers other than the first.
+    pub(crate) fn set_further(&self, posts: Vec<Post>) {
+        *lock(&self.further) = posts;
+    }
+
+    /// The workers other than the first.
+    pub(crate) fn further(&self) -> Vec<Post> {
+        lock(&self.further).clone()
+    }
+
+    /// Reaches all workers other than the first.
+    pub(crate) fn for_each_further(&self, mut reach: impl FnMut(&Attention)) {
+        lock(&self.further).iter().for_each(|post| reach(&post.attention));
     }
 
     /// Writes the map of the current code for perf. If that fails, the old map stays and perf shows unknown code.
     pub(crate) fn renew_map_for_perf(&self) {
-        let breath = Arc::clone(&lock(&self.view).breath);
-        let _ = self.map_for_perf(&breath);
+        let _ = self.map_for_perf();
     }
 
-    pub(crate) fn map_for_perf(&self, breath: &Breath) -> io::Result<()> {
-        self.perf_map.as_ref().map_or(Ok(()), |map| map.write(&breath.symbols()))
+    pub(crate) fn map_for_perf(&self) -> io::Result<()> {
+        let Some(map) = &self.perf_map else { return Ok(()) };
+        let breaths = lock(&self.view).breaths.clone();
+        map.write(&breaths.iter().flat_map(|breath| breath.symbols()).collect::<Vec<_>>())
     }
 
     pub(crate) fn take_request(&self) -> Option<Request> {
@@ -198,5 +271,6 @@ impl Shared {
         lock(&self.watchers).closed = true;
         drop(self.take_orders());
         self.watchdog.close();
+        lock(&self.further).iter().for_each(|post| post.watchdog.close());
     }
 }

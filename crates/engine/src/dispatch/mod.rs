@@ -137,13 +137,13 @@ impl Breath {
         Breath { schedule, fallback_reason, pulls, pushes, native, nested, topology, types, links }
     }
 
-    fn app(&self, step: &Step) -> &str {
-        &self.topology.apps[step.app].name
+    fn app(&self, step: &Step) -> String {
+        self.topology.app_name(step.app)
     }
 
     /// The input links of an app.
     fn links(&self, step: &Step) -> Vec<String> {
-        let spec = |number: &Option<usize>| number.map(|link| self.topology.links[link].to_string());
+        let spec = |number: &Option<usize>| number.map(|link| self.topology.link(link).to_string());
         self.links[step.first..][..step.count].iter().filter_map(spec).collect()
     }
 
@@ -172,7 +172,7 @@ impl Breath {
     fn calls(&self) -> Vec<listing::Call> {
         let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
             entry: entry.to_owned(),
-            app: self.app(step).to_owned(),
+            app: self.app(step),
             function: format!("{}::{entry}", self.types[step.app]),
             tests,
         };
@@ -189,11 +189,13 @@ impl Breath {
         let function = |address: usize| functions.get(&address).map(|name| (*name).to_owned());
         let code = self.native.as_ref().map(|native| native.listing(|section| self.name(section), function));
         Listing {
+            worker: String::new(),
             schedule: self.schedule.to_string(),
             fallback_reason: self.fallback_reason.clone(),
             assembling_ns: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
             code: code.unwrap_or_default(),
             calls,
+            further: Vec::new(),
         }
     }
 

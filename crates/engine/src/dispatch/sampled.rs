@@ -96,7 +96,7 @@ fn dropped(node: &Node) -> u64 {
 
 /// Whether packets that an app sends in a call came into the network with this call.
 fn brings_in(node: &Node, entry: usize) -> bool {
-    entry == account::PULL || entry == account::TICK && node.inputs.is_empty()
+    !node.crosses() && (entry == account::PULL || entry == account::TICK && node.inputs.is_empty())
 }
 
 /// A call, as traces and taps see it.

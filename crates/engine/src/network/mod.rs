@@ -17,8 +17,22 @@ pub struct AppSpec {
     pub kind: String,
     /// Two apps of equal name, kind and fingerprint are the same: a reload keeps the old one.
     pub fingerprint: String,
+    /// The worker that runs it; [`MAIN`] unless another one is named.
+    pub worker: String,
     pub(crate) info: AppInfo,
     pub(crate) app: Box<dyn DynApp>,
+}
+
+/// The name of the first worker: the thread that runs the engine.
+pub const MAIN: &str = "main";
+
+/// A worker: a thread that runs a part of the apps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerSpec {
+    /// Its name.
+    pub name: String,
+    /// The processor that it runs on, counted from 0. By default the kernel chooses.
+    pub cpu: Option<usize>,
 }
 
 impl AppSpec {
@@ -28,9 +42,17 @@ impl AppSpec {
             name: name.to_owned(),
             kind: kind.to_owned(),
             fingerprint: fingerprint.to_owned(),
+            worker: MAIN.to_owned(),
             info: AppInfo::of::<A>(),
             app: Box::new(app),
         }
+    }
+
+    /// Assigns the app to a worker. A reload that assigns it to another one keeps its state.
+    #[must_use]
+    pub fn on_worker(mut self, worker: &str) -> AppSpec {
+        self.worker = worker.to_owned();
+        self
     }
 
     /// The constants of its type.
@@ -61,6 +83,8 @@ pub struct Network {
     pub apps: Vec<AppSpec>,
     /// The links, in order.
     pub links: Vec<LinkSpec>,
+    /// The workers other than the first. Those that only apps name follow.
+    pub workers: Vec<WorkerSpec>,
     /// The file that it was read from, for reports; may be empty.
     pub source: String,
     /// Its text, for reports; may be empty.
@@ -79,6 +103,15 @@ impl Network {
         self
     }
 
+    /// Assigns the app that was added last to a worker.
+    #[must_use]
+    pub fn on_worker(mut self, worker: &str) -> Network {
+        if let Some(app) = self.apps.pop() {
+            self.apps.push(app.on_worker(worker));
+        }
+        self
+    }
+
     /// Adds a link, written as `app.output -> app.input`.
     ///
     /// # Errors
@@ -86,6 +119,19 @@ impl Network {
     pub fn link(mut self, link: &str) -> Result<Network, LinkSyntaxError> {
         self.links.push(link.parse()?);
         Ok(self)
+    }
+
+    /// All workers: first the one that runs the engine, then the listed ones, then those that only apps name.
+    pub(crate) fn all_workers(&self) -> Vec<WorkerSpec> {
+        let unlisted = |name: &str| WorkerSpec { name: name.to_owned(), cpu: None };
+        let named = self.apps.iter().map(|app| unlisted(&app.worker));
+        let mut workers = vec![unlisted(MAIN)];
+        for worker in self.workers.iter().cloned().chain(named) {
+            if !workers.iter().any(|known| known.name == worker.name) {
+                workers.push(worker);
+            }
+        }
+        workers
     }
 
     /// All wiring errors of the network; empty if it can run.

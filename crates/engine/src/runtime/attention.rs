@@ -1,7 +1,8 @@
 //! The word through which other threads make requests of an engine's thread.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use bellows_sys::wake::Event;
 
@@ -13,6 +14,22 @@ pub(crate) mod request {
     pub(crate) const WATCH: u32 = 8;
     pub(crate) const LATE_COUNTS: u32 = 16;
     pub(crate) const WATCHDOG: u32 = 32;
+    /// To a worker other than the first: stop, until it is sent back to work.
+    pub(crate) const PAUSE: u32 = 64;
+    /// To the first worker: another one has nothing left to do, or apps of it have panicked.
+    pub(crate) const LOOK: u32 = 128;
+}
+
+/// What a worker last found out about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Verdict {
+    /// It has work, or may have some later.
+    Works,
+    /// It has nothing left to do, unless another worker sends it packets.
+    Rests,
+    /// Its apps in which packets end take no more.
+    Closed,
 }
 
 /// The requests to one thread, tested by each of its breaths, and the event that wakes it.
@@ -21,11 +38,62 @@ pub(crate) struct Attention {
     pub(crate) word: AtomicU32,
     /// The event that the thread sleeps on.
     pub(crate) event: Event,
+    /// The last [`Verdict`], the number of changes of it, and whether apps have panicked.
+    verdict: AtomicU32,
+    changes: AtomicU32,
+    has_failures: AtomicBool,
+    /// Of the first worker: whether all rest as far as it knows.
+    is_ending: AtomicBool,
 }
 
 impl Attention {
     pub(crate) fn new() -> io::Result<Attention> {
-        Ok(Attention { word: AtomicU32::new(0), event: Event::new()? })
+        Ok(Attention {
+            word: AtomicU32::new(0),
+            event: Event::new()?,
+            verdict: AtomicU32::new(Verdict::Works as u32),
+            changes: AtomicU32::new(0),
+            has_failures: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+        })
+    }
+
+    /// Publishes the thread's verdict, whether packets have moved since the last one, and whether apps have panicked.
+    /// Tells the first worker if it must know.
+    pub(crate) fn judge(&self, verdict: Verdict, has_moved: bool, has_failures: bool, first: &Attention) {
+        let has_changed = self.verdict.swap(verdict as u32, SeqCst) != verdict as u32;
+        if has_changed || has_moved {
+            self.changes.fetch_add(1, SeqCst);
+        }
+        let may_end = verdict != Verdict::Works && (has_changed || has_moved && first.is_ending.load(SeqCst));
+        if has_failures && !self.has_failures.swap(true, AcqRel) || may_end {
+            first.raise(request::LOOK);
+        }
+    }
+
+    /// To the first worker: whether all workers rest as far as it knows, so that it must learn of each that has moved
+    /// packets since. Look at the verdicts after that.
+    pub(crate) fn set_ending(&self, is_ending: bool) {
+        self.is_ending.store(is_ending, SeqCst);
+    }
+
+    /// The thread's last verdict.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self.verdict.load(SeqCst) {
+            word if word == Verdict::Rests as u32 => Verdict::Rests,
+            word if word == Verdict::Closed as u32 => Verdict::Closed,
+            _ => Verdict::Works,
+        }
+    }
+
+    /// How often the verdict has changed, or been the same after packets moved.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(SeqCst)
+    }
+
+    /// Takes the news that apps have panicked.
+    pub(crate) fn take_failures(&self) -> bool {
+        self.has_failures.swap(false, AcqRel)
     }
 
     /// Makes a request and wakes the thread if it sleeps.

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::Arc;
 
 use bellows_arena::Fixed;
-use bellows_observe::Slab;
 use bellows_observe::layout::link as counters;
+use bellows_observe::{Slab, WorkerEntry};
 use bellows_packet::{Packet, Vector, VectorMemory, attribute_drops, free_all, marked_events};
 use bellows_watch::Network;
 
@@ -42,9 +42,15 @@ impl FreeVectors {
         self.0.borrow_mut().pop().map_or_else(new_vector, Vector::from)
     }
 
+    /// Takes memory that a link has used, if there is any.
+    #[inline]
+    pub(crate) fn reuse(&self) -> Vector {
+        self.0.borrow_mut().pop().map_or(Vector::none(), Vector::from)
+    }
+
     /// Takes back the memory of a link that was emptied.
     #[inline]
-    fn free(&self, vector: Vector) {
+    pub(crate) fn free(&self, vector: Vector) {
         if let Some(memory) = vector.into_memory() {
             self.0.borrow_mut().push(memory);
         }
@@ -66,6 +72,8 @@ pub(crate) struct LinkTable {
     pub(crate) waiting: Fixed<[Cell<u32>]>,
     pub(crate) slots: Fixed<[Slot]>,
     pub(crate) slab: Arc<Slab>,
+    /// The position of the worker. Not its entry in the directory, with which the table would not fit into a cache line.
+    pub(crate) position: u32,
 }
 
 impl LinkTable {
@@ -107,6 +115,23 @@ impl LinkTable {
         first
     }
 
+    /// The worker's entry in the directory.
+    pub(crate) fn worker(&self) -> &WorkerEntry {
+        &self.slab.directory.workers[self.position as usize]
+    }
+
+    /// Adds to one of the worker's own counters.
+    #[inline]
+    pub(crate) fn count(&self, counter: usize, count: u64) {
+        self.slab.add(self.worker().cell + counter, count);
+    }
+
+    /// Sets one of the worker's own counters.
+    #[inline]
+    pub(crate) fn set(&self, counter: usize, value: u64) {
+        self.slab.set(self.worker().cell + counter, value);
+    }
+
     /// The number of packets and bytes in a link.
     pub(crate) fn waiting_in(&self, number: usize) -> (u64, u64) {
         (self.waiting[number].get().into(), self.links[number].bytes.get())
@@ -126,7 +151,7 @@ impl Network for LinkTable {
     }
 
     fn app_name(&self, app: usize) -> &str {
-        &self.slab.directory.apps[app].name
+        self.slab.directory.app(app).map_or("", |app| &app.name)
     }
 
     fn output_name(&self, number: u32) -> &str {
@@ -135,7 +160,8 @@ impl Network for LinkTable {
     }
 
     fn drop_reason(&self, app: usize, reason: u32) -> &str {
-        self.slab.directory.apps[app].drops.get(reason as usize).map_or("txdrop", |name| name)
+        let drops = self.slab.directory.app(app).map_or(&[][..], |app| &app.drops);
+        drops.get(reason as usize).map_or("txdrop", |name| name)
     }
 
     fn sent(&self, number: u32) -> u64 {

@@ -115,7 +115,7 @@ impl Node {
     pub(crate) fn discrepancy(&self, held: u64) -> Discrepancy {
         let table = self.links();
         let slab = &table.slab;
-        let entry = &slab.directory.apps[self.index];
+        let entry = slab.directory.app(self.index);
         let account = |cell: usize| slab.get(self.account + cell);
         let of = |ports: &[u32], count: &dyn Fn(&Link, u32) -> u64| {
             let links = ports.iter().filter_map(|&link| Some((table.links.get(link as usize)?, link)));
@@ -141,8 +141,16 @@ impl Node {
         Discrepancy {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
             // An app that only brings packets in may free packets that it made.
-            uncounted: if entry.ends || entry.brings_in { uncounted.min(0) } else { uncounted },
+            uncounted: match entry {
+                Some(entry) if !entry.ends && !entry.brings_in => uncounted,
+                _ => uncounted.min(0),
+            },
         }
+    }
+
+    /// Whether it is a side of a crossing, and not an app of the network.
+    pub(crate) fn crosses(&self) -> bool {
+        self.index >= self.links().slab.directory.apps.len()
     }
 
     /// Whether the app has a linked input.

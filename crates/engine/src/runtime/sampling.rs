@@ -183,7 +183,7 @@ impl Sampler {
         // A breath with event counts, traces or taps took longer than it would have.
         let counts = moved && !self.counting.take() && !self.watching.get();
         if counts {
-            record(&links.slab, links.slab.directory.histogram(histogram::BREATH), duration);
+            record(&links.slab, links.worker().histogram(histogram::BREATH), duration);
         }
         if let Some(timeline) = &mut *self.timeline.borrow_mut() {
             timeline.end_breath(start, duration, counts, RECORD_INTERVAL);
@@ -203,6 +203,6 @@ impl Sampler {
 fn count_latencies(links: &LinkTable, marked_events: &mut Vec<MarkedEvent>) {
     for event in marked_events.drain(..).filter(|event| event.kind == MarkedEventKind::Freed && event.mark.id == 0) {
         let stayed = event.at.saturating_sub(event.mark.created);
-        record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
+        record(&links.slab, links.worker().histogram(histogram::LATENCY), stayed);
     }
 }

@@ -24,6 +24,16 @@ pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, Command
 }
 
 fn render(listing: &Listing) -> String {
+    if listing.further.is_empty() {
+        return render_one(listing);
+    }
+    let workers = std::iter::once(listing).chain(&listing.further);
+    let named = workers.map(|listing| format!("worker {}, {}", sanitize(&listing.worker), render_one(listing)));
+    named.collect::<Vec<_>>().join("\n")
+}
+
+/// The breath of one worker.
+fn render_one(listing: &Listing) -> String {
     let mut text = format!("schedule {}", listing.schedule);
     if let Some(fallback_reason) = &listing.fallback_reason {
         let _ = write!(text, ", not native as requested: {fallback_reason}");
@@ -82,7 +92,10 @@ mod tests {
             calls: vec![call("pull", "source", &["slot 0"]), call("push", "sink", &["source.output -> sink.input"])],
             assembling_ns: 20_000,
             code: vec![line(Some("push sink"), "xor rax, rax"), line(None, "ret")],
+            ..Listing::default()
         };
+        let both = Listing { further: vec![Listing { worker: "one".to_owned(), ..listing.clone() }], ..listing.clone() };
+        assert!(render(&both).contains("\nworker one, schedule native\n"), "{}", render(&both));
         let text = render(&listing);
         for part in [
             "pull source  when its slot says so",

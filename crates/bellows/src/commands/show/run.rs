@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
-use bellows_inspect::networks::{self, Change, Sample, State};
+use bellows_inspect::networks::{self, Change, Sample, State, WorkerChange};
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -116,7 +117,9 @@ struct View {
 impl View {
     /// The share of the time spent in apps, from 0 to 1, estimated from the samples.
     fn in_apps(&self) -> Option<f64> {
-        let ticks = self.change.after.counters.ticks_per_second as f64 * self.change.seconds();
+        let counters = &self.change.after.counters;
+        let workers = counters.workers.len().max(1) as f64;
+        let ticks = counters.ticks_per_second as f64 * self.change.seconds() * workers;
         (self.sampled() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
     }
 
@@ -153,6 +156,7 @@ impl View {
             "packets_per_second": busiest.packets,
             "bits_per_second": busiest.bits,
             "drops_per_second": self.drops(),
+            "workers": change.workers().collect::<Vec<_>>(),
             "rows": self.rows(options).into_iter().map(row_json).collect::<Vec<_>>(),
         })
     }
@@ -200,7 +204,21 @@ impl View {
             packet_rate(busiest.packets),
             bit_rate(busiest.bits),
             packet_rate(self.drops()),
-        )
+        ) + &self.workers()
+    }
+
+    /// A line for each worker, if there are several.
+    fn workers(&self) -> String {
+        let workers: Vec<_> = self.change.workers().collect();
+        if workers.len() < 2 {
+            return String::new();
+        }
+        let line = |worker: WorkerChange<'_>| {
+            let idle = worker.idle_breaths.map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
+            let (name, apps) = (sanitize(worker.name), plural(worker.apps.len() as u64, "app"));
+            format!("worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n", scaled(worker.breaths), percent(worker.asleep))
+        };
+        workers.into_iter().map(line).collect()
     }
 
     /// Which figures are exact, and which are estimates.
@@ -282,6 +300,7 @@ fn table(rows: &[&Row]) -> Table {
         ("CLOCKS/PKT", Align::Right),
         ("PKTS/CALL", Align::Right),
     ]);
+    let with_workers = rows.iter().any(|row| row.worker != rows[0].worker);
     // Where no packets are moved, only the call has a cost.
     let with_calls = rows.iter().any(|row| row.sampled.packets == 0 && row.sampled.clocks_per_call().is_some());
     if with_calls {
@@ -296,6 +315,9 @@ fn table(rows: &[&Row]) -> Table {
         table.column(heading.clone(), Align::Right);
     }
     table.column("SHARE", Align::Right);
+    if with_workers {
+        table.column("WORKER", Align::Left);
+    }
     for row in rows {
         let sampled = &row.sampled;
         let mark = if row.packets_estimated { "~" } else { "" };
@@ -317,6 +339,9 @@ fn table(rows: &[&Row]) -> Table {
         }
         cells.extend(events.iter().map(|(event, _)| known(sampled.per_packet(event), figure)));
         cells.push(known(row.share, percent));
+        if with_workers {
+            cells.push(row.worker.clone());
+        }
         table.row(cells);
     }
     table

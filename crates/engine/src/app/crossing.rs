@@ -1,0 +1,227 @@
+//! The engine's own apps at the two ends of a link between workers.
+//!
+//! The link has a vector on each worker, and between them a ring that moves whole vectors. On the worker that sends,
+//! [`Outbound`] is pushed when the link's vector holds packets, and moves it into the ring. On the other one, [`Inbound`]
+//! has a slot that watches the ring, and moves vectors out of it. Emptied vectors return through the same places.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::{io, mem};
+
+use bellows_packet::Vector;
+use bellows_ring::{Bell, Receiver, Ring, Sender, Side, ring};
+use bellows_sys::clock;
+use bellows_sys::wake::Event;
+use bellows_wiring::{Port, Ports};
+
+use super::App;
+use super::io::Io;
+use crate::runtime::slots::Watched;
+
+/// Vectors between two workers, besides the one at either end.
+const PLACES: usize = 8;
+
+/// How long a link is closed that is to be emptied, in nanoseconds: longer than the interval of attempts.
+const CLOSED_NS: u64 = 20_000_000;
+
+/// Wakes a worker.
+pub(crate) struct Alarm {
+    event: Event,
+    /// Whether the event has been raised and not cleared.
+    raised: AtomicBool,
+}
+
+impl Alarm {
+    fn new() -> io::Result<Alarm> {
+        Ok(Alarm { event: Event::new()?, raised: AtomicBool::new(false) })
+    }
+
+    /// Clears the event. Look at the ring after that.
+    #[inline]
+    fn clear(&self) {
+        if self.raised.load(Relaxed) {
+            self.event.clear();
+            self.raised.store(false, SeqCst);
+        }
+    }
+}
+
+impl Bell for Alarm {
+    #[cold]
+    fn ring(&self) {
+        if !self.raised.swap(true, SeqCst) {
+            self.event.raise();
+        }
+    }
+}
+
+type Vectors = Ring<Vector, Alarm>;
+
+/// What one end watches while it sleeps: the position of the other end.
+struct Watch {
+    ring: Arc<Vectors>,
+    /// The side that sleeps, and the one that it watches.
+    sides: fn(&Vectors) -> (&Side<Alarm>, &Side<Alarm>),
+}
+
+impl Watched for Watch {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some((self.sides)(&self.ring).1.position())
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![(self.sides)(&self.ring).0.bell().event.as_fd()]
+    }
+
+    fn arm(&self) {
+        (self.sides)(&self.ring).0.arm();
+    }
+
+    fn disarm(&self) {
+        (self.sides)(&self.ring).0.disarm();
+    }
+}
+
+/// The two ends of a link between workers.
+pub(crate) fn crossing() -> io::Result<(Outbound, Inbound)> {
+    let (sender, receiver) = ring(PLACES, [Alarm::new()?, Alarm::new()?]);
+    Ok((Outbound { sender, is_full: false, closed_until: 0 }, Inbound { receiver, watches: false }))
+}
+
+/// Moves vectors of packets from a link into the ring.
+pub(crate) struct Outbound {
+    sender: Sender<Vector, Alarm>,
+    /// Whether a vector waits for a place in the ring.
+    is_full: bool,
+    /// Nothing is sent until then, in nanoseconds of the clock.
+    closed_until: u64,
+}
+
+impl Outbound {
+    /// Puts a vector into the ring while no worker runs; gives it back if there is no place for it.
+    pub(crate) fn preload(&mut self, vector: Vector) -> Result<(), Vector> {
+        let mut vector = vector;
+        if self.sender.send(&mut vector) { Ok(()) } else { Err(vector) }
+    }
+
+    /// Whether there is room in the ring.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.sender.has_room()
+    }
+
+    /// Sends nothing for a while, as if the ring were full.
+    pub(crate) fn close_for_a_while(&mut self) {
+        self.closed_until = clock::now() + CLOSED_NS;
+    }
+
+    #[inline(always)]
+    fn cross(&mut self, io: &Io<'_, Outbound>) {
+        if self.closed_until > 0 {
+            if clock::now() < self.closed_until {
+                return;
+            }
+            self.closed_until = 0;
+        }
+        // A worker that is behind gets its packets in bursts all the same, so that fewer are on their way.
+        let mut is_full = false;
+        while !is_full && io.give_vector(|vector| self.sender.send(vector), &mut is_full) {}
+        if is_full || self.is_full {
+            self.wait(io, is_full);
+        }
+    }
+
+    /// Watches the receiver's end while the ring is full.
+    #[cold]
+    fn wait(&mut self, io: &Io<'_, Outbound>, is_full: bool) {
+        let slot = io.slot(0);
+        if !is_full {
+            slot.never();
+        } else if mem::replace(&mut self.is_full, true) {
+            slot.expect(self.sender.seen());
+        } else {
+            let ring = Arc::clone(self.sender.ring());
+            slot.watch(
+                Arc::new(Watch { ring, sides: |ring| (ring.sender(), ring.receiver()) }),
+                u32::MAX,
+                self.sender.seen(),
+            );
+        }
+        self.is_full = is_full;
+    }
+}
+
+impl App for Outbound {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets for another worker")]);
+
+    fn slots(&self) -> usize {
+        1
+    }
+
+    /// Only a sleeping worker calls it, which has been woken.
+    fn pull(&mut self, io: &Io<Self>) {
+        self.sender.ring().sender().bell().clear();
+        self.cross(io);
+    }
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.cross(io);
+    }
+
+    /// While a vector waits, a sleeping worker must be woken when there is room.
+    fn is_finished(&self) -> bool {
+        !self.is_full
+    }
+}
+
+/// Moves vectors of packets from the ring into a link.
+pub(crate) struct Inbound {
+    receiver: Receiver<Vector, Alarm>,
+    /// Whether the slot watches the ring.
+    watches: bool,
+}
+
+impl Inbound {
+    /// Takes the vectors out of the ring while no worker runs, oldest first.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Vector> {
+        std::iter::from_fn(|| {
+            let mut vector = Vector::none();
+            self.receiver.receive(&mut vector).then_some(vector)
+        })
+    }
+
+    /// Whether there are vectors in the ring.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        !self.receiver.is_empty()
+    }
+}
+
+impl App for Inbound {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets from another worker")]);
+
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let slot = io.slot(0);
+        if !self.watches {
+            self.watches = true;
+            let ring = Arc::clone(self.receiver.ring());
+            let watch = Watch { ring, sides: |ring| (ring.receiver(), ring.sender()) };
+            slot.watch(Arc::new(watch), u32::MAX, self.receiver.seen());
+        }
+        self.receiver.ring().receiver().bell().clear();
+        let receiver = &mut self.receiver;
+        while let Some(count) = receiver.peek(Vector::len) {
+            if !io.take_vector(count, |vector| receiver.receive(vector)) {
+                break;
+            }
+        }
+        slot.expect(receiver.seen());
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+}

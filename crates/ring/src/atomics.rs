@@ -1,0 +1,39 @@
+//! The atomics of the standard library, or those of `loom`.
+
+#[cfg(feature = "loom")]
+pub(crate) use loom::{
+    cell::UnsafeCell as Cell,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
+#[cfg(not(feature = "loom"))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A full fence.
+#[inline]
+pub(crate) fn fence() {
+    #[cfg(feature = "loom")]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(not(feature = "loom"))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// A place of the ring, with the interface of `loom`'s cells.
+#[cfg(not(feature = "loom"))]
+pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(feature = "loom"))]
+impl<T> Cell<T> {
+    pub(crate) fn new(value: T) -> Cell<T> {
+        Cell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        look(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}
