@@ -41,12 +41,27 @@ pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, free_vectors: 
         let AppAction::Keep(app) = *action else { continue };
         mem::swap(&mut new.apps[index], &mut old.apps[app]);
         let (before, after) = (&old.nodes[app], &new.nodes[index]);
-        after.deadline.set(before.deadline.get());
+        // An app whose links are others gets a tick before the next breath.
+        let same = has_same_links(old, &before.inputs, new, &after.inputs, &plan.kept_links)
+            && has_same_links(old, &before.outputs, new, &after.outputs, &plan.kept_links);
+        after.deadline.set(if same { before.deadline.get() } else { 0 });
         for (before, after) in before.slots(old.table()).iter().zip(after.slots(new.table())) {
             after.take_over(before);
         }
     }
     dropped
+}
+
+/// Whether the ports of an app have the same links in two graphs; `kept` names the link of the old graph for each link
+/// of the new one.
+fn has_same_links(old: &Graph, before: &[u32], new: &Graph, after: &[u32], kept: &[Option<usize>]) -> bool {
+    let link = |graph: &Graph, number: u32| graph.table().links.get(number as usize).map(|link| link.index);
+    let is_same = |(&before, &after): (&u32, &u32)| match (link(old, before), link(new, after)) {
+        (None, None) => true,
+        (Some(before), Some(after)) => kept[after] == Some(before),
+        _ => false,
+    };
+    before.len() == after.len() && before.iter().zip(after).all(is_same)
 }
 
 /// Counts packets as dropped that are inside removed apps, or that a replacing app did not take over. Returns their
