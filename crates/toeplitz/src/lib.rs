@@ -11,11 +11,14 @@ use std::sync::OnceLock;
 
 use bellows_sys::simd::{Level, Simd};
 
-/// The maximum number of words of an input: two IPv6 addresses and two ports.
-pub const MAX_WORDS: usize = 9;
+/// The length of an input in bytes: two IPv6 addresses and two ports.
+pub const MAX_INPUT: usize = 36;
 
 /// The minimum length of a key in bytes: each bit of an input needs 32 bits of the key from its position on.
-pub const MIN_KEY: usize = 4 * MAX_WORDS + 4;
+pub const MIN_KEY: usize = MAX_INPUT + 4;
+
+/// The words of an input. A word is four bytes, of which the first is the highest.
+const WORDS: usize = MAX_INPUT / 4;
 
 /// The key of Microsoft's verification suite, which many drivers use by default.
 pub const DEFAULT_KEY: [u8; MIN_KEY] = [
@@ -24,35 +27,49 @@ pub const DEFAULT_KEY: [u8; MIN_KEY] = [
     0x01, 0xfa,
 ];
 
-/// The number of words that are hashed without a look at the input's length: two IPv4 addresses and two ports.
-const SHORT: usize = 3;
+/// The length of a short input: two IPv4 addresses and two ports.
+const SHORT: usize = 12;
 
-/// What is hashed: words of 32 bits, of which the highest bit is the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is hashed.
+#[derive(Clone, Copy, Debug)]
 pub struct Input {
-    words: [u32; MAX_WORDS],
-    /// Whether a word behind the first [`SHORT`] is not 0.
+    bytes: [u8; MAX_INPUT],
+    /// Whether all bytes count. Otherwise the first [`SHORT`] do.
     is_long: bool,
 }
 
 impl Input {
-    /// An input of these words. A shorter one ends with zeros, which add nothing to the hash.
-    #[inline(always)]
-    pub fn new(words: [u32; MAX_WORDS]) -> Input {
-        Input { words, is_long: words[SHORT..].iter().fold(0, |any, word| any | word) != 0 }
+    /// An input of these bytes. A shorter one ends with zeros, which add nothing to the hash.
+    pub fn new(bytes: [u8; MAX_INPUT]) -> Input {
+        Input { bytes, is_long: true }
     }
 
-    /// The words that can be other than 0.
+    /// Writes another input into the place of this one: `write` writes its bytes and returns their number. Hot.
     #[inline(always)]
-    fn words(&self) -> &[u32] {
-        if self.is_long { &self.words } else { &self.words[..SHORT] }
+    pub fn rewrite(&mut self, write: impl FnOnce(&mut [u8; MAX_INPUT]) -> usize) {
+        let length = write(&mut self.bytes);
+        self.is_long = length > SHORT;
+        if length != SHORT && length < MAX_INPUT {
+            self.pad(length);
+        }
+    }
+
+    #[cold]
+    fn pad(&mut self, length: usize) {
+        self.bytes[length..].fill(0);
+    }
+}
+
+impl Default for Input {
+    fn default() -> Input {
+        Input::new([0; MAX_INPUT])
     }
 }
 
 /// The ways to hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// A carry-less product for each word. There is such a value only if the processor has PCLMULQDQ.
+    /// A carry-less product for each word. There is such a value only if the processor has PCLMULQDQ and AVX2.
     #[cfg(target_arch = "x86_64")]
     Products,
     /// A table for every four bits.
@@ -64,7 +81,7 @@ impl Way {
     fn available(simd: Simd) -> Vec<Way> {
         let mut ways = Vec::new();
         #[cfg(target_arch = "x86_64")]
-        if simd.level() != Level::Baseline && is_x86_feature_detected!("pclmulqdq") {
+        if simd.level() != Level::Baseline && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq") {
             ways.push(Way::Products);
         }
         ways.push(Way::Tables);
@@ -82,8 +99,7 @@ impl Way {
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
     way: Way,
-    /// For each word of an input, the 63 bits of the key that it meets, the first in the lowest bit.
-    windows: [u64; MAX_WORDS],
+        windows: product::Windows,
     tables: Box<table::Tables>,
 }
 
@@ -109,7 +125,7 @@ impl Toeplitz {
     pub fn hash(&self, inputs: &[Input], hashes: &mut [u32]) {
         match self.way {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the way is among those of the processor, so it has PCLMULQDQ.
+            // SAFETY: the way is among those of the processor, so it has PCLMULQDQ and AVX2.
             Way::Products => unsafe { product::hash(&self.windows, inputs, hashes) },
             Way::Tables => table::hash(&self.tables, inputs, hashes),
         }
@@ -118,17 +134,18 @@ impl Toeplitz {
 
 /// The hash of an input and a key by definition, bit by bit.
 #[cfg(test)]
-fn by_definition(key: &[u8], words: &[u32]) -> u32 {
-    let key_bit = |at: usize| u32::from(key[at / 8] >> (7 - at % 8) & 1);
-    let bits = (0..32 * words.len()).filter(|at| words[at / 32] >> (31 - at % 32) & 1 == 1);
-    bits.fold(0, |hash, at| hash ^ (at..at + 32).fold(0, |window, bit| window << 1 | key_bit(bit)))
+fn by_definition(key: &[u8], bytes: &[u8]) -> u32 {
+    let bit = |bytes: &[u8], at: usize| u32::from(bytes[at / 8] >> (7 - at % 8) & 1);
+    let ones = (0..8 * bytes.len()).filter(|&at| bit(bytes, at) == 1);
+    ones.fold(0, |hash, at| hash ^ (at..at + 32).fold(0, |window, at| window << 1 | bit(key, at)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::net::IpAddr;
 
     /// Source and destination, the hash of addresses and ports, the hash of addresses alone: Microsoft's verification
     /// suite.
@@ -150,18 +167,21 @@ mod tests {
         ),
     ];
 
-    fn address_words(address: &str) -> Vec<u32> {
-        let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        match address.parse().unwrap() {
-            IpAddr::V4(address) => Ipv4Addr::octets(&address).chunks(4).map(word).collect(),
-            IpAddr::V6(address) => Ipv6Addr::octets(&address).chunks(4).map(word).collect(),
+    fn address(text: &str) -> Vec<u8> {
+        match text.parse().unwrap() {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
         }
     }
 
-    fn input(words: &[u32]) -> Input {
-        let mut padded = [0; MAX_WORDS];
-        padded[..words.len()].copy_from_slice(words);
-        Input::new(padded)
+    /// An input in a place where a longer one has been.
+    fn input(bytes: &[u8]) -> Input {
+        let mut input = Input::new([0xa5; MAX_INPUT]);
+        input.rewrite(|place| {
+            place[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        });
+        input
     }
 
     fn ways() -> Vec<Way> {
@@ -171,16 +191,15 @@ mod tests {
     #[test]
     fn the_verification_suite_passes() {
         for &(src, src_port, dst, dst_port, with_ports, without) in SUITE {
-            let mut words = [address_words(src), address_words(dst)].concat();
-            for (ports, expected) in [(0, without), (u32::from(src_port) << 16 | u32::from(dst_port), with_ports)] {
-                words.push(ports);
+            let addresses = [address(src), address(dst)].concat();
+            let ports = [src_port.to_be_bytes(), dst_port.to_be_bytes()].concat();
+            for (bytes, expected) in [([&addresses[..], &ports].concat(), with_ports), (addresses, without)] {
                 for way in ways() {
                     let mut hash = [0];
-                    Toeplitz::with(&DEFAULT_KEY, way).hash(&[input(&words)], &mut hash);
+                    Toeplitz::with(&DEFAULT_KEY, way).hash(&[input(&bytes)], &mut hash);
                     assert_eq!(hash, [expected], "{src} {src_port} {dst} {dst_port} {way:?}");
                 }
-                assert_eq!(by_definition(&DEFAULT_KEY, &words), expected);
-                words.pop();
+                assert_eq!(by_definition(&DEFAULT_KEY, &bytes), expected);
             }
         }
     }
@@ -196,13 +215,13 @@ mod tests {
         /// Every way gives the hash of the definition, for any key and inputs of any length.
         #[test]
         fn all_ways_agree(
-            key in prop::collection::vec(any::<u8>(), MIN_KEY..=52),
-            inputs in prop::collection::vec(prop::collection::vec(any::<u32>(), 0..=MAX_WORDS), 0..20),
+            key in vec(any::<u8>(), MIN_KEY..=52),
+            inputs in vec(prop_oneof![vec(any::<u8>(), 0..=MAX_INPUT), vec(any::<u8>(), SHORT)], 0..20),
         ) {
-            let expected: Vec<u32> = inputs.iter().map(|words| by_definition(&key, words)).collect();
-            let inputs: Vec<Input> = inputs.iter().map(|words| input(words)).collect();
+            let expected: Vec<u32> = inputs.iter().map(|bytes| by_definition(&key, bytes)).collect();
+            let inputs: Vec<Input> = inputs.iter().map(|bytes| input(bytes)).collect();
             for way in ways() {
-                let mut hashes = vec![0; inputs.len()];
+                let mut hashes: Vec<u32> = inputs.iter().map(|_| 0).collect();
                 Toeplitz { way, ..Toeplitz::new(&key).unwrap() }.hash(&inputs, &mut hashes);
                 prop_assert_eq!(&hashes, &expected, "{:?}", way);
             }

@@ -1,16 +1,16 @@
 //! The hash by tables, on any processor.
 
-use crate::{Input, MAX_WORDS, MIN_KEY};
+use crate::{Input, MIN_KEY, SHORT, WORDS};
 
 /// The bits of an input that are looked up at a time: with eight, the tables would fill the first-level cache.
 const BITS: usize = 4;
 
 /// For each place of four bits in an input, the hash of each value.
-pub(crate) type Tables = [[[u32; 1 << BITS]; 32 / BITS]; MAX_WORDS];
+pub(crate) type Tables = [[[u32; 1 << BITS]; 32 / BITS]; WORDS];
 
 /// The tables of a key.
 pub(crate) fn tables(key: &[u8; MIN_KEY]) -> Box<Tables> {
-    let mut tables = Box::new([[[0; 1 << BITS]; 32 / BITS]; MAX_WORDS]);
+    let mut tables = Box::new([[[0; 1 << BITS]; 32 / BITS]; WORDS]);
     for (places, bytes) in tables.iter_mut().zip(key.windows(8).step_by(4)) {
         let bits = bytes.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
         for (place, table) in places.iter_mut().enumerate() {
@@ -27,7 +27,9 @@ pub(crate) fn tables(key: &[u8; MIN_KEY]) -> Box<Tables> {
 pub(crate) fn hash(tables: &Tables, inputs: &[Input], hashes: &mut [u32]) {
     for (input, hash) in inputs.iter().zip(hashes) {
         *hash = 0;
-        for (&word, places) in input.words().iter().zip(tables) {
+        let bytes = if input.is_long { &input.bytes[..] } else { &input.bytes[..SHORT] };
+        for (word, places) in bytes.as_chunks().0.iter().zip(tables) {
+            let word = u32::from_be_bytes(*word);
             for (place, table) in places.iter().enumerate() {
                 *hash ^= table[(word >> (32 - BITS - BITS * place)) as usize % (1 << BITS)];
             }

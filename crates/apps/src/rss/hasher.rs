@@ -19,60 +19,104 @@ pub(super) struct Hashing {
 /// Hashes packets. A packet that is too short for an Ethernet frame has the hash 0.
 pub(super) struct Hasher {
     pub(super) hashing: Hashing,
-    /// The prepared key, and inputs on their way.
-    toeplitz: Option<(Toeplitz, Box<[Input; CHUNK]>)>,
+    toeplitz: Option<Box<Batch>>,
+}
+
+/// A prepared key, and inputs and hashes on their way.
+struct Batch {
+    toeplitz: Toeplitz,
+    inputs: [Input; CHUNK],
+    hashes: [u32; CHUNK],
 }
 
 impl Hasher {
     /// `None` if the key is too short.
     pub(super) fn new(hashing: Hashing) -> Option<Hasher> {
+        let batch = |toeplitz| Box::new(Batch { toeplitz, inputs: [Input::default(); CHUNK], hashes: [0; CHUNK] });
         let toeplitz = match &hashing.toeplitz_key {
-            Some(key) => Some((Toeplitz::new(key)?, Box::new([Input::default(); CHUNK]))),
+            Some(key) => Some(batch(Toeplitz::new(key)?)),
             None => None,
         };
         Some(Hasher { hashing, toeplitz })
     }
 
-    /// Hashes packets, each to its place, prefetching their data this far ahead. Hot.
-    pub(super) fn hash(&mut self, packets: &[Packet], prefetch: usize, hashes: &mut [u32]) {
-        let directions = if self.hashing.symmetric { Directions::Together } else { Directions::Apart };
-        match (&mut self.toeplitz, self.hashing.inner) {
-            (None, false) => read(packets, prefetch, hashes, |frame| flow::hash(frame, directions).unwrap_or(0) as u32),
+    /// Hashes packets, and looks up a number for each hash. `prefetch` is how far ahead to prefetch their data. Hot.
+    #[inline(always)]
+    pub(super) fn look_up(
+        &mut self,
+        packets: &[Packet],
+        prefetch: usize,
+        numbers: &mut [u16],
+        mut number: impl FnMut(u32) -> u16,
+    ) {
+        let Hashing { symmetric, inner, .. } = self.hashing;
+        let directions = if symmetric { Directions::Together } else { Directions::Apart };
+        match (&mut self.toeplitz, inner) {
+            (None, false) => look_up_fast(packets, prefetch, numbers, directions, number),
             (None, true) => {
                 let hash = |flow: Flow| flow.hash(directions) as u32;
-                read(packets, prefetch, hashes, |frame| Flow::of_inner(frame).map_or(0, hash));
+                each(packets, prefetch, numbers, |frame, place| *place = number(Flow::of_inner(frame).map_or(0, hash)));
             }
-            (Some((toeplitz, inputs)), inner) => {
-                for (at, hashes) in (0..).step_by(CHUNK).zip(hashes[..packets.len()].chunks_mut(CHUNK)) {
-                    let (chunk, inputs) = (&packets[at..], &mut inputs[..hashes.len()]);
-                    if inner {
-                        let words = |flow: Flow| Input::new(flow.words(directions));
-                        read(chunk, prefetch, inputs, |frame| Flow::of_inner(frame).map(words).unwrap_or_default());
-                    } else {
-                        let words = |frame: &[u8]| flow::words(frame, directions);
-                        read(chunk, prefetch, inputs, |frame| words(frame).map(Input::new).unwrap_or_default());
-                    }
+            (Some(batch), inner) => {
+                let Batch { toeplitz, inputs, hashes } = &mut **batch;
+                for (packets, numbers) in packets.chunks(CHUNK).zip(numbers.chunks_mut(CHUNK)) {
+                    let (inputs, hashes) = (&mut inputs[..packets.len()], &mut hashes[..packets.len()]);
+                    read_inputs(packets, prefetch, inputs, directions, inner);
                     toeplitz.hash(inputs, hashes);
+                    hashes.iter().zip(numbers).for_each(|(&hash, place)| *place = number(hash));
                 }
             }
         }
     }
 
     /// The hash of one packet.
-    pub(super) fn hash_one(&mut self, packet: &Packet) -> u32 {
-        let mut hash = [0];
-        self.hash(std::slice::from_ref(packet), 0, &mut hash);
-        hash[0]
+    pub(super) fn hash(&mut self, packet: &Packet) -> u32 {
+        let mut hash = 0;
+        let note = |found| {
+            hash = found;
+            0
+        };
+        self.look_up(std::slice::from_ref(packet), 0, &mut [0], note);
+        hash
     }
 }
 
-/// Reads something from each of the first packets, as many as there are places for it, and prefetches those behind them.
-/// There is one call of `read`, so that it is inlined.
+/// As [`Hasher::look_up`], by the fast hash of the outer headers: a function of its own, which needs fewer registers. Hot.
+#[inline(never)]
+fn look_up_fast(
+    packets: &[Packet],
+    prefetch: usize,
+    numbers: &mut [u16],
+    directions: Directions,
+    mut number: impl FnMut(u32) -> u16,
+) {
+    each(packets, prefetch, numbers, |frame, place| {
+        *place = number(flow::hash(frame, directions).unwrap_or(0) as u32);
+    });
+}
+
+/// Reads the inputs of the Toeplitz hash. Hot.
+#[inline(never)]
+fn read_inputs(packets: &[Packet], prefetch: usize, inputs: &mut [Input], directions: Directions, inner: bool) {
+    if inner {
+        each(packets, prefetch, inputs, |frame, input| {
+            input.rewrite(|bytes| Flow::of_inner(frame).map_or(0, |flow| flow.write(directions, bytes)));
+        });
+    } else {
+        each(packets, prefetch, inputs, |frame, input| {
+            input.rewrite(|bytes| flow::write(frame, directions, bytes).unwrap_or(0));
+        });
+    }
+}
+
+/// Calls a function with each packet's data and its place, and prefetches the data of a packet ahead.
 #[inline(always)]
-fn read<T>(packets: &[Packet], prefetch: usize, places: &mut [T], read: impl Fn(&[u8]) -> T) {
-    let last = packets.len().saturating_sub(1);
+fn each<T>(packets: &[Packet], prefetch: usize, places: &mut [T], mut work: impl FnMut(&[u8], &mut T)) {
+    packets.iter().take(prefetch).for_each(Packet::prefetch);
     for (index, (packet, place)) in packets.iter().zip(places).enumerate() {
-        packets[last.min(index + prefetch)].prefetch();
-        *place = read(packet.bytes());
+        if let Some(ahead) = packets.get(index + prefetch) {
+            ahead.prefetch();
+        }
+        work(packet.bytes(), place);
     }
 }

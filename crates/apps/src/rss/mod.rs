@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
-use bellows_packet::CAPACITY;
 use bellows_toeplitz::{DEFAULT_KEY, MIN_KEY};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -143,8 +142,6 @@ pub struct Rss {
     state: Option<State>,
     /// The state of the app that this one replaces, until the first tick.
     inherited: Option<State>,
-    /// The hashes of the packets of a call.
-    hashes: Vec<u32>,
     lanes: Lanes,
     /// The packets of each entry since the last rebalancing; empty without.
     loads: Vec<u32>,
@@ -172,12 +169,15 @@ impl App for Rss {
         let mut input = io.input(0);
         let packets = input.packets();
         let count = packets.len();
-        let (hashes, numbers) = (&mut self.hashes[..count], self.lanes.numbers(count));
-        self.hasher.hash(packets, io.prefetch(), hashes);
-        if self.loads.is_empty() {
-            look_up(&state.owners, hashes, numbers, |_| ());
+        let (numbers, owners, loads) = (self.lanes.numbers(count), &state.owners[..], &mut self.loads[..]);
+        let entry = |hash: u32| hash as usize & (owners.len() - 1);
+        if loads.is_empty() {
+            self.hasher.look_up(packets, io.prefetch(), numbers, |hash| owners[entry(hash)]);
         } else {
-            look_up(&state.owners, hashes, numbers, |entry| self.loads[entry] += 1);
+            self.hasher.look_up(packets, io.prefetch(), numbers, |hash| {
+                loads[entry(hash)] += 1;
+                owners[entry(hash)]
+            });
         }
         self.lanes.send_numbered(io, &mut input, count);
     }
@@ -219,7 +219,7 @@ impl Rss {
     fn push_in_transit(&mut self, io: &Io<Self>) {
         self.rewire(io);
         self.release(io);
-        let Rss { config, hasher, state: Some(state), hashes, lanes, loads, .. } = self else { return };
+        let Rss { config, hasher, state: Some(state), lanes, loads, .. } = self else { return };
         let mut input = io.input(0);
         let mut count = input.len();
         if io.is_lossless() {
@@ -227,10 +227,10 @@ impl Rss {
             let room = (0..io.outputs()).map(|output| io.output(output).room()).min();
             count = count.min(room.unwrap_or_default());
         }
-        let hashes = &mut hashes[..count];
-        hasher.hash(&input.packets()[..count], io.prefetch(), hashes);
         let mask = state.owners.len() - 1;
-        let entries = hashes.iter().map(|&hash| hash as usize & mask);
+        let mut entries = vec![0; count];
+        hasher.look_up(&input.packets()[..count], io.prefetch(), &mut entries, |hash| (hash as usize & mask) as u16);
+        let entries = entries.into_iter().map(usize::from);
         let mut free = config.hold.saturating_sub(state.transit.held());
         if io.is_lossless() {
             let moving = entries.clone().enumerate().filter(|&(_, entry)| state.transit.is_moving(entry));
@@ -338,7 +338,7 @@ impl Rss {
         let mut transit = Transit::new(size);
         transit.begin((0..size).filter(moves), io.now() + self.config.settle.nanos());
         for packet in old.transit.into_packets() {
-            transit.hold(self.hasher.hash_one(&packet) as usize & (size - 1), packet);
+            transit.hold(self.hasher.hash(&packet) as usize & (size - 1), packet);
         }
         State { hashing: self.hasher.hashing.clone(), outputs, owners, transit }
     }
@@ -364,17 +364,6 @@ const MIN_PACKETS_PER_ENTRY: usize = 4;
 
 fn weights(outputs: &[(String, u32)]) -> Vec<u32> {
     outputs.iter().map(|&(_, weight)| weight).collect()
-}
-
-/// Looks up the output of each hash, and shows each entry to `count`. Hot.
-#[inline(always)]
-fn look_up(owners: &[u16], hashes: &[u32], numbers: &mut [u16], mut count: impl FnMut(usize)) {
-    let mask = owners.len() - 1;
-    for (&hash, number) in hashes.iter().zip(numbers) {
-        let entry = hash as usize & mask;
-        count(entry);
-        *number = owners[entry];
-    }
 }
 
 /// The state for other threads.
@@ -479,7 +468,6 @@ impl Configure for Rss {
             hasher,
             state: None,
             inherited: None,
-            hashes: vec![0; CAPACITY],
             lanes: Lanes::new(),
             loads: if config.rebalance.is_some() { vec![0; size] } else { Vec::new() },
             rebalances_at: 0,

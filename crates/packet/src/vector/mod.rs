@@ -24,6 +24,46 @@ const SLACK: usize = 64;
 /// in a row, and each store of a vector's end would wait for the one before.
 const RUN: usize = 4;
 
+/// The number of vectors that [`Vector::scatter`] is fast for: their ends lie on the stack.
+const MAX_LANES: usize = 64;
+
+/// Packets that are being added to a vector.
+#[derive(Clone, Copy)]
+struct Lane {
+    /// The first free slot.
+    slots: *mut Packet,
+    /// In one word, because each packet adds to both: the length of the added slots in bytes in the low 16 bits, the sum
+    /// of the packets' lengths above.
+    end: u64,
+}
+
+const _: () = assert!(CAPACITY * size_of::<Packet>() < 1 << 16);
+
+impl Lane {
+    /// Copies handles to the end.
+    ///
+    /// # Safety
+    /// `from` points at as many packets, which nobody owns afterwards but the vector; it has room for them.
+    #[inline(always)]
+    unsafe fn write<const COUNT: usize>(&mut self, from: *const Packet) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes: u64 = (0..COUNT).map(|index| (*from.add(index)).len() as u64).sum();
+            let slot = self.slots.byte_add(usize::from(self.end as u16));
+            from.copy_to_nonoverlapping(slot, COUNT);
+            self.end += (bytes << 16) + (COUNT * size_of::<Packet>()) as u64;
+        }
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.end as u16) / size_of::<Packet>()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end >> 16
+    }
+}
+
 /// Bytes of a vector's block. The block begins at a page; magazines of free buffers lie in the second half of theirs.
 const SIZE: usize = (CAPACITY + SLACK) * size_of::<Packet>();
 
@@ -236,7 +276,7 @@ impl Vector {
 
     /// Moves packets from the front to the ends of other vectors: the first to the vector with the first of these
     /// numbers, and so on, as many as there are numbers. Returns the number of packets moved: fewer if the vector of a
-    /// packet is full. Hot.
+    /// packet is full. Hot if there are at most 64 vectors.
     ///
     /// # Panics
     /// If there is no vector with one of the numbers.
@@ -246,28 +286,36 @@ impl Vector {
         let numbers = &numbers[..count];
         let most = numbers.iter().fold(0, |most, &number| most.max(number));
         assert!(count == 0 || usize::from(most) < vectors.len(), "there is no vector {most}");
-        if vectors.iter().any(|vector| vector.room() < count) {
+        if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
             return self.scatter_some(numbers, vectors);
         }
-        let mut next = self.front();
+        let mut lanes = [Lane { slots: std::ptr::null_mut(), end: 0 }; MAX_LANES];
+        for (lane, vector) in lanes.iter_mut().zip(vectors.iter_mut()) {
+            lane.slots = vector.free_slots();
+        }
+        let mut next: *const Packet = self.front();
         let (groups, rest) = numbers.as_chunks::<RUN>();
         // SAFETY: `next` walks over `count` packets of this vector, which no longer owns them afterwards. Each number is
-        // that of a vector, as asserted, and each vector has room for all packets, so it has memory, which it shares
-        // with no other.
+        // that of a vector and of its lane, as asserted. Each vector has room for all packets, so it has memory, which
+        // it shares with no other.
         unsafe {
             for group in groups {
-                let first = group[0];
-                if group.iter().all(|&number| number == first) {
-                    vectors.get_unchecked_mut(usize::from(first)).write_behind::<RUN>(next);
+                if group.iter().rev().fold(0, |word, &number| word << 16 | u64::from(number))
+                    == u64::from(group[0]) * 0x0001_0001_0001_0001
+                {
+                    lanes.get_unchecked_mut(usize::from(group[0])).write::<RUN>(next);
                 } else {
                     for (index, &number) in group.iter().enumerate() {
-                        vectors.get_unchecked_mut(usize::from(number)).write_behind::<1>(next.add(index));
+                        lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
                     }
                 }
                 next = next.add(RUN);
             }
             for (index, &number) in rest.iter().enumerate() {
-                vectors.get_unchecked_mut(usize::from(number)).write_behind::<1>(next.add(index));
+                lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
+            }
+            for (lane, vector) in lanes.iter().zip(vectors) {
+                vector.pushed(lane.count(), lane.bytes());
             }
         }
         self.start += count as u32;
@@ -292,20 +340,6 @@ impl Vector {
             moved += 1;
         }
         moved
-    }
-
-    /// Copies handles to the end.
-    ///
-    /// # Safety
-    /// `from` points at as many packets, which nobody owns afterwards but this vector; it has room for them.
-    #[inline(always)]
-    unsafe fn write_behind<const COUNT: usize>(&mut self, from: *const Packet) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let bytes: u64 = (0..COUNT).map(|index| (*from.add(index)).len() as u64).sum();
-            from.copy_to_nonoverlapping(self.free_slots(), COUNT);
-            self.pushed(COUNT, bytes);
-        }
     }
 
     /// The free slots behind the last packet; their number is [`Vector::room`].

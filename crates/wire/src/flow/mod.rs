@@ -6,13 +6,13 @@
 //! with their flow.
 //!
 //! [`Flow::of`] reads the outer headers, [`Flow::of_inner`] those inside tunnels. [`Flow::hash`] is a fast hash;
-//! [`Flow::words`] is the input of another hash, such as that of receive-side scaling. [`hash`] and [`words`] do both steps
+//! [`Flow::write`] makes the input of another hash, such as that of receive-side scaling. [`hash`] and [`write`] do both steps
 //! at once, for many packets: a flow that is a value of its own goes through memory, which takes longer than the hash.
 
 mod tunnel;
 mod walk;
 
-use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6};
+use crate::{EtherType, IpProtocol, MacAddr, ethernet, ipv4, ipv6};
 
 pub use tunnel::MAX_TUNNELS;
 pub use walk::MAX_VLAN_TAGS;
@@ -26,28 +26,28 @@ pub enum Directions {
     Together,
 }
 
-/// Packets between two IPv4 addresses.
+/// Packets between two IPv4 addresses, each field in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4Flow {
     /// The source address.
-    pub src: u32,
+    pub src: [u8; 4],
     /// The destination address.
-    pub dst: u32,
-    /// The ports, the source's in the upper half; 0 if there are none.
-    pub ports: u32,
+    pub dst: [u8; 4],
+    /// The ports, the source's first; zeros if there are none.
+    pub ports: [u8; 4],
     /// The protocol of the payload.
     pub protocol: IpProtocol,
 }
 
-/// Packets between two IPv6 addresses.
+/// Packets between two IPv6 addresses, each field in network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv6Flow {
     /// The source address.
-    pub src: u128,
+    pub src: [u8; 16],
     /// The destination address.
-    pub dst: u128,
-    /// The ports, the source's in the upper half; 0 if there are none.
-    pub ports: u32,
+    pub dst: [u8; 16],
+    /// The ports, the source's first; zeros if there are none.
+    pub ports: [u8; 4],
     /// The first protocol that is not an extension header; the fragment header for all fragments.
     pub protocol: IpProtocol,
 }
@@ -55,10 +55,10 @@ pub struct Ipv6Flow {
 /// Frames without IP between two Ethernet addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EthernetFlow {
-    /// The source address, 48 bits.
-    pub src: u64,
-    /// The destination address, 48 bits.
-    pub dst: u64,
+    /// The source address.
+    pub src: MacAddr,
+    /// The destination address.
+    pub dst: MacAddr,
     /// The EtherType after the VLAN tags.
     pub ether_type: EtherType,
 }
@@ -74,8 +74,8 @@ pub enum Flow {
     Ethernet(EthernetFlow),
 }
 
-/// The number of words that a flow is hashed as: two IPv6 addresses and two ports.
-pub const WORDS: usize = 9;
+/// The maximum number of bytes that [`Flow::write`] writes: two IPv6 addresses and two ports.
+pub const MAX_BYTES: usize = 36;
 
 /// The frame up to the ports of TCP and UDP in IPv4 without options.
 const IPV4_HEAD: usize = ethernet::field::HEADER_LEN + ipv4::field::HEADER_LEN + 4;
@@ -83,11 +83,11 @@ const IPV4_HEAD: usize = ethernet::field::HEADER_LEN + ipv4::field::HEADER_LEN +
 /// The frame up to the ports of TCP and UDP in IPv6 without extension headers.
 const IPV6_HEAD: usize = ethernet::field::HEADER_LEN + ipv6::field::HEADER_LEN + 4;
 
-/// EtherType, version and header length of an IPv4 packet without options.
-const IPV4_START: u32 = 0x0800_4500;
+/// EtherType, version and header length of an IPv4 packet without options, and the bits that say so.
+const IPV4_START: (u32, u32) = (0x0800_4500, 0xffff_ff00);
 
-/// EtherType and version of an IPv6 packet.
-const IPV6_START: u32 = 0x86dd_6000;
+/// EtherType and version of an IPv6 packet, and the bits that say so.
+const IPV6_START: (u32, u32) = (0x86dd_6000, 0xffff_f000);
 
 /// "More fragments" and the fragment's offset.
 const FRAGMENT: u16 = 0x3fff;
@@ -111,26 +111,31 @@ impl Ipv4Flow {
     #[inline(always)]
     fn plain(frame: &[u8]) -> Option<Ipv4Flow> {
         let head = frame.first_chunk::<IPV4_HEAD>()?;
-        let start = u32::from_be_bytes(at(head, 12));
-        let fragment = u16::from_be_bytes(at(head, 20)) & FRAGMENT;
-        let protocol = head[23];
-        if start & 0xffff_ff00 != IPV4_START || fragment != 0 || !is_plain(protocol) {
+        let starts = u32::from_be_bytes(at(head, 12)) & IPV4_START.1 == IPV4_START.0;
+        // The fragment's word, time to live, protocol.
+        let rest = u32::from_be_bytes(at(head, 20));
+        let protocol = rest as u8;
+        if !starts | (rest & u32::from(FRAGMENT) << 16 != 0) || !is_plain(protocol) {
             return None;
         }
-        let [src, dst, ports] = [26, 30, 34].map(|start| u32::from_be_bytes(at(head, start)));
-        Some(Ipv4Flow { src, dst, ports, protocol: IpProtocol(protocol) })
+        Some(Ipv4Flow { src: at(head, 26), dst: at(head, 30), ports: at(head, 34), protocol: IpProtocol(protocol) })
     }
 
     #[inline(always)]
     fn hash(self, directions: Directions) -> u64 {
-        let end = |address: u32, port: u32| end(u64::from(address) << 16 | u64::from(port), self.protocol.0.into());
-        combine(end(self.src, self.ports >> 16), end(self.dst, self.ports & 0xffff), directions)
+        let address = |bytes: [u8; 4]| u64::from(u32::from_le_bytes(bytes));
+        let (src_port, dst_port) = ports(self.ports);
+        let (src, dst) = (address(self.src) | src_port << 32, address(self.dst) | dst_port << 32);
+        combine(src, dst, self.protocol.0.into(), directions)
     }
 
     #[inline(always)]
-    fn words(self, directions: Directions) -> [u32; WORDS] {
+    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
         let (src, dst, ports) = ordered(self.src, self.dst, self.ports, directions);
-        [src, dst, ports, 0, 0, 0, 0, 0, 0]
+        to[..4].copy_from_slice(&src);
+        to[4..8].copy_from_slice(&dst);
+        to[8..12].copy_from_slice(&ports);
+        12
     }
 }
 
@@ -139,42 +144,52 @@ impl Ipv6Flow {
     #[inline(always)]
     fn plain(frame: &[u8]) -> Option<Ipv6Flow> {
         let head = frame.first_chunk::<IPV6_HEAD>()?;
-        let start = u32::from_be_bytes(at(head, 12));
         let protocol = head[20];
-        if start & 0xffff_f000 != IPV6_START || !is_plain(protocol) {
+        if u32::from_be_bytes(at(head, 12)) & IPV6_START.1 != IPV6_START.0 || !is_plain(protocol) {
             return None;
         }
-        let [src, dst] = [22, 38].map(|start| u128::from_be_bytes(at(head, start)));
-        Some(Ipv6Flow { src, dst, ports: u32::from_be_bytes(at(head, 54)), protocol: IpProtocol(protocol) })
+        Some(Ipv6Flow { src: at(head, 22), dst: at(head, 38), ports: at(head, 54), protocol: IpProtocol(protocol) })
     }
 
     #[inline(always)]
     fn hash(self, directions: Directions) -> u64 {
-        let short = |address: u128| fold(address as u64 ^ KEYS[2], (address >> 64) as u64 ^ KEYS[3]);
-        let end = |address: u128, port: u32| short(address) ^ end(port.into(), self.protocol.0.into());
-        combine(end(self.src, self.ports >> 16), end(self.dst, self.ports & 0xffff), directions)
+        let short = |bytes: [u8; 16]| {
+            let [prefix, interface] = [0, 8].map(|start| u64::from_le_bytes(at(&bytes, start)));
+            fold(prefix ^ KEYS[2], interface ^ KEYS[3])
+        };
+        let (src_port, dst_port) = ports(self.ports);
+        combine(short(self.src) ^ src_port, short(self.dst) ^ dst_port, self.protocol.0.into(), directions)
     }
 
     #[inline(always)]
-    fn words(self, directions: Directions) -> [u32; WORDS] {
+    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
         let (src, dst, ports) = ordered(self.src, self.dst, self.ports, directions);
-        let word = |address: u128, index: u32| (address >> (96 - 32 * index)) as u32;
-        let [a, b, c, d] = [0, 1, 2, 3].map(|index| word(src, index));
-        let [e, f, g, h] = [0, 1, 2, 3].map(|index| word(dst, index));
-        [a, b, c, d, e, f, g, h, ports]
+        to[..16].copy_from_slice(&src);
+        to[16..32].copy_from_slice(&dst);
+        to[32..].copy_from_slice(&ports);
+        36
     }
 }
 
 impl EthernetFlow {
     fn hash(self, directions: Directions) -> u64 {
-        combine(end(self.src, self.ether_type.0), end(self.dst, self.ether_type.0), directions)
+        let address = |MacAddr([a, b, c, d, e, f]): MacAddr| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        combine(address(self.src), address(self.dst), self.ether_type.0, directions)
     }
 
-    fn words(self, directions: Directions) -> [u32; WORDS] {
-        let (src, dst, _) = ordered(self.src, self.dst, 0, directions);
-        let middle = (dst as u32) << 16 | (src >> 32) as u32;
-        [(dst >> 16) as u32, middle, src as u32, u32::from(self.ether_type.0) << 16, 0, 0, 0, 0, 0]
+    fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
+        let (src, dst, _) = ordered(self.src.0, self.dst.0, [0; 4], directions);
+        to[..6].copy_from_slice(&dst);
+        to[6..12].copy_from_slice(&src);
+        to[12..14].copy_from_slice(&self.ether_type.0.to_be_bytes());
+        14
     }
+}
+
+/// Source and destination port, as numbers that differ if the ports do.
+#[inline(always)]
+fn ports([a, b, c, d]: [u8; 4]) -> (u64, u64) {
+    (u16::from_le_bytes([a, b]).into(), u16::from_le_bytes([c, d]).into())
 }
 
 impl Flow {
@@ -201,16 +216,16 @@ impl Flow {
         }
     }
 
-    /// The flow as words in network order, and zeros behind them. If both directions are to have one hash, the end with
-    /// the lower address, or else the lower port, comes first.
+    /// Writes the flow as bytes in network order, as input for another hash, and returns their number. If both directions
+    /// are to have one hash, the end with the lower address, or else the lower port, comes first.
     ///
     /// For IP these are source and destination address and the ports, which is what receive-side scaling hashes; the
-    /// word of the ports is 0 in packets without ports. For other frames: destination and source address, EtherType.
-    pub fn words(self, directions: Directions) -> [u32; WORDS] {
+    /// ports are zeros in packets without ports. For other frames: destination and source address, EtherType.
+    pub fn write(self, directions: Directions, to: &mut [u8; MAX_BYTES]) -> usize {
         match self {
-            Flow::Ipv4(flow) => flow.words(directions),
-            Flow::Ipv6(flow) => flow.words(directions),
-            Flow::Ethernet(flow) => flow.words(directions),
+            Flow::Ipv4(flow) => flow.write(directions, to),
+            Flow::Ipv6(flow) => flow.write(directions, to),
+            Flow::Ethernet(flow) => flow.write(directions, to),
         }
     }
 }
@@ -236,37 +251,38 @@ pub fn hash(frame: &[u8], directions: Directions) -> Option<u64> {
     of_flow!(frame, flow => flow.hash(directions))
 }
 
-/// The [words](Flow::words) of a frame by its outermost headers; `None` if it is shorter than an Ethernet header. Hot.
+/// [Writes](Flow::write) the flow of a frame by its outermost headers; `None` if it is shorter than an Ethernet header.
+/// Hot.
 #[inline(always)]
-pub fn words(frame: &[u8], directions: Directions) -> Option<[u32; WORDS]> {
-    of_flow!(frame, flow => flow.words(directions))
+pub fn write(frame: &[u8], directions: Directions, to: &mut [u8; MAX_BYTES]) -> Option<usize> {
+    of_flow!(frame, flow => flow.write(directions, to))
 }
 
 /// The ends of a flow, source first, and their ports. If both directions are to have one hash, the lower end comes first.
 #[inline(always)]
-fn ordered<T: Copy + PartialOrd>(src: T, dst: T, ports: u32, directions: Directions) -> (T, T, u32) {
-    if directions == Directions::Together && (src, ports >> 16) > (dst, ports & 0xffff) {
-        (dst, src, ports.rotate_left(16))
+fn ordered<const N: usize>(
+    src: [u8; N],
+    dst: [u8; N],
+    ports: [u8; 4],
+    directions: Directions,
+) -> ([u8; N], [u8; N], [u8; 4]) {
+    let [a, b, c, d] = ports;
+    if directions == Directions::Together && (src, [a, b]) > (dst, [c, d]) {
+        (dst, src, [c, d, a, b])
     } else {
         (src, dst, ports)
     }
 }
 
-/// A word for one end of a flow: its address, 48 bits, and the kind of the flow.
+/// The hash of words for both ends and of the kind of the flow: the product of the words, its halves folded into one. If
+/// both words are masked with the same key, the ends may be exchanged.
 #[inline(always)]
-fn end(address: u64, kind: u16) -> u64 {
-    u64::from(kind) << 48 | address
-}
-
-/// The hash of the words of both ends: their product, its halves folded into one. If both words are masked with the same
-/// key, the ends may be exchanged.
-#[inline(always)]
-fn combine(src: u64, dst: u64, directions: Directions) -> u64 {
+fn combine(src: u64, dst: u64, kind: u16, directions: Directions) -> u64 {
     let dst_key = match directions {
         Directions::Apart => KEYS[1],
         Directions::Together => KEYS[0],
     };
-    fold(src ^ KEYS[0], dst ^ dst_key)
+    fold(src ^ KEYS[0], dst ^ dst_key) ^ u64::from(kind).wrapping_mul(KEYS[3])
 }
 
 /// Arbitrary numbers with about as many ones as zeros: the fractions of the square roots of 2, 3, 5 and 7.

@@ -37,9 +37,8 @@ pub(super) fn ethernet(frame: &[u8]) -> Option<Walked<'_>> {
         _ => None,
     };
     ip.or_else(|| {
-        let number = |mac: [u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let (src, dst) = (number(view.src().0), number(view.dst().0));
-        Some(Walked { flow: Flow::Ethernet(EthernetFlow { src, dst, ether_type }), upper: None })
+        let flow = Flow::Ethernet(EthernetFlow { src: view.src(), dst: view.dst(), ether_type });
+        Some(Walked { flow, upper: None })
     })
 }
 
@@ -53,9 +52,8 @@ pub(super) fn ipv4(packet: &[u8]) -> Option<Walked<'_>> {
     let payload = packet.get(header_len..)?;
     let protocol = IpProtocol(header[9]);
     let is_fragment = u16::from_be_bytes(at(header, 6)) & super::FRAGMENT != 0;
-    let ports = if is_fragment { 0 } else { ports(protocol, payload) };
-    let [src, dst] = [12, 16].map(|start| u32::from_be_bytes(at(header, start)));
-    let flow = Flow::Ipv4(Ipv4Flow { src, dst, ports, protocol });
+    let ports = if is_fragment { [0; 4] } else { ports(protocol, payload) };
+    let flow = Flow::Ipv4(Ipv4Flow { src: at(header, 12), dst: at(header, 16), ports, protocol });
     Some(Walked { flow, upper: (!is_fragment).then_some((protocol, payload)) })
 }
 
@@ -79,16 +77,16 @@ pub(super) fn ipv6(packet: &[u8]) -> Option<Walked<'_>> {
         let Some(rest) = payload.get(8 + unit * usize::from(len)..) else { break };
         (protocol, payload) = (IpProtocol(next), rest);
     }
-    let [src, dst] = [8, 24].map(|start| u128::from_be_bytes(at(header, start)));
     let is_fragment = protocol == IpProtocol::IPV6_FRAGMENT;
-    let flow = Flow::Ipv6(Ipv6Flow { src, dst, ports: ports(protocol, payload), protocol });
+    let ports = ports(protocol, payload);
+    let flow = Flow::Ipv6(Ipv6Flow { src: at(header, 8), dst: at(header, 24), ports, protocol });
     Some(Walked { flow, upper: (!is_fragment).then_some((protocol, payload)) })
 }
 
-/// The ports of TCP, UDP and SCTP, the source's in the upper half; 0 for other protocols.
-fn ports(protocol: IpProtocol, bytes: &[u8]) -> u32 {
-    match (protocol, bytes.first_chunk::<4>()) {
-        (IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP, Some(ports)) => u32::from_be_bytes(*ports),
-        _ => 0,
+/// The ports of TCP, UDP and SCTP; zeros for other protocols.
+fn ports(protocol: IpProtocol, bytes: &[u8]) -> [u8; 4] {
+    match (protocol, bytes.first_chunk()) {
+        (IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP, Some(ports)) => *ports,
+        _ => [0; 4],
     }
 }
