@@ -81,7 +81,8 @@ impl Way {
     fn available(simd: Simd) -> Vec<Way> {
         let mut ways = Vec::new();
         #[cfg(target_arch = "x86_64")]
-        if simd.level() != Level::Baseline && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq") {
+        if simd.level() != Level::Baseline && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("pclmulqdq")
+        {
             ways.push(Way::Products);
         }
         ways.push(Way::Tables);
@@ -99,7 +100,7 @@ impl Way {
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
     way: Way,
-        windows: product::Windows,
+    windows: product::Windows,
     tables: Box<table::Tables>,
 }
 
@@ -157,14 +158,7 @@ mod tests {
         ("153.39.163.191", 44251, "202.188.127.2", 1303, 0x10e8_28a2, 0x5d18_09c5),
         ("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x4020_7d3d, 0x2cc1_8cd5),
         ("3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0xdde5_1bbf, 0x0f0c_461c),
-        (
-            "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
-            44251,
-            "fe80::200:f8ff:fe21:67cf",
-            38024,
-            0x02d1_feef,
-            0x4b61_e985,
-        ),
+        ("3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024, 0x02d1_feef, 0x4b61_e985),
     ];
 
     fn address(text: &str) -> Vec<u8> {

@@ -54,7 +54,7 @@ impl Hasher {
         match (&mut self.toeplitz, inner) {
             (None, false) => look_up_fast(packets, prefetch, numbers, directions, number),
             (None, true) => {
-                let hash = |flow: Flow| flow.hash(directions) as u32;
+                let hash = |flow: Flow| flow.hash(directions);
                 each(packets, prefetch, numbers, |frame, place| *place = number(Flow::of_inner(frame).map_or(0, hash)));
             }
             (Some(batch), inner) => {
@@ -91,7 +91,7 @@ fn look_up_fast(
     mut number: impl FnMut(u32) -> u16,
 ) {
     each(packets, prefetch, numbers, |frame, place| {
-        *place = number(flow::hash(frame, directions).unwrap_or(0) as u32);
+        *place = number(flow::hash(frame, directions).unwrap_or(0));
     });
 }
 

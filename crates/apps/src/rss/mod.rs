@@ -476,3 +476,6 @@ impl Configure for Rss {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

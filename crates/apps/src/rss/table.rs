@@ -189,7 +189,7 @@ mod tests {
         // One entry that is busier than all others stays, and those that do not matter stay with it.
         let mut owners = initial(64, &[1, 1]);
         let loads: Vec<u32> = (0..64).map(|entry| if entry == 0 { 100_000 } else { 1 }).collect();
-        assert_eq!(rebalance(&mut owners, &loads, &[1, 1], |_| false), []);
+        assert!(rebalance(&mut owners, &loads, &[1, 1], |_| false).is_empty());
         // If they do matter, they leave.
         let loads: Vec<u32> = (0..64).map(|entry| if entry == 0 { 100_000 } else { 3_000 }).collect();
         assert_eq!(rebalance(&mut owners, &loads, &[1, 1], |_| false).len(), 16);

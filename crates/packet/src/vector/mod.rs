@@ -25,7 +25,7 @@ const SLACK: usize = 64;
 const RUN: usize = 4;
 
 /// The number of vectors that [`Vector::scatter`] is fast for: their ends lie on the stack.
-const MAX_LANES: usize = 64;
+const MAX_LANES: usize = 32;
 
 /// Packets that are being added to a vector.
 #[derive(Clone, Copy)]
@@ -276,7 +276,7 @@ impl Vector {
 
     /// Moves packets from the front to the ends of other vectors: the first to the vector with the first of these
     /// numbers, and so on, as many as there are numbers. Returns the number of packets moved: fewer if the vector of a
-    /// packet is full. Hot if there are at most 64 vectors.
+    /// packet is full. Hot if there are at most 32 vectors.
     ///
     /// # Panics
     /// If there is no vector with one of the numbers.

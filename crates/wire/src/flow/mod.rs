@@ -111,18 +111,19 @@ impl Ipv4Flow {
     #[inline(always)]
     fn plain(frame: &[u8]) -> Option<Ipv4Flow> {
         let head = frame.first_chunk::<IPV4_HEAD>()?;
-        let starts = u32::from_be_bytes(at(head, 12)) & IPV4_START.1 == IPV4_START.0;
-        // The fragment's word, time to live, protocol.
-        let rest = u32::from_be_bytes(at(head, 20));
-        let protocol = rest as u8;
-        if !starts | (rest & u32::from(FRAGMENT) << 16 != 0) || !is_plain(protocol) {
+        // One load and one test each, without a swap of bytes: the fragment's word, time to live, protocol.
+        let start = u32::from_le_bytes(at(head, 12)) & IPV4_START.1.swap_bytes();
+        let rest = u32::from_le_bytes(at(head, 20));
+        let protocol = (rest >> 24) as u8;
+        let is_other = start ^ IPV4_START.0.swap_bytes() | rest & u32::from(FRAGMENT.swap_bytes());
+        if is_other != 0 || !is_plain(protocol) {
             return None;
         }
         Some(Ipv4Flow { src: at(head, 26), dst: at(head, 30), ports: at(head, 34), protocol: IpProtocol(protocol) })
     }
 
     #[inline(always)]
-    fn hash(self, directions: Directions) -> u64 {
+    fn hash(self, directions: Directions) -> u32 {
         let address = |bytes: [u8; 4]| u64::from(u32::from_le_bytes(bytes));
         let (src_port, dst_port) = ports(self.ports);
         let (src, dst) = (address(self.src) | src_port << 32, address(self.dst) | dst_port << 32);
@@ -152,7 +153,7 @@ impl Ipv6Flow {
     }
 
     #[inline(always)]
-    fn hash(self, directions: Directions) -> u64 {
+    fn hash(self, directions: Directions) -> u32 {
         let short = |bytes: [u8; 16]| {
             let [prefix, interface] = [0, 8].map(|start| u64::from_le_bytes(at(&bytes, start)));
             fold(prefix ^ KEYS[2], interface ^ KEYS[3])
@@ -172,7 +173,7 @@ impl Ipv6Flow {
 }
 
 impl EthernetFlow {
-    fn hash(self, directions: Directions) -> u64 {
+    fn hash(self, directions: Directions) -> u32 {
         let address = |MacAddr([a, b, c, d, e, f]): MacAddr| u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
         combine(address(self.src), address(self.dst), self.ether_type.0, directions)
     }
@@ -208,7 +209,7 @@ impl Flow {
     }
 
     /// A hash that is the same in every process and on every machine. All bits of it are equally good.
-    pub fn hash(self, directions: Directions) -> u64 {
+    pub fn hash(self, directions: Directions) -> u32 {
         match self {
             Flow::Ipv4(flow) => flow.hash(directions),
             Flow::Ipv6(flow) => flow.hash(directions),
@@ -247,7 +248,7 @@ macro_rules! of_flow {
 ///
 /// TCP and UDP directly behind an Ethernet header and an IP header without options take a short way.
 #[inline(always)]
-pub fn hash(frame: &[u8], directions: Directions) -> Option<u64> {
+pub fn hash(frame: &[u8], directions: Directions) -> Option<u32> {
     of_flow!(frame, flow => flow.hash(directions))
 }
 
@@ -274,15 +275,18 @@ fn ordered<const N: usize>(
     }
 }
 
-/// The hash of words for both ends and of the kind of the flow: the product of the words, its halves folded into one. If
-/// both words are masked with the same key, the ends may be exchanged.
+/// The hash of words for both ends and of the kind of the flow. If both words are masked with the same key, the ends may
+/// be exchanged.
+///
+/// After the first product, flows in a grid (some hosts talking to some others) are a grid in the hash. The second one
+/// breaks it up.
 #[inline(always)]
-fn combine(src: u64, dst: u64, kind: u16, directions: Directions) -> u64 {
+fn combine(src: u64, dst: u64, kind: u16, directions: Directions) -> u32 {
     let dst_key = match directions {
         Directions::Apart => KEYS[1],
         Directions::Together => KEYS[0],
     };
-    fold(src ^ KEYS[0], dst ^ dst_key) ^ u64::from(kind).wrapping_mul(KEYS[3])
+    fold(fold(src ^ KEYS[0], dst ^ dst_key) ^ u64::from(kind), KEYS[2]) as u32
 }
 
 /// Arbitrary numbers with about as many ones as zeros: the fractions of the square roots of 2, 3, 5 and 7.
@@ -298,6 +302,6 @@ fn fold(one: u64, other: u64) -> u64 {
 
 /// Maps a hash to one of `count` places. Hot.
 #[inline]
-pub fn share(hash: u64, count: usize) -> usize {
-    ((u128::from(hash) * count as u128) >> 64) as usize
+pub fn share(hash: u32, count: usize) -> usize {
+    ((u64::from(hash) * count as u64) >> 32) as usize
 }
