@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bellows_apps::delay::{self, Delay};
+use bellows_apps::registry;
 use bellows_apps::rss::{self, Hash, Rss};
-use bellows_config::{Configure, Context, Duration};
+use bellows_config::{Configure, Context, Duration, Overrides, load_str};
 use bellows_engine::{App, AppSpec, Control, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_packet::Packet;
 use bellows_testkit::wait::Deadline;
@@ -284,4 +286,21 @@ fn rebalancing_moves_load_in_order() {
     let mut numbers = Numbers::new(3, 40, 2_000);
     numbers.busy = Some(7);
     assert!(sent(&run(numbers, &step(&config()), false)) > 80_000 * 60 / 100);
+}
+
+#[test]
+fn weights_of_unknown_outputs_are_errors() {
+    let text = |weights: &str| {
+        format!(
+            "links = [\"in.output -> flows.input\", \"flows.a -> one\", \"flows.b -> two\"]\n\
+             [apps]\nin = {{ app = \"source\" }}\nflows = {{ app = \"rss\", weights = {weights} }}\n\
+             one = {{ app = \"sink\" }}\ntwo = {{ app = \"sink\" }}\n"
+        )
+    };
+    let load = |weights| load_str(&text(weights), "test", Path::new("."), &registry(), &Overrides::default());
+    assert!(load("{ a = 3, b = 0 }").is_ok());
+    let told = load("{ a = 3, c = 1 }").unwrap_err().render(false);
+    assert!(told.contains("`weights` names an output `c` that is not linked"), "{told}");
+    assert!(told.contains("the linked outputs are `a`, `b`"), "{told}");
+    assert!(load("{ a = -1 }").is_err());
 }

@@ -313,8 +313,7 @@ impl Rss {
     /// Packets of all entries that get flows of another output are held for a while.
     fn succeed(&mut self, old: State, outputs: Vec<(String, u32)>, io: &Io<Self>) -> State {
         let numbers: BTreeMap<&str, u16> = (0..).zip(&outputs).map(|(number, (name, _))| (&**name, number)).collect();
-        let renumbered: Vec<Option<u16>> =
-            old.outputs.iter().map(|(name, _)| numbers.get(&**name).copied()).collect();
+        let renumbered: Vec<Option<u16>> = old.outputs.iter().map(|(name, _)| numbers.get(&**name).copied()).collect();
         let (size, old_size) = (self.config.table_size, old.owners.len());
         let owner_before = |entry: usize| renumbered[usize::from(old.owners[entry])];
         let before: Vec<Option<u16>> = (0..size).map(|entry| owner_before(entry % old_size)).collect();
@@ -423,7 +422,8 @@ impl Configure for Rss {
                 Err(SettingError::at("weights", message, format!("the linked outputs are {}", listed())))
             }
             None if outputs.len() > config.table_size => {
-                let message = format!("a table of {} entries is too small for {} outputs", config.table_size, outputs.len());
+                let message =
+                    format!("a table of {} entries is too small for {} outputs", config.table_size, outputs.len());
                 Err(SettingError::at("table_size", message, "give a larger table, or link fewer outputs"))
             }
             None => Ok(()),

@@ -33,7 +33,8 @@ pub(super) fn initial(size: usize, weights: &[u32]) -> Vec<u16> {
     let mut counts = vec![0; quotas.len()];
     let mut owner = |entry: usize| {
         // The output that is furthest behind what it should have had by now.
-        let behind = |output: usize| ((entry + 1) * quotas[output]).cast_signed() - (counts[output] * size).cast_signed();
+        let behind =
+            |output: usize| ((entry + 1) * quotas[output]).cast_signed() - (counts[output] * size).cast_signed();
         let open = (0..quotas.len()).filter(|&output| counts[output] < quotas[output]);
         let next = open.rev().max_by_key(|&output| behind(output)).unwrap_or_default();
         counts[next] += 1;
