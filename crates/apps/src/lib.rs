@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod lanes;
 mod pace;
 mod port;
 mod virtio;
@@ -44,6 +45,7 @@ apps! {
     RateLimiter(rate_limiter),
     RawSocket(raw_socket),
     Repeater(repeater),
+    Rss(rss),
     Sample(sample),
     Sink(sink),
     Source(source),

@@ -5,9 +5,10 @@ use bellows_apps::counter::{self, Counter};
 use bellows_apps::join::{self, Join};
 use bellows_apps::matching::{self, Match};
 use bellows_apps::repeater::{self, Repeater};
+use bellows_apps::rss::{self, Rss};
 use bellows_apps::sample::{self, Sample};
 use bellows_apps::sink::{self, Sink};
-use bellows_apps::split::{self, By, Split};
+use bellows_apps::split::{self, Split};
 use bellows_apps::tee::{self, Tee};
 use bellows_apps::truncate::{self, Truncate};
 use bellows_config::{Bytes, Configure, Context};
@@ -89,9 +90,8 @@ proptest! {
         })?;
         run::<Tee>(tee::Config {}, &one, &three, batches, lossless, times(3))?;
         run::<Join>(join::Config {}, &three, &out, batches, lossless, times(1))?;
-        for by in [By::RoundRobin, By::Flow] {
-            run::<Split>(split::Config { by }, &one, &two, batches, lossless, times(1))?;
-        }
+        run::<Split>(split::Config {}, &one, &two, batches, lossless, times(1))?;
+        run::<Rss>(rss::Config::default(), &one, &two, batches, lossless, times(1))?;
         run::<Truncate>(truncate::Config { length: Bytes::new(700) }, &one, &out, batches, lossless, times(1))?;
         run::<Counter>(counter::Config::default(), &one, &out, batches, lossless, times(1))?;
         let every = sample::Config { every: Some(3), ..Default::default() };

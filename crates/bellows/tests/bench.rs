@@ -426,8 +426,8 @@ fn apps_in_a_row_have_keys_and_ports() {
 #[test]
 fn conditions_are_measured_each_in_turn() {
     let sandbox = Sandbox::new();
-    let split = "split(by = \"flow\")";
-    let report = appbench(&sandbox, &[split, "--resident", "l1,dram", "--prefetch", "0,8", "--traffic", "imix"]);
+    let rss = "rss(symmetric = true)";
+    let report = appbench(&sandbox, &[rss, "--resident", "l1,dram", "--prefetch", "0,8", "--traffic", "imix"]);
     let found = cases(&report, &["run", "resident", "prefetch"]);
     for resident in ["l1", "dram"] {
         for prefetch in [0, 8] {

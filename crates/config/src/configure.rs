@@ -36,6 +36,15 @@ pub trait Configure: App {
     /// When a value is wrong.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
 
+    /// Checks keys that refer to the app's outputs, for an app with outputs of any names. `outputs` are the names of the
+    /// linked ones, in the order of the links.
+    ///
+    /// # Errors
+    /// When a value does not fit the outputs.
+    fn check_outputs(_config: &Self::Config, _outputs: &[&str]) -> Result<(), SettingError> {
+        Ok(())
+    }
+
     /// How to measure the app: the keys that a meaningful benchmark needs, or the reason why it has none.
     fn bench(_files: &BenchFiles) -> Bench {
         Bench::with_keys("")

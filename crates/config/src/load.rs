@@ -1,6 +1,7 @@
 //! From the description to the network: creates the apps, checks the links, and reports all errors.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::{
@@ -178,6 +179,8 @@ struct Builder<'r> {
     /// The workers that apps name, and where.
     named_workers: Vec<(String, Place)>,
     by_name: HashMap<String, usize>,
+    /// The apps that were created, by their positions among the known ones, with their tables.
+    tables: Vec<(usize, &'r Entry, Table)>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
     /// Whether a part could not be read, so that missing items are not reported.
@@ -233,6 +236,7 @@ impl<'r> Builder<'r> {
             known: Vec::new(),
             named_workers: Vec::new(),
             by_name: HashMap::new(),
+            tables: Vec::new(),
             unreported: HashSet::new(),
             is_partial,
         }
@@ -410,6 +414,7 @@ impl<'r> Builder<'r> {
         }
         if let (true, Some(spec), Some(common)) = (is_known, made, common) {
             self.made.push(common.applied_to(spec));
+            self.tables.push((self.known.len() - 1, entry, table));
         }
     }
 
@@ -717,6 +722,22 @@ impl<'r> Builder<'r> {
             }
         }
         self.idle_apps(links, &incomplete);
+        self.outputs(links);
+    }
+
+    /// Has the apps check the keys that refer to their outputs.
+    fn outputs(&mut self, links: &[Link]) {
+        let mut outputs: HashMap<&str, Vec<&str>> = HashMap::new();
+        for link in links {
+            outputs.entry(&link.spec.from.app).or_default().push(&link.spec.from.port);
+        }
+        for (app, entry, table) in mem::take(&mut self.tables) {
+            let (name, place) = (self.known[app].name.clone(), self.known[app].place);
+            let outputs = outputs.get(&*name).map_or(&[][..], Vec::as_slice);
+            if let Err(mistake) = entry.check_outputs(&table, outputs) {
+                self.refused(mistake, &name, &table, place);
+            }
+        }
     }
 
     fn unknown_app(&mut self, link: &Link, side: Side, name: &str, known: &[String]) {

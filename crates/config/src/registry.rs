@@ -96,6 +96,7 @@ pub struct Entry {
     schema: Json,
     read: fn(&Table) -> Result<(), value::Error>,
     make: fn(&Table, &Context) -> Result<AppSpec, AppTableError>,
+    check_outputs: fn(&Table, &[&str]) -> Result<(), SettingError>,
     resources: fn(&Table, &Context) -> Vec<Resource>,
     capabilities: fn(&Table) -> Set,
     is_interface: bool,
@@ -122,6 +123,10 @@ fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTa
     Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
 }
 
+fn check_outputs<A: Configure>(table: &Table, outputs: &[&str]) -> Result<(), SettingError> {
+    A::Config::deserialize(table).map_or(Ok(()), |config| A::check_outputs(&config, outputs))
+}
+
 fn resources<A: Configure>(table: &Table, context: &Context) -> Vec<Resource> {
     A::Config::deserialize(table).map(|config| A::resources(&config, context)).unwrap_or_default()
 }
@@ -138,6 +143,7 @@ impl Entry {
             schema: schema_of::<A::Config>(),
             read: read::<A>,
             make: make::<A>,
+            check_outputs: check_outputs::<A>,
             resources: resources::<A>,
             capabilities: capabilities::<A>,
             is_interface: A::INTERFACE,
@@ -207,6 +213,11 @@ impl Entry {
 
     pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
         (self.make)(table, context)
+    }
+
+    /// Checks the keys that refer to outputs; those of a table that cannot be read are right.
+    pub(crate) fn check_outputs(&self, table: &Table, outputs: &[&str]) -> Result<(), SettingError> {
+        (self.check_outputs)(table, outputs)
     }
 
     /// The files and sockets that an app with this table uses; none if the table cannot be read.

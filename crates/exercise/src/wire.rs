@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use bellows_wire::flow::{self, Directions, Flow};
 use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
@@ -19,6 +20,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
         }
     }
     cut(&bytes, short);
+    find_flows(&bytes);
     let addresses = IpPair::V4 { src: Ipv4Addr::from(value), dst: Ipv4Addr::BROADCAST };
     if let Ok(mut view) = EthernetFrame::new_checked(bytes.clone()) {
         assert_eq!(view.payload().len() + 14, bytes.len());
@@ -63,6 +65,18 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
     if let Ok(mut view) = IcmpMessage::new_checked(bytes.clone()) {
         view.fill_checksum(&addresses);
         assert_eq!(Sum::new().add_bytes(&view.into_inner()).finish(), 0);
+    }
+}
+
+/// Reads the flow of bytes that may be a frame, or a frame with a tunnel.
+pub fn find_flows(bytes: &[u8]) {
+    let (flow, inner) = (Flow::of(bytes), Flow::of_inner(bytes));
+    assert!(flow.is_some() == (bytes.len() >= 14) && inner.is_some() == flow.is_some());
+    for directions in [Directions::Apart, Directions::Together] {
+        let (mut one, mut other) = ([0; flow::MAX_BYTES], [0; flow::MAX_BYTES]);
+        assert_eq!(flow::hash(bytes, directions), flow.map(|flow| flow.hash(directions)));
+        let lengths = [flow::write(bytes, directions, &mut one), flow.map(|flow| flow.write(directions, &mut other))];
+        assert!(lengths[0] == lengths[1] && one == other);
     }
 }
 

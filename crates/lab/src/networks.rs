@@ -64,7 +64,7 @@ pub(crate) fn production() -> Network {
         text.link(&format!("{line}.output"), &format!("ingress.{line}"));
     }
     text.app("ingress", "join", "");
-    text.app("share", "split", "by = \"flow\"");
+    text.app("share", "rss", "");
     text.link("ingress.output", "share.input");
     for site in 0..SITES {
         text.app(&format!("count-{site}"), "counter", "");

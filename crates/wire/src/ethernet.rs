@@ -14,6 +14,8 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// Address Resolution Protocol.
     pub const ARP: Self = Self(0x0806);
+    /// An Ethernet frame inside a tunnel (Transparent Ethernet Bridging).
+    pub const BRIDGED_ETHERNET: Self = Self(0x6558);
     /// A customer's VLAN tag (802.1Q C-tag).
     pub const VLAN: Self = Self(0x8100);
     /// A provider's VLAN tag (802.1ad S-tag), with the same layout.

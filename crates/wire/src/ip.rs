@@ -12,13 +12,17 @@ pub struct IpProtocol(pub u8);
 impl IpProtocol {
     pub const IPV6_HOP_BY_HOP: Self = Self(0);
     pub const ICMP: Self = Self(1);
+    pub const IPV4: Self = Self(4);
     pub const TCP: Self = Self(6);
     pub const UDP: Self = Self(17);
+    pub const IPV6: Self = Self(41);
     pub const IPV6_ROUTE: Self = Self(43);
     pub const IPV6_FRAGMENT: Self = Self(44);
+    pub const GRE: Self = Self(47);
     pub const AH: Self = Self(51);
     pub const ICMPV6: Self = Self(58);
     pub const IPV6_DESTINATION: Self = Self(60);
+    pub const SCTP: Self = Self(132);
 }
 
 crate::view::impl_field! { IpProtocol: 1, |[number]: [u8; 1]| IpProtocol(number), |protocol: IpProtocol| [protocol.0]; }

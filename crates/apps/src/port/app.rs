@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status};
 use bellows_handover::Bell;
 use bellows_packet::Vector;
-use bellows_wire::flow;
+use bellows_wire::flow::{self, Directions};
 
 use super::finish::Budget;
 use super::outgoing::{Outgoing, Void};
@@ -128,7 +128,7 @@ impl Session {
         let Session { open, outgoing, .. } = self;
         outgoing.iter_mut().for_each(|queue| queue.waiting.compact());
         while let Some(next) = input.packets().first() {
-            let pair = open[flow::share(flow::hash(next.bytes()).unwrap_or(0), open.len())];
+            let pair = open[flow::share(flow::hash(next.bytes(), Directions::Together).unwrap_or(0), open.len())];
             let room = |pair: u16, outgoing: &[Outgoing]| outgoing[usize::from(pair)].waiting.room();
             if room(pair, outgoing) == 0 && (io.is_lossless() || open.iter().all(|&pair| room(pair, outgoing) == 0)) {
                 break;

@@ -74,6 +74,16 @@ impl<'a, A: App> Io<'a, A> {
         self.node.outputs.get(output).is_some_and(|&link| link != OPEN)
     }
 
+    /// The name of an output: that of its link's end, also for an app that takes outputs of any names. `None` if it is
+    /// not linked. Slow: meant for [`App::tick`], which is called when links have changed.
+    pub fn output_name(&self, output: usize) -> Option<&'a str> {
+        let table = self.node.links();
+        let link = table.links.get(*self.node.outputs.get(output)? as usize)?;
+        let directory = &table.slab.directory;
+        let app = &directory.apps[self.node.index].name;
+        directory.links[link.index].from.strip_prefix(&**app)?.strip_prefix('.')
+    }
+
     /// Forwards all packets of an input to an output, by pointer if the output is empty. Hot.
     #[inline]
     pub fn forward(&self, input: usize, output: usize) {
@@ -358,6 +368,18 @@ impl<A: App> Input<'_, A> {
         self.recount();
         let max = self.budget();
         vector.append(&mut self.vector, max)
+    }
+
+    /// Moves packets from the front to vectors of the app's own, each to the vector with its number, as
+    /// [`Vector::scatter`] does. Returns the number of packets moved. Hot.
+    ///
+    /// # Panics
+    /// If there is no vector with one of the numbers.
+    #[inline]
+    pub fn scatter(&mut self, numbers: &[u16], vectors: &mut [Vector]) -> usize {
+        self.recount();
+        let count = numbers.len().min(self.budget());
+        self.vector.scatter(&numbers[..count], vectors)
     }
 
     /// Frees the packets, for apps in which they end. Returns the number of packets.

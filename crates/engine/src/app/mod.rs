@@ -18,8 +18,8 @@ pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 /// An app: it brings packets in, passes them on, or takes them out.
 ///
 /// The engine calls [`pull`](App::pull) once a breath or when a [slot](App::slots) is ready, [`push`](App::push) when
-/// an input holds packets, and [`tick`](App::tick) at the start and at times that the app requested with
-/// [`Io::wake_at`]. All three use the app's links through [`Io`].
+/// an input holds packets, and [`tick`](App::tick) at the start, when its links have changed, and at times that the app
+/// requested with [`Io::wake_at`]. All three use the app's links through [`Io`].
 ///
 /// The constructor of an app must have no side effects: checking a network constructs its apps. Open files and sockets
 /// and create threads in [`start`](App::start); change what exists outside in [`begin`](App::begin), when all apps have
@@ -168,7 +168,8 @@ pub trait App: Send + Sized + 'static {
         let _ = io;
     }
 
-    /// Does work that depends on time. Called once at the start, and at times requested with [`Io::wake_at`].
+    /// Does work that depends on time or on the app's links. Called once at the start, after a reload that changed the
+    /// links of the app but not its config, and at times requested with [`Io::wake_at`].
     fn tick(&mut self, io: &Io<Self>) {
         let _ = io;
     }

@@ -1,5 +1,6 @@
 //! Moves kept apps and links from one configuration to the next, between two breaths of all workers.
 
+use std::collections::HashSet;
 use std::mem;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use bellows_observe::layout::{account, common, link as counters};
 use bellows_packet::{BufferUse, CAPACITY, Vector};
 
 use super::{Parts, Plan};
-use crate::network::topology::AppAction;
+use crate::network::topology::{AppAction, Topology};
 use crate::panics::catch_panic;
 use crate::runtime::links::{FreeVectors, TXDROP, with_drop_reason};
 use crate::runtime::node::Node;
@@ -33,15 +34,26 @@ pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -
         let Some(link) = *kept else { continue };
         hand_over_link(old, link, new, index);
     }
+    let topologies = [Arc::clone(old.topology()), Arc::clone(new.topology())];
+    let relinked = relinked(&topologies, plan);
     for (index, action) in plan.app_actions.iter().enumerate() {
         let AppAction::Keep(app) = *action else { continue };
         mem::swap(new.app_mut(index), old.app_mut(app));
         let (before, after) = (old.node(app), new.node(index));
-        after.deadline.set(before.deadline.get());
+        // An app whose links are others gets a tick before the next breath.
+        let is_relinked = relinked.contains(&*topologies[1].apps[index].name);
+        after.deadline.set(if is_relinked { 0 } else { before.deadline.get() });
         let slots = before.slots(old.home(app).table()).iter().zip(after.slots(new.home(index).table()));
         slots.for_each(|(before, after)| after.take_over(before));
     }
     dropped
+}
+
+/// The apps at the ends of links that only one of two configurations has.
+fn relinked<'a>([old, new]: &'a [Arc<Topology>; 2], plan: &Plan) -> HashSet<&'a str> {
+    let removed = plan.succession.removed_links().map(|link| &old.links[link]);
+    let added = new.links.iter().zip(&plan.kept_links).filter_map(|(link, kept)| kept.is_none().then_some(link));
+    removed.chain(added).flat_map(|link| [&*link.from.app, &*link.to.app]).collect()
 }
 
 /// Continues the counts of calls and buffers.

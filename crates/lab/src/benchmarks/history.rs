@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use bellows_apps::{counter, sample, sink, split, tee, truncate};
+use bellows_apps::{counter, rss, sample, sink, tee, truncate};
 use bellows_config::Bytes;
 use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
@@ -456,12 +456,12 @@ fn chain_of_tees(source: SwitchedSource, tees: usize) -> Network {
     })
 }
 
-/// Frames are counted and split by their addresses, then copied and truncated on one path, sampled on the other.
+/// Frames are counted and distributed by their flows, then copied and truncated on one path, sampled on the other.
 fn mixed(source: SwitchedSource) -> Network {
     let network = Network::new()
         .app("source", source)
         .app("counter", configured::<counter::Counter>(counter::Config::default()))
-        .app("split", configured::<split::Split>(split::Config { by: split::By::Flow }))
+        .app("rss", configured::<rss::Rss>(rss::Config::default()))
         .app("tee", a_tee())
         .app("whole", sink::Sink)
         .app("truncate", configured::<truncate::Truncate>(truncate::Config { length: Bytes::new(64) }))
@@ -472,9 +472,9 @@ fn mixed(source: SwitchedSource) -> Network {
         network,
         [
             "source.output -> counter.input",
-            "counter.output -> split.input",
-            "split.one -> tee.input",
-            "split.other -> sample.input",
+            "counter.output -> rss.input",
+            "rss.one -> tee.input",
+            "rss.other -> sample.input",
             "tee.whole -> whole.input",
             "tee.cut -> truncate.input",
             "truncate.output -> cut.input",
@@ -536,7 +536,7 @@ mod tests {
             bench.switch.store(position, Relaxed);
             bench.engine.breathe_times(40);
             let snapshot = bench.engine.snapshot();
-            assert!(sent(&snapshot, "split.one").0 > 200 && sent(&snapshot, "split.other").0 > 200, "{snapshot:#?}");
+            assert!(sent(&snapshot, "rss.one").0 > 200 && sent(&snapshot, "rss.other").0 > 200, "{snapshot:#?}");
             assert!(position == traffic::OTHER || sent(&snapshot, "source.output").0 == 40 * BURST as u64);
         }
     }

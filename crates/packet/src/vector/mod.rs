@@ -20,6 +20,50 @@ pub const CAPACITY: usize = 1_024;
 /// Slots behind the last that a prefetch may read: they hold old handles or zeros.
 const SLACK: usize = 64;
 
+/// The number of packets that [`Vector::scatter`] moves together if they go to one vector: packets of a flow often come
+/// in a row, and each store of a vector's end would wait for the one before.
+const RUN: usize = 4;
+
+/// The number of vectors that [`Vector::scatter`] is fast for: their ends lie on the stack.
+const MAX_LANES: usize = 32;
+
+/// Packets that are being added to a vector.
+#[derive(Clone, Copy)]
+struct Lane {
+    /// The first free slot.
+    slots: *mut Packet,
+    /// In one word, because each packet adds to both: the length of the added slots in bytes in the low 16 bits, the sum
+    /// of the packets' lengths above.
+    end: u64,
+}
+
+const _: () = assert!(CAPACITY * size_of::<Packet>() < 1 << 16);
+
+impl Lane {
+    /// Copies handles to the end.
+    ///
+    /// # Safety
+    /// `from` points at as many packets, which nobody owns afterwards but the vector; it has room for them.
+    #[inline(always)]
+    unsafe fn write<const COUNT: usize>(&mut self, from: *const Packet) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes: u64 = (0..COUNT).map(|index| (*from.add(index)).len() as u64).sum();
+            let slot = self.slots.byte_add(usize::from(self.end as u16));
+            from.copy_to_nonoverlapping(slot, COUNT);
+            self.end += (bytes << 16) + (COUNT * size_of::<Packet>()) as u64;
+        }
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.end as u16) / size_of::<Packet>()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.end >> 16
+    }
+}
+
 /// Bytes of a vector's block. The block begins at a page; magazines of free buffers lie in the second half of theirs.
 const SIZE: usize = (CAPACITY + SLACK) * size_of::<Packet>();
 
@@ -230,6 +274,74 @@ impl Vector {
         count
     }
 
+    /// Moves packets from the front to the ends of other vectors: the first to the vector with the first of these
+    /// numbers, and so on, as many as there are numbers. Returns the number of packets moved: fewer if the vector of a
+    /// packet is full. Hot if there are at most 32 vectors.
+    ///
+    /// # Panics
+    /// If there is no vector with one of the numbers.
+    #[inline]
+    pub fn scatter(&mut self, numbers: &[u16], vectors: &mut [Vector]) -> usize {
+        let count = numbers.len().min(self.len());
+        let numbers = &numbers[..count];
+        let most = numbers.iter().fold(0, |most, &number| most.max(number));
+        assert!(count == 0 || usize::from(most) < vectors.len(), "there is no vector {most}");
+        if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
+            return self.scatter_some(numbers, vectors);
+        }
+        let mut lanes = [Lane { slots: std::ptr::null_mut(), end: 0 }; MAX_LANES];
+        for (lane, vector) in lanes.iter_mut().zip(vectors.iter_mut()) {
+            lane.slots = vector.free_slots();
+        }
+        let mut next: *const Packet = self.front();
+        let (groups, rest) = numbers.as_chunks::<RUN>();
+        // SAFETY: `next` walks over `count` packets of this vector, which no longer owns them afterwards. Each number is
+        // that of a vector and of its lane, as asserted. Each vector has room for all packets, so it has memory, which
+        // it shares with no other.
+        unsafe {
+            for group in groups {
+                if group.iter().rev().fold(0, |word, &number| word << 16 | u64::from(number))
+                    == u64::from(group[0]) * 0x0001_0001_0001_0001
+                {
+                    lanes.get_unchecked_mut(usize::from(group[0])).write::<RUN>(next);
+                } else {
+                    for (index, &number) in group.iter().enumerate() {
+                        lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
+                    }
+                }
+                next = next.add(RUN);
+            }
+            for (index, &number) in rest.iter().enumerate() {
+                lanes.get_unchecked_mut(usize::from(number)).write::<1>(next.add(index));
+            }
+            for (lane, vector) in lanes.iter().zip(vectors) {
+                vector.pushed(lane.count(), lane.bytes());
+            }
+        }
+        self.start += count as u32;
+        if self.start == self.end {
+            self.forget_all();
+        } else {
+            recount(self);
+        }
+        count
+    }
+
+    /// As [`Vector::scatter`], packet by packet, up to the first whose vector is full.
+    #[cold]
+    fn scatter_some(&mut self, numbers: &[u16], vectors: &mut [Vector]) -> usize {
+        let mut numbers = numbers.iter().map(|&number| usize::from(number));
+        let mut moved = 0;
+        let mut packets = self.drain(usize::MAX);
+        while let Some(number) = numbers.next().filter(|&number| vectors[number].room() > 0) {
+            let Some(packet) = packets.next() else { break };
+            // There is room.
+            let _ = vectors[number].push(packet);
+            moved += 1;
+        }
+        moved
+    }
+
     /// The free slots behind the last packet; their number is [`Vector::room`].
     #[inline(always)]
     pub(crate) fn free_slots(&mut self) -> *mut Packet {
@@ -392,6 +504,7 @@ mod tests {
         Compact,
         FreeAll,
         Truncate(usize),
+        Scatter(Vec<u16>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -403,6 +516,7 @@ mod tests {
             1 => Just(Step::Compact),
             1 => Just(Step::FreeAll),
             1 => (0usize..40).prop_map(Step::Truncate),
+            3 => proptest::collection::vec(prop_oneof![3 => Just(1u16), 1 => 0u16..3], 0..60).prop_map(Step::Scatter),
         ]
     }
 
@@ -439,6 +553,29 @@ mod tests {
                         prop_assert_eq!(moved, from_model.len().min(max).min(room));
                         to_model.extend(from_model.drain(..moved));
                     }
+                    Step::Scatter(numbers) => {
+                        let mut vectors = [Vector::new(), Vector::new(), Vector::new()];
+                        mem::swap(&mut vectors[1], &mut second);
+                        vectors[1].compact();
+                        let (mut rooms, mut models) = ([CAPACITY, CAPACITY - second_model.len(), CAPACITY], [(); 3].map(|()| VecDeque::new()));
+                        mem::swap(&mut models[1], &mut second_model);
+                        let mut expected = 0;
+                        for &number in &numbers {
+                            let number = usize::from(number);
+                            if rooms[number] == 0 { break }
+                            let Some(length) = model.pop_front() else { break };
+                            rooms[number] -= 1;
+                            models[number].push_back(length);
+                            expected += 1;
+                        }
+                        prop_assert_eq!(first.scatter(&numbers, &mut vectors), expected);
+                        for (vector, model) in vectors.iter().zip(&models) {
+                            prop_assert_eq!(&lengths(vector), model);
+                            prop_assert_eq!(vector.bytes(), model.iter().sum::<usize>() as u64);
+                        }
+                        [_, second, _] = vectors;
+                        [_, second_model, _] = models;
+                    }
                     Step::Compact => { first.compact(); prop_assert_eq!(first.room(), CAPACITY - model.len()) }
                     Step::FreeAll => { free_all(&mut second); second_model.clear() }
                     Step::Truncate(length) => {
@@ -471,6 +608,14 @@ mod tests {
         assert_eq!(empty.append(&mut none, 9), 0);
         assert!(!empty.is_none(), "memory must not be swapped away");
         assert_eq!((filled.len(), filled.bytes()), (1, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "there is no vector 2")]
+    fn packets_are_not_scattered_to_missing_vectors() {
+        let mut vector = Vector::new();
+        vector.push(Packet::from_bytes(b"x").unwrap()).unwrap();
+        vector.scatter(&[2], &mut [Vector::new(), Vector::new()]);
     }
 
     #[test]
