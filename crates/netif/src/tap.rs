@@ -170,7 +170,7 @@ fn failed(what: &str, error: &io::Error) -> OpenError {
 
 fn open_error(error: PortOpenError) -> OpenError {
     let kind = error.source.kind();
-    if let (io::ErrorKind::PermissionDenied, Some(missing)) = (kind, capability::missing(Set::NET_ADMIN)) {
+    if let (true, Some(missing)) = (error.takes_privileges(), capability::missing(Set::NET_ADMIN)) {
         return OpenError::Failed(format!("the TAP device cannot be opened: {missing}"));
     }
     let text = error.to_string();

@@ -64,6 +64,11 @@ impl PortOpenError {
     pub(crate) fn at<E: Into<io::Error>>(step: &'static str, usual: &'static str) -> impl FnOnce(E) -> PortOpenError {
         move |source| PortOpenError { step, source: source.into(), usual }
     }
+
+    /// Whether a privileged process could take the step. A file that is not open to the user is another matter.
+    pub fn takes_privileges(&self) -> bool {
+        Errno::from_io_error(&self.source) == Some(Errno::PERM)
+    }
 }
 
 fn advice<'a>(error: &io::Error, usual: &'a str) -> &'a str {

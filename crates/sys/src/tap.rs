@@ -87,13 +87,18 @@ impl Tap {
     /// Opens a device, or creates it, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `ENOENT` without `/dev/net/tun`; `EPERM` without `CAP_NET_ADMIN`, or for a device of another user; `EBUSY` if
+    /// `ENOENT` without `/dev/net/tun`; `EACCES` if it is not open to the user; `EPERM` without `CAP_NET_ADMIN`, or for a device of another user; `EBUSY` if
     /// another program has the device open, or if it is exclusive and exists; `EINVAL` for an interface of another
     /// kind or with another number of queues; `InvalidInput` for an impossible name.
     pub fn open(options: &TapOptions) -> Result<Tap, PortOpenError> {
         let mut request = request(&options.name).map_err(PortOpenError::at("name a TAP device", "choose another"))?;
         let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
-        let advice = "load the module with `modprobe tun`, and give a container `--device /dev/net/tun`";
+        let advice = match &file {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "make it open to all users with `chmod a+rw /dev/net/tun`, as udev does, or run as root"
+            }
+            _ => "load the module with `modprobe tun`, and give a container `--device /dev/net/tun`",
+        };
         let device = file.map_err(PortOpenError::at("open /dev/net/tun", advice))?;
         let flags = [
             (options.virtio_header, libc::IFF_VNET_HDR),

@@ -45,12 +45,20 @@ struct Unprivileged {
 impl Unprivileged {
     /// None if the test is skipped.
     fn new(test: &str, port: Port) -> Option<Unprivileged> {
+        Unprivileged::with_tun(test, port, "666")
+    }
+
+    /// With a file `/dev/net/tun` of this mode: systems have different ones.
+    fn with_tun(test: &str, port: Port, mode: &str) -> Option<Unprivileged> {
         if is_missing(test, &["setpriv", "prlimit"]) {
             return None;
         }
         let bridge = Bridge::new(Layout::of(port, Offloads::Nothing, 1_500));
         let (user, memory) = (USER.to_string(), format!("--memlock={LOCKED_MEMORY}"));
-        let launcher = ["ip", "netns", "exec", bridge.middle.namespace(), "prlimit", &memory];
+        // In the mount namespace of `ip netns exec`.
+        let device = format!("mount -t tmpfs none /dev/net && mknod -m {mode} /dev/net/tun c 10 200 && exec \"$@\"");
+        let launcher =
+            ["ip", "netns", "exec", bridge.middle.namespace(), "sh", "-c", &device, "sh", "prlimit", &memory];
         let launcher = [&launcher[..], &["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]].concat();
         let sandbox = Sandbox::of("./bellows".into()).launched_by(&launcher);
         fs::copy(env!("CARGO_BIN_EXE_bellows"), sandbox.path("bellows")).unwrap();
@@ -181,6 +189,16 @@ fn a_tap_of_an_ordinary_user_needs_no_capability() {
     assert_eq!(excess(&running, &[]), "");
     let _query = middle.start("ping -n -q -i 0.1 198.51.100.2");
     eventually("packets from the tap", || app(&running.counters(), "end")["in_packets"].as_u64().unwrap() > 2);
+}
+
+#[test]
+fn a_device_file_that_is_not_open_to_a_user_is_named() {
+    let test = "a_device_file_that_is_not_open_to_a_user_is_named";
+    let Some(unprivileged) = Unprivileged::with_tun(test, RAW_SOCKET.0, "600") else { return };
+    unprivileged.sandbox.write("tap.toml", &tap(""));
+    let said = unprivileged.sandbox.bellows(&["run", "tap.toml"]);
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.stderr.contains("chmod a+rw /dev/net/tun") && !said.stderr.contains("CAP_NET"), "{}", said.stderr);
 }
 
 #[test]

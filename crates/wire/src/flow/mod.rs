@@ -6,7 +6,7 @@
 //! with their flow.
 //!
 //! [`Flow::of`] reads the outer headers, [`Flow::of_inner`] those inside tunnels. [`Flow::hash`] is a fast hash;
-//! [`Flow::write`] makes the input of another hash, such as that of receive-side scaling. [`hash`] and [`write`] do both steps
+//! [`Flow::write`] makes the input of another hash, such as that of receive-side scaling. [`hash`] and [`write()`] do both steps
 //! at once, for many packets: a flow that is a value of its own goes through memory, which takes longer than the hash.
 
 mod tunnel;

@@ -216,7 +216,11 @@ impl View {
         let line = |worker: WorkerChange<'_>| {
             let idle = worker.idle_breaths.map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
             let (name, apps) = (sanitize(worker.name), plural(worker.apps.len() as u64, "app"));
-            format!("worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n", scaled(worker.breaths), percent(worker.asleep))
+            format!(
+                "worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n",
+                scaled(worker.breaths),
+                percent(worker.asleep)
+            )
         };
         workers.into_iter().map(line).collect()
     }
