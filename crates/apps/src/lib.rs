@@ -14,6 +14,7 @@
 
 mod claims;
 mod lanes;
+pub mod mac_table;
 mod pace;
 mod port;
 mod virtio;
@@ -26,15 +27,16 @@ macro_rules! apps {
     ($($app:ident($module:ident),)*) => {
         $(pub mod $module;)*
 
-        /// Every app that comes with Bellows.
+        /// Every app and every shared object that comes with Bellows.
         pub fn registry() -> Registry {
-            Registry::new()$(.with::<$module::$app>())*
+            Registry::new()$(.with::<$module::$app>())*.with_object::<mac_table::MacTable>()
         }
     };
 }
 
 apps! {
     AfXdp(af_xdp),
+    Bridge(bridge),
     Counter(counter),
     Delay(delay),
     Impair(impair),

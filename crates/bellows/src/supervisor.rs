@@ -385,7 +385,7 @@ impl control::Engine for Run {
                 Err(_) => Reply::Refused { mistake: false, message: "the run is over".to_owned() },
             },
             Request::Breath => Reply::Breath(self.control.listing()),
-            Request::Apps => Reply::Apps { apps: self.control.statuses() },
+            Request::Apps => Reply::Apps { apps: self.control.statuses(), objects: self.control.objects() },
             Request::Reload { network, restart } => match self.reload(network, &restart) {
                 Ok(report) => {
                     tracing::info!("reloaded on request\n{}", report::reload(&report).trim_end());

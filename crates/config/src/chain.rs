@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::de::DeValue;
 
 use crate::diagnostics::Diagnostic;
-use crate::source::{AppTable, Reader, syntax_errors};
+use crate::source::{NamedTable, Reader, syntax_errors};
 use crate::value::{Key, Node, Place, Table, Value, table};
 
 const HOW_TO_WRITE: &str = "write apps as `TYPE(key = value, …) | TYPE`";
@@ -83,7 +83,7 @@ impl Reader<'_> {
             let app = Node { place, value: Value::Text(kind.to_owned()), untyped: None };
             keys.0.push((Key { name: "app".to_owned(), place }, app));
             let (key, folder) = (Key { name, place }, folder.to_owned());
-            self.description.apps.push(AppTable { key, table: keys, folder, set: Vec::new() });
+            self.description.apps.push(NamedTable { key, table: keys, folder, set: Vec::new() });
         }
     }
 

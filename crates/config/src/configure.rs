@@ -1,7 +1,8 @@
 //! Creating an app from its table in a network file.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bellows_engine::App;
 use bellows_sys::capability::Set;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::bench::{Bench, BenchFiles};
+use crate::objects::{Objects, SharedObject};
 use crate::resources::Resource;
 
 /// An app that a network file can name.
@@ -74,6 +76,10 @@ pub struct Context {
     set: Vec<String>,
     /// Whether [`Context::path`] was called with one of them.
     used_set: Cell<bool>,
+    /// The shared objects of the network.
+    objects: Arc<Objects>,
+    /// What the objects were made from that [`Context::object`] has returned.
+    used_objects: RefCell<String>,
 }
 
 impl Context {
@@ -85,6 +91,27 @@ impl Context {
     /// Adds texts set by `--set`: as paths they are relative to the current directory.
     pub(crate) fn with_set(self, set: Vec<String>) -> Context {
         Context { set, ..self }
+    }
+
+    /// Adds the shared objects of the network.
+    pub(crate) fn with_objects(self, objects: &Arc<Objects>) -> Context {
+        Context { objects: Arc::clone(objects), ..self }
+    }
+
+    /// What the objects were made from that the app uses.
+    pub(crate) fn used_objects(&self) -> String {
+        self.used_objects.take()
+    }
+
+    /// The shared object that the value `name` of a key names.
+    ///
+    /// # Errors
+    /// If the network has no object of this name and type.
+    pub fn object<O: SharedObject>(&self, key: &'static str, name: &str) -> Result<Arc<O>, SettingError> {
+        let (object, fingerprint) = self.objects.get(key, name)?;
+        self.used_objects.borrow_mut().push_str(&format!(" with {name}: {fingerprint}"));
+        self.objects.note_use(name);
+        Ok(object)
     }
 
     /// Whether a path was relative to the current directory because `--set` gave it.

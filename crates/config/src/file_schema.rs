@@ -21,8 +21,8 @@ const APP_NAME: &str = r"^[^\s<>]+$";
 
 impl Registry {
     /// The JSON Schema (draft 2020-12) of a network file with these app types: the top-level keys, the table
-    /// `[engine]`, the tables of workers, and a table for each app type, with all descriptions, units, defaults and ranges. Editors use it for
-    /// completion and checks.
+    /// `[engine]`, the tables of workers, and a table for each type of apps and of shared objects, with all descriptions,
+    /// units, defaults and ranges. Editors use it for completion and checks.
     ///
     /// It checks single values. Only [`load()`](crate::load()) finds errors that involve several values, or files and
     /// sockets.
@@ -32,6 +32,18 @@ impl Registry {
         definitions.insert("engine".to_owned(), engine);
         let worker = definition("worker", &worker_schema(), &mut definitions);
         definitions.insert("worker".to_owned(), worker);
+        let mut objects = Vec::new();
+        for entry in self.objects() {
+            let name = format!("object.{}", entry.name());
+            let mut schema = definition(&name, entry.schema(), &mut definitions);
+            schema["properties"]["object"] =
+                json!({ "description": entry.summary(), "type": "string", "const": entry.name() });
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            schema["required"] = std::iter::once(json!("object")).chain(required).collect();
+            definitions.insert(name.clone(), schema);
+            objects.push(json!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        objects.push(json!({ "properties": { "object": { "pattern": SOME_VARIABLE } } }));
         let mut types = Vec::new();
         for entry in self.entries() {
             let name = format!("app.{}", entry.name());
@@ -65,6 +77,17 @@ impl Registry {
                     "type": "object",
                     "propertyNames": { "pattern": APP_NAME },
                     "additionalProperties": { "$ref": "#/$defs/worker" },
+                },
+                "objects": {
+                    "description": "What several apps share, each a table [objects.NAME].",
+                    "type": "object",
+                    "propertyNames": { "pattern": APP_NAME },
+                    "additionalProperties": {
+                        "type": "object",
+                        "properties": { "object": { "description": "The type of the object.", "type": "string" } },
+                        "required": ["object"],
+                        "oneOf": objects,
+                    },
                 },
                 "apps": {
                     "description": "The apps, each a table [apps.NAME].",

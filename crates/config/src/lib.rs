@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `configure` | [`Configure`], the trait of apps that a network file can name |
+//! | `objects` | [`SharedObject`], the trait of what several apps use |
 //! | `bench` | how to measure an app |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps create |
@@ -36,6 +37,7 @@ mod file_schema;
 mod load;
 mod manual;
 mod meant;
+mod objects;
 mod registry;
 mod resources;
 mod schema;
@@ -51,6 +53,7 @@ pub use engine::EngineConfig;
 pub use load::{Loaded, load, load_chain, load_str};
 pub use manual::{EngineManual, Key, engine_manual};
 pub use meant::nearest;
+pub use objects::{ObjectEntry, SharedObject};
 pub use registry::{Entry, Registry};
 pub use resources::Resource;
 pub use source::Overrides;

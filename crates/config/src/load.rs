@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bellows_engine::{
-    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, Ports, Side, WiredApp, WiringError, WorkerSpec, wiring_errors,
+    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, ObjectSpec, Ports, Side, WiredApp, WiringError, WorkerSpec, wiring_errors,
 };
 use bellows_observe::RuntimeDir;
 use bellows_sys::capability::Set;
@@ -18,10 +19,11 @@ use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::manual::engine_manual;
 use crate::meant::{is_sure, nearest};
+use crate::objects::{Made, ObjectEntry, Objects};
 use crate::registry::{AppTableError, Entry, Registry};
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
-use crate::source::{AppTable, Description, Overrides, Reader, unknown_worker};
+use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
 
@@ -110,7 +112,7 @@ fn finish(
         reader.set(text);
     }
     let Reader { description, diagnostics, .. } = reader;
-    let Description { links, apps, engine, workers, is_partial, text } = description;
+    let Description { links, apps, objects, engine, workers, is_partial, text } = description;
     let mut builder = Builder::new(diagnostics, registry, is_partial);
     let engine = builder.engine(engine);
     let workers = builder.workers(workers);
@@ -124,9 +126,11 @@ fn finish(
         builder.diagnostics.push(much.in_file(name).help(help));
         return Err(builder.diagnostics);
     }
+    let tables = builder.objects(objects);
     for app in apps {
         builder.app(app);
     }
+    builder.check_objects(&tables);
     builder.check_workers(&workers);
     let links = builder.links(links);
     // Links may be in a part that could not be read.
@@ -138,13 +142,15 @@ fn finish(
         builder.diagnostics.push(wrong);
     }
     let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
-    let Builder { mut diagnostics, made, capabilities, .. } = builder;
+    let Builder { mut diagnostics, made, capabilities, objects, .. } = builder;
     diagnostics.sort();
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
             let links = links.into_iter().map(|link| link.spec).collect();
             let workers = workers.into_iter().filter_map(|(_, worker)| worker).collect();
-            let network = Network { apps: made, links, workers, source: name.to_owned(), text: text.clone() };
+            let object = |(name, made): (&str, &Made)| ObjectSpec::new(name, made.kind, Arc::clone(&made.status));
+            let objects = objects.made().map(object).collect();
+            let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: text.clone() };
             let files = diagnostics.files.clone();
             Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders })
         }
@@ -176,6 +182,8 @@ struct Builder<'r> {
     /// The capabilities that the apps need while they run.
     capabilities: Set,
     known: Vec<Known>,
+    /// The shared objects.
+    objects: Arc<Objects>,
     /// The workers that apps name, and where.
     named_workers: Vec<(String, Place)>,
     by_name: HashMap<String, usize>,
@@ -234,6 +242,7 @@ impl<'r> Builder<'r> {
             used: Vec::new(),
             capabilities: Set::EMPTY,
             known: Vec::new(),
+            objects: Arc::default(),
             named_workers: Vec::new(),
             by_name: HashMap::new(),
             tables: Vec::new(),
@@ -288,6 +297,67 @@ impl<'r> Builder<'r> {
             workers.push((key, spec));
         }
         workers
+    }
+
+    /// Creates the shared objects. Returns the places of their tables, by name.
+    fn objects(&mut self, tables: Vec<NamedTable>) -> Vec<Key> {
+        let mut objects = Objects::default();
+        let mut keys = Vec::new();
+        for NamedTable { key, mut table, folder, set } in tables {
+            let made = if LinkEnd::is_name(&key.name) {
+                self.object(&key, &mut table, Context::new(folder, &key.name).with_set(set))
+            } else {
+                let wrong = Diagnostic::error(format!("{} is not a valid object name", quoted(&key.name)));
+                let help = "use letters, digits, `-`, `_` and `.`";
+                self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
+                None
+            };
+            objects.add(&key.name, made);
+            keys.push(key);
+        }
+        self.objects = Arc::new(objects);
+        keys
+    }
+
+    /// Creates a shared object from its table.
+    fn object(&mut self, key: &Key, table: &mut Table, context: Context) -> Option<Made> {
+        let registry = self.registry;
+        let help = || format!("there are {}", listed(registry.objects().map(ObjectEntry::name)));
+        let entry = match table.remove("object") {
+            Some((_, Node { value: Value::Text(kind), place, .. })) => match registry.object(&kind) {
+                Some(entry) => entry,
+                None => {
+                    let unknown = Diagnostic::error(format!("there is no object type {}", quoted(&kind)));
+                    self.diagnostics.push(unknown.at(place, "unknown type").help(help()));
+                    return None;
+                }
+            },
+            Some((_, node)) => {
+                let wrong = Diagnostic::error("`object` must be the name of an object type");
+                self.diagnostics.push(wrong.at(node.place, format!("this is {}", node.value.called())).help(help()));
+                return None;
+            }
+            None => {
+                let missing = Diagnostic::error(format!("the object {} has no type", quoted(&key.name)));
+                let missing = missing.at(key.place, "`object` is missing here");
+                self.diagnostics.push(missing.help(format!("add `object = \"TYPE\"`; {}", help())));
+                return None;
+            }
+        };
+        let called = format!("object type `{}`", entry.name());
+        let owner = Owner { called: &called, others: &[] };
+        let wrong = self.check(entry.schema(), table, key.place, owner, entry.read);
+        self.configure(key, table, wrong, |table| (entry.make)(table, &context, &registry.living))
+    }
+
+    /// Reports objects that no app uses.
+    fn check_objects(&mut self, keys: &[Key]) {
+        for key in keys.iter().filter(|key| !self.objects.is_used(&key.name)) {
+            if self.diagnostics.errors() == 0 && !self.is_partial {
+                let idle = Diagnostic::warning(format!("no app uses the object {}", quoted(&key.name)));
+                self.diagnostics.push(idle.at(key.place, "unused").help("name it in an app's table, or remove it"));
+            }
+        }
     }
 
     /// Whether the process may use the processor that a table names.
@@ -377,8 +447,8 @@ impl<'r> Builder<'r> {
     }
 
     /// Creates an app from its table.
-    fn app(&mut self, app: AppTable) {
-        let AppTable { key, mut table, folder, set } = app;
+    fn app(&mut self, app: NamedTable) {
+        let NamedTable { key, mut table, folder, set } = app;
         let (entry, is_known) = match self.kind(&key.name, key.place, &mut table) {
             Kind::Known(entry) => (Some(entry), true),
             Kind::Misspelled(entry) => (Some(entry), false),
@@ -404,8 +474,8 @@ impl<'r> Builder<'r> {
         let called = format!("app type `{}`", entry.name());
         let owner = Owner { called: &called, others: Common::KEYS };
         let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
-        let context = Context::new(folder, &key.name).with_set(set);
-        let made = self.configure(entry, &key, &mut table, &context, wrong);
+        let context = Context::new(folder, &key.name).with_set(set).with_objects(&self.objects);
+        let made = self.configure(&key, &mut table, wrong, |table| entry.make(table, &context));
         self.capabilities = self.capabilities | entry.capabilities(&table);
         for resource in entry.resources(&table, &context) {
             // A key without a place has its default value, or was wrong and has been removed.
@@ -418,19 +488,18 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Has the app check its values, and reports its errors one by one. `wrong` names the keys that have been removed
+    /// Has an app or object check its values, and reports its errors one by one. `wrong` names the keys that have been removed
     /// already; errors that follow from their absence are not reported.
-    fn configure(
+    fn configure<T>(
         &mut self,
-        entry: &Entry,
         key: &Key,
         table: &mut Table,
-        context: &Context,
         mut wrong: Vec<String>,
-    ) -> Option<AppSpec> {
+        make: impl Fn(&Table) -> Result<T, AppTableError>,
+    ) -> Option<T> {
         for _ in 0..MAX_ROUNDS {
-            let mistake = match entry.make(table, context) {
-                Ok(spec) => return wrong.is_empty().then_some(spec),
+            let mistake = match make(table) {
+                Ok(made) => return wrong.is_empty().then_some(made),
                 Err(AppTableError::Refused(mistake)) => mistake,
                 Err(AppTableError::Unreadable(error)) => {
                     if wrong.is_empty() {

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
+use crate::objects::ObjectEntry;
 use crate::schema::{Shape, schema_of};
 use crate::worker::worker_schema;
 
@@ -317,6 +318,23 @@ impl AppManual<'_> {
             "schema": schema,
         })
     }
+}
+
+/// The manual of a type of shared objects for a terminal of `width` columns.
+pub(crate) fn object_text(entry: &ObjectEntry, width: usize) -> String {
+    let width = width.max(40);
+    let mut out = format!("{}: a shared object, described in a table [objects.NAME]\n\n", entry.name());
+    wrap(&mut out, &entry.description(), 2, width);
+    section(&mut out, "KEYS", &key_list(&entry.keys()), width);
+    out
+}
+
+/// The same as JSON.
+pub(crate) fn object_json(entry: &ObjectEntry) -> Json {
+    json!({
+        "name": entry.name(), "summary": entry.summary(), "description": entry.description(), "keys": entry.keys(),
+        "schema": entry.schema(),
+    })
 }
 
 /// The manual of the table `[engine]`, of the tables of workers, and of the keys that every app's table may have.

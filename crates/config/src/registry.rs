@@ -11,11 +11,15 @@ use crate::bench::{Bench, BenchFiles};
 use crate::configure::{Configure, Context, SettingError};
 use crate::manual::{self, AppManual, Key};
 use crate::meant::nearest;
+use crate::objects::{Living, ObjectEntry, SharedObject};
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
 
-/// The app types that network files can name.
+/// The types of apps and of shared objects that network files can name.
+///
+/// A network and its reloads are read with one catalogue, which knows the shared objects in use; another network takes
+/// another catalogue.
 ///
 /// ```
 /// # mod mine {
@@ -44,6 +48,9 @@ use crate::value::{self, Table};
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<&'static str, Entry>,
+    objects: BTreeMap<&'static str, ObjectEntry>,
+    /// The objects of the networks that were read with this catalogue.
+    pub(crate) living: Living,
 }
 
 impl Registry {
@@ -62,6 +69,23 @@ impl Registry {
     /// Adds a type, which replaces a type of the same name.
     pub fn add<A: Configure>(&mut self) {
         self.entries.insert(A::NAME, Entry::of::<A>());
+    }
+
+    /// The catalogue with one more type of [shared objects](SharedObject).
+    #[must_use]
+    pub fn with_object<O: SharedObject>(mut self) -> Registry {
+        self.objects.insert(O::NAME, ObjectEntry::of::<O>());
+        self
+    }
+
+    /// All types of shared objects, sorted by name.
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = &ObjectEntry> {
+        self.objects.values()
+    }
+
+    /// The type of shared objects with this name.
+    pub fn object(&self, name: &str) -> Option<&ObjectEntry> {
+        self.objects.get(name)
     }
 
     /// All types, sorted by name.
@@ -88,6 +112,14 @@ pub(crate) enum AppTableError {
     Refused(SettingError),
 }
 
+impl AppTableError {
+    /// A config that serde can read, but not write.
+    pub(crate) fn unwritable(error: serde_json::Error) -> AppTableError {
+        let message = format!("its config cannot be serialized: {error}");
+        AppTableError::Refused(SettingError { key: None, message, help: String::new() })
+    }
+}
+
 /// One app type: its manual and its constructor.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -109,17 +141,11 @@ fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
 
 fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
     let config = A::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
-    let canonical = serde_json::to_string(&config).map_err(|error| {
-        AppTableError::Refused(SettingError {
-            key: None,
-            message: format!("its config cannot be serialized: {error}"),
-            help: String::new(),
-        })
-    })?;
+    let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
     let app = A::configure(config, context).map_err(AppTableError::Refused)?;
     // A path given by `--set` is relative to the current directory, so the fingerprint must differ.
     let set = if context.used_set() { " with paths as set" } else { "" };
-    let fingerprint = format!("{canonical} in {:?}{set}", context.folder);
+    let fingerprint = format!("{canonical} in {:?}{set}{}", context.folder, context.used_objects());
     Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
 }
 

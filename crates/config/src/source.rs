@@ -66,9 +66,9 @@ impl Overrides {
     }
 }
 
-/// The table of one app.
+/// The table of one app or shared object.
 #[derive(Debug)]
-pub(crate) struct AppTable {
+pub(crate) struct NamedTable {
     pub(crate) key: Key,
     pub(crate) table: Table,
     /// The folder for its relative paths.
@@ -81,7 +81,9 @@ pub(crate) struct AppTable {
 #[derive(Debug, Default)]
 pub(crate) struct Description {
     pub(crate) links: Vec<Node>,
-    pub(crate) apps: Vec<AppTable>,
+    pub(crate) apps: Vec<NamedTable>,
+    /// The tables of the shared objects.
+    pub(crate) objects: Vec<NamedTable>,
     pub(crate) engine: Table,
     /// The tables of the workers.
     pub(crate) workers: Vec<(Key, Table)>,
@@ -247,14 +249,21 @@ impl<'o> Reader<'o> {
                     let wrong = Diagnostic::error("`workers` must be a table of workers").at(node.place, "not a table");
                     self.fail(wrong.help("write `[workers.NAME]` on a line of its own, and the worker's keys below"));
                 }
+                ("objects", Value::Table(objects)) => {
+                    objects.0.into_iter().for_each(|(key, node)| self.object(key, node, folder));
+                }
+                ("objects", _) => {
+                    let wrong = Diagnostic::error("`objects` must be a table of objects").at(node.place, "not a table");
+                    self.fail(wrong.help("write `[objects.NAME]` on a line of its own, and the object's keys below"));
+                }
                 (name, _) => {
-                    let known = ["include", "links", "engine", "workers", "apps"];
+                    let known = ["include", "links", "engine", "workers", "objects", "apps"];
                     let label = match nearest(name, known) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "unknown key".to_owned(),
                     };
                     let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
-                    let help = "it has `include`, `links`, `[engine]`, `[workers.NAME]` and `[apps.NAME]`";
+                    let help = "it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and `[apps.NAME]`";
                     // It may be a misspelled `apps` or `links`.
                     self.fail(unknown.at(key.place, label).help(help));
                 }
@@ -307,6 +316,20 @@ impl<'o> Reader<'o> {
         self.description.workers.push((key, table));
     }
 
+    fn object(&mut self, key: Key, node: Node, folder: &Path) {
+        let Value::Table(table) = node.value else {
+            let wrong = Diagnostic::error(format!("`objects.{}` must be a table", key.name));
+            let help = "write `[objects.NAME]` on a line of its own, and below it `object = \"TYPE\"` and its keys";
+            return self.fail(wrong.at(node.place, format!("this is {}", node.value.called())).help(help));
+        };
+        if let Some(first) = self.description.objects.iter().find(|known| known.key.name == key.name) {
+            let twice = Diagnostic::error(format!("there are two objects named {}", quoted(&key.name)));
+            let twice = twice.at(key.place, "named again here").at(first.key.place, "first named here");
+            return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
+        }
+        self.description.objects.push(NamedTable { key, table, folder: folder.to_owned(), set: Vec::new() });
+    }
+
     fn app(&mut self, key: Key, node: Node, folder: &Path) {
         let Value::Table(table) = node.value else {
             let wrong = Diagnostic::error(format!("`apps.{}` must be a table", key.name));
@@ -320,7 +343,7 @@ impl<'o> Reader<'o> {
             return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
         }
         self.apps.insert(key.name.clone(), self.description.apps.len());
-        self.description.apps.push(AppTable { key, table, folder: folder.to_owned(), set: Vec::new() });
+        self.description.apps.push(NamedTable { key, table, folder: folder.to_owned(), set: Vec::new() });
     }
 
     /// Expands the variables in all texts of a value.
@@ -468,6 +491,25 @@ impl<'o> Reader<'o> {
                 let missing = change(&mut self.description.engine, &path[1..], node);
                 missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
             }
+            ["objects", object, _, ..] => {
+                match self.description.objects.iter_mut().find(|known| known.key.name == *object) {
+                    Some(object) => {
+                        node.iter().for_each(|node| texts(node, &mut object.set));
+                        let missing = change(&mut object.table, &path[2..], node);
+                        missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
+                    }
+                    None if self.description.is_partial => {}
+                    None => {
+                        let unknown = Diagnostic::error(format!("there is no object {}", quoted(object)));
+                        let known = self.description.objects.iter().map(|object| object.key.name.as_str());
+                        let help = match known.len() {
+                            0 => "the network has none".to_owned(),
+                            _ => format!("the network has {}", listed(known)),
+                        };
+                        self.diagnostics.push(unknown.at(path[1].place, "unknown object").help(help));
+                    }
+                }
+            }
             ["workers", worker, _, ..] => {
                 let workers = &mut self.description.workers;
                 match workers.iter_mut().find(|(known, _)| known.name == *worker) {
@@ -486,7 +528,7 @@ impl<'o> Reader<'o> {
             _ => {
                 let (Some(first), Some(last)) = (path.first(), path.last()) else { return };
                 let place = Place { end: last.place.end, ..first.place };
-                let wrong = Diagnostic::error("only keys of apps, of workers and of the engine can be set");
+                let wrong = Diagnostic::error("only keys of apps, of objects, of workers and of the engine can be set");
                 self.diagnostics.push(wrong.at(place, "no such key").help(HOW_TO_SET));
             }
         }
@@ -548,7 +590,8 @@ pub(crate) fn unknown_worker<'k>(name: &str, place: Place, known: impl Iterator<
 const SET: &str = "--set";
 
 const HOW_TO_SET: &str =
-    "write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed";
+    "write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a \
+     value the key is removed";
 
 const TOO_LARGE: &str = "a network's files may have 2 MiB in total";
 

@@ -350,6 +350,9 @@ impl Engine {
         if requests & request::LATE_COUNTS != 0 {
             self.paused(|engine| engine.count_late());
         }
+        if requests & request::PASS != 0 {
+            self.worker.pass();
+        }
         if requests & request::COMMIT != 0 {
             self.paused(Engine::commit);
         }

@@ -80,7 +80,7 @@ mod worker;
 
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, AppInfo, Status};
-pub use bellows_observe::{AppStatus, Hop, HopKind, MAX_TRACED, Reloaded, TapRecord, TraceOrder, listing};
+pub use bellows_observe::{AppStatus, Hop, HopKind, MAX_TRACED, ObjectStatus, Reloaded, TapRecord, TraceOrder, listing};
 pub use bellows_observe::{
     Count, CountTable, Counter, Counters, DropReason, Gauge, PROGRESS, PROGRESS_TOTAL, counters,
 };
@@ -91,6 +91,6 @@ pub use bellows_wiring::{
 pub use control::{Control, ReloadError, app_at_work};
 pub use crew::WorkerError;
 pub use engine::{End, Engine, Outcome, StartError};
-pub use network::{AppSpec, MAIN, Network, WorkerSpec};
+pub use network::{AppSpec, MAIN, Network, ObjectSpec, WorkerSpec};
 pub use runtime::slots::{SlotHandle, Watched};
 pub use settings::{Schedule, Settings, UnknownSchedule};

@@ -14,6 +14,7 @@ use bellows_arena::Fixed;
 use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
 use bellows_observe::{Pace, Watchdog};
 use bellows_packet::{BufferUse, buffer_use, pool};
+use bellows_shared::{Reader, Readers};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 use bellows_watch::Watch;
@@ -93,6 +94,8 @@ pub(crate) struct Worker {
     unfinished_app: usize,
     /// Whether all its apps in which packets end have declared that they take no more.
     has_closed: bool,
+    /// Its part in the reclamation of shared values.
+    reader: Reader,
     /// If it rested at its last verdict, the number of breaths in which a packet had moved by then.
     rested_at: Option<u64>,
 }
@@ -109,6 +112,10 @@ impl Worker {
         let state = Fixed::new(ThreadState::new(burst, settings.lossless, sampler));
         let mut graph = graph;
         graph.attach(&state);
+        let reader = {
+            let attention = Arc::clone(&attention);
+            Readers::of_process().enrol(move || attention.raise(request::PASS))
+        };
         let breaths_to_sample =
             if settings.sampling { state.sampler.next_interval() } else { sampling::RECORD_INTERVAL };
         Worker {
@@ -128,6 +135,7 @@ impl Worker {
             failed: Vec::new(),
             unfinished_app: 0,
             has_closed: false,
+            reader,
             rested_at: None,
         }
     }
@@ -150,6 +158,11 @@ impl Worker {
     /// The number of breaths in which a packet moved.
     pub(crate) fn moved(&self) -> u64 {
         self.state.moved.get()
+    }
+
+    /// Between two breaths: no app has a reference to a shared value.
+    pub(crate) fn pass(&self) {
+        self.reader.pass();
     }
 
     /// Whether apps have panicked since then.
@@ -226,6 +239,9 @@ impl Worker {
             }
             if requests & request::GAUGES != 0 {
                 self.write_gauges();
+            }
+            if requests & request::PASS != 0 {
+                self.pass();
             }
             if requests & request::PAUSE != 0 {
                 return;

@@ -46,7 +46,7 @@ pub use declared::joined_counters;
 pub use declared::{Count, CountTable, Counters, DropReason, Gauge};
 pub use histogram::{Histogram, record};
 pub use layout::Activity;
-pub use report::{AppStatus, Reloaded};
+pub use report::{AppStatus, ObjectStatus, Reloaded};
 pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
     AppDescription, AppEntry, CROSSING, CROSSING_SIDES, CrossingEntry, CurrentCall, Directory, LinkDescription,

@@ -32,6 +32,17 @@ pub struct Reloaded {
     pub unfinished: Vec<(String, String)>,
 }
 
+/// The state that a shared object reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectStatus {
+    /// The object.
+    pub object: String,
+    /// Its type.
+    pub kind: String,
+    /// Its state.
+    pub status: serde_json::Value,
+}
+
 /// The state that an app reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStatus {

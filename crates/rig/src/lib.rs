@@ -142,7 +142,10 @@ impl Rig {
 
     /// Takes one breath. False if no packet moved in it.
     pub fn breathe(&mut self) -> bool {
-        self.engine.as_mut().is_some_and(Engine::breathe)
+        self.engine.as_mut().is_some_and(|engine| {
+            engine.handle_requests();
+            engine.breathe()
+        })
     }
 
     /// Breathes until no packet moves, at most a million times.

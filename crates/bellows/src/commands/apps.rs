@@ -11,10 +11,10 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table};
 
-/// List the app types, or print the manual of one
+/// List the types of apps, or print the manual of one or of a type of shared objects
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// App type, or `engine` for the settings in [engine]
+    /// App type, type of shared objects, or `engine` for the settings in [engine]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Print manuals as JSON, with the JSON Schema of their keys
@@ -36,7 +36,11 @@ impl Execute for Arguments {
                 Some(entry) => entry.manual_text(width),
                 None if name == "engine" && self.json => json(&bellows_config::engine_manual().json()),
                 None if name == "engine" => bellows_config::engine_manual().text(width),
-                None => return Err(unknown(name, &program.registry)),
+                None => match program.registry.object(name) {
+                    Some(entry) if self.json => json(&entry.manual_json()),
+                    Some(entry) => entry.manual_text(width),
+                    None => return Err(unknown(name, &program.registry)),
+                },
             },
         };
         terminal::print(&text)?;

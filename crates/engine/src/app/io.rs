@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
 use bellows_observe::layout::{account, common, link as counters};
-use bellows_observe::{Count, DropReason, Gauge};
+use bellows_observe::{Count, DropReason, Gauge, LinkEntry};
 use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
+use bellows_shared::Breath;
 use bellows_wiring::OPEN;
 
 use super::App;
@@ -23,6 +24,11 @@ pub struct Io<'a, A> {
     node: &'a Node,
     _app: PhantomData<fn(A)>,
 }
+
+// SAFETY: an Io exists for a call that the thread of a worker makes, which is enrolled with the readers of the process
+// for as long as the worker exists and passes between two breaths only. Its reference to a node, which has cells, keeps it
+// on that thread.
+unsafe impl<A> Breath for Io<'_, A> {}
 
 impl<'a, A: App> Io<'a, A> {
     #[inline(always)]
@@ -77,11 +83,24 @@ impl<'a, A: App> Io<'a, A> {
     /// The name of an output: that of its link's end, also for an app that takes outputs of any names. `None` if it is
     /// not linked. Slow: meant for [`App::tick`], which is called when links have changed.
     pub fn output_name(&self, output: usize) -> Option<&'a str> {
+        self.port_name(*self.node.outputs.get(output)?, |link| &link.from)
+    }
+
+    /// The name of an input, as [`Io::output_name`] finds that of an output.
+    pub fn input_name(&self, input: usize) -> Option<&'a str> {
+        self.port_name(*self.node.inputs.get(input)?, |link| &link.to)
+    }
+
+    /// The port at this app's end of a link.
+    fn port_name(&self, link: u32, end: fn(&'a LinkEntry) -> &'a String) -> Option<&'a str> {
         let table = self.node.links();
-        let link = table.links.get(*self.node.outputs.get(output)? as usize)?;
+        let position = table.links.get(link as usize)?.index;
         let directory = &table.slab.directory;
+        // What has arrived of links between workers follows the links.
+        let crossing = position.checked_sub(directory.links.len());
+        let link = crossing.map_or(position, |crossing| directory.crossings[crossing].link);
         let app = &directory.apps[self.node.index].name;
-        directory.links[link.index].from.strip_prefix(&**app)?.strip_prefix('.')
+        end(&directory.links[link]).strip_prefix(&**app)?.strip_prefix('.')
     }
 
     /// Forwards all packets of an input to an output, by pointer if the output is empty. Hot.

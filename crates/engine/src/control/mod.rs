@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use bellows_observe::listing::Listing;
-use bellows_observe::{AppStatus, Liveness, MAX_TRACED, SlowBreaths, Snapshot, TraceOrder, Watchdog};
+use bellows_observe::{AppStatus, Liveness, MAX_TRACED, ObjectStatus, SlowBreaths, Snapshot, TraceOrder, Watchdog};
 use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
 use bellows_wiring::LinkSpec;
 
@@ -17,7 +17,7 @@ pub use self::shared::app_at_work;
 pub(crate) use self::shared::{OldConfiguration, Post, Reply, Request, Shared};
 use self::shared::{View, lock};
 use crate::dispatch::Breath;
-use crate::network::{MAIN, WorkerSpec};
+use crate::network::{MAIN, ObjectSpec, WorkerSpec};
 use crate::panics::catch_panic;
 use crate::runtime::attention::{Attention, request};
 
@@ -97,6 +97,17 @@ impl Control {
         let mut listings = topology.workers.iter().zip(&breaths).map(listing);
         let first = listings.next().unwrap_or_default();
         Listing { further: listings.collect(), ..first }
+    }
+
+    /// The status of each object that several apps use. Does not disturb the engine.
+    pub fn objects(&self) -> Vec<ObjectStatus> {
+        let View { topology, .. } = lock(&self.shared.view).clone();
+        let status = |object: &ObjectSpec| ObjectStatus {
+            object: object.name.clone(),
+            kind: object.kind.clone(),
+            status: catch_panic(|| object.status.status()).unwrap_or_default(),
+        };
+        topology.objects.iter().map(status).collect()
     }
 
     /// The status of each app that has one, in network order. Does not disturb the engine.

@@ -3,11 +3,12 @@
 pub(crate) mod topology;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bellows_wiring::{LinkSpec, LinkSyntaxError, WiredApp, WiringError, wiring_errors};
 
 use crate::app::erased::DynApp;
-use crate::app::{App, AppInfo};
+use crate::app::{App, AppInfo, Status};
 
 /// One app of a network, constructed but not started.
 pub struct AppSpec {
@@ -76,6 +77,30 @@ impl fmt::Debug for AppSpec {
     }
 }
 
+/// An object that several apps use.
+#[derive(Clone)]
+pub struct ObjectSpec {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// What it tells of itself.
+    pub status: Arc<dyn Status>,
+}
+
+impl ObjectSpec {
+    /// An object with its name and type.
+    pub fn new(name: &str, kind: &str, status: Arc<dyn Status>) -> ObjectSpec {
+        ObjectSpec { name: name.to_owned(), kind: kind.to_owned(), status }
+    }
+}
+
+impl fmt::Debug for ObjectSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.name, self.kind)
+    }
+}
+
 /// The apps and links that an engine runs.
 #[derive(Debug, Default)]
 pub struct Network {
@@ -85,6 +110,8 @@ pub struct Network {
     pub links: Vec<LinkSpec>,
     /// The workers other than the first. Those that only apps name follow.
     pub workers: Vec<WorkerSpec>,
+    /// The objects that several apps use, for reports: the apps have them.
+    pub objects: Vec<ObjectSpec>,
     /// The file that it was read from, for reports; may be empty.
     pub source: String,
     /// Its text, for reports; may be empty.

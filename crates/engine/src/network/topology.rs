@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bellows_observe::CROSSING_SIDES;
 use bellows_wiring::LinkSpec;
 
-use super::{AppSpec, Network, WorkerSpec};
+use super::{AppSpec, Network, ObjectSpec, WorkerSpec};
 
 /// The identity of an app across configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(crate) struct Topology {
     pub(crate) apps: Vec<AppIdentity>,
     pub(crate) links: Vec<LinkSpec>,
     pub(crate) workers: Vec<WorkerSpec>,
+    pub(crate) objects: Vec<ObjectSpec>,
     /// The worker of each app. Those of the two sides of each crossing follow.
     pub(crate) homes: Vec<usize>,
     /// The workers at the two ends of each link.
@@ -59,7 +60,7 @@ impl Topology {
         let crossings: Vec<usize> = (0..ends.len()).filter(|&link| ends[link][0] != ends[link][1]).collect();
         homes.extend(crossings.iter().flat_map(|&link| ends[link]));
         let apps = network.apps.iter().map(identity).collect();
-        Topology { apps, links: network.links.clone(), workers, homes, ends, crossings }
+        Topology { apps, links: network.links.clone(), workers, objects: network.objects.clone(), homes, ends, crossings }
     }
 
     /// The position of a side of a crossing among the apps: 0 for the one that sends.

@@ -18,6 +18,8 @@ pub(crate) mod request {
     pub(crate) const PAUSE: u32 = 64;
     /// To the first worker: another one has nothing left to do, or apps of it have panicked.
     pub(crate) const LOOK: u32 = 128;
+    /// Note that a breath has ended: a shared value was replaced.
+    pub(crate) const PASS: u32 = 256;
 }
 
 /// What a worker last found out about itself.

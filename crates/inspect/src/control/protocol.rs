@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use bellows_engine::listing::Listing;
-use bellows_engine::{AppStatus, Hop, Reloaded};
+use bellows_engine::{AppStatus, Hop, ObjectStatus, Reloaded};
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a line, in bytes.
@@ -73,6 +73,9 @@ pub enum Reply {
     Apps {
         /// The apps that report a state.
         apps: Vec<AppStatus>,
+        /// The shared objects.
+        #[serde(default)]
+        objects: Vec<ObjectStatus>,
     },
     /// To [`Request::Reload`].
     Reloaded(ReloadReport),

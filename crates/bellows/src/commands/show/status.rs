@@ -1,9 +1,8 @@
-//! `bellows show status`: the states that the apps of a running network report, of any kind.
+//! `bellows show status`: the states that the apps and shared objects of a running network report, of any kind.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use bellows_engine::AppStatus;
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
@@ -19,23 +18,26 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
     let text = if json {
         let mut value = networks::identity(runtime_dir);
         value["apps"] = json!(found.devices);
+        value["objects"] = json!(found.objects);
         format!("{value:#}\n")
-    } else if found.devices.is_empty() {
+    } else if found.devices.is_empty() && found.objects.is_empty() {
         format!(
             "no app of `{}` has a status; `bellows show apps` prints the counters of all\n",
             sanitize(&runtime_dir.name())
         )
     } else {
-        found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
+        let apps = found.devices.iter().map(|app| render(&app.app, &app.kind, &app.status));
+        let objects = found.objects.iter().map(|object| render(&object.object, &object.kind, &object.status));
+        apps.chain(objects).collect::<Vec<_>>().join("\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// An app's state as lines `key: value`, with nested values indented.
-fn render(app: &AppStatus) -> String {
-    let mut text = sanitize(&format!("{} ({}):", app.app, app.kind));
-    write_value(&mut text, &app.status, 1);
+/// The state of an app or object as lines `key: value`, with nested values indented.
+fn render(name: &str, kind: &str, status: &Value) -> String {
+    let mut text = sanitize(&format!("{name} ({kind}):"));
+    write_value(&mut text, status, 1);
     text
 }
 
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     fn rendered(status: Value) -> String {
-        render(&AppStatus { app: "door".to_owned(), kind: "turnstile".to_owned(), status })
+        render("door", "turnstile", &status)
     }
 
     #[test]

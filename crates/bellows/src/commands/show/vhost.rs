@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use bellows_config::nearest;
-use bellows_engine::AppStatus;
+use bellows_engine::{AppStatus, ObjectStatus};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
@@ -60,18 +60,19 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
 pub(super) struct Devices {
     pub(super) observer: Observer,
     pub(super) devices: Vec<AppStatus>,
+    pub(super) objects: Vec<ObjectStatus>,
     wanted: Wanted,
 }
 
 impl Devices {
     fn of(runtime_dir: RuntimeDir, wanted: Wanted) -> Result<Devices, CommandError> {
         let observer = networks::open(runtime_dir)?;
-        let Reply::Apps { apps } = ask(observer.runtime_dir(), &Request::Apps)? else {
+        let Reply::Apps { apps, objects } = ask(observer.runtime_dir(), &Request::Apps)? else {
             let name = observer.runtime_dir().name();
             return Err(CommandError::Failed(format!("`{name}` did not answer with its apps' states")));
         };
         let devices = apps.into_iter().filter(|app| (wanted.is_wanted)(&app.status)).collect();
-        Ok(Devices { observer, devices, wanted })
+        Ok(Devices { observer, devices, objects, wanted })
     }
 
     fn complain_if_empty(&self) -> Result<(), CommandError> {

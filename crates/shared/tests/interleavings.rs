@@ -1,0 +1,114 @@
+//! All interleavings of readers and a writer: `cargo test -p bellows-shared --features loom`.
+#![cfg(feature = "loom")]
+
+use std::sync::Arc;
+
+use bellows_shared::{Breath, Published, Reader, Readers};
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+struct Call;
+// SAFETY: the threads below pass only while they have no call.
+unsafe impl Breath for Call {}
+
+/// A value whose end is a write that `loom` compares with all reads.
+struct Value(Arc<UnsafeCell<u32>>);
+// SAFETY: `loom` reports each access that races with another.
+unsafe impl Send for Value {}
+// SAFETY: as above.
+unsafe impl Sync for Value {}
+
+impl Value {
+    fn new(number: u32) -> Value {
+        Value(Arc::new(UnsafeCell::new(number)))
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: `loom` reports a race.
+        self.0.with(|number| unsafe { *number })
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: `loom` reports a race.
+        self.0.with_mut(|number| unsafe { *number = u32::MAX });
+    }
+}
+
+/// When a thread passes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passes {
+    Between,
+    /// While it has a reference.
+    Within,
+}
+
+/// Takes two breaths, in each of which the value is read twice.
+fn breathe(published: &Published<Value>, reader: &Reader, passes: Passes) {
+    let mut last = 0;
+    for _ in 0..2 {
+        let call = Call;
+        let value = published.read(&call);
+        let seen = value.number();
+        if passes == Passes::Within {
+            reader.pass();
+        }
+        assert!(seen >= last && value.number() == seen, "{seen} after {last}");
+        last = seen;
+        reader.pass();
+    }
+}
+
+fn check(passes: Passes) {
+    loom::model(move || {
+        let readers = Arc::new(Readers::new());
+        let published = Arc::new(Published::with_readers(Value::new(1), Arc::clone(&readers)));
+        // Leaked, so that a test that finds a race ends there.
+        let published = std::mem::ManuallyDrop::new(published);
+        let reader = readers.enrol(|| ());
+        let reading = {
+            let published = Arc::clone(&published);
+            thread::spawn(move || breathe(&published, &reader, passes))
+        };
+        let mut writer = published.lock();
+        writer.replace(Value::new(2));
+        writer.reclaim();
+        drop(writer);
+        reading.join().unwrap();
+        let mut writer = published.lock();
+        assert_eq!((writer.reclaim(), writer.get().number()), (0, 2));
+    });
+}
+
+#[test]
+fn a_replaced_value_is_freed_after_its_last_reader() {
+    check(Passes::Between);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_thread_that_passes_within_a_breath_is_found() {
+    check(Passes::Within);
+}
+
+#[test]
+fn writers_take_turns() {
+    loom::model(|| {
+        let readers = Arc::new(Readers::new());
+        let published = Arc::new(Published::with_readers(Value::new(1), Arc::clone(&readers)));
+        let add = |published: &Published<Value>| {
+            let mut writer = published.lock();
+            let next = writer.get().number() + 1;
+            writer.replace(Value::new(next));
+            writer.reclaim();
+        };
+        let other = {
+            let published = Arc::clone(&published);
+            thread::spawn(move || add(&published))
+        };
+        add(&published);
+        other.join().unwrap();
+        assert_eq!(published.lock().get().number(), 3);
+    });
+}
