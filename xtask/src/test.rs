@@ -73,8 +73,10 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
         report.run("tests", tests.args(&options.filter));
         if options.filter.is_none() {
-            let mut models = cargo(&["test", "--package", "bellows-ring", "--features", "loom", "--test"]);
-            report.run("interleavings", models.arg("interleavings"));
+            let packages = ["--package", "bellows-ring", "--package", "bellows-shared"];
+            let mut models = cargo(&["test"]);
+            let models = models.args(packages).args(["--features", "loom", "--test", "interleavings"]);
+            report.run("interleavings", models);
         }
     }
     report.finish()

@@ -91,3 +91,37 @@ fn apps_of_files_and_sockets_declare_them() {
     let report = said(&[("v", "vhost-user", "socket = \"s\""), ("w", "virtio-user", "socket = \"s\"")]);
     assert!(!report.contains("error"), "one side creates it, the other connects: {report}");
 }
+
+#[test]
+fn mistakes_in_shared_objects_are_reported() {
+    let report = |objects: &str, table: &str| {
+        let text = format!(
+            "links = [\"s -> b.a\", \"b.a -> end\"]\n{objects}\n[apps.b]\napp = \"bridge\"\n{table}\n[apps.s]\napp = \"source\"\n\
+             [apps.end]\napp = \"sink\"\n"
+        );
+        match load_str(&text, "net.toml", Path::new("."), &registry(), &Overrides::default()) {
+            Ok(loaded) => loaded.warnings.render(false),
+            Err(diagnostics) => diagnostics.render(false),
+        }
+    };
+    let macs = "[objects.macs]\nobject = \"mac-table\"\n";
+    assert_eq!(report(macs, "table = \"macs\""), "");
+    for (objects, table, said) in [
+        (macs, "table = \"mac\"", "there is no object `mac`\n"),
+        (macs, "table = \"mac\"", "= help: did you mean `macs`?"),
+        ("", "table = \"macs\"", "describe it in a table `[objects.macs]`, and below it `object = \"mac-table\"`"),
+        (macs, "", "warning: no app uses the object `macs`"),
+        ("[objects.macs]\nobject = \"table\"", "", "there is no object type `table`"),
+        ("[objects.macs]\nobject = \"table\"", "table = \"macs\"", "the object `macs` has errors"),
+        ("[objects.macs]\n", "", "the object `macs` has no type"),
+        ("[objects.macs]\nobject = 7", "", "`object` must be the name of an object type"),
+        ("[objects.\"a b\"]\nobject = \"mac-table\"", "", "`a b` is not a valid object name"),
+        ("objects = 3", "", "`objects` must be a table of objects"),
+        ("[objects]\nmacs = 3", "", "`objects.macs` must be a table"),
+        (&format!("{macs}size = 3"), "table = \"macs\"", "object type `mac-table` has no key `size`"),
+        (&format!("{macs}capacity = 3"), "table = \"macs\"", "`capacity` must be"),
+        (&format!("{macs}ageing = \"1ms\""), "table = \"macs\"", "give a time from \"1s\" to \"1d\""),
+    ] {
+        assert!(report(objects, table).contains(said), "{said}: {}", report(objects, table));
+    }
+}

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bellows_engine::{
-    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, ObjectSpec, Ports, Side, WiredApp, WiringError, WorkerSpec, wiring_errors,
+    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, ObjectSpec, Ports, Side, WiredApp, WiringError, WorkerSpec,
+    wiring_errors,
 };
 use bellows_observe::RuntimeDir;
 use bellows_sys::capability::Set;

@@ -199,11 +199,7 @@ impl Objects {
     }
 
     /// The object of a name, and what it was made from.
-    pub(crate) fn get<O: SharedObject>(
-        &self,
-        key: &'static str,
-        name: &str,
-    ) -> Result<(Arc<O>, &str), SettingError> {
+    pub(crate) fn get<O: SharedObject>(&self, key: &'static str, name: &str) -> Result<(Arc<O>, &str), SettingError> {
         let names = || self.by_name.keys().map(String::as_str);
         let Some(made) = self.by_name.get(name) else {
             let help = match nearest(name, names()) {

@@ -263,7 +263,8 @@ impl<'o> Reader<'o> {
                         None => "unknown key".to_owned(),
                     };
                     let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
-                    let help = "it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and `[apps.NAME]`";
+                    let help =
+                        "it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and `[apps.NAME]`";
                     // It may be a misspelled `apps` or `links`.
                     self.fail(unknown.at(key.place, label).help(help));
                 }
@@ -589,8 +590,7 @@ pub(crate) fn unknown_worker<'k>(name: &str, place: Place, known: impl Iterator<
 /// The name of the source of settings.
 const SET: &str = "--set";
 
-const HOW_TO_SET: &str =
-    "write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a \
+const HOW_TO_SET: &str = "write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a \
      value the key is removed";
 
 const TOO_LARGE: &str = "a network's files may have 2 MiB in total";

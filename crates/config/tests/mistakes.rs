@@ -911,7 +911,7 @@ path = "w.pcap"
 1 | [app.s]
   |  ^^^ did you mean `apps`?
   |
-  = help: it has `include`, `links`, `[engine]`, `[workers.NAME]` and `[apps.NAME]`
+  = help: it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and `[apps.NAME]`
 ",
     );
 }
@@ -1137,13 +1137,13 @@ error: app type `source` has no key `szie`
   |
   = help: its keys: `size`, `count`, `rate`, `payload`, `mix`
 
-error: only keys of apps, of workers and of the engine can be set
+error: only keys of apps, of objects, of workers and of the engine can be set
  --> --set:1:1
   |
 1 | links=[]
   | ^^^^^ no such key
   |
-  = help: write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
+  = help: write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
 
 error: this sets nothing
  --> --set:1:1
@@ -1151,7 +1151,7 @@ error: this sets nothing
 1 | nothing
   | ^^^^^^^ no `key=value`
   |
-  = help: write `apps.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
+  = help: write `apps.NAME.key=value`, `objects.NAME.key=value`, `workers.NAME.key=value` or `engine.key=value`; without a value the key is removed
 ",
     );
 }

@@ -80,7 +80,9 @@ mod worker;
 
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, AppInfo, Status};
-pub use bellows_observe::{AppStatus, Hop, HopKind, MAX_TRACED, ObjectStatus, Reloaded, TapRecord, TraceOrder, listing};
+pub use bellows_observe::{
+    AppStatus, Hop, HopKind, MAX_TRACED, ObjectStatus, Reloaded, TapRecord, TraceOrder, listing,
+};
 pub use bellows_observe::{
     Count, CountTable, Counter, Counters, DropReason, Gauge, PROGRESS, PROGRESS_TOTAL, counters,
 };

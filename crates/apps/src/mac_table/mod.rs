@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use self::slots::{Learned, PortNumber};
 use self::slots::{AGES, Entry, IN_A_LINE, PORTS, Slots};
+pub(crate) use self::slots::{Learned, PortNumber};
 
 /// The MAC addresses that bridges have learned, and their ports.
 ///
@@ -87,11 +87,20 @@ struct Upkeep {
 enum Work {
     Nothing,
     /// Removes what is too old, from this line on.
-    Expire { line: usize },
+    Expire {
+        line: usize,
+    },
     /// Copies the entries to a larger table that nobody knows yet; their number so far.
-    Copy { line: usize, larger: Arc<Slots>, copied: usize },
+    Copy {
+        line: usize,
+        larger: Arc<Slots>,
+        copied: usize,
+    },
     /// Waits until no worker writes to the old table, then copies what has been learned there meanwhile.
-    Follow { line: usize, old: Arc<Slots> },
+    Follow {
+        line: usize,
+        old: Arc<Slots>,
+    },
 }
 
 /// The table for a breath.

@@ -60,7 +60,15 @@ impl Topology {
         let crossings: Vec<usize> = (0..ends.len()).filter(|&link| ends[link][0] != ends[link][1]).collect();
         homes.extend(crossings.iter().flat_map(|&link| ends[link]));
         let apps = network.apps.iter().map(identity).collect();
-        Topology { apps, links: network.links.clone(), workers, objects: network.objects.clone(), homes, ends, crossings }
+        Topology {
+            apps,
+            links: network.links.clone(),
+            workers,
+            objects: network.objects.clone(),
+            homes,
+            ends,
+            crossings,
+        }
     }
 
     /// The position of a side of a crossing among the apps: 0 for the one that sends.
