@@ -674,7 +674,8 @@ mod tests {
         let runtime_dir = runtime_dir();
         let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
-        let slow = SlowBreath { nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
+        let slow =
+            SlowBreath { worker: None, nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
         timeline.slow(clock::ticks(), &slow, false);
         let still = SlowBreath { stood_still: 300_000_000, on_processor: None, ..slow };
         // Within a breath that would be discarded.
