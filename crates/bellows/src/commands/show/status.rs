@@ -1,11 +1,13 @@
 //! `bellows show status`: the states that the apps of a running network report, of any kind.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use bellows_engine::AppStatus;
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
+use bellows_observe::{AppEntry, Directory};
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
@@ -16,9 +18,10 @@ use crate::text::UNKNOWN;
 pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
     let found = vhost::find(name, Wanted::ANY)?;
     let runtime_dir = found.observer.runtime_dir();
+    let workers = Workers::of(found.observer.directory());
     let text = if json {
         let mut value = networks::identity(runtime_dir);
-        value["apps"] = json!(found.devices);
+        value["apps"] = found.devices.iter().map(|app| with_worker(app, &workers)).collect();
         format!("{value:#}\n")
     } else if found.devices.is_empty() {
         format!(
@@ -26,15 +29,38 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
             sanitize(&runtime_dir.name())
         )
     } else {
-        found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
+        found.devices.iter().map(|app| render(app, &workers)).collect::<Vec<_>>().join("\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// The worker of each app.
+struct Workers<'a> {
+    of: HashMap<&'a str, &'a str>,
+    are_several: bool,
+}
+
+impl Workers<'_> {
+    fn of(directory: &Directory) -> Workers<'_> {
+        let worker = |app: &AppEntry| directory.workers.get(app.worker).map_or("", |worker| &*worker.name);
+        let of = directory.apps.iter().map(|app| (&*app.name, worker(app))).collect();
+        Workers { of, are_several: directory.workers.len() > 1 }
+    }
+}
+
+/// An app's state with its worker.
+fn with_worker(app: &AppStatus, workers: &Workers<'_>) -> Value {
+    let mut value = json!(app);
+    value["worker"] = json!(workers.of.get(&*app.app));
+    value
+}
+
 /// An app's state as lines `key: value`, with nested values indented.
-fn render(app: &AppStatus) -> String {
-    let mut text = sanitize(&format!("{} ({}):", app.app, app.kind));
+fn render(app: &AppStatus, workers: &Workers<'_>) -> String {
+    let worker = workers.of.get(&*app.app).filter(|_| workers.are_several);
+    let worker = worker.map_or_else(String::new, |worker| format!(", worker {worker}"));
+    let mut text = sanitize(&format!("{} ({}{worker}):", app.app, app.kind));
     write_value(&mut text, &app.status, 1);
     text
 }
@@ -90,7 +116,8 @@ mod tests {
     use super::*;
 
     fn rendered(status: Value) -> String {
-        render(&AppStatus { app: "door".to_owned(), kind: "turnstile".to_owned(), status })
+        let workers = Workers { of: [("door", "disk")].into(), are_several: false };
+        render(&AppStatus { app: "door".to_owned(), kind: "turnstile".to_owned(), status }, &workers)
     }
 
     #[test]
