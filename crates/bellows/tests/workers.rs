@@ -213,7 +213,7 @@ fn each_worker_is_observed() {
     let text = sandbox.bellows(&["top", "--once"]).fine().stdout;
     assert!(text.contains("\nworker disk: 1 app, ") && text.contains(" SHARE  WORKER"), "{text}");
     // A packet's latency ends where the packet does: on another worker than the one that marked it.
-    let samples = || sandbox.bellows(&["show", "latency", "--json"]).fine().json()["latency"]["count"].as_u64();
+    let samples = || sandbox.bellows(&["show", "latency", "--json"]).fine().json()["latency"]["samples"].as_u64();
     eventually("packets whose latency is known", || samples().is_some_and(|samples| samples > 0));
     for words in [["graph", "--name", &running.name, "--format", "text"], ["graph", &path, "--format", "text", "--set"]]
     {
@@ -223,6 +223,11 @@ fn each_worker_is_observed() {
     }
     let dot = sandbox.bellows(&["graph", "--name", &running.name, "--format", "dot"]).fine().stdout;
     assert!(dot.contains("label=<worker disk>") && dot.contains("pps") && dot.contains("style=dashed"), "{dot}");
+    // The system may forbid sampling.
+    let hot = sandbox.bellows(&["show", "hot", "--for", "500ms", "--json"]);
+    if hot.code == Some(0) {
+        assert_eq!(hot.json()["threads"], json!(2));
+    }
     running.signal(Signal::TERM);
     running.wait().fine();
 }

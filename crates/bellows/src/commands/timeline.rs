@@ -11,7 +11,8 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Row, Slow, Span, Suspect, Usual, rows, slowest, suspects, trace,
+    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Row, Slow, Span, Suspect, Usual, rows, slowest,
+    suspects, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Event, Passage, Recording, Track};
@@ -284,8 +285,7 @@ impl View {
             format!("\nthe slowest breaths (the median of those that move packets is {}):\n", medians.join(", "));
         for slow in &slow {
             let on = self.on(slow.worker);
-            let _ =
-                writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
+            let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
         }
         text
     }
@@ -305,7 +305,12 @@ impl View {
         ]);
         for Of { worker, what: suspect } in suspects.iter().take(MAX_CAUSES) {
             let share = suspect.breaths as f64 / all as f64;
-            table.row([format!("{}{}", self.on(worker), name(&suspect.cause)), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
+            table.row([
+                format!("{}{}", self.on(worker), name(&suspect.cause)),
+                count(suspect.breaths),
+                percent(share),
+                percent(suspect.usual_share),
+            ]);
         }
         format!(
             "\n{} took more than twice the median:\n{}\
@@ -507,7 +512,8 @@ mod tests {
     }
 
     fn view_of(tracks: &[(&str, &[Event])]) -> View {
-        let track = |(worker, events): &(&str, &[Event])| Track { worker: (*worker).to_owned(), events: events.to_vec() };
+        let track =
+            |(worker, events): &(&str, &[Event])| Track { worker: (*worker).to_owned(), events: events.to_vec() };
         let tracks: Vec<Track> = tracks.iter().map(track).collect();
         let mut view = View::of("router".to_owned(), "ada".to_owned(), State::Crashed, tracks, None);
         view.start = 1_000_000_000;

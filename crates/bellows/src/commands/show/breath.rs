@@ -94,7 +94,8 @@ mod tests {
             code: vec![line(Some("push sink"), "xor rax, rax"), line(None, "ret")],
             ..Listing::default()
         };
-        let both = Listing { further: vec![Listing { worker: "one".to_owned(), ..listing.clone() }], ..listing.clone() };
+        let both =
+            Listing { further: vec![Listing { worker: "one".to_owned(), ..listing.clone() }], ..listing.clone() };
         assert!(render(&both).contains("\nworker one, schedule native\n"), "{}", render(&both));
         let text = render(&listing);
         for part in [
