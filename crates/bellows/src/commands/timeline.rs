@@ -584,7 +584,7 @@ mod tests {
             "00:00:01.000000  main, breath 1.00 µs (1 in 100)\n",
             "    128 packets left through copy.out -> sink.in, mark 7\n",
             "00:00:01.000001  disk, breath 81.0 µs (kept because of what arrived)\n",
-            "    128 packets arrived through copy.out -> sink.in, mark 7, 81.9 µs after they left main\n",
+            "    128 packets arrived through copy.out -> sink.in, mark 7, 82.0 µs after they left main\n",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
