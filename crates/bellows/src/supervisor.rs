@@ -268,9 +268,10 @@ impl HangLog {
             (None, before) => {
                 if let Some(hang) = before.take() {
                     let time = span(Duration::from_secs_f64(hang.seconds));
-                    match hang.app {
-                        Some(app) => tracing::info!("the app `{app}` has returned after about {time}"),
-                        None => tracing::info!("the engine breathes again after about {time}"),
+                    match (hang.app, hang.worker) {
+                        (Some(app), _) => tracing::info!("the app `{app}` has returned after about {time}"),
+                        (_, Some(worker)) => tracing::info!("the worker `{worker}` breathes again after about {time}"),
+                        _ => tracing::info!("the engine breathes again after about {time}"),
                     }
                 }
             }
@@ -486,7 +487,8 @@ mod tests {
         let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
         let mut watchdog = HangLog::default();
         let mut check = |alive: u64, now: u64| {
-            watchdog.check(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
+            let (doing, alive) = (doing.clone(), alive * TENTH);
+            watchdog.check(Liveness { worker: None, doing, asleep: false, alive }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
         };
         let start = 1_000_000;

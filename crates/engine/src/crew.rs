@@ -3,15 +3,17 @@
 //! A worker belongs to one thread at a time. Its own thread has it while it works; when it is asked to pause, the thread
 //! sends it back to the engine's thread, which then has all workers, and nothing runs beside it.
 
+use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use bellows_observe::Watchdog;
+use bellows_observe::timeline::{Names, Timeline};
+use bellows_observe::{RuntimeDir, Watchdog};
 use bellows_pmu::OpenError;
-use bellows_sys::cpu;
+use bellows_sys::{cpu, way_out};
 
 use crate::configuration::Graph;
 use crate::network::WorkerSpec;
@@ -29,6 +31,12 @@ pub enum WorkerError {
     /// There is no thread for it, or no descriptor to wake it.
     #[error("no thread for the worker `{0}`: {1}; allow more threads and descriptors, or use fewer workers")]
     Thread(String, io::Error),
+    /// Its timeline cannot be created.
+    #[error(
+        "the timeline of the worker `{0}` cannot be created: {1}; {help}",
+        help = way_out(.1, "free some memory or space on the tmpfs")
+    )]
+    Timeline(String, io::Error),
     /// The events cannot be counted.
     #[error("{0}; choose other events with `events` in [engine], or none with `events = []`")]
     Events(#[from] OpenError),
@@ -67,14 +75,25 @@ struct Equipment {
     watchdog: Arc<Watchdog>,
 }
 
+/// Where the timelines of new workers are, if the engine writes them.
+pub(crate) type TimelinePlace<'a> = Option<(&'a RuntimeDir, &'a Arc<Names>)>;
+
 impl Member {
-    /// Starts a thread that waits for its worker.
-    pub(crate) fn hire(spec: &WorkerSpec, settings: &Settings) -> Result<Member, WorkerError> {
+    /// Starts a thread that waits for its worker, whose timeline is to be in this place.
+    pub(crate) fn hire(
+        spec: &WorkerSpec,
+        settings: &Settings,
+        place: TimelinePlace<'_>,
+    ) -> Result<Member, WorkerError> {
         let attention = Attention::new().map_err(|error| WorkerError::Thread(spec.name.clone(), error))?;
         let attention = Arc::new(attention);
+        let sampler = Sampler::new(settings.events())?;
+        let timeline = place.map(|(runtime_dir, names)| Timeline::create_for(runtime_dir, &spec.name, names));
+        let timeline = timeline.transpose().map_err(|error| WorkerError::Timeline(spec.name.clone(), error))?;
+        sampler.timeline.replace(timeline);
         let equipment = Equipment {
             settings: settings.clone(),
-            sampler: Sampler::new(settings.events())?,
+            sampler,
             attention: Arc::clone(&attention),
             watchdog: Arc::new(Watchdog::new(settings.breath_limit)),
         };
@@ -166,13 +185,14 @@ impl Crew {
         &mut self.workers
     }
 
-    /// Gives each worker its graph of a new configuration. `hired` are the threads of workers that are new, `names` those
-    /// of all in the new configuration. Returns the old graphs, in their order.
+    /// Gives each worker its graph of a new configuration. `hired` are the threads of workers that are new or on
+    /// another processor, where they go on with their timelines; `names` those of all in the new configuration. Returns the old graphs, in their order.
     pub(crate) fn change(&mut self, graphs: Vec<Graph>, hired: Vec<Member>, names: &[&str]) -> Vec<Graph> {
         let mut graphs: Vec<Option<Graph>> = graphs.into_iter().map(Some).collect();
         let place = |name: &str| names.iter().position(|known| *known == name);
         let mut next: Vec<Option<(Member, Worker)>> = names.iter().map(|_| None).collect();
         let mut old = Vec::new();
+        let mut timelines: HashMap<String, Timeline> = HashMap::new();
         for (member, mut worker) in self.members.drain(..).zip(self.workers.drain(..)) {
             let is_replaced = hired.iter().any(|hired| hired.name == member.name);
             let place = place(&member.name).filter(|_| !is_replaced);
@@ -181,12 +201,19 @@ impl Crew {
                     old.push(worker.swap_graph(graph));
                     next[place] = Some((member, worker));
                 }
-                None => old.push(worker.into_graph()),
+                None => {
+                    let timeline = worker.sampler().timeline.take();
+                    timelines.extend(timeline.map(|timeline| (member.name.clone(), timeline)));
+                    old.push(worker.into_graph());
+                }
             }
         }
         for mut member in hired {
             let Some(place) = place(&member.name) else { continue };
             let worker = graphs[place].take().and_then(|graph| member.equip(graph));
+            if let (Some(worker), Some(timeline)) = (&worker, timelines.remove(&member.name)) {
+                worker.sampler().timeline.replace(Some(timeline));
+            }
             next[place] = worker.map(|worker| (member, worker));
         }
         (self.members, self.workers) = next.into_iter().flatten().unzip();

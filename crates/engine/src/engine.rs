@@ -139,7 +139,7 @@ impl Engine {
         shared.map_for_perf().map_err(StartError::PerfMap)?;
         let Configuration { topology, slab, mut graphs, mut plan } = configuration;
         let further = &topology.workers[1..];
-        let hire = |spec: &WorkerSpec| Member::hire(spec, &settings);
+        let hire = |spec: &WorkerSpec| Member::hire(spec, &settings, shared.timelines());
         let mut members = further.iter().map(hire).collect::<Result<Vec<_>, _>>()?;
         let mut parts = Parts::new(graphs.iter_mut().collect());
         if let Err((app, error)) = plan.start(&mut parts, None) {

@@ -329,7 +329,7 @@ impl Worker {
             self.breaths_to_sample = sampling::RECORD_INTERVAL;
             self.samples_to_sort = self.samples_to_sort.saturating_sub(1);
         }
-        let taken = if self.breaths_to_sample == 0 || state.sampler.watching.get() {
+        let taken = if self.breaths_to_sample == 0 || state.sampler.samples_all.get() {
             self.take_sampled();
             1
         } else {
@@ -359,7 +359,7 @@ impl Worker {
     /// Whether the next breath is sampled. If so, it begins with the calls before it.
     fn begin_sampled(&self) -> bool {
         let is_chosen = self.settings.sampling && self.breaths_to_sample == 0;
-        let is_sampled = is_chosen || self.state.sampler.watching.get();
+        let is_sampled = is_chosen || self.state.sampler.samples_all.get();
         if is_sampled {
             self.state.sampler.begin_breath(is_chosen);
         }
@@ -381,7 +381,9 @@ impl Worker {
         if sampler.is_recording() {
             self.graph.table().count(cells::SAMPLED, 1);
         }
+        self.state.marks_departure.set(sampler.marks_departure());
         self.graph.take_sampled(&self.state);
+        self.state.marks_departure.set(false);
         let end = sampler.end_breath(self.graph.table(), moved.get() != before);
         self.note_time(clock::at(start), self.breaths);
         self.note_time(clock::at(end), self.breaths + 1);
@@ -566,7 +568,7 @@ impl Worker {
     /// Samples every breath while there is a trace or tap.
     pub(crate) fn watch_if_needed(&self) {
         let sampler = &self.state.sampler;
-        sampler.watching.set(!sampler.watch.borrow().is_empty());
+        sampler.set_watching(!sampler.watch.borrow().is_empty());
     }
 
     /// Runs another graph from now on. Returns the old one.
@@ -614,6 +616,7 @@ impl Worker {
         self.note_time(now, self.breaths);
         let idle_since = *self.idle_since.get_or_insert(now);
         !self.settings.busywait
+            && !self.state.sampler.is_awaited()
             && now >= idle_since.saturating_add(IDLE_NS_BEFORE_SLEEP)
             && self.state.next_deadline.get() > now.saturating_add(MIN_SLEEP_NS)
     }

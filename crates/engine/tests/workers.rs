@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use bellows_engine::{
     App, AppSpec, Control, Counters, End, Engine, Io, MAIN, Network, Outcome, Ports, Schedule, Settings, TraceOrder,
-    counters,
+    WorkerSpec, counters,
 };
-use bellows_observe::Snapshot;
+use bellows_observe::timeline::{Passage, Recording, Track, What};
+use bellows_observe::{RuntimeDir, Snapshot};
 use bellows_packet::Packet;
 use bellows_testkit::soak;
 use bellows_testkit::wait::eventually;
@@ -387,4 +388,136 @@ fn a_network_that_stalls_across_workers_ends_as_stalled() {
     let outcome = run(stuck.link("a0.o -> stuck.i").unwrap(), lossless(Schedule::Flat));
     assert_eq!(outcome.end, End::Stalled(vec!["a0.o -> stuck.i".to_owned()]));
     assert_eq!(outcome.snapshot.links[0].waiting, 500);
+}
+
+/// A runtime directory for a test of this name.
+fn runtime_dir(name: &str) -> Arc<RuntimeDir> {
+    Arc::new(RuntimeDir::claim(&format!("test-workers-{name}-{}", std::process::id())).unwrap())
+}
+
+/// The vectors that left a worker and that arrived there, with their times.
+fn passages(track: &Track) -> [Vec<(Passage, u64)>; 2] {
+    let mut passages = [const { Vec::new() }; 2];
+    for event in &track.events {
+        match &event.what {
+            What::Departure(passage) => passages[0].push((passage.clone(), event.start)),
+            What::Arrival(passage) => passages[1].push((passage.clone(), event.start)),
+            _ => {}
+        }
+    }
+    passages
+}
+
+#[test]
+fn each_recorded_departure_has_its_arrival_in_a_recorded_breath() {
+    let arrived = Arrived::default();
+    let apps = [
+        (Does::Make { burst: 8, count: 3_000_000 }, 0),
+        (Does::Forward, 1),
+        (Does::Forward, 2),
+        (Does::Forward, 1),
+        (Does::Keep(Arc::clone(&arrived)), 0),
+    ];
+    let runtime_dir = runtime_dir("passages");
+    let network = network(&apps, &[(0, 1), (1, 2), (2, 3), (3, 4)]);
+    let mut engine = Engine::new(network, lossless(Schedule::default()), Some(Arc::clone(&runtime_dir))).unwrap();
+    assert_eq!(engine.run(), End::Done);
+    let tracks = Recording::open(&runtime_dir).unwrap().tracks();
+    let names: Vec<&str> = tracks.iter().map(|track| &*track.worker).collect();
+    assert_eq!(names, WORKERS);
+    let all: Vec<[Vec<(Passage, u64)>; 2]> = tracks.iter().map(passages).collect();
+    let (left, came): (Vec<_>, Vec<_>) = all.iter().map(|[left, came]| (left, came)).unzip();
+    let mut arrivals: BTreeMap<u32, &(Passage, u64)> = BTreeMap::new();
+    for passage in came.into_iter().flatten() {
+        assert!(arrivals.insert(passage.0.mark, passage).is_none(), "{passage:?} arrives twice");
+    }
+    let mut links = BTreeMap::new();
+    for (departure, at) in left.into_iter().flatten() {
+        let (arrival, later) = arrivals.remove(&departure.mark).unwrap_or_else(|| panic!("{departure:?} is lost"));
+        assert_eq!(departure, arrival);
+        assert!(later >= at, "{departure:?} arrives {} ns early", at - later);
+        *links.entry(departure.link.to_string()).or_insert(0) += 1;
+    }
+    assert!(arrivals.is_empty(), "{arrivals:?} never left");
+    assert!(links.len() == 4, "{links:?}");
+    for track in &tracks[1..] {
+        // What arrives belongs to a breath, and most breaths that an arrival caused were not sampled otherwise.
+        let mut pending = 0;
+        let mut caused = [0, 0];
+        for event in &track.events {
+            match &event.what {
+                What::Arrival(_) => pending += 1,
+                What::Breath { caused: is_caused, .. } => {
+                    assert!(!is_caused || pending > 0, "{} recorded a breath without a cause", track.worker);
+                    caused[usize::from(*is_caused)] += 1;
+                    pending = 0;
+                }
+                _ => {}
+            }
+        }
+        assert!(pending == 0 && caused[1] > 0, "{}: {pending} {caused:?}", track.worker);
+    }
+    engine.finish(End::Done);
+    assert_eq!(arrived.lock().unwrap()[&(0, 0)].len(), 3_000_000);
+}
+
+#[test]
+fn timelines_come_and_go_with_their_workers() {
+    let runtime_dir = runtime_dir("reloads");
+    let arrived = Arrived::default();
+    let wanted = Arc::new(AtomicU64::new(0));
+    let on = |worker: usize| {
+        let apps = [(Does::OnDemand(Arc::clone(&wanted)), 0), (Does::Keep(Arc::clone(&arrived)), worker)];
+        network(&apps, &[(0, 1)])
+    };
+    let mut engine = Engine::new(on(1), Settings::default(), Some(Arc::clone(&runtime_dir))).unwrap();
+    let control = engine.control();
+    let recorded = || -> Vec<String> {
+        Recording::open(&runtime_dir).unwrap().tracks().into_iter().map(|track| track.worker).collect()
+    };
+    let run = thread::scope(|scope| {
+        let run = scope.spawn(move || {
+            let end = engine.run();
+            engine.finish(end)
+        });
+        assert_eq!(recorded(), ["main", "one"]);
+        control.reload(on(2)).unwrap();
+        assert_eq!(recorded(), ["main", "two"]);
+        assert!(!runtime_dir.timeline(Some("one")).exists());
+        let refused = Network::new().app("a0", FailsToStart).on_worker("three");
+        assert!(control.reload(refused).is_err());
+        assert!(!runtime_dir.timeline(Some("three")).exists(), "a refused configuration leaves nothing behind");
+        // Another processor: another thread, which goes on with the timeline.
+        let sleeps = || Recording::open(&runtime_dir).unwrap().tracks()[1].events.len();
+        eventually("the worker to sleep", || sleeps() > 0);
+        let before = sleeps();
+        let mut moved = on(2);
+        moved.workers = vec![WorkerSpec { name: "two".to_owned(), cpu: Some(allowed_processor()) }];
+        control.reload(moved).unwrap();
+        assert!(sleeps() >= before, "{} of {before} events", sleeps());
+        let before = sleeps();
+        wanted.store(1, Relaxed);
+        eventually("the moved worker to sleep", || sleeps() > before);
+        control.reload(on(0)).unwrap();
+        assert_eq!(recorded(), ["main"]);
+        wanted.store(u64::MAX, Relaxed);
+        control.stop();
+        run.join().unwrap()
+    });
+    assert_eq!(run.end, End::Stopped);
+}
+
+/// A processor that this thread may run on.
+fn allowed_processor() -> usize {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    list.split(['-', ',']).next().unwrap().parse().unwrap()
+}
+
+struct FailsToStart;
+
+impl App for FailsToStart {
+    fn start(&mut self, _: Option<&mut Self>) -> Result<(), bellows_engine::AppError> {
+        Err("it never starts".into())
+    }
 }

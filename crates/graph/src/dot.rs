@@ -19,8 +19,20 @@ pub fn dot(graph: &Graph) -> String {
         "  rankdir=LR;\n  ranksep=0.6;\n  node [shape=plain, fontname=\"Helvetica\", fontsize=11];\n  \
          edge [fontname=\"Helvetica\", fontsize=9, arrowsize=0.7, color=\"#66748a\"];\n",
     );
-    for (app, id) in ids.iter().enumerate() {
+    for (app, id) in ids.iter().enumerate().filter(|(app, _)| graph.apps[*app].worker.is_none()) {
         let _ = writeln!(out, "  {id} [label=<{}>];", table(graph, &ports, app));
+    }
+    for (index, (worker, apps)) in graph.workers().into_iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "  subgraph cluster_{index} {{\n    label=<worker {}>; fontname=\"Helvetica\"; fontsize=10; \
+             style=\"rounded,dashed\"; color=\"#8996a9\";",
+            escaped(worker)
+        );
+        for app in apps {
+            let _ = writeln!(out, "    {} [label=<{}>];", ids[app], table(graph, &ports, app));
+        }
+        out.push_str("  }\n");
     }
     for link in &ports.links {
         let edge = &graph.links[link.edge];
@@ -33,6 +45,9 @@ pub fn dot(graph: &Graph) -> String {
         }
         if edge.drops.is_some() {
             attributes.push(format!("color=\"{WARNING}\""));
+        }
+        if graph.crosses(*link) {
+            attributes.push("style=dashed".to_owned());
         }
         let attributes = if attributes.is_empty() { String::new() } else { format!(" [{}]", attributes.join(", ")) };
         let _ = writeln!(

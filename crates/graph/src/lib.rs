@@ -76,6 +76,8 @@ pub struct Node {
     pub inputs: Vec<String>,
     /// Names of the output ports, from the top.
     pub outputs: Vec<String>,
+    /// The worker that runs it, if there are several.
+    pub worker: Option<String>,
     /// A short remark, such as its rate or its drops.
     pub note: Option<String>,
     /// Draws the app in the warning colour.
@@ -101,6 +103,26 @@ pub struct Edge {
 impl Edge {
     fn drops_text(&self) -> Option<String> {
         self.drops.as_ref().map(|drops| format!("drops {}", printable(drops)))
+    }
+}
+
+impl Graph {
+    /// The workers, each with its apps, in the order of their first apps.
+    fn workers(&self) -> Vec<(&str, Vec<usize>)> {
+        let mut workers: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (app, node) in self.apps.iter().enumerate() {
+            let Some(name) = node.worker.as_deref() else { continue };
+            match workers.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, apps)) => apps.push(app),
+                None => workers.push((name, vec![app])),
+            }
+        }
+        workers
+    }
+
+    /// Whether the ends of a link are on different workers.
+    fn crosses(&self, link: Link) -> bool {
+        self.apps[link.from.0].worker != self.apps[link.to.0].worker
     }
 }
 

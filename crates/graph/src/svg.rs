@@ -87,12 +87,76 @@ pub struct Label {
     pub drops: bool,
 }
 
+/// The space between a frame and its apps: at the top, where the worker's name is, and on the other sides.
+const FRAME_TOP: i32 = 14;
+const FRAME_SIDE: i32 = 7;
+
+/// The maximum number of apps for which frames are drawn.
+const MAX_FRAMED: usize = 1_000;
+
+/// A frame around apps of one worker.
+#[derive(Debug)]
+pub struct Frame {
+    pub rect: Rect,
+    pub worker: String,
+}
+
+impl Rect {
+    fn union(self, other: Rect) -> Rect {
+        let (x, y) = (self.x.min(other.x), self.y.min(other.y));
+        let right = (self.x + self.width).max(other.x + other.width);
+        let bottom = (self.y + self.height).max(other.y + other.height);
+        Rect { x, y, width: right - x, height: bottom - y }
+    }
+
+    fn meets(self, other: Rect) -> bool {
+        self.x < other.x + other.width
+            && other.x < self.x + self.width
+            && self.y < other.y + other.height
+            && other.y < self.y + self.height
+    }
+
+    fn framed(self) -> Rect {
+        let (x, y) = (self.x - FRAME_SIDE, self.y - FRAME_TOP);
+        Rect { x, y, width: self.width + 2 * FRAME_SIDE, height: self.height + FRAME_TOP + FRAME_SIDE }
+    }
+}
+
+/// Frames around the apps of each worker: as large as they can be without meeting another worker's.
+fn frames(graph: &Graph, apps: &[AppBox]) -> Vec<Frame> {
+    if apps.len() > MAX_FRAMED {
+        return Vec::new();
+    }
+    let framed = |(app, node): (usize, &crate::Node)| {
+        Some(Frame { rect: apps[app].rect.framed(), worker: node.worker.clone()? })
+    };
+    let mut frames: Vec<Frame> = graph.apps.iter().enumerate().filter_map(framed).collect();
+    let mut at = 0;
+    while at < frames.len() {
+        let joins = |other: &usize| {
+            let whole = frames[at].rect.union(frames[*other].rect);
+            let stays_apart = |frame: &Frame| frame.worker == frames[at].worker || !frame.rect.meets(whole);
+            frames[*other].worker == frames[at].worker && frames.iter().all(stays_apart)
+        };
+        match (at + 1..frames.len()).find(joins) {
+            Some(other) => {
+                let other = frames.remove(other);
+                frames[at].rect = frames[at].rect.union(other.rect);
+            }
+            None => at += 1,
+        }
+    }
+    frames
+}
+
 /// The positions of everything, in pixels.
 #[derive(Debug)]
 pub struct Drawing {
     pub width: i32,
     pub height: i32,
     pub apps: Vec<AppBox>,
+    /// The frames of workers.
+    pub frames: Vec<Frame>,
     pub paths: Vec<Path>,
     pub labels: Vec<Label>,
 }
@@ -253,6 +317,7 @@ impl Drawing {
             width: 0,
             height: 0,
             apps: graph.apps.iter().map(|_| blank()).collect(),
+            frames: Vec::new(),
             paths: Vec::new(),
             labels: Vec::new(),
         };
@@ -270,6 +335,7 @@ impl Drawing {
             shelf = shelf.max(part.height);
         }
         drawing.height = y + shelf + MARGIN;
+        drawing.frames = frames(graph, &drawing.apps);
         let title = graph.title.as_deref().map_or(0, |title| text_width(&printable(title), 15, true));
         drawing.width = drawing.width.max(title + 2 * MARGIN);
         Some(drawing)
@@ -601,9 +667,22 @@ pub fn svg(graph: &Graph) -> Option<String> {
         LIGHT.rules(),
         DARK.rules(),
     );
+    if !drawing.frames.is_empty() {
+        let _ = writeln!(out, "<style>{ROOT} .crossing .wire{{stroke-dasharray:2 3}}</style>");
+    }
     let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>");
     if graph.title.is_some() {
         let _ = writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{title}</text>", MARGIN + 12);
+    }
+    for Frame { rect: Rect { x, y, width, height }, worker } in &drawing.frames {
+        let _ = writeln!(
+            out,
+            "<g class=\"worker\"><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"9\" fill=\"none\" \
+             stroke=\"#8996a9\" stroke-dasharray=\"2 3\"/><text class=\"kind\" x=\"{}\" y=\"{}\">{}</text></g>",
+            x + 8,
+            y + 11,
+            escaped(&shortened(worker, TEXT_LENGTH))
+        );
     }
     for path in &drawing.paths {
         write_path(&mut out, graph, &ports, path);
@@ -653,6 +732,9 @@ fn description(graph: &Graph, ports: &Ports) -> String {
 fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
     let edge = &graph.links[path.link.edge];
     let mut class = String::from("link");
+    if graph.crosses(path.link) {
+        class.push_str(" crossing");
+    }
     if path.back {
         class.push_str(" back");
     }

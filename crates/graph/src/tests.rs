@@ -40,6 +40,7 @@ fn anything(random: &mut Random) -> Graph {
             inputs: ports(random),
             outputs: ports(random),
             note: maybe(random, &["1.2 Mpps", "drops <3> kpps"]),
+            worker: None,
             warn: random.below(5) == 0,
         });
     }
@@ -554,4 +555,38 @@ mod simplex_solutions {
             assert_eq!(cost(&at, &arcs), least(count, &arcs, 9), "{at:?} {arcs:?}");
         }
     }
+}
+
+/// Apps in a row, on these workers.
+fn on_workers(workers: &[&str]) -> Graph {
+    let node = |(index, worker): (usize, &&str)| Node {
+        name: format!("app{index}"),
+        kind: "tee".to_owned(),
+        worker: (!worker.is_empty()).then(|| (*worker).to_owned()),
+        ..Node::default()
+    };
+    let link =
+        |from: usize| Edge { from: (from, "output".to_owned()), to: (from + 1, "input".to_owned()), ..Edge::default() };
+    let apps: Vec<Node> = workers.iter().enumerate().map(node).collect();
+    Graph { title: None, links: (0..apps.len() - 1).map(link).collect(), apps }
+}
+
+#[test]
+fn workers_are_frames_and_their_crossings_are_dashed() {
+    let graph = on_workers(&["main", "main", "disk", "main"]);
+    let dot = dot(&graph);
+    assert_eq!(dot.matches("subgraph cluster_").count(), 2, "{dot}");
+    assert!(dot.contains("label=<worker disk>") && dot.matches("style=dashed").count() == 2, "{dot}");
+    let drawing = crate::svg::Drawing::of(&graph, &Ports::of(&graph)).unwrap();
+    let frames: Vec<&str> = drawing.frames.iter().map(|frame| &*frame.worker).collect();
+    assert_eq!(frames, ["main", "disk", "main"], "an app of another worker lies between");
+    let svg = svg(&graph).unwrap();
+    assert_eq!(svg.matches("<g class=\"worker\">").count(), 3, "{svg}");
+    assert_eq!(svg.matches("link crossing").count(), 2, "{svg}");
+    let text = text(&graph, 120, true);
+    assert_eq!((text.matches("@main").count(), text.matches("@disk").count()), (3, 1), "{text}");
+    // Without workers, nothing is said about them.
+    let plain = on_workers(&["", ""]);
+    let pictures = [crate::dot(&plain), crate::svg(&plain).unwrap(), crate::text(&plain, 80, true)].concat();
+    assert!(["cluster", "worker", "crossing", "dashed", "@main"].iter().all(|word| !pictures.contains(word)));
 }

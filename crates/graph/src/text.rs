@@ -84,7 +84,9 @@ impl<'a> Texts<'a> {
         if node.warn {
             lines[0].push_str(" !");
         }
-        let rest = [Some(&node.kind), node.note.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
+        let worker = node.worker.as_ref().map(|worker| format!("@{worker}"));
+        let rest = [Some(&node.kind), worker.as_ref(), node.note.as_ref()];
+        let rest = rest.into_iter().flatten().filter(|text| !text.is_empty());
         lines.extend(rest.map(|text| shortened(text, NAME_LENGTH)));
         Texts { lines, inputs: ports.shown_inputs(app), outputs: ports.shown_outputs(app) }
     }
@@ -655,7 +657,8 @@ fn list(graph: &Graph, ports: &Ports, ranked: Ranked, parts: Vec<DraftPart>, uni
             let note = node.note.as_deref().map(|note| format!("  {}", printable(note))).unwrap_or_default();
             let warning = if node.warn { "  !" } else { "" };
             let name = padded(&printable(&node.name), widest);
-            push_line(&mut text, &format!("{name}  {}{note}{warning}", printable(&node.kind)));
+            let worker = node.worker.as_deref().map(|worker| format!(" @{}", printable(worker))).unwrap_or_default();
+            push_line(&mut text, &format!("{name}  {}{worker}{note}{warning}", printable(&node.kind)));
             let first = links.partition_point(|link| link.from.0 < app);
             let end = links.partition_point(|link| link.from.0 <= app);
             for (index, link) in links[first..end].iter().enumerate() {

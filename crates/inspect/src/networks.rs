@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::InspectError;
-use crate::text::{count, plural, sanitize, span};
+use crate::text::{count, percent, plural, sanitize, scaled, span};
 
 /// The state of an engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -227,6 +227,8 @@ impl Sample {
 /// An engine that has not been seen outside of its apps for a while.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hang {
+    /// The worker that hangs, if there are several.
+    pub worker: Option<String>,
     /// The app in which it is, if it is in one.
     pub app: Option<String>,
     /// The kind of call, if it is in an app.
@@ -249,15 +251,16 @@ impl Hang {
             return None;
         }
         let (app, activity) = pulse.doing.map(|doing| (doing.app, doing.activity)).unzip();
-        Some(Hang { app, activity, seconds: gauge_age as f64 / 1e9 })
+        Some(Hang { worker: pulse.worker, app, activity, seconds: gauge_age as f64 / 1e9 })
     }
 }
 
 impl fmt::Display for Hang {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = span(Duration::from_secs_f64(self.seconds));
+        let who = called(self.worker.as_deref());
         let Some(app) = &self.app else {
-            return write!(formatter, "the engine has not taken a breath for {time}, and is in no app");
+            return write!(formatter, "{who} has not taken a breath for {time}, and is in no app");
         };
         let activity = match self.activity {
             Some(Activity::Question) => "answering whether it is done",
@@ -265,8 +268,41 @@ impl fmt::Display for Hang {
             Some(Activity::Stop) => "stopping",
             Some(Activity::Call) | None => "moving packets",
         };
-        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", sanitize(app))
+        write!(formatter, "{who} has been in the app `{}` for {time} ({activity})", sanitize(app))
     }
+}
+
+/// The engine, or one of several workers, in a sentence.
+fn called(worker: Option<&str>) -> String {
+    worker.map_or_else(|| "the engine".to_owned(), |worker| format!("the worker `{}`", sanitize(worker)))
+}
+
+/// The apps in which the workers were at the end of a process, one on each line.
+fn last_calls(counters: &Snapshot) -> String {
+    let several = counters.workers.len() > 1;
+    let line = |worker: &WorkerCounts| {
+        let app = sanitize(&worker.doing.as_ref()?.app);
+        Some(format!("when it ended, {} was in the app `{app}`\n", called(several.then_some(&worker.name))))
+    };
+    counters.workers.iter().filter_map(line).collect()
+}
+
+/// A line for each worker, if there are several.
+pub fn workers(change: &Change) -> String {
+    let workers: Vec<_> = change.workers().collect();
+    if workers.len() < 2 {
+        return String::new();
+    }
+    let line = |worker: WorkerChange<'_>| {
+        let idle = worker.idle_breaths.map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
+        let (name, apps) = (sanitize(worker.name), plural(worker.apps.len() as u64, "app"));
+        format!(
+            "worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n",
+            scaled(worker.breaths),
+            percent(worker.asleep)
+        )
+    };
+    workers.into_iter().map(line).collect()
 }
 
 /// The use of the packet pool, in words.
@@ -295,14 +331,10 @@ pub fn slow(counters: &Snapshot) -> Option<String> {
 
 /// The problems of a network, one on each line.
 pub fn problems(sample: &Sample, state: State) -> String {
-    let hang = match (state, &sample.counters.doing) {
-        (State::Running, _) => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
-        (State::Stopped, _) => {
-            Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid)))
-        }
-        (State::Crashed, doing) => {
-            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", sanitize(&doing.app)))
-        }
+    let hang = match state {
+        State::Running => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
+        State::Stopped => Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid))),
+        State::Crashed => Some(last_calls(&sample.counters)),
     };
     let apps = failed(&sample.counters);
     let failed = apps.iter().map(|app| {

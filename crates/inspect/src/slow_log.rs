@@ -106,8 +106,9 @@ fn describe(slow: &SlowBreath, limit: Duration) -> String {
 
 /// The app in which it was, in words.
 fn whose(slow: &SlowBreath, limit: Duration) -> String {
-    match &slow.doing {
-        _ if slow.is_standstill(limit) => ", a standstill of the process".to_owned(),
+    let on = slow.worker.as_ref().map_or_else(String::new, |worker| format!(", on the worker `{}`", sanitize(worker)));
+    let doing = match &slow.doing {
+        _ if slow.is_standstill(limit) => return ", a standstill of the process".to_owned(),
         Some(doing) => {
             let activity = match doing.activity {
                 Activity::Call => "moving packets",
@@ -118,7 +119,8 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
             format!(", in the app `{}` ({activity})", sanitize(&doing.app))
         }
         None => ", in no app as far as known".to_owned(),
-    }
+    };
+    on + &doing
 }
 
 #[cfg(test)]
@@ -131,7 +133,13 @@ mod tests {
     fn slow(millis: u64, stood_still: u64) -> SlowBreath {
         let doing = Some(CurrentCall { app: "sieve".to_owned(), activity: Activity::Call });
         let on_processor = Some((millis - stood_still) * 1_000_000);
-        SlowBreath { nanos: millis * 1_000_000, stood_still: stood_still * 1_000_000, on_processor, doing }
+        SlowBreath {
+            worker: None,
+            nanos: millis * 1_000_000,
+            stood_still: stood_still * 1_000_000,
+            on_processor,
+            doing,
+        }
     }
 
     fn found(first: &[SlowBreath], more: u64) -> SlowBreaths {

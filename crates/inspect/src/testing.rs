@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellows_observe::timeline::{Event, What};
+use bellows_observe::timeline::{Event, Passage, What};
 use bellows_observe::{AppCounts, Snapshot};
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ pub fn recorded(breaths: u64, change: impl Fn(u64, &mut Vec<Event>)) -> Vec<Even
         let mut breath = vec![
             call(start + 50, 300, "source", 128),
             call(start + 400, 500, "sink", 128),
-            event(start, 1_000, What::Breath { every: 100, slow: false }),
+            event(start, 1_000, What::Breath { every: 100, slow: false, caused: false }),
         ];
         change(number, &mut breath);
         events.append(&mut breath);
@@ -90,7 +90,15 @@ pub fn any_events() -> impl Strategy<Value = Vec<Event>> {
     let app = || prop_oneof![Just("a"), Just("b \"c\"\n\u{1b}[2J")].prop_map(Arc::<str>::from);
     let packets = || prop_oneof![0u32..3, Just(u32::MAX)];
     let what = prop_oneof![
-        (packets(), any::<bool>()).prop_map(|(every, slow)| What::Breath { every, slow }),
+        (packets(), any::<bool>(), any::<bool>()).prop_map(|(every, slow, caused)| What::Breath {
+            every,
+            slow,
+            caused
+        }),
+        (app(), packets(), any::<bool>()).prop_map(|(link, mark, arrives)| {
+            let passage = Passage { link, mark, packets: mark };
+            if arrives { What::Arrival(passage) } else { What::Departure(passage) }
+        }),
         (app(), packets()).prop_map(|(app, packets)| What::Call { app, entry: "push", packets }),
         (app(), packets()).prop_map(|(app, packets)| What::Drops { app, packets }),
         Just(What::Sleep),

@@ -46,8 +46,8 @@ const IDENTITY: &str = "identity";
 /// The file with the counters.
 pub(crate) const COUNTERS: &str = "counters";
 
-/// The file with the timeline.
-pub(crate) const TIMELINE: &str = "timeline";
+/// The file with the timeline of the first worker, and the beginning of the others' names.
+const TIMELINE: &str = "timeline";
 
 /// The control socket.
 const CONTROL: &str = "control";
@@ -365,9 +365,22 @@ impl RuntimeDir {
         let _ = fs::remove_file(self.generation(generation));
     }
 
-    /// The file with the timeline.
-    pub fn timeline(&self) -> PathBuf {
-        self.folder.join(TIMELINE)
+    /// The file with the timeline of the first worker, or of the worker of this name.
+    pub fn timeline(&self, worker: Option<&str>) -> PathBuf {
+        self.folder.join(timeline_file(worker))
+    }
+
+    /// The cells of a timeline.
+    ///
+    /// # Errors
+    /// Those of [`read`](RuntimeDir::read).
+    pub(crate) fn timeline_cells(&self, worker: Option<&str>) -> io::Result<Cells> {
+        self.cells(&timeline_file(worker))
+    }
+
+    /// Removes the timeline of a worker that is gone.
+    pub fn forget_worker(&self, worker: &str) {
+        let _ = fs::remove_file(self.timeline(Some(worker)));
     }
 
     /// The control socket.
@@ -393,6 +406,14 @@ impl Drop for RuntimeDir {
             let _ = self.remove();
         }
     }
+}
+
+/// The name of the file with a worker's timeline. A worker's name may have any characters, and stays in the folder.
+fn timeline_file(worker: Option<&str>) -> String {
+    let Some(worker) = worker else { return TIMELINE.to_owned() };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let encode = |byte: u8| if fits(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") };
+    format!("{TIMELINE}.{}", worker.bytes().map(encode).collect::<String>())
 }
 
 /// All folders: those of this user, then the visible ones of other users, by user, name and number.

@@ -65,6 +65,8 @@ impl CurrentCall {
 /// The current activity of an engine or a worker, from its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Liveness {
+    /// The worker's name, if there are several.
+    pub worker: Option<String>,
     /// The app that the engine is calling, if any.
     pub doing: Option<CurrentCall>,
     /// Whether it sleeps.
@@ -85,6 +87,7 @@ impl Liveness {
     pub fn of_worker(slab: &Slab, worker: &WorkerEntry) -> Liveness {
         let number = slab.get(worker.cell + engine::DOING);
         Liveness {
+            worker: (slab.directory.workers.len() > 1).then(|| worker.name.clone()),
             doing: CurrentCall::read(number, slab),
             asleep: number == doing::ASLEEP,
             alive: slab.get(worker.cell + engine::ALIVE),

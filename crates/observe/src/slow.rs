@@ -8,6 +8,8 @@ use crate::slab::CurrentCall;
 /// engine's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowBreath {
+    /// The worker, if there are several.
+    pub worker: Option<String>,
     /// Its duration, in nanoseconds.
     pub nanos: u64,
     /// The time of this for which the whole process stood still, in nanoseconds: the process was stopped by a signal or

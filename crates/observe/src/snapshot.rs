@@ -456,7 +456,15 @@ impl Snapshot {
 
     /// The engine's activity.
     pub fn pulse(&self) -> Liveness {
-        Liveness { doing: self.doing.clone(), asleep: self.asleep, alive: self.engine("alive") }
+        let pulse = |worker: &WorkerCounts| Liveness {
+            worker: (self.workers.len() > 1).then(|| worker.name.clone()),
+            doing: worker.doing.clone(),
+            asleep: worker.asleep,
+            alive: worker.counters.get("alive").copied().unwrap_or(0),
+        };
+        let workers = self.workers.iter().map(pulse).min_by_key(|pulse| (pulse.asleep, pulse.alive));
+        let doing = self.doing.clone();
+        workers.unwrap_or_else(|| Liveness { worker: None, doing, asleep: self.asleep, alive: self.engine("alive") })
     }
 
     /// One of the engine's own counters; 0 if there is none of this name.

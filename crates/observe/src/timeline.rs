@@ -1,9 +1,16 @@
 //! The timeline: the engine's recent history, event by event.
 //!
-//! A ring of fixed-size events in shared memory, written by the engine's thread and read by any process, while it runs
-//! or after a crash. Whole breaths are recorded with every call: some of the sampled ones, at a rate that adapts so
+//! A ring of fixed-size events in shared memory for each worker, written by its thread and read by any process, while it
+//! runs or after a crash. Whole breaths are recorded with every call: some of the sampled ones, at a rate that adapts so
 //! that the ring holds some seconds, and those that were unusually slow. Reloads, sleeps, panics and breaths that
 //! exceed `breath_limit` are always recorded. The idea is that of Snabb's timeline (`src/core/timeline.lua`).
+//!
+//! A recorded breath marks the first vector that it hands to another worker. The mark travels with the vector, and the
+//! breath that takes it in is recorded as well. So each [departure](What::Departure) has its [arrival](What::Arrival),
+//! with the same number.
+//!
+//! Each worker has a file of this layout. The times of all files are by the clock of the first worker's, and the
+//! names of all are in that file.
 //!
 //! ```text
 //!  cell 0       magic number, "BELLOWT" and the layout's version
@@ -15,7 +22,8 @@
 //!       7       cells of names in use
 //!       8       names of apps, each a cell with its length in bytes, and its bytes
 //!       …       events, four cells each:
-//!               clock at its start | kind, flags << 8, value << 32 | clocks that it lasted | position of its name
+//!               clock at its start | kind, flags << 8, value << 32 | clocks that it lasted
+//!               | position of its name, packets of a crossing << 32
 //! ```
 
 use std::collections::HashMap;
@@ -30,11 +38,12 @@ use bellows_sys::shared::SharedCells;
 use serde::Serialize;
 
 use crate::cells::Cells;
-use crate::runtime_dir::{RuntimeDir, TIMELINE};
+use crate::runtime_dir::RuntimeDir;
 use crate::slab::ReadError;
 use crate::slow::SlowBreath;
+use crate::snapshot::Observer;
 
-const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x02");
 const CAPACITY_AT: usize = 1;
 const WRITTEN: usize = 2;
 const CLAIMED: usize = 3;
@@ -72,10 +81,15 @@ mod kind {
     pub(super) const RELOAD: u64 = 7;
     pub(super) const PANIC: u64 = 8;
     pub(super) const LATE: u64 = 9;
+    pub(super) const DEPARTURE: u64 = 10;
+    pub(super) const ARRIVAL: u64 = 11;
 }
 
 /// Flag of a breath that was recorded because it was slow.
 const SLOW: u64 = 1;
+
+/// Flag of a breath that was recorded because a marked vector arrived in it.
+const CAUSED: u64 = 2;
 
 /// Flag of a breath that was late because the process stood still.
 const STANDSTILL: u64 = 1;
@@ -115,7 +129,7 @@ impl Names {
     }
 }
 
-/// The writer of a timeline, on the engine's thread.
+/// The writer of a worker's timeline, on its thread.
 pub struct Timeline {
     cells: Arc<SharedCells>,
     names: Arc<Names>,
@@ -134,8 +148,25 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Creates the file in an engine's folder.
+    /// Creates the file of the first worker in an engine's folder.
+    ///
+    /// # Errors
+    /// Those of creating a file.
     pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Timeline> {
+        let cells = Timeline::create_file(runtime_dir, None)?;
+        let names = Arc::new(Names { cells: Arc::clone(&cells), known: Mutex::default() });
+        Ok(Timeline::of(cells, names))
+    }
+
+    /// Creates the file of another worker, whose names are those of the first one's.
+    ///
+    /// # Errors
+    /// Those of creating a file.
+    pub fn create_for(runtime_dir: &RuntimeDir, worker: &str, names: &Arc<Names>) -> io::Result<Timeline> {
+        Ok(Timeline::of(Timeline::create_file(runtime_dir, Some(worker))?, Arc::clone(names)))
+    }
+
+    fn create_file(runtime_dir: &RuntimeDir, worker: Option<&str>) -> io::Result<Arc<SharedCells>> {
         let mut content = vec![0u8; (NAMES + NAME_CELLS + EVENT * CAPACITY) * 8];
         let mut set = |cell: usize, value: u64| content[cell * 8..][..8].copy_from_slice(&value.to_ne_bytes());
         set(0, MAGIC);
@@ -143,10 +174,12 @@ impl Timeline {
         set(HZ, clock::ticks_per_second());
         set(ORIGIN, clock::ticks());
         set(ORIGIN_UNIX, clock::unix_ns());
-        let cells = Arc::new(SharedCells::create(&runtime_dir.timeline(), &content)?);
-        let names = Arc::new(Names { cells: Arc::clone(&cells), known: Mutex::default() });
+        Ok(Arc::new(SharedCells::create(&runtime_dir.timeline(worker), &content)?))
+    }
+
+    fn of(cells: Arc<SharedCells>, names: Arc<Names>) -> Timeline {
         let looked_at = (0, clock::ticks());
-        Ok(Timeline {
+        Timeline {
             cells,
             names,
             written: 0,
@@ -156,7 +189,7 @@ impl Timeline {
             looked_at,
             slow: 0,
             must_keep: false,
-        })
+        }
     }
 
     /// The names of apps, for other threads.
@@ -167,6 +200,11 @@ impl Timeline {
     /// Writes an event after those that readers see.
     #[inline]
     fn write(&mut self, start: u64, word: u64, duration: u64, name: u32) {
+        self.write_cells([start, word, duration, name.into()]);
+    }
+
+    #[inline]
+    fn write_cells(&mut self, values: [u64; EVENT]) {
         let cells = self.cells.cells();
         let claimed = self.written + self.pending + 1;
         if claimed > cells[CLAIMED].load(Relaxed) {
@@ -176,10 +214,7 @@ impl Timeline {
         fence(Release);
         let at = NAMES + NAME_CELLS + (claimed - 1) as usize % CAPACITY * EVENT;
         let event = &cells[at..][..EVENT];
-        event[0].store(start, Relaxed);
-        event[1].store(word, Relaxed);
-        event[2].store(duration, Relaxed);
-        event[3].store(name.into(), Relaxed);
+        event.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
         self.pending += 1;
     }
 
@@ -201,6 +236,35 @@ impl Timeline {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
+    /// Whether the next breath will be kept whatever its duration, if it is recorded.
+    pub fn keeps_next(&self) -> bool {
+        self.until_recorded == 0
+    }
+
+    /// Records that the marked vector of this number, with so many packets, left for another worker through a link, in
+    /// a breath that will be kept.
+    pub fn departure(&mut self, link: u32, at: u64, number: u32, packets: u32) {
+        self.cross(kind::DEPARTURE, link, at, number, packets);
+    }
+
+    /// Records that a marked vector arrived through a link.
+    pub fn arrival(&mut self, link: u32, at: u64, number: u32, packets: u32) {
+        self.cross(kind::ARRIVAL, link, at, number, packets);
+        self.must_keep = true;
+    }
+
+    fn cross(&mut self, kind: u64, link: u32, at: u64, number: u32, packets: u32) {
+        self.write_cells([at, kind | u64::from(number) << 32, 0, u64::from(link) | u64::from(packets) << 32]);
+    }
+
+    /// Ends a breath that was recorded only because a marked vector arrived in it.
+    pub fn end_caused_breath(&mut self, start: u64, duration: u64) {
+        self.must_keep = false;
+        self.write(start, kind::BREATH | CAUSED << 8, duration, NAMELESS);
+        self.publish();
+        self.adapt(start);
+    }
+
     /// Ends a breath: keeps or discards it. `sampled_every` is the sampling interval, `counts` says whether its
     /// duration is representative.
     pub fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
@@ -213,7 +277,8 @@ impl Timeline {
         } else if counts {
             self.slow -= self.slow >> 8;
         }
-        if is_chosen || is_slow || std::mem::take(&mut self.must_keep) {
+        let must_keep = std::mem::take(&mut self.must_keep);
+        if is_chosen || is_slow || must_keep {
             let every = (sampled_every * u64::from(self.every)).min(u32::MAX.into());
             let flags = if is_slow && !is_chosen { SLOW } else { 0 };
             self.write(start, kind::BREATH | flags << 8 | every << 32, duration, NAMELESS);
@@ -291,7 +356,13 @@ pub enum What {
         every: u32,
         /// Whether it was recorded because it was slow, not because it was sampled.
         slow: bool,
+        /// Whether it was recorded only because a marked vector arrived in it.
+        caused: bool,
     },
+    /// A marked vector left for another worker.
+    Departure(Passage),
+    /// A marked vector arrived from another worker.
+    Arrival(Passage),
     /// A call of an app.
     Call {
         /// The app.
@@ -331,6 +402,17 @@ pub enum What {
     },
 }
 
+/// One end of a marked vector's way between two workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Passage {
+    /// The link, as in the network file.
+    pub link: Arc<str>,
+    /// The number that departure and arrival have in common, and no other vector of the run has.
+    pub mark: u32,
+    /// The number of packets in the vector.
+    pub packets: u32,
+}
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
@@ -343,19 +425,71 @@ pub struct Event {
     pub what: What,
 }
 
-/// A timeline, opened by a reader.
+/// The events of one worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Track {
+    /// The worker's name.
+    pub worker: String,
+    /// Its events, in the order in which they were written.
+    pub events: Vec<Event>,
+}
+
+/// The timelines of an engine, opened by a reader.
 pub struct Recording {
+    first: Ring,
+    /// Those of the other workers, with their names.
+    further: Vec<(String, Ring)>,
+}
+
+/// The timeline of one worker.
+struct Ring {
     cells: Cells,
 }
 
 impl Recording {
-    /// Opens the timeline in an engine's folder.
+    /// The name of the first worker.
+    pub const FIRST: &str = "main";
+
+    /// Opens the timelines in an engine's folder: that of the first worker, and those of the other workers that its
+    /// counters name.
     ///
     /// # Errors
-    /// When there is none, or it is of another version.
+    /// When there is none of the first worker, or one is of another version.
     pub fn open(runtime_dir: &RuntimeDir) -> Result<Recording, ReadError> {
-        let path = runtime_dir.timeline();
-        let cells = match runtime_dir.cells(TIMELINE) {
+        let first = Ring::open(runtime_dir, None)?;
+        let observer = Observer::open(runtime_dir.for_reading());
+        let workers = observer.as_ref().map_or(&[][..], |observer| &observer.directory().workers);
+        let mut further = Vec::new();
+        for worker in workers.iter().skip(1) {
+            match Ring::open(runtime_dir, Some(&worker.name)) {
+                Ok(ring) => further.push((worker.name.clone(), ring)),
+                // A reload has removed the worker since.
+                Err(ReadError::Unreadable(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Recording { first, further })
+    }
+
+    /// The events of all workers, the first worker's first.
+    pub fn tracks(&self) -> Vec<Track> {
+        let first = Track { worker: Recording::FIRST.to_owned(), events: self.events() };
+        let events = |ring: &Ring| ring.events(&self.first);
+        let further = self.further.iter().map(|(name, ring)| Track { worker: name.clone(), events: events(ring) });
+        std::iter::once(first).chain(further).collect()
+    }
+
+    /// The events of the first worker, in the order in which they were written.
+    pub fn events(&self) -> Vec<Event> {
+        self.first.events(&self.first)
+    }
+}
+
+impl Ring {
+    /// Opens the timeline of a worker.
+    fn open(runtime_dir: &RuntimeDir, worker: Option<&str>) -> Result<Ring, ReadError> {
+        let path = runtime_dir.timeline(worker);
+        let cells = match runtime_dir.timeline_cells(worker) {
             Ok(cells) => cells,
             Err(error) => return Err(ReadError::Unreadable(path, error)),
         };
@@ -367,19 +501,20 @@ impl Recording {
         if header(CAPACITY_AT) != CAPACITY as u64 || !is_long_enough {
             return Err(ReadError::Foreign(path, "it is truncated"));
         }
-        Ok(Recording { cells })
+        Ok(Ring { cells })
     }
 
     fn header(&self, cell: usize) -> u64 {
         self.cells.cells()[cell].load(Relaxed)
     }
 
-    /// The events in the ring, in the order in which they were written.
-    pub fn events(&self) -> Vec<Event> {
+    /// The events in the ring, in the order in which they were written. The first worker's ring has the names and the
+    /// clock.
+    fn events(&self, first: &Ring) -> Vec<Event> {
         let cells = self.cells.cells();
         let written = cells[WRITTEN].load(Acquire);
-        let first = written.saturating_sub(CAPACITY as u64);
-        let raw: Vec<[u64; EVENT]> = (first..written)
+        let oldest = written.saturating_sub(CAPACITY as u64);
+        let raw: Vec<[u64; EVENT]> = (oldest..written)
             .map(|event| {
                 let at = NAMES + NAME_CELLS + (event % CAPACITY as u64) as usize * EVENT;
                 std::array::from_fn(|word| cells[at + word].load(Relaxed))
@@ -387,9 +522,10 @@ impl Recording {
             .collect();
         // Events that have been overwritten meanwhile, or are being overwritten, are left out.
         fence(Acquire);
-        let lost = cells[CLAIMED].load(Relaxed).saturating_sub(CAPACITY as u64).saturating_sub(first);
-        let names = self.names();
-        let clock = Clock { hz: self.header(HZ).max(1), origin: self.header(ORIGIN), unix: self.header(ORIGIN_UNIX) };
+        let lost = cells[CLAIMED].load(Relaxed).saturating_sub(CAPACITY as u64).saturating_sub(oldest);
+        let names = first.names();
+        let header = |cell: usize| first.header(cell);
+        let clock = Clock { hz: header(HZ).max(1), origin: header(ORIGIN), unix: header(ORIGIN_UNIX) };
         raw.into_iter().skip(lost as usize).filter_map(|raw| event(raw, &names, &clock)).collect()
     }
 
@@ -432,9 +568,13 @@ impl Clock {
 /// The event in some cells; `None` if its kind is unknown.
 fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<str>>, clock: &Clock) -> Option<Event> {
     let value = (word >> 32) as u32;
+    let (name, packets) = (name & 0xffff_ffff, (name >> 32) as u32);
+    let passage = || Passage { link: names.get(&name).cloned().unwrap_or_else(|| "?".into()), mark: value, packets };
     let app = || names.get(&name).cloned().unwrap_or_else(|| "?".into());
     let what = match word & 0xff {
-        kind::BREATH => What::Breath { every: value, slow: word >> 8 & SLOW != 0 },
+        kind::BREATH => What::Breath { every: value, slow: word >> 8 & SLOW != 0, caused: word >> 8 & CAUSED != 0 },
+        kind::DEPARTURE => What::Departure(passage()),
+        kind::ARRIVAL => What::Arrival(passage()),
         kind::PULL => What::Call { app: app(), entry: "pull", packets: value },
         kind::PUSH => What::Call { app: app(), entry: "push", packets: value },
         kind::TICK => What::Call { app: app(), entry: "tick", packets: value },
@@ -494,7 +634,13 @@ mod tests {
         );
         let breaths: Vec<&What> =
             events.iter().map(|event| &event.what).filter(|what| matches!(what, What::Breath { .. })).collect();
-        assert_eq!(breaths, [&What::Breath { every: 384, slow: false }, &What::Breath { every: 384, slow: true }]);
+        assert_eq!(
+            breaths,
+            [
+                &What::Breath { every: 384, slow: false, caused: false },
+                &What::Breath { every: 384, slow: true, caused: false }
+            ]
+        );
         let age = clock::unix_ns() - events[0].start;
         assert!(age < 60_000_000_000, "{age} ns ago");
         assert!(
@@ -528,7 +674,8 @@ mod tests {
         let runtime_dir = runtime_dir();
         let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
-        let slow = SlowBreath { nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
+        let slow =
+            SlowBreath { worker: None, nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
         timeline.slow(clock::ticks(), &slow, false);
         let still = SlowBreath { stood_still: 300_000_000, on_processor: None, ..slow };
         // Within a breath that would be discarded.

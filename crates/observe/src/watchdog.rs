@@ -255,6 +255,7 @@ impl Pace {
             let idle = self.off_processor(now);
             let stood_still = if is_watched { watchdog.standstill(then, now).min(idle).min(nanos) } else { 0 };
             SlowBreath {
+                worker: None,
                 nanos,
                 // Less than a quarter of the limit is normal scheduling, not a standstill.
                 stood_still: if stood_still > watchdog.limit() / 4 { stood_still } else { 0 },
@@ -297,7 +298,7 @@ mod tests {
 
     fn pulse(app: &str) -> Option<Liveness> {
         let doing = (!app.is_empty()).then(|| CurrentCall { app: app.to_owned(), activity: Activity::Call });
-        Some(Liveness { doing, asleep: app == "asleep", alive: 0 })
+        Some(Liveness { worker: None, doing, asleep: app == "asleep", alive: 0 })
     }
 
     /// Runs the watchdog's checks every 25 ms, from one time to another.
@@ -428,7 +429,7 @@ mod tests {
     #[test]
     fn slow_breaths_beyond_the_queue_are_counted() {
         let watchdog = watchdog();
-        let slow = |nanos| SlowBreath { nanos, stood_still: 0, on_processor: None, doing: None };
+        let slow = |nanos| SlowBreath { worker: None, nanos, stood_still: 0, on_processor: None, doing: None };
         (0..20).for_each(|number| watchdog.keep(slow(number)));
         let SlowBreaths { first, more } = watchdog.take();
         assert_eq!((first.len(), first[15].nanos, more), (16, 15, 4));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::Registry;
-use bellows_engine::{Network, Ports, closing_links};
+use bellows_engine::{MAIN, Network, Ports, closing_links};
 use bellows_graph::{Edge, Graph, Node};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::Snapshot;
@@ -22,6 +22,9 @@ use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
 
 /// Draw a network, or a running one with its rates
+///
+/// If apps have several workers, each worker's apps are framed, or named with it after an `@` in text, and links between
+/// workers are dashed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Network file (TOML), or - for standard input; optional with --name
@@ -189,11 +192,13 @@ fn of_network(network: &Network) -> Graph {
         Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
         Ports::Any { .. } => Vec::new(),
     };
+    let has_workers = network.apps.iter().any(|app| app.worker != MAIN);
     let node = |app: &bellows_engine::AppSpec| Node {
         name: app.name.clone(),
         kind: app.kind.clone(),
         inputs: names(app.info().inputs),
         outputs: names(app.info().outputs),
+        worker: has_workers.then(|| app.worker.clone()),
         ..Node::default()
     };
     let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
@@ -209,8 +214,13 @@ fn of_network(network: &Network) -> Graph {
 
 /// The network of a running engine, of which only what the counters name is known.
 fn of_counters(counters: &Snapshot) -> Graph {
-    let node =
-        |app: &bellows_observe::AppCounts| Node { name: app.name.clone(), kind: app.kind.clone(), ..Node::default() };
+    let has_workers = counters.workers.len() > 1;
+    let node = |app: &bellows_observe::AppCounts| Node {
+        name: app.name.clone(),
+        kind: app.kind.clone(),
+        worker: has_workers.then(|| app.worker.clone()),
+        ..Node::default()
+    };
     let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
     let end = |end: &str| {
         let (app, port) = end.rsplit_once('.')?;

@@ -1,5 +1,7 @@
 //! `bellows timeline`.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +11,14 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, ComparedCall, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+    Breath, Cause, ComparedCall, Crossed, History, Incident, Late, Row, Slow, Span, Suspect, Usual, rows, slowest,
+    suspects, trace,
 };
 use bellows_observe::RuntimeDir;
-use bellows_observe::timeline::{Event, Recording};
+use bellows_observe::timeline::{Event, Passage, Recording, Track};
 use bellows_sys::clock;
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -24,9 +28,10 @@ use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, 
 
 /// Show the slowest breaths of a network's last seconds
 ///
-/// An engine records whole breaths, at a rate that adapts, and also all sleeps and reloads, in a ring buffer in its
-/// folder: new events overwrite old ones. The time of a breath is compared with the median of all recorded breaths, and
-/// the time of a call with the median of the same app's calls.
+/// Each worker of an engine records whole breaths, at a rate that adapts, and also all sleeps and reloads, in a ring
+/// buffer in the engine's folder: new events overwrite old ones. The time of a breath is compared with the median of the
+/// worker's recorded breaths, and the time of a call with the median of the same app's calls. When a recorded breath
+/// sends packets to another worker, the breath in which they arrive is recorded, too.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -46,7 +51,8 @@ pub struct Arguments {
     json: bool,
     /// Write a trace file for ui.perfetto.dev, or - for standard output
     ///
-    /// The file is in the Trace Event format, which chrome://tracing opens too.
+    /// The file is in the Trace Event format, which chrome://tracing opens too. Each worker has a track, and arrows lead
+    /// from a breath that sends packets to another worker to the one in which they arrive.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "all"])]
     export: Option<PathBuf>,
 }
@@ -67,15 +73,9 @@ impl Execute for Arguments {
         let recording = Recording::open(&runtime_dir).map_err(|error| {
             CommandError::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}"))
         })?;
-        let mut events = recording.events();
-        let mut history = History::of(&events);
-        let usual = Usual::of(&history);
         let last = self.last.map(Duration::from).or(self.export.is_none().then_some(DEFAULT_SPAN));
-        let end = history.span().map_or(0, |span| span.end);
-        let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
-        history.forget_before(start);
-        events.retain(|event| event.start.saturating_add(event.duration) >= start);
-        let view = View { name, user, state: networks::state(&runtime_dir), history, usual, events, start };
+        let state = networks::state(&runtime_dir);
+        let view = View::of(name, user, state, recording.tracks(), last);
         let text = match &self.export {
             Some(file) => return view.export(file, &runtime_dir),
             None if self.json => format!("{:#}\n", view.json(&self)),
@@ -90,31 +90,102 @@ impl Execute for Arguments {
     }
 }
 
-/// The report on a recording.
-struct View {
+/// The recording of one worker.
+struct Worker {
     name: String,
-    user: String,
-    state: State,
     /// The part of the recording within the time span.
     history: History,
     /// The usual times in the whole recording.
     usual: Usual,
     /// The events within the time span.
     events: Vec<Event>,
+}
+
+/// The report on a recording.
+struct View {
+    name: String,
+    user: String,
+    state: State,
+    workers: Vec<Worker>,
     /// The start of the time span.
     start: u64,
 }
 
+/// Something of a worker, as JSON.
+#[derive(Serialize)]
+struct Of<'a, T> {
+    worker: &'a str,
+    #[serde(flatten)]
+    what: T,
+}
+
+impl Worker {
+    fn of(track: Track) -> Worker {
+        let history = History::of(&track.events);
+        Worker { name: track.worker, usual: Usual::of(&history), history, events: track.events }
+    }
+
+    fn all<T>(&self, items: Vec<T>) -> impl Iterator<Item = Of<'_, T>> {
+        items.into_iter().map(|what| Of { worker: &self.name, what })
+    }
+}
+
+/// The first and the last of some spans together.
+fn extent(spans: impl Iterator<Item = Span>) -> Option<Span> {
+    spans.reduce(|one, other| Span { start: one.start.min(other.start), end: one.end.max(other.end) })
+}
+
 impl View {
-    /// The length of the time span, as far as the recording covers it.
+    /// A report on the last part of these recordings, or on all of it.
+    fn of(name: String, user: String, state: State, tracks: Vec<Track>, last: Option<Duration>) -> View {
+        let mut workers: Vec<Worker> = tracks.into_iter().map(Worker::of).collect();
+        let end = extent(workers.iter().filter_map(|worker| worker.history.span())).map_or(0, |span| span.end);
+        let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
+        for Worker { history, events, .. } in &mut workers {
+            history.forget_before(start);
+            events.retain(|event| event.start.saturating_add(event.duration) >= start);
+        }
+        View { name, user, state, workers, start }
+    }
+
+    /// The length of the time span, as far as the recordings cover it.
     fn span(&self) -> Option<Span> {
-        let seen = self.history.span()?;
+        let seen = extent(self.workers.iter().filter_map(|worker| worker.history.span()))?;
         Some(seen.within(Span { start: self.start, end: seen.end }))
+    }
+
+    /// The number of recorded breaths.
+    fn breaths(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.history.breaths.len() as u64).sum()
+    }
+
+    /// A worker's name in a sentence; empty if it is the only one.
+    fn on(&self, worker: &str) -> String {
+        if self.workers.len() == 1 { String::new() } else { format!("{}, ", sanitize(worker)) }
+    }
+
+    /// The slowest breaths of all workers, in descending order.
+    fn slowest(&self, most: usize) -> Vec<Of<'_, Slow>> {
+        let of = |worker: &Worker| slowest(&worker.history, &worker.usual, most);
+        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
+        all.sort_by_key(|slow| Reverse(slow.what.nanos));
+        all.truncate(most);
+        all
+    }
+
+    /// The causes of all slow breaths of all workers, most frequent first.
+    fn suspects(&self) -> Vec<Of<'_, Suspect>> {
+        let of = |worker: &Worker| suspects(&worker.history, &worker.usual);
+        let mut all: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(of(worker))).collect();
+        all.sort_by_key(|suspect| Reverse(suspect.what.breaths));
+        all
     }
 
     fn export(&self, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
         let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
-        let text = trace(&self.history, &self.name, pid);
+        let workers: Vec<(&str, &History)> =
+            self.workers.iter().map(|worker| (&*worker.name, &worker.history)).collect();
+        let text = trace(&workers, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
             return Ok(ExitCode::SUCCESS);
@@ -125,7 +196,7 @@ impl View {
         let seconds = self.span().map_or(0, Span::nanos);
         terminal::notice(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
-            plural(self.history.breaths.len() as u64, "breath"),
+            plural(self.breaths(), "breath"),
             span(Duration::from_nanos(seconds)),
             file.display()
         ));
@@ -134,19 +205,27 @@ impl View {
 
     fn json(&self, arguments: &Arguments) -> Value {
         let span = self.span();
+        let rows = |worker: &Worker| span.map_or_else(Vec::new, |span| rows(&worker.history, span));
+        let spans: Vec<_> = self.workers.iter().flat_map(|worker| worker.all(rows(worker))).collect();
+        let medians = self.workers.iter();
+        let medians: Vec<Value> =
+            medians.map(|worker| json!({"name": worker.name, "median_ns": worker.usual.busy.breath})).collect();
         let mut value = json!({
             "name": self.name,
             "user": self.user,
             "state": self.state,
             "start": span.map(|span| span.start),
             "nanos": span.map_or(0, Span::nanos),
-            "median_ns": self.usual.busy.breath,
-            "spans": span.map_or_else(Vec::new, |span| rows(&self.history, span)),
-            "slowest": slowest(&self.history, &self.usual, arguments.slowest),
-            "suspects": suspects(&self.history, &self.usual),
+            "median_ns": self.workers.first().map(|first| first.usual.busy.breath),
+            "workers": medians,
+            "spans": spans,
+            "slowest": self.slowest(arguments.slowest),
+            "suspects": self.suspects(),
         });
         if arguments.all {
-            value["events"] = json!(self.events);
+            let events = self.workers.iter().flat_map(|worker| worker.all(worker.events.iter().collect()));
+            let events: Vec<Of<'_, &Event>> = events.collect();
+            value["events"] = json!(events);
         }
         value
     }
@@ -155,10 +234,18 @@ impl View {
         let Some(seen) = self.span() else {
             return format!("{}: nothing has been recorded yet\n", self.name);
         };
-        let mut text = self.head(seen) + "\n\n" + &table(&rows(&self.history, seen)).render(rich);
-        if !self.history.breaths.is_empty() && arguments.slowest > 0 {
-            text += &self.slowest(arguments.slowest);
-            text += &self.suspects(rich);
+        let mut text = self.head(seen) + "\n";
+        for Worker { name, history, .. } in &self.workers {
+            let recorded = plural(history.breaths.len() as u64, "breath");
+            text += "\n";
+            if self.workers.len() > 1 {
+                let _ = writeln!(text, "worker {}: {recorded} recorded", sanitize(name));
+            }
+            text += &table(&rows(history, seen)).render(rich);
+        }
+        if self.breaths() > 0 && arguments.slowest > 0 {
+            text += &self.describe_slowest(arguments.slowest);
+            text += &self.describe_suspects(rich);
         }
         if arguments.all {
             text += &self.list();
@@ -167,7 +254,7 @@ impl View {
     }
 
     fn head(&self, seen: Span) -> String {
-        let recorded = plural(self.history.breaths.len() as u64, "breath");
+        let recorded = plural(self.breaths(), "breath");
         let state = match self.state {
             State::Running => "running",
             State::Stopped => "stopped",
@@ -185,24 +272,28 @@ impl View {
         )
     }
 
-    fn slowest(&self, most: usize) -> String {
-        let slow = slowest(&self.history, &self.usual, most);
-        let took = |slow: &Slow| nanos(slow.nanos);
+    fn describe_slowest(&self, most: usize) -> String {
+        let slow = self.slowest(most);
+        let took = |slow: &Of<'_, Slow>| nanos(slow.what.nanos);
         let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
-        let mut text = format!(
-            "\nthe slowest breaths (the median of those that move packets is {}):\n",
-            nanos(self.usual.busy.breath)
-        );
+        let median = |worker: &Worker| match self.workers.len() {
+            1 => nanos(worker.usual.busy.breath),
+            _ => format!("{} for {}", nanos(worker.usual.busy.breath), sanitize(&worker.name)),
+        };
+        let medians: Vec<String> = self.workers.iter().map(median).collect();
+        let mut text =
+            format!("\nthe slowest breaths (the median of those that move packets is {}):\n", medians.join(", "));
         for slow in &slow {
-            let _ = writeln!(text, "  {:>width$}  at {}: {}", took(slow), moment(slow.start), self.why(slow));
+            let on = self.on(slow.worker);
+            let _ = writeln!(text, "  {:>width$}  {on}at {}: {}", took(slow), moment(slow.what.start), why(&slow.what));
         }
         text
     }
 
     /// The causes of all slow breaths.
-    fn suspects(&self, rich: bool) -> String {
-        let suspects = suspects(&self.history, &self.usual);
-        let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();
+    fn describe_suspects(&self, rich: bool) -> String {
+        let suspects = self.suspects();
+        let all: u64 = suspects.iter().map(|suspect| suspect.what.breaths).sum();
         if all == 0 {
             return String::new();
         }
@@ -212,9 +303,14 @@ impl View {
             ("SHARE", Align::Right),
             ("USUAL SHARE OF THE TIME", Align::Right),
         ]);
-        for suspect in suspects.iter().take(MAX_CAUSES) {
+        for Of { worker, what: suspect } in suspects.iter().take(MAX_CAUSES) {
             let share = suspect.breaths as f64 / all as f64;
-            table.row([name(&suspect.cause), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
+            table.row([
+                format!("{}{}", self.on(worker), name(&suspect.cause)),
+                count(suspect.breaths),
+                percent(share),
+                percent(suspect.usual_share),
+            ]);
         }
         format!(
             "\n{} took more than twice the median:\n{}\
@@ -224,26 +320,35 @@ impl View {
         )
     }
 
-    /// The cause of a slow breath, in words.
-    fn why(&self, slow: &Slow) -> String {
-        match (&slow.cause, slow.culprit()) {
-            (Some(Cause::Between), _) => format!(
-                "none of the apps: {} passed between their calls, usually {}",
-                nanos(slow.between_ns),
-                nanos(slow.usual_between_ns)
-            ),
-            (_, Some(call)) => blame_call(call),
-            (_, None) => "not unusual".to_owned(),
-        }
-    }
-
     fn list(&self) -> String {
-        let breaths = self.history.breaths.iter().map(|breath| (breath.span.start, describe_breath(breath)));
-        let incidents =
-            self.history.incidents.iter().map(|(at, incident)| (at.start, describe_incident(*at, incident)));
-        let mut events: Vec<(u64, String)> = breaths.chain(incidents).collect();
+        let mut departures = HashMap::new();
+        for Worker { name, history, .. } in &self.workers {
+            let crossed = history.breaths.iter().flat_map(|breath| &breath.crossed).filter(|crossed| !crossed.arrived);
+            departures.extend(crossed.map(|crossed| (crossed.passage.mark, (&**name, crossed.at))));
+        }
+        let mut events: Vec<(u64, String)> = Vec::new();
+        for Worker { name, history, .. } in &self.workers {
+            let on = self.on(name);
+            let breaths = history.breaths.iter();
+            events.extend(breaths.map(|breath| (breath.span.start, describe_breath(breath, &on, &departures))));
+            let incidents = history.incidents.iter();
+            events.extend(incidents.map(|(at, incident)| (at.start, describe_incident(*at, incident, &on))));
+        }
         events.sort_by_key(|(start, _)| *start);
         events.into_iter().fold("\n".to_owned(), |text, (_, event)| text + &event)
+    }
+}
+
+/// The cause of a slow breath, in words.
+fn why(slow: &Slow) -> String {
+    match (&slow.cause, slow.culprit()) {
+        (Some(Cause::Between), _) => format!(
+            "none of the apps: {} passed between their calls, usually {}",
+            nanos(slow.between_ns),
+            nanos(slow.usual_between_ns)
+        ),
+        (_, Some(call)) => blame_call(call),
+        (_, None) => "not unusual".to_owned(),
     }
 }
 
@@ -341,9 +446,16 @@ fn describe_late(late: &Late) -> String {
     }
 }
 
-fn describe_breath(breath: &Breath) -> String {
-    let how = if breath.slow { "kept because it was slow".to_owned() } else { format!("1 in {}", breath.every) };
-    let mut text = format!("{}  breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
+/// The worker and the time of each recorded departure, by its mark.
+type Departures<'a> = HashMap<u32, (&'a str, u64)>;
+
+fn describe_breath(breath: &Breath, on: &str, departures: &Departures<'_>) -> String {
+    let how = match breath {
+        Breath { slow: true, .. } => "kept because it was slow".to_owned(),
+        Breath { caused: true, .. } => "kept because of what arrived".to_owned(),
+        Breath { every, .. } => format!("1 in {every}"),
+    };
+    let mut text = format!("{}  {on}breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
     for call in &breath.calls {
         let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
         let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, sanitize(&call.app), nanos(call.nanos));
@@ -352,10 +464,27 @@ fn describe_breath(breath: &Breath) -> String {
         let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
         let _ = writeln!(text, "{at}    {} dropped {packets}", sanitize(&drops.app));
     }
+    for crossed in &breath.crossed {
+        let _ = writeln!(text, "{}    {}", moment(crossed.at), describe_crossed(crossed, departures));
+    }
     text
 }
 
-fn describe_incident(at: Span, incident: &Incident) -> String {
+/// A vector that left for another worker or arrived from one, in words.
+fn describe_crossed(crossed: &Crossed, departures: &Departures<'_>) -> String {
+    let Passage { link, mark, packets } = &crossed.passage;
+    let (link, packets) = (sanitize(link), plural((*packets).into(), "packet"));
+    match (crossed.arrived, departures.get(mark)) {
+        (false, _) => format!("{packets} left through {link}, mark {mark}"),
+        (true, Some((worker, at))) => {
+            let ago = nanos(crossed.at.saturating_sub(*at));
+            format!("{packets} arrived through {link}, mark {mark}, {ago} after they left {}", sanitize(worker))
+        }
+        (true, None) => format!("{packets} arrived through {link}, mark {mark}"),
+    }
+}
+
+fn describe_incident(at: Span, incident: &Incident, on: &str) -> String {
     let what = match incident {
         Incident::Sleep => format!("sleep {}", nanos(at.nanos())),
         Incident::Reload { dropped } => {
@@ -368,7 +497,7 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
             format!("{}{}", describe_late(late), on_processor.unwrap_or_default())
         }
     };
-    format!("{}  {what}\n", moment(at.start))
+    format!("{}  {on}{what}\n", moment(at.start))
 }
 
 #[cfg(test)]
@@ -379,18 +508,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn view(events: &[Event]) -> View {
-        let mut history = History::of(events);
-        let usual = Usual::of(&history);
-        history.forget_before(1_000_000_000);
-        View {
-            name: "router".to_owned(),
-            user: "ada".to_owned(),
-            state: State::Crashed,
-            history,
-            usual,
-            events: events.to_vec(),
-            start: 1_000_000_000,
-        }
+        view_of(&[("main", events)])
+    }
+
+    fn view_of(tracks: &[(&str, &[Event])]) -> View {
+        let track =
+            |(worker, events): &(&str, &[Event])| Track { worker: (*worker).to_owned(), events: events.to_vec() };
+        let tracks: Vec<Track> = tracks.iter().map(track).collect();
+        let mut view = View::of("router".to_owned(), "ada".to_owned(), State::Crashed, tracks, None);
+        view.start = 1_000_000_000;
+        view.workers.iter_mut().for_each(|worker| worker.history.forget_before(view.start));
+        view
     }
 
     fn arguments(all: bool) -> Arguments {
@@ -403,9 +531,9 @@ mod tests {
             let start = breath[2].start;
             if number % 5_000 == 70 {
                 breath[1] = call(start + 400, 50_000, "sink", 128);
-                breath[2] = event(start, 51_000, What::Breath { every: 1, slow: true });
+                breath[2] = event(start, 51_000, What::Breath { every: 1, slow: true, caused: false });
             } else if number == 9_000 {
-                breath[2] = event(start, 60_000, What::Breath { every: 1, slow: true });
+                breath[2] = event(start, 60_000, What::Breath { every: 1, slow: true, caused: false });
                 breath.push(event(start + 70_000, 0, What::Reload { dropped: 3 }));
             }
         });
@@ -433,6 +561,43 @@ mod tests {
             "00:00:01.000100  breath 1.00 µs (1 in 100)\n00:00:01.000100    pull source  300 ns, 128 packets\n";
         assert!(text.contains(listed) && text.contains("  panic of sink\n"), "{text}");
         assert_eq!(view(&[]).render(&arguments(true), false), "router: nothing has been recorded yet\n");
+    }
+
+    #[test]
+    fn each_worker_has_its_rows_and_a_breath_names_its_cause() {
+        let passage = Passage { link: "copy.out -> sink.in".into(), mark: 7, packets: 128 };
+        let mut main = recorded(100, |_, _| {});
+        main.insert(2, event(1_000_000_050, 0, What::Departure(passage.clone())));
+        let disk = [
+            event(0, 0, What::Sleep),
+            call(1_000_002_000, 80_000, "writer", 128),
+            event(1_000_082_000, 0, What::Arrival(passage)),
+            event(1_000_001_900, 81_000, What::Breath { every: 0, slow: false, caused: true }),
+        ];
+        let view = view_of(&[("main", &main), ("disk", &disk)]);
+        let text = view.render(&arguments(true), false);
+        for part in [
+            "router (crashed): 101 breaths recorded in 9.9 ms, until",
+            "\nworker main: 100 breaths recorded\nFROM",
+            "\nworker disk: 1 breath recorded\nFROM",
+            "is 1.00 µs for main, 81.0 µs for disk):\n  81.0 µs  disk, at 00:00:01.000001: not unusual\n",
+            "00:00:01.000000  main, breath 1.00 µs (1 in 100)\n",
+            "    128 packets left through copy.out -> sink.in, mark 7\n",
+            "00:00:01.000001  disk, breath 81.0 µs (kept because of what arrived)\n",
+            "    128 packets arrived through copy.out -> sink.in, mark 7, 82.0 µs after they left main\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let json = view.json(&arguments(true));
+        assert_eq!(json["workers"][1], json!({"name": "disk", "median_ns": 81_000}));
+        assert_eq!((&json["slowest"][0]["worker"], &json["slowest"][0]["nanos"]), (&json!("disk"), &json!(81_000)));
+        let of = |what: &str| -> Vec<&Value> {
+            json["events"].as_array().unwrap().iter().filter(|event| event["what"] == json!(what)).collect()
+        };
+        assert_eq!(of("departure")[0]["mark"], of("arrival")[0]["mark"]);
+        assert_eq!((&of("departure")[0]["worker"], &of("arrival")[0]["worker"]), (&json!("main"), &json!("disk")));
+        let recorded: Vec<&Value> = json["spans"].as_array().unwrap().iter().map(|row| &row["worker"]).collect();
+        assert_eq!(recorded, [&json!("main"), &json!("disk")]);
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use bellows_wiring::{Port, Ports};
 
 use super::App;
 use super::io::Io;
+use crate::runtime::sampling::VectorMark;
 use crate::runtime::slots::Watched;
 
 /// Vectors between two workers, besides the one at either end.
@@ -56,7 +57,15 @@ impl Bell for Alarm {
     }
 }
 
-type Vectors = Ring<Vector, Alarm>;
+/// A place of the ring: a vector, and its mark. The mark is where the vector is, so that looking for one touches nothing
+/// else.
+#[derive(Default)]
+struct Place {
+    vector: Vector,
+    mark: VectorMark,
+}
+
+type Vectors = Ring<Place, Alarm>;
 
 /// What one end watches while it sleeps: the position of the other end.
 struct Watch {
@@ -83,26 +92,29 @@ impl Watched for Watch {
     }
 }
 
-/// The two ends of a link between workers.
-pub(crate) fn crossing() -> io::Result<(Outbound, Inbound)> {
+/// The two ends of a link between workers, given the position of its name in the timeline.
+pub(crate) fn crossing(name: u32) -> io::Result<(Outbound, Inbound)> {
     let (sender, receiver) = ring(PLACES, [Alarm::new()?, Alarm::new()?]);
-    Ok((Outbound { sender, is_full: false, closed_until: 0 }, Inbound { receiver, watches: false }))
+    let outbound = Outbound { sender, is_full: false, closed_until: 0, name };
+    Ok((outbound, Inbound { receiver, watches: false, name }))
 }
 
 /// Moves vectors of packets from a link into the ring.
 pub(crate) struct Outbound {
-    sender: Sender<Vector, Alarm>,
+    sender: Sender<Place, Alarm>,
     /// Whether a vector waits for a place in the ring.
     is_full: bool,
     /// Nothing is sent until then, in nanoseconds of the clock.
     closed_until: u64,
+    /// The position of the link's name in the timeline.
+    name: u32,
 }
 
 impl Outbound {
     /// Puts a vector into the ring while no worker runs; gives it back if there is no place for it.
     pub(crate) fn preload(&mut self, vector: Vector) -> Result<(), Vector> {
-        let mut vector = vector;
-        if self.sender.send(&mut vector) { Ok(()) } else { Err(vector) }
+        let mut place = Place { vector, mark: VectorMark::NONE };
+        if self.sender.send(&mut place) { Ok(()) } else { Err(place.vector) }
     }
 
     /// Whether there is room in the ring.
@@ -125,10 +137,23 @@ impl Outbound {
         }
         // A worker that is behind gets its packets in bursts all the same, so that fewer are on their way.
         let mut is_full = false;
-        while !is_full && io.give_vector(|vector| self.sender.send(vector), &mut is_full) {}
+        while !is_full && io.give_vector(|vector| self.send(io, vector), &mut is_full) {}
         if is_full || self.is_full {
             self.wait(io, is_full);
         }
+    }
+
+    /// Exchanges a vector for the empty one in the next place, if there is room.
+    #[inline(always)]
+    fn send(&mut self, io: &Io<'_, Outbound>, vector: &mut Vector) -> bool {
+        if !self.sender.has_room() {
+            return false;
+        }
+        let mark = io.mark_departure(self.name, vector.len());
+        let mut place = Place { vector: mem::replace(vector, Vector::none()), mark };
+        let is_sent = self.sender.send(&mut place);
+        mem::forget(mem::replace(vector, place.vector));
+        is_sent
     }
 
     /// Watches the receiver's end while the ring is full.
@@ -176,18 +201,29 @@ impl App for Outbound {
 
 /// Moves vectors of packets from the ring into a link.
 pub(crate) struct Inbound {
-    receiver: Receiver<Vector, Alarm>,
+    receiver: Receiver<Place, Alarm>,
     /// Whether the slot watches the ring.
     watches: bool,
+    /// The position of the link's name in the timeline.
+    name: u32,
 }
 
 impl Inbound {
     /// Takes the vectors out of the ring while no worker runs, oldest first.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Vector> {
         std::iter::from_fn(|| {
-            let mut vector = Vector::none();
-            self.receiver.receive(&mut vector).then_some(vector)
+            let mut place = Place::default();
+            self.receiver.receive(&mut place).then_some(place.vector)
         })
+    }
+
+    /// Exchanges an empty vector for the next one of the ring.
+    #[inline(always)]
+    fn receive(&mut self, vector: &mut Vector) {
+        let mut place = Place { vector: mem::replace(vector, Vector::none()), mark: VectorMark::NONE };
+        // It has been looked at.
+        self.receiver.receive(&mut place);
+        mem::forget(mem::replace(vector, place.vector));
     }
 
     /// Whether there are vectors in the ring.
@@ -212,13 +248,13 @@ impl App for Inbound {
             slot.watch(Arc::new(watch), u32::MAX, self.receiver.seen());
         }
         self.receiver.ring().receiver().bell().clear();
-        let receiver = &mut self.receiver;
-        while let Some(count) = receiver.peek(Vector::len) {
-            if !io.take_vector(count, |vector| receiver.receive(vector)) {
+        while let Some((count, mark)) = self.receiver.peek(|place| (place.vector.len(), place.mark)) {
+            if !io.has_room_for(count) || !mark.is_none() && !io.arrive(self.name, mark, count) {
                 break;
             }
+            io.take_vector(count, |vector| self.receive(vector));
         }
-        slot.expect(receiver.seen());
+        slot.expect(self.receiver.seen());
     }
 
     fn is_finished(&self) -> bool {

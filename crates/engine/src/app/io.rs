@@ -12,6 +12,7 @@ use bellows_wiring::OPEN;
 use super::App;
 use crate::runtime::links::{TXDROP, with_drop_reason};
 use crate::runtime::node::Node;
+use crate::runtime::sampling::VectorMark;
 use crate::runtime::slots::SlotHandle;
 
 /// The interface of an app to the engine during a call.
@@ -167,21 +168,23 @@ impl<'a, A: App> Io<'a, A> {
         is_left
     }
 
-    /// Takes in a vector of `count` packets for the only output, if the packets that wait there have room for it: `take`
+    /// Whether the packets that wait at the only output have room for a vector of `count` packets. Hot.
+    #[inline(always)]
+    pub(crate) fn has_room_for(&self, count: usize) -> bool {
+        let Some(&[number]) = self.node.outputs.as_array() else { return false };
+        let waiting = self.node.links().waiting[number as usize].get() as usize;
+        waiting == 0 || waiting + count <= self.node.state().burst
+    }
+
+    /// Takes in a vector of `count` packets for the only output, which [has room](Io::has_room_for) for it: `take`
     /// exchanges it for an empty one. Hot.
     #[inline(always)]
-    pub(crate) fn take_vector(&self, count: usize, take: impl FnOnce(&mut Vector) -> bool) -> bool {
+    pub(crate) fn take_vector(&self, count: usize, take: impl FnOnce(&mut Vector)) {
         let (state, table) = (self.node.state(), self.node.links());
-        let Some(&[number]) = self.node.outputs.as_array() else { return false };
+        let Some(&[number]) = self.node.outputs.as_array() else { return };
         let waiting = table.waiting[number as usize].get() as usize;
-        if waiting > 0 && waiting + count > state.burst {
-            return false;
-        }
         let mut vector = state.free_vectors.reuse();
-        if !take(&mut vector) {
-            state.free_vectors.free(vector);
-            return false;
-        }
+        take(&mut vector);
         let bytes = vector.bytes();
         state.progress.set(true);
         self.brought_in(count);
@@ -195,7 +198,33 @@ impl<'a, A: App> Io<'a, A> {
             vector = first;
         }
         table.put(number, vector, &state.free_vectors);
-        true
+    }
+
+    /// The mark of the next vector of so many packets that leaves for another worker in this breath, through a link by
+    /// its position in the timeline's names: none, unless the timeline keeps the breath. Hot.
+    #[inline(always)]
+    pub(crate) fn mark_departure(&self, link: u32, packets: usize) -> VectorMark {
+        if self.node.state().marks_departure.get() { self.depart(link, packets) } else { VectorMark::NONE }
+    }
+
+    #[cold]
+    fn depart(&self, link: u32, packets: usize) -> VectorMark {
+        let state = self.node.state();
+        state.marks_departure.set(false);
+        state.sampler.depart(link, packets as u32)
+    }
+
+    /// Records that a marked vector is about to arrive. False if it must wait for the next breath, which will be
+    /// recorded.
+    #[cold]
+    pub(crate) fn arrive(&self, link: u32, mark: VectorMark, packets: usize) -> bool {
+        let state = self.node.state();
+        let arrival = state.sampler.arrive(link, mark, packets as u32);
+        match arrival {
+            Some(marks_departure) => state.marks_departure.set(marks_departure),
+            None => state.interrupt.set(1),
+        }
+        arrival.is_some()
     }
 
     /// The time in nanoseconds of a monotonic clock; constant throughout a breath.

@@ -141,8 +141,9 @@ fn lay_out(
     let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
     let mut infos: Vec<(AppInfo, usize)> = apps.iter().zip(slots).map(|(app, &slots)| (app.info, slots)).collect();
     let mut apps: Vec<Box<dyn DynApp>> = apps.into_iter().map(|app| app.app).collect();
-    for _ in &topology.crossings {
-        let (outbound, inbound) = crossing()?;
+    for &link in &topology.crossings {
+        let name = names.map_or(0, |names| names.position(&topology.links[link].to_string()));
+        let (outbound, inbound) = crossing(name)?;
         let slots = [App::slots(&outbound), App::slots(&inbound)];
         infos.extend([(AppInfo::of::<Outbound>(), slots[0]), (AppInfo::of::<Inbound>(), slots[1])]);
         apps.push(Box::new(outbound));

@@ -80,9 +80,15 @@ impl Control {
 
     /// The slow breaths of all workers, and the standstills of the process, since the last call.
     pub fn take_slow_breaths(&self) -> SlowBreaths {
-        let mut all = self.shared.watchdog.take();
-        for post in self.shared.further() {
-            let SlowBreaths { first, more } = post.watchdog.take();
+        let further = self.shared.further();
+        let own = (MAIN, &self.shared.watchdog);
+        let watchdogs = std::iter::once(own).chain(further.iter().map(|post| (&*post.name, &post.watchdog)));
+        let mut all = SlowBreaths::default();
+        for (worker, watchdog) in watchdogs {
+            let SlowBreaths { mut first, more } = watchdog.take();
+            if !further.is_empty() {
+                first.iter_mut().for_each(|slow| slow.worker = Some(worker.to_owned()));
+            }
             all.first.extend(first);
             all.more += more;
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_observe::Reloaded;
+use bellows_observe::{Reloaded, RuntimeDir};
 use bellows_sys::way_out;
 use bellows_wiring::WiringError;
 
@@ -103,9 +103,19 @@ impl Control {
         // A worker that moves to another processor gets a new thread.
         let is_new = |worker: &&WorkerSpec| worker.name != MAIN && !current.topology.workers.contains(worker);
         let hired = topology.workers.iter().filter(is_new);
-        let hired = hired.map(|worker| Member::hire(worker, &self.shared.settings)).collect::<Result<Vec<_>, _>>();
+        let is_known = |name: &str| current.topology.workers.iter().any(|worker| worker.name == name);
+        let hire = |worker: &WorkerSpec| {
+            // A worker that moves takes its timeline along.
+            let timelines = self.shared.timelines().filter(|_| !is_known(&worker.name));
+            Member::hire(worker, &self.shared.settings, timelines)
+        };
+        let hired = hired.map(hire).collect::<Result<Vec<_>, _>>();
         let reply = hired.map(|hired| self.submit(new, hired));
-        let discard = || runtime_dir.inspect(|runtime_dir| runtime_dir.discard(generation));
+        let discard = || {
+            let Some(runtime_dir) = runtime_dir else { return };
+            runtime_dir.discard(generation);
+            forget_workers(runtime_dir, &topology, &current.topology);
+        };
         let reply = match reply {
             Ok(Some(reply)) => reply,
             Ok(None) => {
@@ -118,16 +128,19 @@ impl Control {
             }
         };
         report.swap_ns = start.elapsed().as_nanos() as u64;
-        current.generation = generation;
         if !matches!(reply, Reply::Committed { .. }) {
             discard();
         }
+        current.generation = generation;
         match reply {
             Reply::Committed { old, revived, dropped, pause } => {
                 for names in [&mut report.kept, &mut report.replaced] {
                     names.retain(|name| !revived.contains(name));
                 }
                 report.revived = revived;
+                if let Some(runtime_dir) = runtime_dir {
+                    forget_workers(runtime_dir, &current.topology, &topology);
+                }
                 current.topology = topology;
                 self.shared.renew_map_for_perf();
                 let published = runtime_dir.map_or(Ok(()), |runtime_dir| runtime_dir.publish(generation));
@@ -176,6 +189,13 @@ impl Control {
             }
         }
     }
+}
+
+/// Removes the timelines of workers that only the configuration which does not run has.
+fn forget_workers(runtime_dir: &RuntimeDir, other: &Topology, running: &Topology) {
+    let runs = |worker: &WorkerSpec| running.workers.iter().any(|known| known.name == worker.name);
+    let gone = other.workers.iter().filter(|worker| !runs(worker));
+    gone.for_each(|worker| runtime_dir.forget_worker(&worker.name));
 }
 
 /// The differences between two configurations.

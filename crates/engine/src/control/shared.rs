@@ -15,7 +15,7 @@ use bellows_watch::Order;
 
 use crate::app::{AppError, Status};
 use crate::configuration::{Configuration, Graph, LateCount};
-use crate::crew::Member;
+use crate::crew::{Member, TimelinePlace};
 use crate::dispatch::Breath;
 use crate::network::topology::Topology;
 use crate::panics::catch_panic;
@@ -210,6 +210,11 @@ impl Shared {
     /// Whether the engine drops no packets at full links.
     pub(crate) fn is_lossless(&self) -> bool {
         self.settings.lossless
+    }
+
+    /// Where the timelines of workers are, if the engine writes them.
+    pub(crate) fn timelines(&self) -> TimelinePlace<'_> {
+        self.runtime_dir.as_deref().zip(self.names.as_ref())
     }
 
     /// Sets the workers other than the first.

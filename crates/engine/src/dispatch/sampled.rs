@@ -135,12 +135,15 @@ fn record_call(
                 sampler.record_events(slab, node.account, entry, packets, &to.since(&from));
             }
         }
+    }
+    if sampler.is_on_timeline() {
         sampler.on_timeline(|timeline| {
-            timeline.call(node.name, entry, start, clocks, packets);
+            timeline.call(node.name, entry, start, sampler.clocks(start, end), packets);
             let drops = dropped(node).wrapping_sub(before.dropped);
             if drops > 0 {
                 timeline.drops(node.name, end, drops);
             }
+            sampler.record_passages(timeline, start, end);
         });
     }
     if sampler.is_marking() && packets > 0 && brings_in(node, entry) {

@@ -5,6 +5,7 @@
 //! work of each call.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_observe::Slab;
 use bellows_observe::layout::{account, histogram};
@@ -31,6 +32,39 @@ const COUNT_INTERVAL: u64 = 4;
 /// packet takes longer to copy and to free.
 const MARK_INTERVAL: u64 = 8;
 
+/// How often a mark is passed on: vectors that leave in the breath in which a marked one arrived are marked, too. In a
+/// loop of workers it ends after that.
+const MAX_HOPS: u32 = 7;
+
+/// The number of the last marked vector of this process.
+static LAST_MARKED: AtomicU32 = AtomicU32::new(0);
+
+/// The mark of a vector that crosses to another worker, whose departure is recorded; by default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VectorMark {
+    /// Its number; 0 for none.
+    number: u32,
+    /// The number of crossings before.
+    hops: u32,
+}
+
+impl VectorMark {
+    pub(crate) const NONE: VectorMark = VectorMark { number: 0, hops: 0 };
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self.number == 0
+    }
+}
+
+/// An end of a marked vector's way, in the current call.
+struct Passage {
+    is_departure: bool,
+    link: u32,
+    number: u32,
+    packets: u32,
+}
+
 /// State and results of sampled breaths.
 pub(crate) struct Sampler {
     /// Cost of reading the clock twice, in clocks.
@@ -48,6 +82,15 @@ pub(crate) struct Sampler {
     /// Whether events are counted in this breath.
     counting: Cell<bool>,
     pub(crate) timeline: RefCell<Option<Timeline>>,
+    /// Whether the calls of this breath go to the timeline: it is recorded, or a marked vector arrives.
+    on_timeline: Cell<bool>,
+    /// Whether a marked vector waits for a breath that goes to the timeline.
+    awaited: Cell<bool>,
+    /// The hops of vectors that leave in this breath.
+    hops: Cell<u32>,
+    passages: RefCell<Vec<Passage>>,
+    /// Whether every breath is sampled: a trace or tap runs, or a marked vector waits.
+    pub(crate) samples_all: Cell<bool>,
     /// Whether a trace or tap runs.
     pub(crate) watching: Cell<bool>,
     pub(crate) watch: RefCell<Watch>,
@@ -73,6 +116,11 @@ impl Sampler {
             events,
             counting: Cell::new(false),
             timeline: RefCell::new(None),
+            on_timeline: Cell::new(false),
+            awaited: Cell::new(false),
+            hops: Cell::new(0),
+            passages: RefCell::default(),
+            samples_all: Cell::new(false),
             watching: Cell::new(false),
             watch: RefCell::default(),
             marked_events: RefCell::new(Vec::with_capacity(64)),
@@ -82,6 +130,11 @@ impl Sampler {
     /// Whether the calls of the current breath are recorded.
     pub(crate) fn is_recording(&self) -> bool {
         self.recording.get()
+    }
+
+    /// Whether the calls of the current breath go to the timeline.
+    pub(crate) fn is_on_timeline(&self) -> bool {
+        self.on_timeline.get()
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -108,6 +161,12 @@ impl Sampler {
             let records = is_chosen && !marks;
             self.marking.set(marks);
             self.recording.set(records);
+            // A breath that marks packets cannot be recorded: a marked vector waits for the next one.
+            let is_caused = !marks && self.awaited.take();
+            self.samples_all.set(self.watching.get() || self.awaited.get());
+            self.on_timeline.set(records || is_caused);
+            self.hops.set(0);
+            self.passages.borrow_mut().clear();
             self.counting.set(records && !self.events().is_empty() && random.u64(..COUNT_INTERVAL) == 0);
             self.calls.set(0);
             let start = clock::ticks();
@@ -124,6 +183,58 @@ impl Sampler {
     /// Whether to mark one of the packets that come into the network in this breath.
     pub(crate) fn is_marking(&self) -> bool {
         self.marking.get()
+    }
+
+    /// Whether the first vector that leaves for another worker in this breath is marked: if the timeline is sure to keep
+    /// the breath.
+    pub(crate) fn marks_departure(&self) -> bool {
+        self.recording.get() && self.timeline.borrow().as_ref().is_some_and(Timeline::keeps_next)
+    }
+
+    /// Notes that a vector leaves for another worker in this call, through a link by its position in the timeline's
+    /// names. Returns its mark.
+    pub(crate) fn depart(&self, link: u32, packets: u32) -> VectorMark {
+        let number = LAST_MARKED.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+        self.passages.borrow_mut().push(Passage { is_departure: true, link, number, packets });
+        VectorMark { number, hops: self.hops.get() }
+    }
+
+    /// Notes that a marked vector is about to arrive in this call, and returns whether those that leave are to be marked,
+    /// too. `None` if this breath does not go to the timeline: the next one will.
+    pub(crate) fn arrive(&self, link: u32, mark: VectorMark, packets: u32) -> Option<bool> {
+        if !self.on_timeline.get() {
+            self.awaited.set(true);
+            self.samples_all.set(true);
+            return None;
+        }
+        self.passages.borrow_mut().push(Passage { is_departure: false, link, number: mark.number, packets });
+        if !self.marks_departure() {
+            self.hops.set(self.hops.get().max(mark.hops + 1));
+        }
+        Some(self.hops.get() <= MAX_HOPS)
+    }
+
+    /// Whether a marked vector waits for the next breath.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.get()
+    }
+
+    /// Writes what has crossed in a call between two times. A vector departs when the call begins, and has arrived when
+    /// the call ends, so that it never arrives before it departs.
+    pub(crate) fn record_passages(&self, timeline: &mut Timeline, start: u64, end: u64) {
+        for Passage { is_departure, link, number, packets } in self.passages.borrow_mut().drain(..) {
+            if is_departure {
+                timeline.departure(link, start, number, packets);
+            } else {
+                timeline.arrival(link, end, number, packets);
+            }
+        }
+    }
+
+    /// Starts or ends the sampling of every breath for traces and taps.
+    pub(crate) fn set_watching(&self, is_watching: bool) {
+        self.watching.set(is_watching);
+        self.samples_all.set(is_watching || self.awaited.get());
     }
 
     /// Clocks from `start` to `end`, less the cost of reading them.
@@ -177,7 +288,11 @@ impl Sampler {
         let mut marked_events = self.marked_events.borrow_mut();
         take_marked_events(&mut marked_events);
         count_latencies(links, &mut marked_events);
+        let is_on_timeline = self.on_timeline.take();
         if !self.recording.take() {
+            if is_on_timeline {
+                self.on_timeline(|timeline| timeline.end_caused_breath(start, duration));
+            }
             return end;
         }
         // A breath with event counts, traces or taps took longer than it would have.
@@ -185,9 +300,7 @@ impl Sampler {
         if counts {
             record(&links.slab, links.worker().histogram(histogram::BREATH), duration);
         }
-        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
-            timeline.end_breath(start, duration, counts, RECORD_INTERVAL);
-        }
+        self.on_timeline(|timeline| timeline.end_breath(start, duration, counts, RECORD_INTERVAL));
         end
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct ThreadState {
     pub(crate) buffers: Cell<BufferUse>,
     /// Whether an app declared that it takes no more packets, since the last check of all apps.
     pub(crate) closed: Cell<bool>,
+    /// Whether the first vector that leaves for another worker in this breath is marked.
+    pub(crate) marks_departure: Cell<bool>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
     pub(crate) sampler: Sampler,
@@ -60,6 +62,7 @@ impl ThreadState {
             free_vectors: FreeVectors::new(),
             buffers: Cell::default(),
             closed: Cell::new(false),
+            marks_departure: Cell::new(false),
             burst,
             lossless,
             sampler,

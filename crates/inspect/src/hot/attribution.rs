@@ -2,8 +2,8 @@
 //!
 //! Apps of one type share their functions, so the instruction alone does not identify the app. But the breath calls
 //! each app from a different place, and the return address of this call lies on the stack. Stale return addresses of
-//! finished calls may lie there too. Since the engine always calls its breath from the same place, the right address is
-//! always in the same slot of the stack: the slot that has one in most samples.
+//! finished calls may lie there too. Since a thread always calls its breath from the same place, the right address is
+//! always in the same slot of its stack: the slot that has one in most samples of the thread.
 //!
 //! If no code is assembled, or an app is called otherwise (a tick, so that the instruction is in a function of another
 //! type), the first function on the stack that was made for an app's type identifies the type. The app may then be any
@@ -46,7 +46,7 @@ pub enum StackEvidence {
 }
 
 impl Attribution {
-    /// The tables made from a listing of the breath.
+    /// The tables made from the listings of the breaths of all workers.
     pub fn new(listing: &Listing) -> Attribution {
         let mut attribution = Attribution {
             owners: Vec::new(),
@@ -55,8 +55,10 @@ impl Attribution {
             types: Vec::new(),
             typed: HashMap::new(),
         };
-        attribution.read_code(listing);
-        attribution.read_types(&listing.calls);
+        let workers = || std::iter::once(listing).chain(&listing.further);
+        workers().for_each(|listing| attribution.read_code(listing));
+        let calls: Vec<&Call> = workers().flat_map(|listing| &listing.calls).collect();
+        attribution.read_types(&calls);
         attribution
     }
 
@@ -128,7 +130,7 @@ impl Attribution {
         }
     }
 
-    fn read_types(&mut self, calls: &[Call]) {
+    fn read_types(&mut self, calls: &[&Call]) {
         let mut types: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for call in calls {
             let path = call.function.strip_suffix(&*call.entry).and_then(|path| path.strip_suffix("::"));
@@ -162,7 +164,7 @@ fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
     calls.iter().filter(is_of).map(|call| &*call.app).max_by_key(|app| app.len())
 }
 
-/// The number of samples in which each slot of the stack holds a return address.
+/// The number of samples in which each slot of a thread's stack holds a return address.
 #[derive(Debug, Default)]
 pub struct Slots(HashMap<u64, u64>);
 

@@ -84,8 +84,8 @@ struct Mapping {
 pub struct Image {
     process: u32,
     mappings: Vec<Mapping>,
-    /// The addresses of the code that the engine has assembled, which is the first module.
-    assembled: Range<u64>,
+    /// The addresses of the code that the engine has assembled for each worker, which are the first modules.
+    assembled: Vec<Range<u64>>,
     modules: Vec<Module>,
     /// The module of each file.
     loaded: HashMap<String, usize>,
@@ -102,10 +102,11 @@ impl Image {
         let program = format!("/proc/{process}/exe");
         let data = fs::read(&program).map_err(|error| format!("{program} cannot be read: {error}"))?;
         check(&data)?;
-        let breath = assembled(listing);
-        let assembled = breath.segments.first().map_or(0..0, |part| part.address..part.address + part.length);
-        let mut image =
-            Image { process, mappings: mappings(&maps), assembled, modules: vec![breath], loaded: HashMap::new() };
+        let modules: Vec<Module> = std::iter::once(listing).chain(&listing.further).map(assembled).collect();
+        let range =
+            |module: &Module| module.segments.first().map_or(0..0, |part| part.address..part.address + part.length);
+        let assembled = modules.iter().map(range).collect();
+        let mut image = Image { process, mappings: mappings(&maps), assembled, modules, loaded: HashMap::new() };
         let path = fs::read_link(&program).map(|path| path.display().to_string()).unwrap_or_default();
         let inode = fs::metadata(&program).map_or(u64::MAX, |metadata| metadata.ino());
         let is_program = |mapping: &&Mapping| mapping.inode == inode || mapping.path == path;
@@ -118,8 +119,8 @@ impl Image {
 
     /// The code at a run-time address; `None` if no code is mapped there.
     pub fn locate(&mut self, address: u64) -> Option<Location> {
-        if self.is_assembled(address) {
-            return Some(self.location(0, address));
+        if let Some(worker) = self.assembled.iter().position(|range| range.contains(&address)) {
+            return Some(self.location(worker, address));
         }
         let mapping = self.mapping(address)?;
         let offset = address - mapping.range.start + mapping.offset;
@@ -138,7 +139,7 @@ impl Image {
 
     /// Whether the engine's own code lies at a run-time address.
     pub fn is_assembled(&self, address: u64) -> bool {
-        self.assembled.contains(&address)
+        self.assembled.iter().any(|range| range.contains(&address))
     }
 
     /// Whether code is mapped at a run-time address.
@@ -262,7 +263,7 @@ fn pointers_of<'a, E: FileHeader>(file: &'a object::read::elf::ElfFile<'a, E>) -
     all.filter_map(|(address, relocation)| Some((address, pointer(&relocation)?))).collect()
 }
 
-/// The code that the engine has assembled. Each stretch is a function.
+/// The code that the engine has assembled for a worker. Each stretch is a function.
 fn assembled(listing: &Listing) -> Module {
     let mut module = Module { name: "assembled".to_owned(), ..Module::default() };
     let Some(first) = listing.code.first() else { return module };

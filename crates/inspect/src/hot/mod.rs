@@ -35,6 +35,8 @@ const FETCH_INTERVAL: Duration = Duration::from_millis(4);
 /// The place of samples, and the evidence of the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Seen {
+    /// The thread, by its position.
+    thread: usize,
     instruction: u64,
     in_kernel: bool,
     evidence: StackEvidence,
@@ -44,7 +46,8 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Tally {
     seen: HashMap<Seen, u64>,
-    slots: Slots,
+    /// By the position of the thread: workers call their breaths from different depths.
+    slots: HashMap<usize, Slots>,
     samples: u64,
     lost: u64,
     /// The time that the threads were on a processor.
@@ -123,7 +126,11 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
         .map_err(|error| cannot_sample(&name, pid, &error))?;
     let seconds = started.elapsed().as_secs_f64();
     let after = breath(runtime_dir)?;
-    if (&after.calls, &after.code) != (&listing.calls, &listing.code) {
+    let code = |listing: &Listing| -> Vec<_> {
+        let workers = std::iter::once(listing).chain(&listing.further);
+        workers.map(|listing| (listing.calls.clone(), listing.code.clone())).collect()
+    };
+    if code(&after) != code(&listing) {
         return Err(InspectError::Failed(format!("`{name}` was reloaded while it was sampled; sample it again")));
     }
     if tally.samples == 0 {
@@ -186,7 +193,9 @@ fn engine_threads(pid: u32) -> Result<Vec<i32>, String> {
     let folder = format!("/proc/{pid}/task");
     let tasks = fs::read_dir(&folder).map_err(|error| format!("{folder} cannot be read: {error}"))?;
     let is_engine = |task: &fs::DirEntry| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "engine")
+        // The kernel cuts long names.
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        name.trim_end() == "engine" || name.starts_with("worker ")
     };
     let threads = tasks.flatten().filter(is_engine).filter_map(|task| task.file_name().to_str()?.parse().ok());
     let threads: Vec<i32> = threads.collect();
@@ -208,11 +217,11 @@ fn sample(
         && !left.is_zero()
     {
         std::thread::sleep(left.min(FETCH_INTERVAL));
-        for sampler in &mut samplers {
+        for (thread, sampler) in samplers.iter_mut().enumerate() {
             sampler.take(|sample| {
                 let evidence = attribution.ask(image, sample.instruction, sample.stack);
-                tally.slots.record(&evidence, 1);
-                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
+                tally.slots.entry(thread).or_default().record(&evidence, 1);
+                let seen = Seen { thread, instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
                 *tally.seen.entry(seen).or_default() += 1;
                 tally.samples += 1;
             });
@@ -241,7 +250,7 @@ fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &
         let location = if seen.in_kernel { None } else { image.locate(seen.instruction) };
         let assembled = location.filter(|_| image.is_assembled(seen.instruction));
         let stretch = assembled.and_then(|location| attribution.stretch(&image.function(location)?.name()));
-        let owner = stretch.or_else(|| tally.slots.owner_of(&seen.evidence));
+        let owner = stretch.or_else(|| tally.slots.get(&seen.thread)?.owner_of(&seen.evidence));
         let apps = owner.map_or(&[][..], |owner| attribution.apps(owner));
         if app.is_some_and(|app| apps.iter().all(|other| other != app)) {
             continue;
@@ -329,9 +338,9 @@ mod tests {
         for &(instruction, in_kernel, returns, samples) in seen {
             let evidence =
                 if returns.is_empty() { StackEvidence::None } else { StackEvidence::Returns(returns.to_vec()) };
-            tally.slots.record(&evidence, samples);
+            tally.slots.entry(0).or_default().record(&evidence, samples);
             tally.samples += samples;
-            tally.seen.insert(Seen { instruction, in_kernel, evidence }, samples);
+            tally.seen.insert(Seen { thread: 0, instruction, in_kernel, evidence }, samples);
         }
         tally
     }

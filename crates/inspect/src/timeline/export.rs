@@ -3,8 +3,10 @@
 //! The document "Trace Event Format" of the Chromium project describes the format. Times are in microseconds since the
 //! first event: times since 1970 would have more digits than a viewer's numbers can hold.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
+use bellows_observe::timeline::Passage;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,7 +18,8 @@ struct TraceEvent<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     cat: Option<&'static str>,
-    /// The phase: `X` has a duration, `i` has none, `C` is a counter's value, `M` a name.
+    /// The phase: `X` has a duration, `i` has none, `s` and `f` are the ends of an arrow, `C` is a counter's value, `M` a
+    /// name.
     ph: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<f64>,
@@ -27,11 +30,14 @@ struct TraceEvent<'a> {
     /// The extent of an event without a duration: `t` for its thread, `p` for the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
+    /// The number that the ends of an arrow have in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    /// The end of an arrow: `e` if it leads to the event around it, not to the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
     args: Value,
 }
-
-/// The number of the engine's thread. All events are on it.
-const THREAD: u32 = 1;
 
 /// An event, its start in nanoseconds, and its nesting depth.
 type Timed<'a> = (u64, u8, TraceEvent<'a>);
@@ -39,6 +45,8 @@ type Timed<'a> = (u64, u8, TraceEvent<'a>);
 /// Writes the events of one process.
 struct Writer<'a> {
     pid: u32,
+    /// The thread of the worker whose events are written, from 1.
+    thread: u32,
     first: u64,
     events: Vec<Timed<'a>>,
 }
@@ -51,7 +59,8 @@ impl<'a> Writer<'a> {
 
     fn event(&self, name: &'a str, ph: &'static str, at: u64, args: Value) -> TraceEvent<'a> {
         let ts = Some(Self::micros(at - self.first));
-        TraceEvent { name, cat: Some("engine"), ph, ts, dur: None, pid: self.pid, tid: THREAD, s: None, args }
+        let (pid, tid) = (self.pid, self.thread);
+        TraceEvent { name, cat: Some("engine"), ph, ts, dur: None, pid, tid, s: None, id: None, bp: None, args }
     }
 
     /// Events with a duration. An event that does not fit between those around it is left out.
@@ -70,7 +79,7 @@ impl<'a> Writer<'a> {
     }
 
     fn breath(&mut self, breath: &'a Breath) {
-        let args = json!({"recorded one in": breath.every, "slow": breath.slow});
+        let args = json!({"recorded one in": breath.every, "slow": breath.slow, "caused": breath.caused});
         self.complete("breath", "breath", breath.span, 0, args);
         for call in &breath.calls {
             let args = json!({"entry": call.entry, "packets": call.packets});
@@ -78,19 +87,70 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The ends of arrows: what crossed to another worker, if both ends are recorded.
+    fn arrows(&mut self, breath: &'a Breath, joined: &HashSet<u32>) {
+        for crossed in breath.crossed.iter().filter(|crossed| joined.contains(&crossed.passage.mark)) {
+            let Passage { link, mark, packets } = &crossed.passage;
+            // An arrow's end belongs to the event around it, which does not include its own end.
+            let at = crossed.at.min(breath.span.end.saturating_sub(1)).max(breath.span.start);
+            let (phase, bind) = if crossed.arrived { ("f", Some("e")) } else { ("s", None) };
+            let event = self.event(CROSSING, phase, at, json!({"link": link, "packets": packets}));
+            let event = TraceEvent { cat: Some(CROSSING), id: Some(*mark), bp: bind, ..event };
+            self.events.push((at, 2, event));
+        }
+    }
+
     fn name(&self, what: &'static str, name: &str) -> TraceEvent<'static> {
         let args = json!({"name": name});
-        let (pid, tid) = (self.pid, THREAD);
-        TraceEvent { name: what, cat: None, ph: "M", ts: None, dur: None, pid, tid, s: None, args }
+        let (pid, tid) = (self.pid, self.thread);
+        TraceEvent { name: what, cat: None, ph: "M", ts: None, dur: None, pid, tid, s: None, id: None, bp: None, args }
     }
 }
 
-/// The recording of the network `name` of process `pid`, as a file in the Trace Event format.
-pub fn trace(history: &History, name: &str, pid: u32) -> String {
-    let first = history.span().map_or(0, |span| span.start);
-    let mut writer = Writer { pid, first, events: Vec::new() };
+/// The name of an arrow.
+const CROSSING: &str = "crossing";
+
+/// The marks of vectors of which both the departure and the arrival are recorded.
+fn joined(workers: &[(&str, &History)]) -> HashSet<u32> {
+    let [mut left, mut arrived] = [HashSet::new(), HashSet::new()];
+    let breaths = workers.iter().flat_map(|(_, history)| &history.breaths);
+    for crossed in breaths.flat_map(|breath| &breath.crossed) {
+        let side = if crossed.arrived { &mut arrived } else { &mut left };
+        side.insert(crossed.passage.mark);
+    }
+    left.intersection(&arrived).copied().collect()
+}
+
+/// The recordings of the workers of the network `name` of process `pid`, as a file in the Trace Event format. Each worker
+/// has a name.
+pub fn trace(workers: &[(&str, &History)], name: &str, pid: u32) -> String {
+    let starts = workers.iter().filter_map(|(_, history)| history.span()).map(|span| span.start);
+    let first = starts.min().unwrap_or(0);
+    let mut writer = Writer { pid, thread: 1, first, events: Vec::new() };
+    let joined = joined(workers);
+    let mut names = vec![writer.name("process_name", &format!("bellows {name}"))];
+    for (thread, (worker, history)) in (1..).zip(workers) {
+        writer.thread = thread;
+        // The only worker is the engine.
+        names.push(writer.name("thread_name", if workers.len() == 1 { "engine" } else { worker }));
+        write_worker(&mut writer, history, &joined);
+    }
+    writer.events.sort_by_key(|(at, depth, _)| (*at, *depth));
+
+    let origin =
+        json!({"network": name, "bellows": env!("CARGO_PKG_VERSION"), "first_event_unix_ns": first.to_string()});
+    let mut text = format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{origin},\"traceEvents\":[");
+    let events = names.iter().chain(writer.events.iter().map(|(_, _, event)| event));
+    for (index, event) in events.enumerate() {
+        let _ = write!(text, "{}\n{}", if index > 0 { "," } else { "" }, json!(event));
+    }
+    text + "\n]}\n"
+}
+
+/// Writes the events of one worker.
+fn write_worker<'a>(writer: &mut Writer<'a>, history: &'a History, joined: &HashSet<u32>) {
     // Breaths and sleeps share a thread, so they may not overlap.
-    let mut awake = first;
+    let mut awake = writer.first;
     let mut sleeps = history.incidents.iter().filter(|(_, incident)| *incident == Incident::Sleep).peekable();
     let mut nap_until = |writer: &mut Writer<'_>, awake: u64, moment: u64| {
         let mut awake = awake;
@@ -101,24 +161,14 @@ pub fn trace(history: &History, name: &str, pid: u32) -> String {
         }
     };
     for breath in &history.breaths {
-        nap_until(&mut writer, awake, breath.span.start);
+        nap_until(writer, awake, breath.span.start);
         writer.breath(breath);
+        writer.arrows(breath, joined);
         awake = breath.span.end;
     }
-    nap_until(&mut writer, awake, u64::MAX);
-    mark_incidents(&mut writer, history);
-    count_drops(&mut writer, history);
-    writer.events.sort_by_key(|(at, depth, _)| (*at, *depth));
-
-    let names = [writer.name("process_name", &format!("bellows {name}")), writer.name("thread_name", "engine")];
-    let origin =
-        json!({"network": name, "bellows": env!("CARGO_PKG_VERSION"), "first_event_unix_ns": first.to_string()});
-    let mut text = format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{origin},\"traceEvents\":[");
-    let events = names.iter().chain(writer.events.iter().map(|(_, _, event)| event));
-    for (index, event) in events.enumerate() {
-        let _ = write!(text, "{}\n{}", if index > 0 { "," } else { "" }, json!(event));
-    }
-    text + "\n]}\n"
+    nap_until(writer, awake, u64::MAX);
+    mark_incidents(writer, history);
+    count_drops(writer, history);
 }
 
 fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
@@ -139,7 +189,9 @@ fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
 fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
     const COUNTER: &str = "dropped (recorded)";
     let count = |writer: &mut Writer<'a>, at: u64, packets: u64| {
-        let event = writer.event(COUNTER, "C", at, json!({"packets": packets}));
+        // The counter of each worker has a row of its own.
+        let id = (writer.thread > 1).then_some(writer.thread);
+        let event = TraceEvent { id, ..writer.event(COUNTER, "C", at, json!({"packets": packets})) };
         writer.events.push((at, 3, event));
     };
     let mut drops: Vec<_> = history.breaths.iter().flat_map(|breath| &breath.drops).collect();
@@ -198,6 +250,10 @@ mod tests {
                     around.push(end);
                 }
                 "i" => assert!(["g", "p", "t"].contains(&event["s"].as_str().unwrap()), "{event}"),
+                "s" | "f" => {
+                    assert!(event["id"].is_u64(), "{event}");
+                    assert_eq!(event["bp"] == json!("e"), phase == "f", "{event}");
+                }
                 "C" => assert!(event["args"].as_object().unwrap().values().all(Value::is_number), "{event}"),
                 phase => panic!("{phase} is not written: {event}"),
             }
@@ -214,13 +270,13 @@ mod tests {
             event(end + 5_000, 20_000, What::Sleep),
             call(end + 30_123, 500, odd, 3),
             event(end + 30_700, 0, What::Drops { app: odd.into(), packets: 2 }),
-            event(end + 30_001, 1_000, What::Breath { every: 7, slow: true }),
+            event(end + 30_001, 1_000, What::Breath { every: 7, slow: true, caused: false }),
             event(end + 40_000, 0, What::Reload { dropped: 1 }),
             event(end + 50_000, 0, What::Panic { app: odd.into() }),
         ]);
         let mut history = History::of(&events);
         history.forget_before(1_000_000_000);
-        let events = read(&trace(&history, "router", 4711));
+        let events = read(&trace(&[("main", &history)], "router", 4711));
         let of = |name: &str, phase: &str| -> Vec<&Value> {
             events.iter().filter(|event| event["name"] == json!(name) && event["ph"] == json!(phase)).collect()
         };
@@ -241,17 +297,51 @@ mod tests {
         assert_eq!((of("reload", "i").len(), &of("panic", "i")[0]["args"]["app"]), (1, &json!(odd)));
     }
 
+    #[test]
+    fn an_arrow_leads_from_a_departure_to_its_arrival() {
+        let passage = |mark: u32| Passage { link: "copy.out -> sink.in".into(), mark, packets: 9 };
+        let breath = |start: u64, caused: bool| event(start, 1_000, What::Breath { every: 1, slow: false, caused });
+        let main = History::of(&[
+            event(0, 0, What::Sleep),
+            call(1_100, 300, "source", 9),
+            event(1_100, 0, What::Departure(passage(7))),
+            event(1_200, 0, What::Departure(passage(8))),
+            breath(1_000, false),
+        ]);
+        let disk = History::of(&[
+            event(0, 0, What::Sleep),
+            call(2_000, 400, "sink", 9),
+            event(2_400, 0, What::Arrival(passage(7))),
+            breath(2_000, true),
+        ]);
+        let events = read(&trace(&[("main", &main), ("disk", &disk)], "n", 1));
+        let of = |phase: &str| -> Vec<&Value> { events.iter().filter(|event| event["ph"] == json!(phase)).collect() };
+        let threads: Vec<&Value> = of("M").into_iter().skip(1).map(|name| &name["args"]["name"]).collect();
+        assert_eq!(threads, [&json!("main"), &json!("disk")]);
+        let ends: Vec<(&Value, &Value, &Value)> =
+            [of("s"), of("f")].concat().iter().map(|end| (&end["id"], &end["tid"], &end["ts"])).collect();
+        assert_eq!(
+            ends,
+            [(&json!(7), &json!(1), &json!(1.1)), (&json!(7), &json!(2), &json!(2.4))],
+            "the arrival of the other is not recorded"
+        );
+        let caused: Vec<&Value> = of("X").into_iter().map(|event| &event["args"]["caused"]).collect();
+        assert!(caused.contains(&&json!(true)) && caused.contains(&&json!(false)), "{caused:?}");
+    }
+
     proptest! {
         /// Any recording gives a valid file. (A number of more than 53 bits has no nanoseconds.)
         #[test]
         fn every_recording_becomes_a_valid_file(events in any_events()) {
             let short = |event: Event| Event { start: event.start >> 16, duration: event.duration >> 16, ..event };
-            read(&trace(&History::of(&events.into_iter().map(short).collect::<Vec<_>>()), "n", 1));
+            let history = History::of(&events.into_iter().map(short).collect::<Vec<_>>());
+            read(&trace(&[("main", &history)], "n", 1));
+            read(&trace(&[("main", &history), ("other", &history)], "n", 1));
         }
 
         #[test]
         fn no_recording_makes_it_panic(events in any_events()) {
-            let _ = trace(&History::of(&events), "n", 1);
+            let _ = trace(&[("main", &History::of(&events))], "n", 1);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The recording of an engine's last breaths: a summary by spans, the slowest breaths with their causes, and a file for
+//! The recording of a worker's last breaths: a summary by spans, the slowest breaths with their causes, and a file for
 //! trace viewers.
 //!
 //! The recording may be that of a crashed process and is untrusted: [`History::of`] puts events in order and makes
@@ -11,11 +11,11 @@ mod summary;
 
 use std::sync::Arc;
 
-use bellows_observe::timeline::{Event, What};
+use bellows_observe::timeline::{Event, Passage, What};
 use serde::Serialize;
 
 pub use export::trace;
-pub use slowest::{Cause, ComparedCall, Slow, Usual, slowest, suspects};
+pub use slowest::{Cause, ComparedCall, Slow, Suspect, Usual, slowest, suspects};
 pub use summary::{Row, rows};
 
 /// A span of time, in nanoseconds since the Unix epoch.
@@ -70,6 +70,17 @@ pub struct Drops {
     pub packets: u32,
 }
 
+/// A marked vector that left for another worker, or arrived from one, in a recorded breath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossed {
+    /// The time.
+    pub at: u64,
+    /// Whether it arrived.
+    pub arrived: bool,
+    /// The link, the number that departure and arrival have in common, and the packets.
+    pub passage: Passage,
+}
+
 /// A recorded breath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breath {
@@ -81,13 +92,22 @@ pub struct Breath {
     pub every: u32,
     /// Whether it was recorded because it was slow.
     pub slow: bool,
+    /// Whether it was recorded because a marked vector arrived in it.
+    pub caused: bool,
     /// Its calls, in order. They lie within it and do not overlap.
     pub calls: Vec<Call>,
     /// The packets dropped in it.
     pub drops: Vec<Drops>,
+    /// The marked vectors that left and arrived in it.
+    pub crossed: Vec<Crossed>,
 }
 
 impl Breath {
+    /// Whether it was chosen at random, so that it stands for others.
+    pub fn is_sample(&self) -> bool {
+        !self.slow && !self.caused
+    }
+
     /// Time outside of its calls, in nanoseconds.
     pub fn between(&self) -> u64 {
         let called = self.calls.iter().map(|call| call.nanos).fold(0, u64::saturating_add);
@@ -145,7 +165,7 @@ impl History {
     /// Puts the events of a recording, oldest first, in order.
     pub fn of(events: &[Event]) -> History {
         let mut history = History::default();
-        let (mut calls, mut drops) = (Vec::new(), Vec::new());
+        let (mut calls, mut drops, mut crossed) = (Vec::new(), Vec::new(), Vec::new());
         for event in events {
             let span = Span::of(event);
             match &event.what {
@@ -156,10 +176,17 @@ impl History {
                 What::Drops { app, packets } => {
                     drops.push(Drops { at: span.start, app: Arc::clone(app), packets: *packets });
                 }
-                What::Breath { every, slow } => {
+                What::Departure(passage) => {
+                    crossed.push(Crossed { at: span.start, arrived: false, passage: passage.clone() });
+                }
+                What::Arrival(passage) => {
+                    crossed.push(Crossed { at: span.start, arrived: true, passage: passage.clone() });
+                }
+                What::Breath { every, slow, caused } => {
                     let (calls, drops) = (std::mem::take(&mut calls), std::mem::take(&mut drops));
-                    let (nanos, every, slow) = (event.duration, *every, *slow);
-                    history.breaths.push(Breath { span, nanos, every, slow, calls, drops });
+                    let (nanos, every, slow, caused) = (event.duration, *every, *slow, *caused);
+                    let crossed = std::mem::take(&mut crossed);
+                    history.breaths.push(Breath { span, nanos, every, slow, caused, calls, drops, crossed });
                 }
                 What::Sleep => history.incidents.push((span, Incident::Sleep)),
                 What::Reload { dropped } => history.incidents.push((span, Incident::Reload { dropped: *dropped })),
@@ -173,11 +200,12 @@ impl History {
             }
         }
         // The ring may have lost the first calls of its oldest breath, so their times are unknown.
-        if matches!(
-            events.first(),
-            Some(Event { what: What::Call { .. } | What::Drops { .. } | What::Breath { .. }, .. })
-        ) && !history.breaths.is_empty()
-        {
+        let is_cut = |event: &Event| match event.what {
+            What::Call { .. } | What::Drops { .. } | What::Breath { .. } => true,
+            What::Departure(_) | What::Arrival(_) => true,
+            What::Sleep | What::Reload { .. } | What::Panic { .. } | What::Late { .. } => false,
+        };
+        if events.first().is_some_and(is_cut) && !history.breaths.is_empty() {
             history.breaths.remove(0);
         }
         history.put_in_order();
@@ -201,6 +229,9 @@ impl History {
             }
             for drops in &mut breath.drops {
                 drops.at = drops.at.clamp(breath.span.start, breath.span.end);
+            }
+            for crossed in &mut breath.crossed {
+                crossed.at = crossed.at.clamp(breath.span.start, breath.span.end);
             }
         }
     }
@@ -246,12 +277,12 @@ mod tests {
             event(0, 0, What::Sleep),
             call(100, 300, "source", 1),
             call(450, 200, "sink", 1),
-            event(90, 500, What::Breath { every: 1, slow: false }),
+            event(90, 500, What::Breath { every: 1, slow: false, caused: false }),
         ];
         let history = History::of(&events);
         let breath = &history.breaths[0];
         assert_eq!((breath.span, breath.nanos, breath.between()), (Span { start: 90, end: 651 }, 500, 0));
-        events.push(event(600, 10, What::Breath { every: 1, slow: false }));
+        events.push(event(600, 10, What::Breath { every: 1, slow: false, caused: false }));
         let history = History::of(&events);
         let sink = &history.breaths[0].calls[1];
         assert_eq!((sink.span, sink.nanos), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");

@@ -51,10 +51,10 @@ fn occasion(call: &Call) -> CallKind {
 }
 
 impl Usual {
-    /// The usual durations of a recording. Breaths recorded because they were slow are left out, unless there are no
-    /// others.
+    /// The usual durations of a recording. Breaths recorded because they were slow, or because a marked vector arrived,
+    /// are left out, unless there are no others.
     pub fn of(history: &History) -> Usual {
-        let sampled: Vec<&Breath> = history.breaths.iter().filter(|breath| !breath.slow).collect();
+        let sampled: Vec<&Breath> = history.breaths.iter().filter(|breath| breath.is_sample()).collect();
         let breaths = if sampled.is_empty() { history.breaths.iter().collect() } else { sampled };
         let mut calls: HashMap<_, (Vec<u64>, Vec<u64>)> = HashMap::new();
         for call in breaths.iter().flat_map(|breath| &breath.calls) {
@@ -254,7 +254,7 @@ mod tests {
     fn stretch(breath: &mut [Event], sink: u64, all: u64, packets: u32) {
         let start = breath[2].start;
         breath[1] = call(start + 400, sink, "sink", packets);
-        breath[2] = event(start, all, What::Breath { every: 1, slow: true });
+        breath[2] = event(start, all, What::Breath { every: 1, slow: true, caused: false });
     }
 
     fn verdicts(events: &[Event], most: usize) -> Vec<Slow> {
@@ -313,7 +313,7 @@ mod tests {
             if number == 5 {
                 let start = breath[2].start;
                 breath.insert(2, call(start + 900, 20_000, "new", 1));
-                breath[3] = event(start, 21_000, What::Breath { every: 1, slow: true });
+                breath[3] = event(start, 21_000, What::Breath { every: 1, slow: true, caused: false });
             }
         });
         assert_eq!(verdicts(&events, 1)[0].culprit().map(|call| &*call.app), Some("new"));
@@ -327,8 +327,10 @@ mod tests {
                 0 => {}
                 5 if number == 55 => stretch(breath, 50_000, 51_000, 128),
                 _ => {
-                    *breath =
-                        vec![call(start, 20, "source", 0), event(start, 30, What::Breath { every: 1, slow: false })]
+                    *breath = vec![
+                        call(start, 20, "source", 0),
+                        event(start, 30, What::Breath { every: 1, slow: false, caused: false }),
+                    ]
                 }
             }
         });

@@ -22,9 +22,9 @@ pub struct Row {
     pub nanos: u64,
     /// The number of recorded breaths that began in it.
     pub recorded: u64,
-    /// An estimate of all its breaths. Breaths recorded because they were slow are not extrapolated.
+    /// An estimate of all its breaths. Only those chosen at random are extrapolated.
     pub breaths: u64,
-    /// The median duration of breaths that moved packets, without those recorded because they were slow.
+    /// The median duration of breaths that moved packets, of those chosen at random.
     pub median_ns: Option<u64>,
     /// The longest duration.
     pub longest_ns: Option<u64>,
@@ -66,7 +66,7 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
         row.longest_ns = row.longest_ns.max(Some(breath.nanos));
         let dropped = breath.drops.iter().map(|drops| u64::from(drops.packets));
         row.dropped = dropped.fold(row.dropped, u64::saturating_add);
-        if !breath.slow {
+        if breath.is_sample() {
             row.breaths = row.breaths.saturating_add(breath.every.into());
             if breath.is_busy() {
                 durations[at].push(breath.nanos);
@@ -107,7 +107,7 @@ mod tests {
             if number == 15_000 {
                 let start = breath[2].start;
                 breath.insert(2, event(start + 950, 0, What::Drops { app: "sink".into(), packets: 7 }));
-                breath[3] = event(start, 9_000, What::Breath { every: 1, slow: true });
+                breath[3] = event(start, 9_000, What::Breath { every: 1, slow: true, caused: false });
             }
         });
         events.push(event(3 * second - second / 4, second / 2, What::Sleep));

@@ -86,11 +86,12 @@ fn render(report: &Report, top: usize, rich: bool) -> String {
 
 fn header(report: &Report) -> String {
     let mut text = format!(
-        "{}: {} in {:.2} s, {} lost; the engine was on a processor for {} of the time\n",
+        "{}: {} in {:.2} s, {} lost; the {} on a processor for {} of the time\n",
         report.name,
         plural(report.samples, "sample"),
         report.seconds,
         count(report.lost),
+        if report.threads > 1 { "workers were, on average," } else { "engine was" },
         percent(report.running)
     );
     if let Some(app) = &report.app {

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
-use bellows_inspect::networks::{self, Change, Sample, State, WorkerChange};
-use bellows_inspect::text::sanitize;
+use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -204,25 +203,7 @@ impl View {
             packet_rate(busiest.packets),
             bit_rate(busiest.bits),
             packet_rate(self.drops()),
-        ) + &self.workers()
-    }
-
-    /// A line for each worker, if there are several.
-    fn workers(&self) -> String {
-        let workers: Vec<_> = self.change.workers().collect();
-        if workers.len() < 2 {
-            return String::new();
-        }
-        let line = |worker: WorkerChange<'_>| {
-            let idle = worker.idle_breaths.map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
-            let (name, apps) = (sanitize(worker.name), plural(worker.apps.len() as u64, "app"));
-            format!(
-                "worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n",
-                scaled(worker.breaths),
-                percent(worker.asleep)
-            )
-        };
-        workers.into_iter().map(line).collect()
+        ) + &networks::workers(change)
     }
 
     /// Which figures are exact, and which are estimates.

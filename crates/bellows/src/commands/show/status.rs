@@ -1,10 +1,13 @@
 //! `bellows show status`: the states that the apps and shared objects of a running network report, of any kind.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use bellows_engine::AppStatus;
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
+use bellows_observe::{AppEntry, Directory};
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
@@ -15,9 +18,10 @@ use crate::text::UNKNOWN;
 pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
     let found = vhost::find(name, Wanted::ANY)?;
     let runtime_dir = found.observer.runtime_dir();
+    let workers = Workers::of(found.observer.directory());
     let text = if json {
         let mut value = networks::identity(runtime_dir);
-        value["apps"] = json!(found.devices);
+        value["apps"] = found.devices.iter().map(|app| with_worker(app, &workers)).collect();
         value["objects"] = json!(found.objects);
         format!("{value:#}\n")
     } else if found.devices.is_empty() && found.objects.is_empty() {
@@ -26,12 +30,39 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
             sanitize(&runtime_dir.name())
         )
     } else {
-        let apps = found.devices.iter().map(|app| render(&app.app, &app.kind, &app.status));
+        let apps = found.devices.iter().map(|app| render(&app.app, &workers.kind(app), &app.status));
         let objects = found.objects.iter().map(|object| render(&object.object, &object.kind, &object.status));
         apps.chain(objects).collect::<Vec<_>>().join("\n")
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The worker of each app.
+struct Workers<'a> {
+    of: HashMap<&'a str, &'a str>,
+    are_several: bool,
+}
+
+impl Workers<'_> {
+    fn of(directory: &Directory) -> Workers<'_> {
+        let worker = |app: &AppEntry| directory.workers.get(app.worker).map_or("", |worker| &*worker.name);
+        let of = directory.apps.iter().map(|app| (&*app.name, worker(app))).collect();
+        Workers { of, are_several: directory.workers.len() > 1 }
+    }
+
+    /// The type of an app, and its worker if there are several.
+    fn kind(&self, app: &AppStatus) -> String {
+        let worker = self.of.get(&*app.app).filter(|_| self.are_several);
+        worker.map_or_else(|| app.kind.clone(), |worker| format!("{}, worker {worker}", app.kind))
+    }
+}
+
+/// An app's state with its worker.
+fn with_worker(app: &AppStatus, workers: &Workers<'_>) -> Value {
+    let mut value = json!(app);
+    value["worker"] = json!(workers.of.get(&*app.app));
+    value
 }
 
 /// The state of an app or object as lines `key: value`, with nested values indented.

@@ -1,6 +1,6 @@
 //! The visible part of an update: its tables, their order and first row, and the keys that change these.
 
-use super::rows::{APPS, Column, LINKS, View};
+use super::rows::{APPS, AppRow, Column, LINKS, View};
 use crate::charset;
 use crate::terminal::Key;
 use crate::text::Table;
@@ -66,6 +66,8 @@ pub struct Page {
     /// The number of rows that fitted in the last picture, and the number that there were.
     height: usize,
     rows: usize,
+    /// Whether the apps of the last picture have several workers.
+    has_workers: bool,
 }
 
 impl Page {
@@ -82,6 +84,7 @@ impl Page {
             top: 0,
             height: 0,
             rows: 0,
+            has_workers: false,
         }
     }
 
@@ -121,21 +124,22 @@ impl Page {
     }
 
     fn sort_step(&mut self, forward: bool) {
-        let columns = if self.tables == Tables::Links { LINKS.len() } else { APPS.len() };
+        let columns = if self.tables == Tables::Links { LINKS.len() } else { apps_columns(self.has_workers).len() };
         self.sort().step(columns, forward);
         self.top = 0;
     }
 
     /// The whole update, for outputs other than terminals.
     pub fn text(&self, view: &View, rich: bool) -> String {
-        let apps = table(APPS, &view.apps, self.apps).render(rich);
+        let apps = table(apps_columns(view.has_workers), &view.apps, self.apps).render(rich);
         let links = table(LINKS, &view.links, self.links).render(rich);
         format!("{}\n{apps}\n{links}", view.head)
     }
 
     /// As many lines as the terminal has rows: the part of an update that fits, and the keys.
     pub fn screen(&mut self, view: &View, (columns, rows): (usize, usize), rich: bool) -> String {
-        let apps = || table(APPS, &view.apps, self.apps).render(rich);
+        self.has_workers = view.has_workers;
+        let apps = || table(apps_columns(view.has_workers), &view.apps, self.apps).render(rich);
         let links = || table(LINKS, &view.links, self.links).render(rich);
         let (fixed, body) = match self.tables {
             Tables::Both => (String::new(), format!("{}\n{}", apps(), links())),
@@ -178,6 +182,11 @@ impl Page {
         let footer = charset::localized(&parts.join("  ")).into_owned();
         footer.chars().take(columns).collect()
     }
+}
+
+/// The columns of apps.
+fn apps_columns(has_workers: bool) -> &'static [Column<AppRow>] {
+    if has_workers { APPS } else { &APPS[..APPS.len() - 1] }
 }
 
 /// The first line of a table, and the rest.

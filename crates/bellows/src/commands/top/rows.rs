@@ -22,6 +22,8 @@ pub struct View {
     pub head: String,
     pub apps: Vec<AppRow>,
     pub links: Vec<LinkRow>,
+    /// Whether the apps have several workers.
+    pub has_workers: bool,
     summary: Value,
 }
 
@@ -36,6 +38,7 @@ pub struct AppRow {
     clocks_per_packet: Option<f64>,
     packets_per_call: Option<f64>,
     share: Option<f64>,
+    worker: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -84,6 +87,7 @@ impl<Row> Column<Row> {
     }
 }
 
+/// The last one is left out if there is only one worker.
 pub const APPS: &[Column<AppRow>] = &[
     Column::words("app", "APP", |row| row.name.clone()),
     Column::words("type", "TYPE", |row| row.kind.clone()),
@@ -109,6 +113,7 @@ pub const APPS: &[Column<AppRow>] = &[
     Column::number("clocks", "CLOCKS/PKT", |row| known(row.clocks_per_packet, figure), |row| row.clocks_per_packet),
     Column::number("vector", "PKTS/CALL", |row| known(row.packets_per_call, figure), |row| row.packets_per_call),
     Column::number("share", "SHARE", |row| known(row.share, percent), |row| row.share),
+    Column::words("worker", "WORKER", |row| row.worker.clone()),
 ];
 
 pub const LINKS: &[Column<LinkRow>] = &[
@@ -156,6 +161,7 @@ impl View {
             head: head(name, state, end, change),
             apps: apps(change, total, rate),
             links: links(change, total, rate),
+            has_workers: change.after.counters.workers.len() > 1,
             summary: summary(name, state, end, change),
         }
     }
@@ -187,6 +193,7 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
         "packets_per_second": rate(busiest.packets),
         "bits_per_second": rate(busiest.bits),
         "asleep": rate(change.asleep()),
+        "workers": if running { json!(change.workers().collect::<Vec<_>>()) } else { Value::Null },
         "idle_breaths": change.idle_breaths().filter(|_| running),
         "sleeps_per_second": rate(change.engine("sleeps")),
         "slow_breaths": counters.engine("slow_breaths"),
@@ -230,6 +237,7 @@ fn pace(change: &Change) -> String {
         let _ = write!(text, "{:.0} % of its breaths idle, ", 100.0 * share);
     }
     let _ = writeln!(text, "{} sleeps/s", scaled(change.engine("sleeps")));
+    text += &networks::workers(change);
     let times = TIMES.iter().filter_map(|(name, _)| times::brief(name, &change.histogram(name), 2));
     let times: Vec<String> = times.collect();
     if !times.is_empty() {
@@ -256,6 +264,7 @@ fn apps(change: &Change, total: &Change, rate: impl Fn(f64) -> Option<f64>) -> V
             clocks_per_packet: cost.clocks_per_packet,
             packets_per_call: cost.packets_per_call,
             share: cost.share,
+            worker: app.worker.clone(),
         }
     };
     change.apps().zip(total.apps()).map(row).collect()
@@ -301,6 +310,7 @@ pub mod tests {
             head: "net (process 7): running\n".into(),
             apps: (0..apps).map(app).collect(),
             links: (0..apps - 1).map(link).collect(),
+            has_workers: false,
             summary: json!({ "name": "net" }),
         }
     }
