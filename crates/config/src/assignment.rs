@@ -393,7 +393,9 @@ app = "sink"
     #[test]
     fn settings_that_agree_are_accepted() {
         let wanted = assignment(&[("a", "disk"), ("b", "main")], &[("main", Some(0)), ("disk", Some(1))]);
-        for setting in ["apps.a.worker=disk", "apps.a.worker=\"disk\"", "apps.b.worker=", "engine.cpu=0", "apps.a.count=9"] {
+        for setting in
+            ["apps.a.worker=disk", "apps.a.worker=\"disk\"", "apps.b.worker=", "engine.cpu=0", "apps.a.count=9"]
+        {
             agrees(setting, &wanted).unwrap_or_else(|error| panic!("{setting}: {error}"));
         }
         for setting in ["apps.a.worker=main", "apps.a.worker=", "workers.disk.cpu=0", "engine.cpu=1"] {

@@ -87,6 +87,11 @@ impl Plan {
         pairs.collect()
     }
 
+    /// The processor of a worker.
+    pub fn processor(&self, worker: &str) -> Option<usize> {
+        self.workers.iter().find(|load| load.name == worker)?.cpu
+    }
+
     /// The clocks for each packet of the busiest worker.
     pub fn bottleneck(&self) -> f64 {
         self.workers.iter().map(|load| load.clocks_per_packet).fold(0.0, f64::max)
@@ -279,7 +284,13 @@ impl Costs {
         let load = |part: usize| Load {
             name: names[labels[part]].clone(),
             cpu: None,
-            apps: self.apps.iter().zip(&found.workers).filter(|(_, at)| **at == part).map(|(app, _)| app.name.clone()).collect(),
+            apps: self
+                .apps
+                .iter()
+                .zip(&found.workers)
+                .filter(|(_, at)| **at == part)
+                .map(|(app, _)| app.name.clone())
+                .collect(),
             clocks_per_packet: self.per_packet(loads[part] as f64),
         };
         let mut parts: Vec<usize> = (0..workers).collect();
@@ -297,7 +308,9 @@ impl Costs {
         let new = (1..).map(|number| format!("worker-{number}")).filter(|name| !self.workers.contains(name));
         let mut names: Vec<String> = known.chain(new).take(workers).collect();
         // The engine's own thread is listed first.
-        names.sort_by_key(|name| (name != MAIN, self.workers.iter().position(|known| known == name).unwrap_or(usize::MAX)));
+        names.sort_by_key(|name| {
+            (name != MAIN, self.workers.iter().position(|known| known == name).unwrap_or(usize::MAX))
+        });
         names
     }
 
@@ -458,7 +471,10 @@ mod tests {
 
     #[test]
     fn what_is_lacking_is_named() {
-        let apps = vec![costing("s1", "main", 1), app("a1", [9, 0], &[("push", 9)], &[("push_packets", 5), ("push_calls", 1)])];
+        let apps = vec![
+            costing("s1", "main", 1),
+            app("a1", [9, 0], &[("push", 9)], &[("push_packets", 5), ("push_calls", 1)]),
+        ];
         let lacking = Costs::of(&network(apps.clone(), &[("s1", "a1")])).unwrap_err();
         assert_eq!(lacking, TooLittle::Samples { app: "a1".to_owned(), sampled: 5, calls: 1 });
         assert!(lacking.to_string().contains("5 packets of `a1` were sampled in 1 calls; 256 packets"), "{lacking}");

@@ -123,9 +123,8 @@ impl Machine {
                 word.strip_prefix(interface).is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
             })
         };
-        let irqs = of_device.unwrap_or_else(|| {
-            lines.iter().filter(|(_, _, name)| is_named(name)).map(|(irq, ..)| *irq).collect()
-        });
+        let irqs = of_device
+            .unwrap_or_else(|| lines.iter().filter(|(_, _, name)| is_named(name)).map(|(irq, ..)| *irq).collect());
         let came = |irq: &usize| lines.iter().any(|(number, count, _)| number == irq && *count > 0);
         match irqs.iter().any(came) {
             true => irqs.into_iter().filter(came).collect(),
@@ -170,7 +169,9 @@ const MAX_PROCESSORS: usize = 1 << 16;
 /// The processors of a mask as the kernel writes it: `00000000,0000000f`.
 fn mask(text: &str) -> Vec<usize> {
     let digits = text.chars().rev().filter_map(|digit| digit.to_digit(16)).enumerate();
-    digits.flat_map(|(at, digit)| (0..4).filter(move |bit| digit >> bit & 1 == 1).map(move |bit| 4 * at + bit)).collect()
+    digits
+        .flat_map(|(at, digit)| (0..4).filter(move |bit| digit >> bit & 1 == 1).map(move |bit| 4 * at + bit))
+        .collect()
 }
 
 #[cfg(test)]

@@ -10,12 +10,15 @@ fn problem(apps: std::ops::Range<usize>) -> impl Strategy<Value = Problem> {
         let fixed = prop_oneof![5 => Just(None), 1 => (0..workers).prop_map(Some)];
         let app = (clocks, fixed).prop_map(|(clocks, fixed)| App { clocks, fixed });
         let packets = prop_oneof![1 => Just(0), 5 => 1..200_u64];
-        let link = (0..count, 0..count, packets).prop_map(|(from, to, packets)| {
-            Link { from, to, packets, send_clocks: 2 * packets, receive_clocks: packets }
+        let link = (0..count, 0..count, packets).prop_map(|(from, to, packets)| Link {
+            from,
+            to,
+            packets,
+            send_clocks: 2 * packets,
+            receive_clocks: packets,
         });
         let links = proptest::collection::vec(link, 0..=count + 2);
-        (proptest::collection::vec(app, count), links)
-            .prop_map(move |(apps, links)| Problem { apps, links, workers })
+        (proptest::collection::vec(app, count), links).prop_map(move |(apps, links)| Problem { apps, links, workers })
     })
 }
 
@@ -107,7 +110,13 @@ fn app(clocks: u64) -> App {
 }
 
 fn chain(first: usize, length: usize) -> impl Iterator<Item = Link> {
-    (first..first + length - 1).map(|from| Link { from, to: from + 1, packets: 100, send_clocks: 50, receive_clocks: 50 })
+    (first..first + length - 1).map(|from| Link {
+        from,
+        to: from + 1,
+        packets: 100,
+        send_clocks: 50,
+        receive_clocks: 50,
+    })
 }
 
 #[test]
