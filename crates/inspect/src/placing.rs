@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellows_engine::MAIN;
-use bellows_placement::{App, Link, Problem, place};
+use bellows_placement::{App, Link, Placement, Problem, place};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
@@ -18,6 +18,9 @@ pub const RECEIVE_CLOCKS: f64 = 3.0;
 
 /// The minimum number of an app's sampled packets.
 pub const MIN_SAMPLED_PACKETS: u64 = 256;
+
+/// A gain below this share of the busiest worker's load is within the precision of the measurement.
+pub const MIN_GAIN: f64 = 0.02;
 
 /// Apps with less than one packet in this many of the busiest link's need no samples.
 const RARE: u64 = 100;
@@ -279,6 +282,10 @@ impl Costs {
         let problem = Problem { apps, links: self.flows.iter().map(link).collect(), workers };
         let today: Option<Vec<usize>> = self.apps.iter().map(position).collect();
         let found = place(&problem, today.as_deref());
+        let found = match today {
+            Some(today) if is_as_good(&problem, &today, &found) => Placement { workers: today, ..found },
+            _ => found,
+        };
         let labels = self.labels(&problem, &found.workers, &names);
         let loads = problem.loads(&found.workers);
         let load = |part: usize| Load {
@@ -319,18 +326,19 @@ impl Costs {
     fn labels(&self, problem: &Problem, found: &[usize], names: &[String]) -> Vec<usize> {
         let mut labels: Vec<Option<usize>> = vec![None; names.len()];
         problem.apps.iter().filter_map(|app| app.fixed).for_each(|worker| labels[worker] = Some(worker));
-        let shared = |part: usize, name: usize| -> u64 {
+        let shared = |part: usize, name: usize| {
             let apps = self.apps.iter().zip(found);
-            let both = apps.filter(|(app, at)| **at == part && self.workers[app.worker] == names[name]);
-            both.map(|(app, _)| app.clocks.saturating_add(1)).fold(0, u64::saturating_add)
+            apps.filter(|(app, at)| **at == part && self.workers[app.worker] == names[name]).count()
         };
-        let mut pairs: Vec<(u64, usize, usize)> = (0..names.len())
+        let mut pairs: Vec<(usize, usize, usize)> = (0..names.len())
             .flat_map(|part| (0..names.len()).map(move |name| (part, name)))
             .map(|(part, name)| (shared(part, name), part, name))
             .collect();
-        let is_empty = |part: usize| !found.contains(&part);
+        let first_app = |part: usize| found.iter().position(|at| *at == part).unwrap_or(usize::MAX);
         // Parts without apps take what remains.
-        pairs.sort_by_key(|&(clocks, part, name)| (is_empty(part), std::cmp::Reverse(clocks), name, part));
+        pairs.sort_by_key(|&(apps, part, name)| {
+            (first_app(part) == usize::MAX, std::cmp::Reverse(apps), first_app(part), name, part)
+        });
         for (_, part, name) in pairs {
             if labels[part].is_none() && !labels.contains(&Some(name)) {
                 labels[part] = Some(name);
@@ -338,6 +346,12 @@ impl Costs {
         }
         labels.into_iter().flatten().collect()
     }
+}
+
+/// Whether a placement is as good as the best one found, within what can be measured.
+fn is_as_good(problem: &Problem, workers: &[usize], best: &Placement) -> bool {
+    let cost = problem.cost(workers);
+    cost.load as f64 * (1.0 - MIN_GAIN) <= best.cost.load as f64 && cost.crossing <= best.cost.crossing
 }
 
 /// Rejects an app that was sampled too rarely.

@@ -92,7 +92,8 @@ impl Choice {
         let crossings = costs.crossings(plan);
         let worker = |(load, crossings): (&bellows_inspect::placing::Load, Vec<(usize, u64)>)| {
             let own = self.ports.iter().filter(|port| load.apps.contains(&port.app));
-            let known = own.filter_map(|port| Some((costs.packets_of(&port.app), port.handlers.as_ref().ok()?.0.clone())));
+            let known =
+                own.filter_map(|port| Some((costs.packets_of(&port.app), port.handlers.as_ref().ok()?.0.clone())));
             Worker { today: self.pinned(&load.name), ports: known.collect(), crossings }
         };
         let workers: Vec<Worker> = plan.workers.iter().zip(crossings).map(worker).collect();

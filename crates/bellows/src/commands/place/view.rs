@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bellows_inspect::networks::State;
-use bellows_inspect::placing::{CrossingCost, Load, Plan};
+use bellows_inspect::placing::{CrossingCost, Load, MIN_GAIN, Plan};
 use bellows_inspect::text::sanitize;
 use bellows_sys::cpu;
 use serde_json::{Value, json};
@@ -22,9 +22,6 @@ pub struct Network {
     /// Its state.
     pub state: State,
 }
-
-/// A gain below this share is within the precision of the measurement.
-const MIN_GAIN: f64 = 0.02;
 
 /// The present placement, and the proposed one.
 #[derive(Debug)]
@@ -75,7 +72,8 @@ impl View {
             packet_rate(self.packets_per_second)
         );
         let CrossingCost { send, receive, measured } = self.crossing;
-        let source = if measured { "as measured here" } else { "by other measurements, see docs/reading-the-numbers.md" };
+        let source =
+            if measured { "as measured here" } else { "by other measurements, see docs/reading-the-numbers.md" };
         text += &format!(
             "a crossing takes {} clocks a packet from the sender's worker and {} from the receiver's, {source}\n",
             figure(send),
@@ -143,7 +141,9 @@ impl View {
 fn port(port: &Port) -> String {
     let Port { app, interface, handlers } = port;
     let known = match handlers {
-        Ok((processors, source)) => format!("packets arrive on the processors {}, by {source}", cpu::ranges(processors)),
+        Ok((processors, source)) => {
+            format!("packets arrive on the processors {}, by {source}", cpu::ranges(processors))
+        }
         Err(why) => format!("no processor is known: {why}"),
     };
     sanitize(&format!("port `{app}` at {interface}: {known}\n"))
@@ -153,14 +153,15 @@ fn port(port: &Port) -> String {
 fn summary(name: &str, plan: &Plan) -> String {
     let crossing = match plan.crossing_links.is_empty() {
         true => "no packet crosses".to_owned(),
-        false => format!(
-            "{} crossings a packet ({})",
-            figure(plan.crossings_per_packet),
-            plan.crossing_links.join(", ")
-        ),
+        false => {
+            format!("{} crossings a packet ({})", figure(plan.crossings_per_packet), plan.crossing_links.join(", "))
+        }
     };
     let rate = packet_rate(plan.packets_per_second);
-    sanitize(&format!("{name}: {} clocks a packet on the busiest worker, at most {rate}; {crossing}\n", figure(plan.bottleneck())))
+    sanitize(&format!(
+        "{name}: {} clocks a packet on the busiest worker, at most {rate}; {crossing}\n",
+        figure(plan.bottleneck())
+    ))
 }
 
 /// An expectation beside what is measured.
@@ -295,8 +296,13 @@ warning: it is late
     #[test]
     fn expectation_and_measurement_are_side_by_side() {
         let measured = plan(&[("main", Some(0), 330.0, "a"), ("other", None, 1.0, "c")], &[]);
-        let comparison =
-            Comparison { network: network(), seconds: 1.0, packets_per_second: 1e6, expected: view().proposed, measured };
+        let comparison = Comparison {
+            network: network(),
+            seconds: 1.0,
+            packets_per_second: 1e6,
+            expected: view().proposed,
+            measured,
+        };
         let text = comparison.render(false);
         assert!(text.contains("main        0       300       330   1.10  a\n"), "{text}");
         assert!(text.contains("worker-1    –       240         –      –  b\n"), "{text}");
