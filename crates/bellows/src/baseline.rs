@@ -151,7 +151,7 @@ fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Result<Option<Sample>, String
 /// When the file cannot be written.
 pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), CommandError> {
     let value = json!({"at": sample.at, "counters": sample.counters});
-    replace(runtime_dir, &value).map_err(|error| {
+    replace(runtime_dir, FILE, &value).map_err(|error| {
         let file = runtime_dir.file(FILE);
         CommandError::Failed(format!(
             "cannot write {}: {error}; check that the disk has room and that the run still exists",
@@ -173,17 +173,20 @@ pub fn forget(runtime_dir: &RuntimeDir, reloaded: &Reloaded) {
         let name = |link: &Value| Some(format!("{} -> {}", link["from"].as_str()?, link["to"].as_str()?));
         links.retain(|link| name(link).is_some_and(|name| !reloaded.links_added.contains(&name)));
     }
-    if let Err(error) = replace(runtime_dir, &value) {
+    if let Err(error) = replace(runtime_dir, FILE, &value) {
         tracing::warn!("{} cannot be updated: {error}", runtime_dir.file(FILE).display());
     }
 }
 
-/// Writes the file atomically: a reader finds either the old or the new one.
-fn replace(runtime_dir: &RuntimeDir, value: &Value) -> io::Result<()> {
-    let new = runtime_dir.file(&format!("{FILE}.{}", std::process::id()));
+/// Writes a file of the run's folder atomically: a reader finds either the old or the new one.
+///
+/// # Errors
+/// Those of writing a file.
+pub fn replace(runtime_dir: &RuntimeDir, file: &str, value: &Value) -> io::Result<()> {
+    let new = runtime_dir.file(&format!("{file}.{}", std::process::id()));
     let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let written = written.and_then(|mut file| file.write_all(value.to_string().as_bytes()));
-    let replaced = written.and_then(|()| fs::rename(&new, runtime_dir.file(FILE)));
+    let replaced = written.and_then(|()| fs::rename(&new, runtime_dir.file(file)));
     if replaced.is_err() {
         let _ = fs::remove_file(new);
     }

@@ -93,6 +93,8 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
         ("tap", "link", links),
         ("clear", "name", networks()),
         ("timeline", "name", networks()),
+        ("place", "name", networks()),
+        ("place", "keep", running_apps()),
         ("reload", "name", networks()),
         ("reload", "network", network_files()),
         ("stop", "names", networks()),

@@ -22,11 +22,13 @@
 //! | `schema` | checks values against a JSON Schema, and describes types in words |
 //! | `resources` | files and sockets that apps use, and conflicts between them |
 //! | `load` | creates the apps and checks the links |
+//! | `assignment` | writes workers of apps into network files |
 //!
 //! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod assignment;
 mod bench;
 mod chain;
 mod common;
@@ -46,6 +48,7 @@ mod value;
 mod values;
 mod worker;
 
+pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{Bench, BenchFiles, BenchRow};
 pub use configure::{Configure, Context, SettingError};
 pub use diagnostics::{Diagnostics, Severity};

@@ -624,6 +624,11 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
 }
 
+/// The parts of the key of `key=value`.
+pub(crate) fn setting_keys(text: &str) -> Option<Vec<String>> {
+    Some(setting(text, 0)?.0.into_iter().map(|key| key.name).collect())
+}
+
 /// The key and value of `key=value`. No value if nothing follows the `=`, which removes the key.
 fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Option<Node>)> {
     let equals = first_unquoted_equals(text)?;

@@ -116,7 +116,7 @@ pub struct Row {
 
 impl Row {
     /// The clocks of all these calls, estimated from the samples.
-    fn clocks(&self) -> f64 {
+    pub fn clocks(&self) -> f64 {
         // Calls are written a little later than samples.
         ratio(self.sampled.clocks, self.sampled.calls).unwrap_or(0.0) * self.calls.max(self.sampled.calls) as f64
     }

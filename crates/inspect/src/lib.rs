@@ -7,6 +7,8 @@
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
 //! | [`accounting`] | the cost of each app |
+//! | [`placing`] | proposals for the workers of apps, from their costs |
+//! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
 //! | [`journey`] | the paths of packets, assembled from a trace |
 //! | [`hot`] | the functions in which an engine spends its time, by app |
@@ -37,6 +39,8 @@ mod error;
 pub mod hot;
 pub mod journey;
 pub mod networks;
+pub mod placing;
+pub mod processors;
 pub mod slow_log;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -17,6 +17,7 @@ subcommands! {
         Tap(tap),
         Clear(clear),
         Timeline(timeline),
+        Place(place),
         Reload(reload),
         Stop(stop),
         Appbench(appbench),

@@ -1,0 +1,145 @@
+//! The processors of a network's workers.
+
+use bellows_engine::MAIN;
+use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::placing::{Costs, Plan};
+use bellows_inspect::processors::{Handlers, Machine};
+use bellows_observe::{AppStatus, RuntimeDir};
+use bellows_placement::processors::{Processor, Worker, assign, distance};
+use bellows_sys::cpu;
+use serde_json::{Value, json};
+
+use crate::command_error::CommandError;
+use crate::terminal;
+
+/// A port at a network interface.
+#[derive(Debug)]
+pub struct Port {
+    /// The app.
+    pub app: String,
+    /// The interface.
+    pub interface: String,
+    /// The processors that handle its interrupts.
+    pub handlers: Handlers,
+}
+
+impl Port {
+    pub fn json(&self) -> Value {
+        let (processors, source) = match &self.handlers {
+            Ok((processors, source)) => (json!(processors), source),
+            Err(why) => (Value::Null, why),
+        };
+        json!({"app": self.app, "interface": self.interface, "processors": processors, "source": source})
+    }
+}
+
+/// The processors among which to choose, and what decides.
+#[derive(Debug)]
+pub struct Choice {
+    machine: Machine,
+    pid: u32,
+    /// All processors of the machine.
+    all: Vec<Processor>,
+    /// Those to use.
+    pub usable: Vec<Processor>,
+    /// Whether they were given on the command line.
+    is_asked: bool,
+    /// The network's ports at interfaces.
+    pub ports: Vec<Port>,
+}
+
+impl Choice {
+    /// The processors of a network, or those `asked` for.
+    ///
+    /// # Errors
+    /// If the network may not use a processor.
+    pub fn new(machine: &Machine, runtime_dir: &RuntimeDir, asked: Option<&[usize]>) -> Result<Choice, CommandError> {
+        let pid = runtime_dir.pid().unwrap_or(0);
+        let allowed = machine.allowed(pid);
+        let unusable = asked.unwrap_or_default().iter().find(|processor| !allowed.contains(processor));
+        if let Some(unusable) = unusable {
+            let allowed = cpu::ranges(&allowed);
+            return Err(CommandError::Usage(format!(
+                "--cpus: there is no processor {unusable} for this network; it may use {allowed}"
+            )));
+        }
+        let all = machine.processors();
+        let known = |&number: &usize| all.iter().copied().find(|processor| processor.number == number);
+        let processor = |number| known(number).unwrap_or(Processor { number: *number, core: *number, node: 0 });
+        let usable = asked.unwrap_or(&allowed).iter().map(processor).collect();
+        let ports = ports(machine, runtime_dir);
+        Ok(Choice { machine: machine.clone(), pid, all, usable, is_asked: asked.is_some(), ports })
+    }
+
+    /// Adds the processors to which the workers' threads are pinned.
+    pub fn find_pinned(&self, plan: &mut Plan) {
+        for load in &mut plan.workers {
+            load.cpu = self.pinned(&load.name);
+        }
+    }
+
+    fn pinned(&self, worker: &str) -> Option<usize> {
+        let thread = if worker == MAIN { "engine".to_owned() } else { format!("worker {worker}") };
+        self.machine.pinned(self.pid, &thread)
+    }
+
+    /// Adds the best processors. That of the first worker is left to the kernel, unless the processors were asked for,
+    /// it has one already, or it has ports whose interrupts are known: it cannot change while the network runs.
+    pub fn assign(&self, costs: &Costs, plan: &mut Plan) {
+        if self.usable.is_empty() {
+            return;
+        }
+        let crossings = costs.crossings(plan);
+        let worker = |(load, crossings): (&bellows_inspect::placing::Load, Vec<(usize, u64)>)| {
+            let own = self.ports.iter().filter(|port| load.apps.contains(&port.app));
+            let known =
+                own.filter_map(|port| Some((costs.packets_of(&port.app), port.handlers.as_ref().ok()?.0.clone())));
+            Worker { today: self.pinned(&load.name), ports: known.collect(), crossings }
+        };
+        let workers: Vec<Worker> = plan.workers.iter().zip(crossings).map(worker).collect();
+        let places = assign(&workers, &self.usable, &self.all);
+        for ((load, worker), place) in plan.workers.iter_mut().zip(&workers).zip(places) {
+            let is_wanted = self.is_asked || worker.today.is_some() || !worker.ports.is_empty();
+            load.cpu = (load.name != MAIN || is_wanted).then_some(self.usable[place].number);
+        }
+    }
+
+    /// A warning for each pair of workers that share a core.
+    pub fn shared_cores(&self, plan: &Plan) -> Vec<String> {
+        let processor = |number: Option<usize>| self.usable.iter().find(|processor| Some(processor.number) == number);
+        let mut warnings = Vec::new();
+        for (at, one) in plan.workers.iter().enumerate() {
+            for other in &plan.workers[..at] {
+                let (Some(first), Some(second)) = (processor(one.cpu), processor(other.cpu)) else { continue };
+                if distance(*first, *second) == 1 {
+                    let numbers = format!("{} and {}", second.number, first.number);
+                    warnings.push(format!(
+                        "`{}` and `{}` share a core (processors {numbers}), so each is slower than expected here",
+                        other.name, one.name
+                    ));
+                }
+            }
+        }
+        warnings
+    }
+}
+
+/// The ports at interfaces of the kernel, as the running apps report them.
+fn ports(machine: &Machine, runtime_dir: &RuntimeDir) -> Vec<Port> {
+    let apps = match ask(runtime_dir, &Request::Apps) {
+        Ok(Reply::Apps { apps }) => apps,
+        Ok(_) => Vec::new(),
+        Err(failure) => {
+            terminal::warn(&format!("{failure}; interrupts of interfaces are not considered\n"));
+            Vec::new()
+        }
+    };
+    apps.iter().filter_map(|app| port(machine, app)).collect()
+}
+
+fn port(machine: &Machine, app: &AppStatus) -> Option<Port> {
+    let link = app.status.get("link")?;
+    let interface = link["name"].as_str()?.to_owned();
+    let handlers = machine.handlers(&interface, link["index"].as_u64());
+    Some(Port { app: app.app.clone(), interface, handlers })
+}
