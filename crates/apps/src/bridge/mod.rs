@@ -107,7 +107,8 @@ impl App for Bridge {
 fn addresses(frame: &[u8]) -> Option<[u64; 2]> {
     const LOW: u64 = (1 << 48) - 1;
     let header = frame.first_chunk::<14>()?;
-    let [first, second] = [&header[..8], &header[4..12]].map(|bytes| bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte)));
+    let [first, second] =
+        [&header[..8], &header[4..12]].map(|bytes| bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte)));
     Some([first >> 16, second & LOW])
 }
 

@@ -127,7 +127,7 @@ impl Choice {
 /// The ports at interfaces of the kernel, as the running apps report them.
 fn ports(machine: &Machine, runtime_dir: &RuntimeDir) -> Vec<Port> {
     let apps = match ask(runtime_dir, &Request::Apps) {
-        Ok(Reply::Apps { apps }) => apps,
+        Ok(Reply::Apps { apps, .. }) => apps,
         Ok(_) => Vec::new(),
         Err(failure) => {
             terminal::warn(&format!("{failure}; interrupts of interfaces are not considered\n"));
