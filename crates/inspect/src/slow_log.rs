@@ -171,6 +171,13 @@ mod tests {
     }
 
     #[test]
+    fn the_worker_is_named_if_there_are_several() {
+        let slow = SlowBreath { worker: Some("disk".to_owned()), ..slow(300, 0) };
+        let line = SlowLog::new(LIMIT).take(found(&[slow], 0), Instant::now()).unwrap();
+        assert!(line.contains(", on the worker `disk`, in the app `sieve` (moving packets)"), "{line}");
+    }
+
+    #[test]
     fn a_standstill_is_logged_without_an_app() {
         let start = Instant::now();
         let line = SlowLog::new(LIMIT).take(found(&[slow(2_000, 1_950)], 0), start).unwrap();
