@@ -73,8 +73,8 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
         report.run("tests", tests.args(&options.filter));
         if options.filter.is_none() {
-            let mut models = cargo(&["test", "--package", "bellows-ring", "--features", "loom", "--test"]);
-            report.run("interleavings", models.arg("interleavings"));
+            let mut models = cargo(&["test", "--package", "bellows-ring", "--features", "loom"]);
+            report.run("interleavings", models.args(["--test", "interleavings", "--test", "stack"]));
         }
     }
     report.finish()
