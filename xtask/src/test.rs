@@ -73,10 +73,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
         report.run("tests", tests.args(&options.filter));
         if options.filter.is_none() {
-            let packages = ["--package", "bellows-ring", "--package", "bellows-shared"];
+            let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
             let mut models = cargo(&["test"]);
-            let models = models.args(packages).args(["--features", "loom", "--test", "interleavings"]);
-            report.run("interleavings", models);
+            report.run("interleavings", models.args(packages).args(["--test", "interleavings", "--test", "stack"]));
         }
     }
     report.finish()

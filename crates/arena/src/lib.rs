@@ -6,8 +6,12 @@
 //! allocates the same blocks in the same order finds each at the same place in its huge page.
 //!
 //! Blocks are allocated when vectors, magazines and tables are created, which is rare: one lock protects everything.
+//!
+//! On a machine with several memory nodes, a thread may have a [node](set_node): then its blocks come from a reservation
+//! on that node.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,6 +22,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use bellows_sys::cache::LINE;
 use bellows_sys::memory::Reservation;
+use bellows_sys::numa;
 
 /// Blocks begin and end at multiples of this.
 const PAGE: usize = 4096;
@@ -29,6 +34,33 @@ const STEP: usize = 16 << 20;
 const MAX_SHARED_BLOCK: usize = STEP / 4;
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| Mutex::new(Arena::new()));
+
+thread_local! {
+    /// The memory node of the thread's blocks; by default they are wherever they are first touched.
+    static NODE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// From now on the calling thread's blocks are on this memory node, as long as it has memory. Has no effect on a machine
+/// with one node.
+pub fn set_node(node: Option<usize>) {
+    NODE.set(node.filter(|_| numa::are_several()));
+}
+
+/// Allocates what `make` allocates on a memory node, for a worker there. With `None`, as the calling thread does anyway.
+pub fn on_node<T>(node: Option<usize>, make: impl FnOnce() -> T) -> T {
+    /// The node comes back even if there is a panic.
+    struct Before(Option<usize>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            NODE.set(self.0);
+        }
+    }
+    let _before = Before(NODE.get());
+    if node.is_some() {
+        set_node(node);
+    }
+    make()
+}
 
 fn arena() -> MutexGuard<'static, Arena> {
     ARENA.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,8 +113,8 @@ fn take_from_allocator(size: usize) -> NonNull<u8> {
 pub unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
     let address = block.addr().get();
     let mut arena = arena();
-    if arena.owns(address) {
-        return arena.blocks.give(address, length(size));
+    if let Some(space) = arena.owner(address) {
+        return space.blocks.give(address, length(size));
     }
     drop(arena);
     // SAFETY: a block outside the reservations came from take_from_allocator(), with this layout.
@@ -99,8 +131,8 @@ fn length(size: usize) -> usize {
 }
 
 struct Arena {
-    blocks: Blocks,
-    reservations: Vec<Reservation>,
+    /// The first is wherever it is first touched.
+    spaces: Vec<Space>,
     /// Whether every block comes from the global allocator, which memory checkers watch.
     off: bool,
 }
@@ -108,21 +140,53 @@ struct Arena {
 impl Arena {
     fn new() -> Arena {
         let off = std::env::var_os("BELLOWS_ARENA").is_some_and(|value| value == "off");
-        Arena { blocks: Blocks::default(), reservations: Vec::new(), off }
+        Arena { spaces: vec![Space::default()], off }
     }
 
-    /// `None` if the system has no memory of this kind.
+    /// A block on the thread's node. `None` if the system has no memory of this kind.
+    fn take(&mut self, length: usize) -> Option<Block> {
+        if self.off {
+            return None;
+        }
+        let node = NODE.get();
+        let place = self.spaces.iter().position(|space| space.node == node).unwrap_or_else(|| {
+            self.spaces.push(Space { node, ..Space::default() });
+            self.spaces.len() - 1
+        });
+        self.spaces[place].take(length)
+    }
+
+    /// The space that a block is in.
+    fn owner(&mut self, address: usize) -> Option<&mut Space> {
+        self.spaces.iter_mut().find(|space| space.owns(address))
+    }
+
+    fn owns(&self, address: usize) -> bool {
+        self.spaces.iter().any(|space| space.owns(address))
+    }
+}
+
+/// The blocks on one memory node.
+#[derive(Default)]
+struct Space {
+    node: Option<usize>,
+    blocks: Blocks,
+    reservations: Vec<Reservation>,
+}
+
+impl Space {
     fn take(&mut self, length: usize) -> Option<Block> {
         self.blocks.take(length).or_else(|| self.reserve(length))
     }
 
     /// Makes a reservation and allocates its first block.
     fn reserve(&mut self, length: usize) -> Option<Block> {
-        if self.off {
-            return None;
-        }
         let shared = length <= MAX_SHARED_BLOCK;
         let reservation = Reservation::new(if shared { STEP } else { length }).ok()?;
+        if let Some(node) = self.node {
+            // Memory elsewhere is slower, but it works.
+            let _ = reservation.prefer_node(0..reservation.length(), node);
+        }
         let start = reservation.start().as_ptr().expose_provenance();
         if shared {
             self.blocks.fresh = start + length..start + reservation.length();
@@ -447,8 +511,8 @@ mod tests {
         let first = arena.take(PAGE).unwrap();
         let long = arena.take(2 * STEP).unwrap();
         let second = arena.take(PAGE).unwrap();
-        assert_eq!((second.address - first.address, arena.reservations.len()), (PAGE, 2));
-        arena.blocks.give(long.address, 2 * STEP);
+        assert_eq!((second.address - first.address, arena.spaces[0].reservations.len()), (PAGE, 2));
+        arena.spaces[0].blocks.give(long.address, 2 * STEP);
         assert_eq!(arena.take(2 * STEP), Some(Block { used: true, ..long }));
     }
 
@@ -456,8 +520,28 @@ mod tests {
     fn a_spent_reservation_is_followed_by_another() {
         let mut arena = Arena { off: false, ..Arena::new() };
         let blocks: Vec<Block> = (0..9).map(|_| arena.take(MAX_SHARED_BLOCK).unwrap()).collect();
-        assert_eq!(arena.reservations.len(), 3);
+        assert_eq!(arena.spaces[0].reservations.len(), 3);
         assert!(blocks.iter().all(|block| arena.owns(block.address) && !block.used));
+    }
+
+    #[test]
+    fn each_node_has_blocks_of_its_own_and_gets_them_back() {
+        let mut arena = Arena { off: false, ..Arena::new() };
+        // A machine with one node has no others.
+        let mut on = |node| {
+            NODE.set(node);
+            arena.take(PAGE).unwrap().address
+        };
+        let (anywhere, first, second) = (on(None), on(Some(0)), on(Some(1)));
+        assert_eq!((on(None) - anywhere, on(Some(0)) - first, on(Some(1)) - second), (PAGE, PAGE, PAGE));
+        NODE.set(None);
+        arena.owner(second).unwrap().blocks.give(second, PAGE);
+        assert!(arena.take(PAGE).unwrap().address != second);
+        NODE.set(Some(1));
+        assert_eq!(arena.take(PAGE), Some(Block { address: second, used: true }));
+        NODE.set(None);
+        on_node(Some(7), || assert_eq!(NODE.get(), Some(7).filter(|_| numa::are_several())));
+        assert_eq!(NODE.get(), None);
     }
 
     #[test]

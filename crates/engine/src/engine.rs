@@ -217,6 +217,8 @@ impl Engine {
 
     /// Sends the workers other than the first to their threads.
     fn send_to_work(&mut self) {
+        let has_others = !self.crew.is_empty();
+        self.workers_mut().for_each(|worker| worker.set_has_others(has_others));
         let enter = |position: usize| -> Enter {
             let shared = Arc::clone(&self.shared);
             Box::new(move || shared.set_current(position))

@@ -98,6 +98,8 @@ pub(crate) struct Worker {
     reader: Reader,
     /// If it rested at its last verdict, the number of breaths in which a packet had moved by then.
     rested_at: Option<u64>,
+    /// Whether other workers may need its free buffers.
+    has_others: bool,
 }
 
 impl Worker {
@@ -137,6 +139,7 @@ impl Worker {
             has_closed: false,
             reader,
             rested_at: None,
+            has_others: false,
         }
     }
 
@@ -180,8 +183,16 @@ impl Worker {
         &self.state.sampler
     }
 
-    /// Starts or stops timing the pace of breaths.
+    /// Whether other workers run beside it from now on.
+    pub(crate) fn set_has_others(&mut self, has_others: bool) {
+        self.has_others = has_others;
+    }
+
+    /// Starts or stops timing the pace of breaths. Called on the worker's thread.
     pub(crate) fn set_running(&mut self, is_running: bool) {
+        if !is_running {
+            bellows_packet::return_free_buffers();
+        }
         self.pace = is_running.then(|| Pace::begin(clock::now(), self.breaths));
     }
 
@@ -215,6 +226,10 @@ impl Worker {
                 if self.breaths >= end || attention.is_pending() {
                     break;
                 }
+            }
+            if self.has_others {
+                // Another worker may have found none.
+                bellows_packet::share_free_buffers();
             }
             if self.state.closed.get() && self.is_closed() {
                 return ExitReason::Closed;
@@ -668,6 +683,9 @@ impl Worker {
         let mut owners = Vec::new();
         for (app, watched) in &watched {
             descriptors.extend(watched.descriptors().into_iter().inspect(|_| owners.push(*app)));
+        }
+        if self.has_others {
+            bellows_packet::return_free_buffers();
         }
         let asleep_since = clock::now();
         let (table, slab) = (self.graph.table(), self.graph.slab());

@@ -7,13 +7,15 @@
 //! | `accounts` | quotas that limit the use of large buffers |
 //! | `lent` | buffers that the kernel receives into and sends from |
 //! | `magazine` | stacks of free buffers, which threads trade with the pool |
-//! | `pool` | the process's one reservation of buffers, and its depot |
+//! | `parts` | the parts of the pool on the memory nodes, each with its depot |
+//! | `pool` | the process's one reservation of buffers |
 //! | `share` | a port's share of the large buffers |
 //! | `thread` | each thread's cache of free buffers |
 
 mod accounts;
 mod lent;
 mod magazine;
+mod parts;
 mod pool;
 mod share;
 mod thread;
@@ -24,7 +26,10 @@ pub use lent::Lent;
 pub use magazine::BufferUse;
 pub use pool::{Area, Config, Error, Usage, area, config, ensure, init, owner_of, pages, start_of, usage};
 pub use share::LargeShare;
-pub use thread::{Buffers, buffer_use, free, free_many, sort_free_buffers, take_large, with_free_buffers};
+pub use thread::{
+    Buffers, buffer_use, free, free_many, return_free_buffers, share_free_buffers, sort_free_buffers, take_large,
+    with_free_buffers,
+};
 
 /// Bytes in front of a new packet's data, for headers that are added later.
 pub const HEADROOM: usize = 128;

@@ -1,35 +1,107 @@
 //! Stacks of free buffers, which threads trade with the pool, and each thread's count of buffers taken and freed.
 
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bellows_arena::Fixed;
+use bellows_ring::stack::Links;
 
 /// A stack of free buffers, each stored as the address of a new packet's data.
-///
-/// It takes a page, and the addresses fill its second half. Vectors begin at the start of a page, so loops over a
-/// vector and a magazine touch different halves of a page: a load at the same page offset as a recent store waits for
-/// it, and this must not depend on where the allocator placed the two.
-#[repr(C, align(4096))]
+#[repr(C)]
 pub(crate) struct Magazine {
-    _first_half: [u64; 255],
     pub(crate) length: usize,
     pub(crate) addresses: [usize; Magazine::SIZE],
 }
 
-impl Magazine {
-    pub(crate) const SIZE: usize = 256;
+/// The page of a magazine, at a fixed address.
+///
+/// The addresses fill its second half. Vectors begin at the start of a page, so loops over a vector and a magazine touch
+/// different halves of a page: a load at the same page offset as a recent store waits for it, and this must not depend
+/// on where the allocator placed the two.
+#[repr(C, align(4096))]
+struct Page {
+    /// The number of the next magazine in a depot. Other threads may read it at any time, whoever has the magazine.
+    link: AtomicU64,
+    _first_half: [u64; 254],
+    magazine: Magazine,
+}
 
-    pub(crate) fn empty() -> Fixed<Magazine> {
-        // SAFETY: a magazine is made of integers, and 0 is the length of an empty one.
-        unsafe { Fixed::zeroed() }
+const PAGE: usize = size_of::<Page>();
+const _: () = assert!(PAGE == 4_096 && size_of::<AtomicU64>() == size_of::<u64>());
+
+/// A magazine that one thread has, or nobody.
+///
+/// Magazines are never given back to the arena, because a thread may read the link of one that it has seen in a depot.
+/// Dropping this would lose the page: give it to a depot.
+pub(crate) struct Held(NonNull<Magazine>);
+
+// SAFETY: the magazine belongs to this value alone, and is plain data.
+unsafe impl Send for Held {}
+
+impl Held {
+    /// A new magazine, without buffers.
+    pub(crate) fn new() -> Held {
+        let page = bellows_arena::take(PAGE);
+        page.as_ptr().expose_provenance();
+        // SAFETY: the block is a whole page, zeroed, and nobody else's; a page of zeros is an empty magazine.
+        Held(unsafe { page.add(std::mem::offset_of!(Page, magazine)).cast() })
     }
 
     /// A magazine with one buffer.
-    pub(crate) fn of(data: usize) -> Fixed<Magazine> {
-        let mut magazine = Magazine::empty();
+    pub(crate) fn of(data: usize, empty: Held) -> Held {
+        let mut magazine = empty;
         magazine.push(data);
         magazine
     }
+
+    /// Gives the magazine up for its number: that of its page in the address space.
+    pub(crate) fn into_number(self) -> u64 {
+        (self.0.addr().get() / PAGE) as u64
+    }
+
+    /// The magazine with this number.
+    ///
+    /// # Safety
+    /// The number came from [`into_number`](Held::into_number), and nobody has made a value of it since.
+    pub(crate) unsafe fn from_number(number: u64) -> Held {
+        // SAFETY: pages of magazines are never at address 0, and new() has exposed their provenance.
+        let page = unsafe { bellows_arena::pointer(number as usize * PAGE) };
+        // SAFETY: a magazine's page is at this address, and never given back.
+        Held(unsafe { page.add(std::mem::offset_of!(Page, magazine)).cast() })
+    }
+}
+
+impl Deref for Held {
+    type Target = Magazine;
+
+    #[inline(always)]
+    fn deref(&self) -> &Magazine {
+        // SAFETY: the page is never given back, and this value alone refers to its magazine.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Held {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Magazine {
+        // SAFETY: as above, and the value is borrowed exclusively.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+/// The links of all magazines, by number.
+pub(crate) struct Pages;
+
+impl Links for Pages {
+    fn link(&self, element: u64) -> &AtomicU64 {
+        // SAFETY: the numbers in a depot are those of magazines, whose pages begin with the link and are never given
+        // back. A `Held` refers only to the magazine behind it.
+        unsafe { bellows_arena::pointer(element as usize * PAGE).cast().as_ref() }
+    }
+}
+
+impl Magazine {
+    pub(crate) const SIZE: usize = 256;
 
     pub(crate) fn room(&self) -> usize {
         Magazine::SIZE - self.length

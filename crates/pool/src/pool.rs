@@ -1,18 +1,20 @@
 //! The process's pool of packet buffers.
 //!
 //! One reservation of address space, made once and never unmapped, contains both classes of buffers. The kernel commits
-//! memory when buffers are first used. [`init`] sets the size of the pool; the first packet without it uses
+//! memory when buffers are first used. On a machine with several memory nodes, each has an equal part of the ordinary
+//! buffers; large ones are wherever they are first used. [`init`] sets the size of the pool; the first packet without it uses
 //! [`Config::default`].
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bellows_arena::Fixed;
 use bellows_sys::memory::{Pages, Reservation};
+use bellows_sys::numa;
 
 use crate::accounts::{AccountNumber, Quotas};
-use crate::magazine::{Magazine, Tally};
+use crate::magazine::{Held, Magazine, Tally};
+use crate::parts::{Part, Untouched, divide};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
 /// Bytes in front of the first buffer: see [`Area`].
@@ -92,8 +94,6 @@ pub(crate) struct Class {
     /// `buffer = (line * reciprocal) >> 40`. Exact as long as `line * (stride in lines) < 2^40`, because the reciprocal
     /// is too large by less than the stride in lines; no overflow below 2^24 buffers.
     reciprocal: u64,
-    /// Number of buffers that were ever taken; those above are untouched.
-    touched: AtomicU32,
 }
 
 impl Class {
@@ -104,15 +104,9 @@ impl Class {
         ((1 << 28) / (stride / LINE)).min(1 << 23)
     }
 
-    fn new(first: usize, stride: usize, count: usize) -> Class {
+    pub(crate) fn new(first: usize, stride: usize, count: usize) -> Class {
         let lines = (stride / LINE) as u64;
-        Class {
-            first,
-            stride,
-            count: count as u32,
-            reciprocal: (1u64 << Class::SHIFT).div_ceil(lines),
-            touched: AtomicU32::new(0),
-        }
+        Class { first, stride, count: count as u32, reciprocal: (1u64 << Class::SHIFT).div_ceil(lines) }
     }
 
     /// Address of a new packet's data in the buffer that `data` points into, or just behind: the data of a packet that
@@ -129,25 +123,37 @@ impl Class {
         ((line * self.reciprocal) >> Class::SHIFT) as usize
     }
 
-    /// Up to `wanted` buffers that were never used: the index of the first one, and their number.
-    pub(crate) fn untouched(&self, wanted: u32) -> std::ops::Range<u32> {
-        let claim = |touched: u32| Some(touched + wanted.min(self.count - touched));
-        match self.touched.fetch_update(Relaxed, Relaxed, claim) {
-            Ok(start) | Err(start) => start..start + wanted.min(self.count - start),
-        }
-    }
-
     /// Address of a new packet's data in the buffer with this index.
     pub(crate) fn data(&self, buffer: u32) -> usize {
         self.first + buffer as usize * self.stride + DATA_OFFSET
     }
 }
 
+/// How often a thread has found that the pool has no ordinary buffers left; wraps. On cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+pub(crate) struct Shortages(AtomicU32);
+
+impl Shortages {
+    /// Asks the other threads for free buffers.
+    #[cold]
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
 pub(crate) struct Pool {
     pub(crate) small: Class,
     pub(crate) large: Class,
-    /// Full and partly full magazines of ordinary buffers that no thread has.
-    depot: Mutex<Vec<Fixed<Magazine>>>,
+    /// The ordinary buffers by memory node. At least one.
+    pub(crate) parts: Box<[Part]>,
+    pub(crate) shortages: Shortages,
+    large_untouched: Untouched,
     /// Free large buffers. They are few, and the cost of the locks is small beside a 64 KiB frame.
     large_free: Mutex<Vec<usize>>,
     pub(crate) large_accounts: Mutex<Quotas>,
@@ -269,6 +275,12 @@ pub fn config() -> Config {
 
 impl Pool {
     fn new(config: Config) -> Result<Pool, Error> {
+        let nodes: Vec<usize> = numa::nodes().iter().map(|node| node.number).collect();
+        Pool::on_nodes(config, &nodes)
+    }
+
+    /// A pool with a part on each of these memory nodes.
+    pub(crate) fn on_nodes(config: Config, nodes: &[usize]) -> Result<Pool, Error> {
         let within = |what, value, least, most| {
             if (least..=most).contains(&value) { Ok(()) } else { Err(Error::OutOfRange { what, value, least, most }) }
         };
@@ -288,11 +300,25 @@ impl Pool {
         // Like the memory of virtual machines: packets are other people's. The arena, which contains the engine's own
         // tables, is included.
         memory.leave_out_of_core_dumps();
-        let first = memory.start().as_ptr().expose_provenance() + FRONT;
+        let start = memory.start().as_ptr().expose_provenance();
+        let first = start + FRONT;
+        let class = Class::new(first, config.stride, config.packets);
+        let page = memory.page();
+        let (parts, areas) = divide(&class, nodes, page);
+        for (part, area) in parts.iter().zip(areas) {
+            if let Some(node) = part.node {
+                // The ends of the first and the last part need not be those of pages.
+                let from = area.start / page * page - start;
+                // Memory elsewhere is slower, but it works.
+                let _ = memory.prefer_node(from..area.end.next_multiple_of(page) - start, node);
+            }
+        }
         Ok(Pool {
-            small: Class::new(first, config.stride, config.packets),
+            small: class,
             large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
-            depot: Mutex::default(),
+            parts,
+            shortages: Shortages::default(),
+            large_untouched: Untouched::new(0..config.large_packets as u32),
             large_free: Mutex::default(),
             large_accounts: Mutex::new(Quotas::new(config.large_packets)),
             tallies: Mutex::default(),
@@ -309,13 +335,34 @@ impl Pool {
         if large { &self.large } else { &self.small }
     }
 
-    pub(crate) fn give(&self, magazine: Fixed<Magazine>) {
-        lock(&self.depot).push(magazine);
+    /// The part that a buffer is in, by the address of a new packet's data.
+    pub(crate) fn part_of(&self, data: usize) -> usize {
+        self.parts.iter().position(|part| data < part.addresses.end).unwrap_or_default()
     }
 
-    /// The magazine that was given back last.
-    pub(crate) fn receive(&self) -> Option<Fixed<Magazine>> {
-        lock(&self.depot).pop()
+    /// The part on the memory node of the processor that the calling thread runs on.
+    pub(crate) fn part_of_thread(&self) -> usize {
+        if self.parts.len() == 1 {
+            return 0;
+        }
+        let node = numa::current();
+        self.parts.iter().position(|part| part.node == node).unwrap_or_default()
+    }
+
+    /// A magazine with buffers of a part that nobody has. `None` if packets and the caches of threads have all.
+    pub(crate) fn receive(&self, part: usize) -> Option<Held> {
+        let part = &self.parts[part];
+        part.receive().or_else(|| {
+            let untouched = part.untouched.take(Magazine::SIZE as u32);
+            if untouched.is_empty() {
+                return None;
+            }
+            let mut magazine = part.empty();
+            for buffer in untouched {
+                magazine.push(self.small.data(buffer));
+            }
+            Some(magazine)
+        })
     }
 
     pub(crate) fn take_large(&self, owner: AccountNumber) -> Option<usize> {
@@ -324,14 +371,25 @@ impl Pool {
             return None;
         }
         let recycled = lock(&self.large_free).pop();
-        let data = recycled.or_else(|| self.large.untouched(1).next().map(|buffer| self.large.data(buffer)))?;
+        let data = recycled.or_else(|| self.large_untouched.take(1).next().map(|buffer| self.large.data(buffer)))?;
         accounts.took(self.large.number(data), owner);
         Some(data)
     }
 
+    /// Puts a magazine back for a thread without a cache.
+    pub(crate) fn give_uncached(&self, magazine: Held) {
+        let mut magazine = magazine;
+        if self.parts.len() > 1 {
+            magazine.addresses[..magazine.length].iter().for_each(|&data| self.give_small(data));
+            magazine.length = 0;
+        }
+        self.parts[0].give(magazine);
+    }
+
     /// Puts an ordinary buffer back for a thread without a cache.
     pub(crate) fn give_small(&self, data: usize) {
-        self.give(Magazine::of(data));
+        let part = &self.parts[self.part_of(data)];
+        part.give(Held::of(data, part.empty()));
     }
 
     pub(crate) fn give_large(&self, data: usize) {
@@ -392,14 +450,5 @@ mod tests {
         assert!(refused(Config { stride: 2_241, ..Config::default() }).contains("not a multiple of 64"));
         assert!(refused(Config { stride: 64, ..Config::default() }).contains("the stride is 64"));
         assert!(refused(Config { large_packets: 1 << 40, ..Config::default() }).contains("large packets"));
-    }
-
-    #[test]
-    fn untouched_buffers_are_handed_out_once_and_then_no_more() {
-        let class = Class::new(0, 35 * LINE, 10);
-        assert_eq!(class.untouched(4), 0..4);
-        assert_eq!(class.untouched(4), 4..8);
-        assert_eq!(class.untouched(4), 8..10);
-        assert_eq!(class.untouched(4), 10..10);
     }
 }

@@ -2,8 +2,13 @@
 //!
 //! Free buffers travel in *magazines* of 256. A thread frees into its current magazine. To take packets, it takes that
 //! whole magazine as [`Buffers`] and puts the rest of it back at the end: so both loops work on a plain array in
-//! registers, whatever is freed or taken in between. Full and empty magazines are traded with the pool's depot, with
-//! one lock for 256 packets.
+//! registers, whatever is freed or taken in between. Full and empty magazines are traded with the pool's depot, by one
+//! exchange of a word for 256 packets.
+//!
+//! A thread that finds no buffers notes that, and the threads that have free ones [share](share_free_buffers) them.
+//!
+//! If the pool has several parts, a thread keeps the buffers of the part on its own memory node, and sends others back
+//! to theirs before it would take packets in them. It borrows them if its own part has none left.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,10 +16,8 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bellows_arena::Fixed;
-
 use crate::accounts::AccountNumber;
-use crate::magazine::{BufferUse, Magazine, Tally};
+use crate::magazine::{BufferUse, Held, Tally};
 use crate::pool::{self, Pool};
 
 /// Number of packets that this thread has made and freed. Always exact, for a few loads: the difference before and
@@ -30,12 +33,24 @@ pub fn buffer_use() -> BufferUse {
 }
 
 pub(crate) struct Cache {
-    current: Fixed<Magazine>,
+    current: Held,
     /// Full or partly full magazines, the most recently used last.
-    loaded: Vec<Fixed<Magazine>>,
-    empty: Vec<Fixed<Magazine>>,
+    loaded: Vec<Held>,
+    empty: Vec<Held>,
     tally: Arc<Tally>,
     pool: &'static Pool,
+    /// The part of the pool on the thread's memory node.
+    home: usize,
+    /// Whether the pool has other parts: then their buffers are sent back to them.
+    sorts: bool,
+    /// Number of the lowest buffers in the current magazine that are known to be of that part.
+    sorted: usize,
+    /// Whether the last magazine taken was one of another part.
+    is_borrowed: bool,
+    /// Buffers on their way to other parts, by part, once there were any.
+    outgoing: Vec<Option<Held>>,
+    /// The pool's count of shortages when this thread last gave its buffers back.
+    shortages: u32,
 }
 
 /// Maximum number of loaded magazines that a thread keeps beside the current one; it gives more to the depot.
@@ -43,9 +58,26 @@ const KEPT: usize = 4;
 
 impl Cache {
     fn new(pool: &'static Pool) -> Cache {
+        Cache::at(pool, pool.part_of_thread())
+    }
+
+    /// The cache of a thread whose own part of the pool is this one.
+    fn at(pool: &'static Pool, home: usize) -> Cache {
         let tally = Arc::new(Tally::default());
         pool.enrol(Arc::clone(&tally));
-        Cache { current: Magazine::empty(), loaded: Vec::new(), empty: Vec::new(), tally, pool }
+        Cache {
+            current: pool.parts[home].empty(),
+            loaded: Vec::new(),
+            empty: Vec::new(),
+            tally,
+            pool,
+            home,
+            sorts: pool.parts.len() > 1,
+            sorted: 0,
+            is_borrowed: false,
+            outgoing: Vec::new(),
+            shortages: pool.shortages.count(),
+        }
     }
 
     #[inline(always)]
@@ -61,42 +93,145 @@ impl Cache {
         self.current.push(data);
     }
 
-    /// Stores a full current magazine and starts an empty one.
+    fn empty(&mut self) -> Held {
+        self.empty.pop().unwrap_or_else(|| self.pool.parts[self.home].empty())
+    }
+
+    /// Makes room in the current magazine, which is full: stores it and starts an empty one.
     #[cold]
     fn change_current(&mut self) {
-        let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
+        if self.sorts {
+            self.sort_out();
+            if self.current.room() > 0 {
+                return;
+            }
+        }
+        let empty = self.empty();
         let full = mem::replace(&mut self.current, empty);
+        self.sorted = 0;
         self.store(full);
     }
 
-    fn store(&mut self, magazine: Fixed<Magazine>) {
+    fn store(&mut self, magazine: Held) {
         self.loaded.push(magazine);
         if self.loaded.len() > KEPT {
             let coldest = self.loaded.remove(0);
-            self.pool.give(coldest);
+            self.give(coldest);
         }
+    }
+
+    /// Gives a magazine to the depots of its buffers' parts.
+    fn give(&mut self, magazine: Held) {
+        let mut magazine = magazine;
+        if self.sorts {
+            self.send_home(&mut magazine, 0);
+        }
+        self.pool.parts[self.home].give(magazine);
+    }
+
+    /// Sends the buffers of other parts away from the current magazine.
+    #[cold]
+    fn sort_out(&mut self) {
+        let empty = self.empty();
+        let mut current = mem::replace(&mut self.current, empty);
+        self.send_home(&mut current, self.sorted);
+        self.sorted = current.length;
+        let empty = mem::replace(&mut self.current, current);
+        self.empty.push(empty);
+    }
+
+    /// Sends the buffers of other parts away from a magazine, except for the lowest ones.
+    fn send_home(&mut self, magazine: &mut Held, sorted: usize) {
+        let own = self.pool.parts[self.home].addresses.clone();
+        let mut kept = sorted;
+        for place in sorted..magazine.length {
+            let data = magazine.addresses[place];
+            if own.contains(&data) {
+                magazine.addresses[kept] = data;
+                kept += 1;
+            } else {
+                self.send(data);
+            }
+        }
+        magazine.length = kept;
+    }
+
+    /// Sends a buffer to its part: a magazine at a time.
+    fn send(&mut self, data: usize) {
+        let (pool, part) = (self.pool, self.pool.part_of(data));
+        self.outgoing.resize_with(pool.parts.len(), || None);
+        let mut magazine = self.outgoing[part].take().unwrap_or_else(|| pool.parts[part].empty());
+        magazine.push(data);
+        if magazine.room() > 0 {
+            self.outgoing[part] = Some(magazine);
+        } else {
+            pool.parts[part].give(magazine);
+        }
+    }
+
+    #[cold]
+    fn share(&mut self) {
+        self.give_all();
+    }
+
+    /// Gives all free buffers to the depots.
+    fn give_all(&mut self) {
+        self.shortages = self.pool.shortages.count();
+        let empty = self.empty();
+        let current = mem::replace(&mut self.current, empty);
+        self.sorted = 0;
+        for magazine in mem::take(&mut self.loaded).into_iter().chain([current]) {
+            self.give(magazine);
+        }
+        for (part, magazine) in self.outgoing.drain(..).enumerate() {
+            magazine.into_iter().for_each(|magazine| self.pool.parts[part].give(magazine));
+        }
+    }
+
+    /// Gives everything back when the thread ends.
+    fn end(mut self) {
+        self.give_all();
+        let Cache { current, empty, tally, pool, home, .. } = self;
+        empty.into_iter().chain([current]).for_each(|magazine| pool.parts[home].give(magazine));
+        pool.settle(&tally);
     }
 
     /// A magazine with at least one buffer, or an empty one if the pool has none left.
     #[inline]
-    fn take(&mut self) -> Fixed<Magazine> {
-        if self.current.length > 0 {
-            let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
+    fn take(&mut self) -> Held {
+        if self.current.length > 0 && !self.sorts {
+            let empty = self.empty();
             return mem::replace(&mut self.current, empty);
         }
         self.take_elsewhere()
     }
 
     #[cold]
-    fn take_elsewhere(&mut self) -> Fixed<Magazine> {
-        if let Some(magazine) = self.loaded.pop().or_else(|| self.pool.receive()) {
+    fn take_elsewhere(&mut self) -> Held {
+        if self.current.length > 0 {
+            self.sort_out();
+            if self.current.length > 0 {
+                let empty = self.empty();
+                self.sorted = 0;
+                return mem::replace(&mut self.current, empty);
+            }
+        }
+        if let Some(magazine) = self.loaded.pop().or_else(|| self.pool.receive(self.home)) {
             return magazine;
         }
-        let mut magazine = self.empty.pop().unwrap_or_else(Magazine::empty);
-        for buffer in self.pool.small.untouched(Magazine::SIZE as u32) {
-            magazine.push(self.pool.small.data(buffer));
-        }
-        magazine
+        self.borrow().unwrap_or_else(|| {
+            self.pool.shortages.note();
+            self.empty()
+        })
+    }
+
+    /// Buffers of another part.
+    fn borrow(&mut self) -> Option<Held> {
+        let others = (0..self.pool.parts.len()).filter(|part| *part != self.home);
+        let sent = self.outgoing.iter_mut().find_map(Option::take);
+        let borrowed = sent.or_else(|| others.into_iter().find_map(|part| self.pool.receive(part)));
+        self.is_borrowed |= borrowed.is_some();
+        borrowed
     }
 
     /// Sorts the free buffers, so that those with the lowest addresses are taken first.
@@ -104,6 +239,9 @@ impl Cache {
     /// The sort makes use of sorted runs: buffers that were sorted recently still have them.
     #[cold]
     fn sort(&mut self) {
+        if self.sorts {
+            self.sort_out();
+        }
         let magazines = || self.loaded.iter().chain([&self.current]);
         let mut addresses: Vec<usize> = Vec::with_capacity(magazines().map(|magazine| magazine.length).sum());
         for magazine in magazines() {
@@ -120,37 +258,45 @@ impl Cache {
 
     /// Takes back the buffers that [`Buffers`] did not use.
     #[inline]
-    fn put_back(&mut self, mut magazine: Fixed<Magazine>) {
+    fn put_back(&mut self, mut magazine: Held) {
+        if self.is_borrowed {
+            self.send_back(&mut magazine);
+        }
         if self.current.length == 0 {
             mem::swap(&mut self.current, &mut magazine);
+            self.sorted = self.current.length;
         } else if magazine.length > 0 {
             self.merge(&mut magazine);
         }
         if magazine.length > 0 {
             self.store(magazine);
-        } else if self.empty.len() < KEPT {
+        } else {
+            self.put_back_empty(magazine);
+        }
+    }
+
+    /// Sends what is left of a borrowed magazine back.
+    #[cold]
+    fn send_back(&mut self, magazine: &mut Held) {
+        self.is_borrowed = false;
+        self.send_home(magazine, 0);
+    }
+
+    fn put_back_empty(&mut self, magazine: Held) {
+        if self.empty.len() < KEPT {
             self.empty.push(magazine);
+        } else {
+            self.pool.parts[self.home].give(magazine);
         }
     }
 
     #[cold]
-    fn merge(&mut self, magazine: &mut Fixed<Magazine>) {
+    fn merge(&mut self, magazine: &mut Held) {
         if magazine.length > self.current.length {
             mem::swap(&mut self.current, magazine);
         }
         self.current.absorb(magazine);
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        let current = mem::replace(&mut self.current, Magazine::empty());
-        for magazine in self.loaded.drain(..).chain([current]) {
-            if magazine.length > 0 {
-                self.pool.give(magazine);
-            }
-        }
-        self.pool.settle(&self.tally);
+        self.sorted = 0;
     }
 }
 
@@ -181,7 +327,7 @@ impl Drop for Owner {
         TALLY.set(std::ptr::null());
         // SAFETY: the pointer came from Box::into_raw in new(), nothing else frees it, and with CACHE cleared
         // nothing can reach it any more.
-        drop(unsafe { Box::from_raw(self.0) });
+        unsafe { Box::from_raw(self.0) }.end();
     }
 }
 
@@ -213,7 +359,7 @@ fn make_cache() -> *mut Cache {
 ///
 /// Dropping it puts the unused buffers back.
 pub struct Buffers {
-    magazine: ManuallyDrop<Fixed<Magazine>>,
+    magazine: ManuallyDrop<Held>,
     /// The magazine's length, kept in this struct so that it stays in a register.
     top: usize,
     wanted: usize,
@@ -229,7 +375,7 @@ impl Buffers {
     /// Takes up to `count` buffers, as many as the pool has.
     #[inline]
     pub fn new(wanted: usize) -> Buffers {
-        let magazine = with_cache(Cache::take).unwrap_or_else(Magazine::empty);
+        let magazine = with_cache(Cache::take).unwrap_or_else(|| pool::get().parts[0].empty());
         let top = magazine.length;
         let magazine = ManuallyDrop::new(magazine);
         Buffers { magazine, top, wanted, used_before: 0, full: top, _not_send: PhantomData }
@@ -271,7 +417,7 @@ impl Buffers {
 
 /// Trades a spent magazine for a loaded one, if the pool has any left.
 #[cold]
-fn trade(mut spent: Fixed<Magazine>) -> Fixed<Magazine> {
+fn trade(mut spent: Held) -> Held {
     spent.length = 0;
     let mut spent = Some(spent);
     let next = with_cache(|cache| {
@@ -281,7 +427,7 @@ fn trade(mut spent: Fixed<Magazine>) -> Fixed<Magazine> {
         }
         next
     });
-    next.or(spent).unwrap_or_else(Magazine::empty)
+    next.or(spent).unwrap_or_else(|| pool::get().parts[0].empty())
 }
 
 impl Drop for Buffers {
@@ -307,7 +453,7 @@ pub(crate) fn tally(pool: &Pool, cell: fn(&Tally) -> &AtomicU64, count: u64) {
 ///
 /// Not inlined, with arguments by value, so that a [`Buffers`] can live in registers.
 #[inline(never)]
-fn put_back(mut magazine: Fixed<Magazine>, left: usize, used: usize) {
+fn put_back(mut magazine: Held, left: usize, used: usize) {
     magazine.length = left;
     let mut magazine = Some(magazine);
     with_cache(|cache| {
@@ -323,13 +469,10 @@ fn put_back(mut magazine: Fixed<Magazine>, left: usize, used: usize) {
 
 /// As [`put_back`], on a thread that is ending.
 #[cold]
-fn put_back_uncached(magazine: Fixed<Magazine>, used: usize) {
+fn put_back_uncached(magazine: Held, used: usize) {
     let pool = pool::get();
     pool.took_uncached(used as u64);
-    // An empty magazine would mean that the pool is empty.
-    if magazine.length > 0 {
-        pool.give(magazine);
-    }
+    pool.give_uncached(magazine);
 }
 
 /// Takes one large buffer from a quota: the address of a new packet's data.
@@ -380,6 +523,24 @@ fn free_large(data: usize) {
 /// little is out of order, and some tens of microseconds if much is.
 pub fn sort_free_buffers() {
     with_cache(Cache::sort);
+}
+
+/// Gives all free buffers of this thread back, for other threads: before it sleeps, or when it will need none for long.
+pub fn return_free_buffers() {
+    if !CACHE.get().is_null() {
+        with_cache(Cache::give_all);
+    }
+}
+
+/// Gives all free buffers of this thread back if any thread has found none in the pool since the last time. Meant for
+/// threads that share the pool, now and then: a thread alone needs no call.
+#[inline]
+pub fn share_free_buffers() {
+    with_cache(|cache| {
+        if cache.shortages != cache.pool.shortages.count() {
+            cache.share();
+        }
+    });
 }
 
 /// Frees the ordinary buffers of many packets. `gather` writes the initial data address of each packet, or returns
@@ -434,4 +595,157 @@ pub fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) ->
         done += now;
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Config;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Takes packets on one of two threads.
+        Take(usize, usize),
+        /// Frees some of all packets there, wherever they were taken.
+        Free(usize, usize),
+        /// Gives the free buffers back.
+        Share(usize),
+        Sort(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0usize..2, 1usize..300).prop_map(|(thread, count)| Step::Take(thread, count)),
+            6 => (0usize..2, 1usize..300).prop_map(|(thread, count)| Step::Free(thread, count)),
+            1 => (0usize..2).prop_map(Step::Share),
+            1 => (0usize..2).prop_map(Step::Sort),
+        ]
+    }
+
+    /// Takes up to `count` buffers as packets do: a magazine at a time.
+    fn take(cache: &mut Cache, count: usize) -> Vec<usize> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let mut magazine = cache.take();
+            let now = magazine.length.min(count - taken.len());
+            let rest = magazine.length - now;
+            taken.extend(&magazine.addresses[rest..][..now]);
+            magazine.length = rest;
+            cache.put_back(magazine);
+            if now == 0 {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn pool(packets: usize, nodes: &[usize]) -> &'static Pool {
+        let config = Config { packets, large_packets: 0, ..Config::default() };
+        Box::leak(Box::new(Pool::on_nodes(config, nodes).ok().unwrap()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// With a part for each of two threads: every buffer has one owner, a thread takes no buffer of the other's part
+        /// while its own has untouched ones, and none is lost.
+        #[test]
+        fn threads_keep_to_their_parts(steps in proptest::collection::vec(step(), 1..120)) {
+            const PACKETS: usize = 3_000;
+            let pool = pool(PACKETS, &[0, 1]);
+            let mut caches = [0, 1].map(|part| Cache::at(pool, part));
+            let mut taken = BTreeSet::new();
+            let mut most = [0; 2];
+            for step in steps {
+                match step {
+                    Step::Take(thread, count) => {
+                        let own = &pool.parts[thread].addresses;
+                        let new = take(&mut caches[thread], count);
+                        let of_own = taken.iter().filter(|data| own.contains(data)).count();
+                        most[thread] = most[thread].max(of_own + count);
+                        for &data in &new {
+                            prop_assert!(taken.insert(data), "{data} has two owners");
+                        }
+                        // Of its free buffers, some may be in the other thread's cache.
+                        if most[thread] < 500 {
+                            prop_assert!(new.iter().all(|data| own.contains(data)));
+                        }
+                        // The other thread's cache has at most a current and four loaded magazines, and one that is outgoing.
+                        prop_assert!(new.len() == count || taken.len() + 6 * 256 >= PACKETS);
+                    }
+                    Step::Free(thread, count) => {
+                        for _ in 0..count {
+                            let Some(data) = taken.pop_first() else { break };
+                            caches[thread].free(data);
+                        }
+                    }
+                    Step::Share(thread) => caches[thread].give_all(),
+                    Step::Sort(thread) => caches[thread].sort(),
+                }
+            }
+            let [mut first, second] = caches;
+            second.end();
+            first.give_all();
+            let rest = take(&mut first, PACKETS);
+            prop_assert_eq!(rest.len() + taken.len(), PACKETS);
+            taken.extend(rest);
+            prop_assert_eq!(taken.len(), PACKETS);
+            first.end();
+        }
+    }
+
+    /// Traffic in both directions between two nodes: each thread frees what the other one has made, and makes as much.
+    #[test]
+    fn buffers_return_to_their_parts_under_traffic_both_ways() {
+        let pool = pool(4_096, &[0, 1]);
+        let mut caches = [0, 1].map(|part| Cache::at(pool, part));
+        for _ in 0..1_000 {
+            let made = [0, 1].map(|thread| take(&mut caches[thread], 100));
+            for (thread, made) in made.iter().enumerate() {
+                assert!(made.len() == 100 && made.iter().all(|&data| pool.part_of(data) == thread));
+                made.iter().for_each(|&data| caches[1 - thread].free(data));
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_borrows_from_the_other_part_when_its_own_is_exhausted_and_notes_when_all_is() {
+        let pool = pool(1_000, &[0, 1]);
+        let mut cache = Cache::at(pool, 1);
+        let mut taken = take(&mut cache, 1_000);
+        assert_eq!((taken.len(), pool.shortages.count()), (1_000, 0));
+        assert_eq!(take(&mut cache, 1), []);
+        assert_eq!(pool.shortages.count(), 1);
+        taken.drain(..).for_each(|data| cache.free(data));
+        let own = take(&mut cache, 300);
+        assert!(own.iter().all(|&data| pool.part_of(data) == 1));
+    }
+
+    #[test]
+    fn magazines_are_used_again() {
+        let pool = pool(1_000, &[]);
+        let mut pages = BTreeSet::new();
+        for _ in 0..100 {
+            let mut cache = Cache::at(pool, 0);
+            for data in take(&mut cache, 1_000) {
+                cache.free(data);
+            }
+            cache.give_all();
+            cache.end();
+            let mut magazines: Vec<Held> = std::iter::from_fn(|| pool.parts[0].receive()).collect();
+            let all: Vec<u64> = magazines
+                .drain(..)
+                .map(|magazine| {
+                    let number = &raw const *magazine;
+                    pool.parts[0].give(magazine);
+                    number.addr() as u64
+                })
+                .collect();
+            pages.extend(all);
+        }
+        assert!(pages.len() < 16, "{} pages", pages.len());
+    }
 }

@@ -1,4 +1,5 @@
-//! A ring of values from one thread to another.
+//! What threads share without locks: a ring of values from one thread to another, and a [stack] for any number of
+//! threads.
 //!
 //! The two ends *swap* values with the ring's places: the sender puts a value into a place and takes what the receiver
 //! left there, the receiver takes the value and leaves another. So memory that travels with the values returns by the
@@ -8,6 +9,7 @@
 //! [rings](Bell::ring) its bell after each change.
 
 mod atomics;
+pub mod stack;
 
 use std::sync::Arc;
 

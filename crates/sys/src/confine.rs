@@ -82,7 +82,7 @@ const NAMED: &[(&str, i64)] = named! {
     SYS_epoll_create1 SYS_epoll_ctl SYS_timerfd_create SYS_signalfd4 SYS_eventfd2 SYS_inotify_init1
     SYS_rt_sigaction SYS_rt_sigprocmask SYS_setuid SYS_setgid SYS_setgroups SYS_setresuid SYS_setresgid
     SYS_capset SYS_prlimit64 SYS_getrusage SYS_uname SYS_sysinfo SYS_getuid SYS_geteuid SYS_getgid SYS_getegid
-    SYS_sched_setaffinity SYS_sched_getaffinity SYS_exit_group SYS_getcwd SYS_preadv2 SYS_pwritev2
+    SYS_sched_setaffinity SYS_sched_getaffinity SYS_mbind SYS_set_mempolicy SYS_move_pages SYS_exit_group SYS_getcwd SYS_preadv2 SYS_pwritev2
     SYS_close_range
 };
 
@@ -156,6 +156,8 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_prctl, Allowed::OneOf(0, &[PR_SET_VMA])),
     (libc::SYS_getrandom, Allowed::Always),
     (libc::SYS_sched_getaffinity, Allowed::Always),
+    // The memory node of its free buffers.
+    (libc::SYS_getcpu, Allowed::Always),
     // Events: create, raise, clear and poll. The rings that raise others' events can do nothing else, and are not
     // created here.
     (libc::SYS_eventfd2, Allowed::Always),

@@ -20,6 +20,7 @@
 //! | [`namespace`] | network namespaces |
 //! | [`netlink`] | sockets to the kernel's tables of interfaces |
 //! | [`notify`] | raising events of other processes without ever waiting for them |
+//! | [`numa`] | memory nodes: which there are, and asking for memory of one |
 //! | [`packet_socket`] | the frames of a network interface, through a ring in shared memory |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`simd`] | the instruction set of loops over data, chosen once |
@@ -49,6 +50,7 @@ mod messages;
 pub mod namespace;
 pub mod netlink;
 pub mod notify;
+pub mod numa;
 pub mod packet_socket;
 pub mod perf;
 mod port_error;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -87,6 +87,24 @@ impl Reservation {
     pub fn leave_out_of_core_dumps(&self) {
         // SAFETY: the advice affects only core dumps, not the contents of the mapping, which is never unmapped.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, Advice::LinuxDontDump) };
+    }
+
+    /// Asks for memory of this node, as long as it has any, for the pages of a part that are touched later. The part is
+    /// a range of offsets from a page on; with huge pages from the system's reserve, from a huge page on.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the part is not within the reservation, or there is no such node; `ENOSYS` on a kernel without
+    /// memory nodes; `EPERM` if a container forbids it.
+    pub fn prefer_node(&self, part: Range<usize>, node: usize) -> io::Result<()> {
+        if part.start > part.end || part.end > self.length {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        crate::numa::prefer(self.start.addr().get() + part.start, part.len(), node)
+    }
+
+    /// The size of the pages that a [node](Reservation::prefer_node) can be chosen for.
+    pub fn page(&self) -> usize {
+        if self.hugetlb { HUGE_PAGE } else { crate::code::page_size() }
     }
 
     /// The first byte.

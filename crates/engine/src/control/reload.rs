@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_observe::{Reloaded, RuntimeDir};
+use bellows_packet::return_free_buffers;
 use bellows_sys::way_out;
 use bellows_wiring::WiringError;
 
@@ -83,6 +84,13 @@ impl Control {
     /// # Errors
     /// See [`ReloadError`].
     pub fn reload_restarting(&self, network: Network, restart: &[String]) -> Result<Reloaded, ReloadError> {
+        let result = self.replace(network, restart);
+        // Those of packets in removed apps, which this thread has freed and does not need.
+        return_free_buffers();
+        result
+    }
+
+    fn replace(&self, network: Network, restart: &[String]) -> Result<Reloaded, ReloadError> {
         let start = Instant::now();
         let errors = network.wiring_errors();
         if !errors.is_empty() {
