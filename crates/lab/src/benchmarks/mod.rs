@@ -12,6 +12,7 @@ benchmarks! {
     pub enum Bench {
         Apps(apps),
         Blit(blit),
+        Crossing(crossing),
         Engine(engine),
         History(history),
         Neighbours(neighbours),
