@@ -258,8 +258,9 @@ fn what_crossed_is_joined_even_after_a_crash() {
         assert_ne!(departure["worker"], arrival["worker"]);
         assert!(departure["start"].as_u64() <= arrival["start"].as_u64(), "{departure} {arrival}");
     }
-    // A breath that was under way when the process ended is not recorded, so that the last one may lack its other end.
-    assert!(joined > 0 && joined + 2 >= departures.len(), "{joined} of {}", departures.len());
+    // The last ones may lack their other end: what was between the workers when the process ended, in both directions,
+    // and what arrived in breaths that were under way.
+    assert!(joined > 0 && joined + 20 >= departures.len(), "{joined} of {}", departures.len());
     let trace = sandbox.bellows(&["timeline", "--export", "-"]).fine().json();
     let events = trace["traceEvents"].as_array().unwrap();
     let threads: Vec<&Value> = events

@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bellows_engine::App;
+use bellows_engine::{App, Status};
 use bellows_sys::capability::Set;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::objects::{Objects, SharedObject};
+use crate::objects::Objects;
 use crate::resources::Resource;
 
 /// An app that a network file can name.
@@ -65,6 +65,26 @@ pub trait Configure: App {
     }
 }
 
+/// A shared object that a network file can name: a table of addresses, of routes, of states.
+///
+/// Apps get it by its name, with [`Context::object`], and use it from the threads of all workers. A reload keeps an
+/// object whose table has not changed, with its contents; apps that use a changed one are started anew.
+///
+/// As for [apps](Configure), the doc comment of the config is the manual.
+pub trait SharedObject: Status + Sized {
+    /// The type's name in network files: lower-case words joined by `-`.
+    const NAME: &'static str;
+
+    /// The keys of its table.
+    type Config: DeserializeOwned + Serialize + JsonSchema;
+
+    /// Creates the object without side effects, because `check` calls this too.
+    ///
+    /// # Errors
+    /// When a value is wrong.
+    fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
+}
+
 /// Information about the network file that an app's table is in.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -108,7 +128,8 @@ impl Context {
     /// # Errors
     /// If the network has no object of this name and type.
     pub fn object<O: SharedObject>(&self, key: &'static str, name: &str) -> Result<Arc<O>, SettingError> {
-        let (object, fingerprint) = self.objects.get(key, name)?;
+        let found = self.objects.get(name, O::NAME);
+        let (object, fingerprint) = found.map_err(|[message, help]| SettingError::at(key, message, help))?;
         self.used_objects.borrow_mut().push_str(&format!(" with {name}: {fingerprint}"));
         self.objects.note_use(name);
         Ok(object)

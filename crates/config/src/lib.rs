@@ -5,8 +5,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `configure` | [`Configure`], the trait of apps that a network file can name |
-//! | `objects` | [`SharedObject`], the trait of what several apps use |
+//! | `configure` | [`Configure`] and [`SharedObject`], the traits of apps and of what they share |
+//! | `objects` | the shared objects of a network, and those that exist |
 //! | `bench` | how to measure an app |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps create |
@@ -50,14 +50,13 @@ mod worker;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{Bench, BenchFiles, BenchRow};
-pub use configure::{Configure, Context, SettingError};
+pub use configure::{Configure, Context, SettingError, SharedObject};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
 pub use load::{Loaded, load, load_chain, load_str};
 pub use manual::{EngineManual, Key, engine_manual};
 pub use meant::nearest;
-pub use objects::{ObjectEntry, SharedObject};
-pub use registry::{Entry, Registry};
+pub use registry::{Entry, ObjectEntry, Registry};
 pub use resources::Resource;
 pub use source::Overrides;
 pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};

@@ -7,7 +7,6 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::common::common_keys;
 use crate::engine::EngineConfig;
-use crate::objects::ObjectEntry;
 use crate::schema::{Shape, schema_of};
 use crate::worker::worker_schema;
 
@@ -321,19 +320,19 @@ impl AppManual<'_> {
 }
 
 /// The manual of a type of shared objects for a terminal of `width` columns.
-pub(crate) fn object_text(entry: &ObjectEntry, width: usize) -> String {
+pub(crate) fn object_text(name: &str, schema: &Json, width: usize) -> String {
     let width = width.max(40);
-    let mut out = format!("{}: a shared object, described in a table [objects.NAME]\n\n", entry.name());
-    wrap(&mut out, &entry.description(), 2, width);
-    section(&mut out, "KEYS", &key_list(&entry.keys()), width);
+    let mut out = format!("{}: a shared object, described in a table [objects.NAME]\n\n", name);
+    wrap(&mut out, &description(schema), 2, width);
+    section(&mut out, "KEYS", &key_list(&keys(schema)), width);
     out
 }
 
 /// The same as JSON.
-pub(crate) fn object_json(entry: &ObjectEntry) -> Json {
+pub(crate) fn object_json(name: &str, schema: &Json) -> Json {
+    let text = description(schema);
     json!({
-        "name": entry.name(), "summary": entry.summary(), "description": entry.description(), "keys": entry.keys(),
-        "schema": entry.schema(),
+        "name": name, "summary": summary(&text), "description": text, "keys": keys(schema), "schema": schema,
     })
 }
 

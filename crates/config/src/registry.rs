@@ -1,17 +1,18 @@
 //! The catalogue of app types.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use bellows_engine::{AppInfo, AppSpec};
+use bellows_engine::{AppInfo, AppSpec, Status};
 use bellows_sys::capability::Set;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::configure::{Configure, Context, SettingError};
+use crate::configure::{Configure, Context, SettingError, SharedObject};
 use crate::manual::{self, AppManual, Key};
 use crate::meant::nearest;
-use crate::objects::{Living, ObjectEntry, SharedObject};
+use crate::objects::{Living, Made};
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -254,5 +255,73 @@ impl Entry {
     /// The capabilities that an app with this table needs while it runs; none if the table cannot be read.
     pub(crate) fn capabilities(&self, table: &Table) -> Set {
         (self.capabilities)(table)
+    }
+}
+
+/// One type of shared objects.
+#[derive(Clone, Debug)]
+pub struct ObjectEntry {
+    name: &'static str,
+    schema: Json,
+    pub(crate) read: fn(&Table) -> Result<(), value::Error>,
+    pub(crate) make: fn(&Table, &Context, &Living) -> Result<Made, AppTableError>,
+}
+
+fn read_object<O: SharedObject>(table: &Table) -> Result<(), value::Error> {
+    O::Config::deserialize(table).map(drop)
+}
+
+fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Living) -> Result<Made, AppTableError> {
+    let config = O::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
+    let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
+    let fingerprint = format!("{} {canonical} in {:?}", O::NAME, context.folder);
+    if let Some(made) = living.find(&context.app, &fingerprint) {
+        return Ok(made);
+    }
+    let object = Arc::new(O::configure(config, context).map_err(AppTableError::Refused)?);
+    let status = Arc::clone(&object) as Arc<dyn Status>;
+    let made = Made { kind: O::NAME, fingerprint, object, status };
+    living.note(&context.app, &made);
+    Ok(made)
+}
+
+impl ObjectEntry {
+    fn of<O: SharedObject>() -> ObjectEntry {
+        ObjectEntry { name: O::NAME, schema: schema_of::<O::Config>(), read: read_object::<O>, make: make_object::<O> }
+    }
+
+    /// The name in network files.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The first sentence of the manual.
+    pub fn summary(&self) -> String {
+        manual::summary(&self.description())
+    }
+
+    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
+    pub fn description(&self) -> String {
+        manual::description(&self.schema)
+    }
+
+    /// The keys of its table.
+    pub fn keys(&self) -> Vec<Key> {
+        manual::keys(&self.schema)
+    }
+
+    /// The JSON Schema of its table, without `object`.
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The manual for a terminal of `width` columns.
+    pub fn manual_text(&self, width: usize) -> String {
+        manual::object_text(self.name, &self.schema, width)
+    }
+
+    /// The manual as JSON: `name`, `summary`, `description`, `keys` and `schema`.
+    pub fn manual_json(&self) -> Json {
+        manual::object_json(self.name, &self.schema)
     }
 }

@@ -7,7 +7,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::DATA_OFFSET;
-use crate::pool::{self, Class, Pool};
+use crate::class::Class;
+use crate::pool::{self, Pool};
 use crate::thread::{Buffers, tally, with_cache};
 
 /// The buffers that one borrower has.

@@ -5,6 +5,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `accounts` | quotas that limit the use of large buffers |
+//! | `class` | buffers of one size |
 //! | `lent` | buffers that the kernel receives into and sends from |
 //! | `magazine` | stacks of free buffers, which threads trade with the pool |
 //! | `parts` | the parts of the pool on the memory nodes, each with its depot |
@@ -13,6 +14,7 @@
 //! | `thread` | each thread's cache of free buffers |
 
 mod accounts;
+mod class;
 mod lent;
 mod magazine;
 mod parts;

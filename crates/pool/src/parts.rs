@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_ring::stack::Stack;
 
+use crate::class::Class;
 use crate::magazine::{Held, Pages};
-use crate::pool::Class;
 
 /// Buffers that were never taken.
 pub(crate) struct Untouched {
