@@ -44,11 +44,16 @@ struct Search<'p> {
     best: Vec<usize>,
     best_cost: Option<(u64, u64)>,
     nodes: u64,
+    max_nodes: u64,
 }
 
 /// The best placement, starting from a good one; and whether the search was complete.
 pub(crate) fn place(problem: &Problem, start: Vec<usize>) -> (Vec<usize>, bool) {
-    let (lightest, is_first_complete) = Search::run(problem, Goal::Load, start.clone());
+    place_within(problem, start, MAX_NODES)
+}
+
+fn place_within(problem: &Problem, start: Vec<usize>, max_nodes: u64) -> (Vec<usize>, bool) {
+    let (lightest, is_first_complete) = Search::run(problem, Goal::Load, start.clone(), max_nodes);
     let minimum = problem.cost(&lightest).load;
     let goal = Goal::Crossing(limit(minimum));
     let order = |workers: &[usize]| goal.order(problem.cost(workers));
@@ -56,12 +61,12 @@ pub(crate) fn place(problem: &Problem, start: Vec<usize>) -> (Vec<usize>, bool) 
         (Some(one), Some(other)) if one < other => start,
         _ => lightest,
     };
-    let (found, is_complete) = Search::run(problem, goal, better);
+    let (found, is_complete) = Search::run(problem, goal, better, max_nodes);
     (found, is_first_complete && is_complete)
 }
 
 impl Search<'_> {
-    fn run(problem: &Problem, goal: Goal, start: Vec<usize>) -> (Vec<usize>, bool) {
+    fn run(problem: &Problem, goal: Goal, start: Vec<usize>, max_nodes: u64) -> (Vec<usize>, bool) {
         let mut is_special = vec![false; problem.workers];
         problem.apps.iter().filter_map(|app| app.fixed).for_each(|worker| is_special[worker] = true);
         let links = problem.links_of_apps();
@@ -89,15 +94,16 @@ impl Search<'_> {
             best_cost: goal.order(problem.cost(&start)),
             best: start,
             nodes: 0,
+            max_nodes,
         };
         search.descend(0);
-        (search.best, search.nodes < MAX_NODES)
+        (search.best, search.nodes < max_nodes)
     }
 
     fn descend(&mut self, at: usize) {
         self.nodes += 1;
         let bound = self.goal.order(self.bound(at));
-        if self.nodes >= MAX_NODES || bound.is_none() || (self.best_cost.is_some() && bound >= self.best_cost) {
+        if self.nodes >= self.max_nodes || bound.is_none() || (self.best_cost.is_some() && bound >= self.best_cost) {
             return;
         }
         let Some(&app) = self.order.get(at) else {
@@ -146,5 +152,21 @@ impl Search<'_> {
         // A saturated sum is no bound.
         let mean = if placed.saturating_add(self.remaining[at]) == u64::MAX { 0 } else { mean };
         Cost { load: highest.max(mean), crossing: self.crossing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::App;
+
+    #[test]
+    fn a_search_beyond_the_limit_keeps_what_it_has() {
+        let apps = [7, 5, 4, 3, 3].map(|clocks| App { clocks, fixed: None }).to_vec();
+        let problem = Problem { apps, links: Vec::new(), workers: 2 };
+        let start = vec![0; 5];
+        assert_eq!(place_within(&problem, start.clone(), 2), (start.clone(), false));
+        let (found, is_complete) = place(&problem, start);
+        assert_eq!((problem.cost(&found).load, is_complete), (11, true));
     }
 }

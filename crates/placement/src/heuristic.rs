@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use crate::problem::{Link, Problem, limit};
 
 /// The maximum number of moves tried in a pass. It bounds the time for large networks.
-const MAX_TRIALS: usize = 20_000_000;
+const MAX_TRIALS: usize = 2_000_000;
 
 /// The maximum number of passes of a refinement.
 const MAX_PASSES: usize = 50;

@@ -60,6 +60,8 @@ fn check(problem: &Problem, found: &Placement) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn small_networks_are_placed_as_well_as_any_search_can(problem in problem(1..8)) {
         let problem = busy(problem);

@@ -25,7 +25,7 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
 
-/// Propose workers for the apps of a running network, from their measured costs
+/// Propose workers for a running network's apps, from their costs
 ///
 /// Shows the present placement and a better one: the busiest worker has as little to do as possible, then as few packets
 /// as possible cross from worker to worker. Costs are those of `show run`, since the start of the run or the last `bellows
