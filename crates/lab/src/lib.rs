@@ -26,7 +26,7 @@
 //! |---|---|
 //! | `bellows bench apps` | the cost per packet of every app, from each level of the caches |
 //! | `bellows bench blit` | the speed of batched packet copies, compared with memcpy |
-//! | `bellows bench crossing` | the cost of passing packets from one worker to another |
+//! | `bellows bench crossing` | the cost of passing packets from one thread to another |
 //! | `bellows bench engine` | the engine's cost per packet |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |

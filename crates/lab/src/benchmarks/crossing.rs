@@ -70,11 +70,11 @@ impl Case {
     }
 }
 
-/// Measure the cost of passing packets from one worker to another
+/// Measure the cost of passing packets from one thread to another
 ///
-/// throughput: a source on one worker and a sink on another, in millions of packets a second. latency: from one worker
-/// to the other, one packet at a time, while neither sleeps. The reference is a bare ring of the crate rtrb between two
-/// threads on the same processors, with the same packets and 128 handles at a time.
+/// throughput: a source on one thread of an engine and a sink on another, in millions of packets a second. latency: from
+/// one to the other, one packet at a time, while neither sleeps. The reference is a bare ring of the crate rtrb between
+/// two threads on the same processors, with the same packets and 128 handles at a time.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -421,7 +421,7 @@ impl App for Notes {
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "5"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "ring"], "no case has `ring` in its name; there are throughput, latency"),
+        (&["--case", "ring"], "no case has `ring` in its name; there are throughput and latency"),
         (&["--cpu", "99999"], "processor 99999"),
     ];
 
