@@ -141,11 +141,8 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
 fn text(report: &Report) -> String {
     let interval = report.interval();
     let mut text = report.heading();
-    let _ = writeln!(
-        text,
-        "{:10}  {:>8}  {interval:>19}  {:5}{:>9}{:>29}",
-        "case", "crossing", "unit", "ring", "× ring"
-    );
+    let _ =
+        writeln!(text, "{:10}  {:>8}  {interval:>19}  {:5}{:>9}{:>29}", "case", "crossing", "unit", "ring", "× ring");
     for result in &report.results {
         let Measurement { case, unit, median, low, high, reference, of_reference, .. } = result;
         let (range, ring) = (format!("{low:.1} – {high:.1}"), reference.unwrap_or(f64::NAN));
