@@ -590,8 +590,10 @@ impl Change {
             let before = workers.find(|before| before.name == after.name);
             let grown = |name: &str| counter(Some(after), name).saturating_sub(counter(before, name));
             let silent = |sample: &Sample, worker: Option<&WorkerCounts>| {
-                let age = sample.at.saturating_sub(counter(worker, "updated"));
-                if age > MAX_SILENCE_NS { age } else { 0 }
+                let updated = counter(worker, "updated");
+                let age = sample.at.saturating_sub(updated);
+                // A worker that had not begun has not slept either.
+                if updated > 0 && age > MAX_SILENCE_NS { age } else { 0 }
             };
             let silence = silent(&self.after, Some(after)) as f64 - silent(&self.before, before) as f64;
             let breaths = grown("breaths");
@@ -637,5 +639,21 @@ mod tests {
         assert_eq!(Change::between(before.clone(), sleeping).asleep(), 1.0);
         let busy = sample(12 * second, &[("updated", 12 * second), ("sleep_ns", 2 * second)], 0);
         assert!((Change::between(before, busy).asleep() - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn workers_that_have_begun_meanwhile_slept_only_since() {
+        let second = 1_000_000_000;
+        let mut after = sample(12 * second, &[], 0);
+        let counters = [("updated", 12 * second), ("sleep_ns", second)].map(|(name, count)| (name.to_owned(), count));
+        let worker = |name: &str| WorkerCounts {
+            name: name.to_owned(),
+            counters: counters.clone().into(),
+            ..WorkerCounts::default()
+        };
+        after.counters.workers = vec![worker("main"), worker("disk")];
+        let change = Change::between(sample(10 * second, &[], 0), after);
+        assert!(change.workers().all(|worker| (worker.asleep - 0.5).abs() < 1e-6));
+        assert!((change.asleep() - 0.5).abs() < 1e-6);
     }
 }
