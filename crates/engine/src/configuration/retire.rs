@@ -3,6 +3,7 @@
 
 use bellows_observe::layout::{common, engine as cells};
 use bellows_pmu::OpenError;
+use bellows_shared::Readers;
 
 use super::Graph;
 use crate::app::erased::try_stop;
@@ -39,6 +40,8 @@ pub(crate) struct RetireReport {
 /// Ends and stops apps of a replaced configuration.
 pub(crate) fn retire(graphs: Vec<Graph>, retired_apps: &[RetiredApp]) -> RetireReport {
     let mut report = RetireReport::default();
+    // The apps may read shared values once more, while workers go on and replace them.
+    let _reader = Readers::of_process().enrol(|| ());
     // The workers have their own state. Declared before the graphs, so that the graphs are dropped first.
     let state = detached_state();
     let mut graphs = graphs;
