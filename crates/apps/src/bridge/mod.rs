@@ -16,7 +16,7 @@ use crate::mac_table::{self, Learned, MacTable, PortNumber, View};
 /// A port is an input and an output of the same name, which may be any; a port may also have only one of them. Look-up
 /// of the destination comes before learning of the source, and an address that appears at another port moves at once.
 /// Frames to multicast, broadcast and unknown addresses go to all outputs but that of their own port. Sources that are
-/// multicast addresses or zero are not learned. Frames are not changed; VLAN tags play no role (IEEE 802.1D).
+/// multicast addresses or zero are not learned, nor those at more than 1,024 ports. Frames are not changed; VLAN tags play no role (IEEE 802.1D).
 ///
 /// Bridges on several workers that name one `table` are one bridge: link the output for a port of the other worker to
 /// that port as well, for example through a `join`.
@@ -35,7 +35,8 @@ pub struct Config {
 
 /// What is known of an input.
 struct Origin {
-    port: PortNumber,
+    /// `None` if the table has too many ports.
+    port: Option<PortNumber>,
     /// For each output whether frames from this input may go there.
     may_leave: Vec<bool>,
 }
@@ -121,15 +122,17 @@ impl Bridge {
         let outputs: Vec<&str> = (0..io.outputs()).map(|output| io.output_name(output).unwrap_or_default()).collect();
         let group = |port: &str| self.config.groups.iter().position(|group| group.iter().any(|name| name == port));
         let may_leave = |from: &str, to: &str| from != to && (group(from).is_none() || group(from) != group(to));
-        let number = |name: &str| self.table.port(name).unwrap_or(PortNumber::MAX);
         let origin = |input: usize| {
             let name = io.input_name(input).unwrap_or_default();
-            Origin { port: number(name), may_leave: outputs.iter().map(|output| may_leave(name, output)).collect() }
+            Origin {
+                port: self.table.port(name),
+                may_leave: outputs.iter().map(|output| may_leave(name, output)).collect(),
+            }
         };
         self.origins = (0..io.inputs()).map(origin).collect();
         self.outputs.clear();
         for (output, name) in (0..).zip(&outputs) {
-            let port = usize::from(number(name));
+            let Some(port) = self.table.port(name).map(usize::from) else { continue };
             if self.outputs.len() <= port {
                 self.outputs.resize(port + 1, UNREACHABLE);
             }
@@ -199,7 +202,7 @@ fn decide(
                 match port.map(|port| outputs.get(usize::from(port)).copied().unwrap_or(UNREACHABLE)) {
                     None => FLOOD,
                     // The port itself need not have an output.
-                    Some(_) if port == Some(origin.port) => BACK,
+                    Some(_) if port == origin.port => BACK,
                     Some(output) if origin.may_leave.get(usize::from(output)) == Some(&false) => BACK,
                     Some(output) => output,
                 }
@@ -212,8 +215,8 @@ fn decide(
 
 /// Learns a source. Hot.
 #[inline(always)]
-fn learn(io: &Io<Bridge>, view: &View<'_>, source: u64, port: PortNumber) {
-    match view.learn(source, port) {
+fn learn(io: &Io<Bridge>, view: &View<'_>, source: u64, port: Option<PortNumber>) {
+    match port.map_or(Learned::Full, |port| view.learn(source, port)) {
         Learned::Known => {}
         Learned::Moved => io.count(Bridge::MOVED, 1),
         Learned::New => io.count(Bridge::LEARNED, 1),

@@ -66,6 +66,20 @@ fn frames_that_must_not_leave_are_counted() {
 }
 
 #[test]
+fn frames_from_too_many_ports_are_flooded() {
+    let bridge = bridge("{}").unwrap();
+    (0..1_023).for_each(|port| assert!(bridge.table.port(&format!("port {port}")).is_some()));
+    let mut rig = Rig::new(bridge, &PORTS, &PORTS);
+    // One of them has the last number.
+    for (port, to, from) in [("a", 9, 1), ("b", 9, 2), ("c", 9, 3)] {
+        assert_eq!(sent(&mut rig, port, &frame(to, from)).len(), 2);
+    }
+    let known = (1..=3).filter(|station| sent(&mut rig, "a", &frame(*station, 0x101)).len() < 2);
+    assert_eq!(known.count(), 1);
+    assert!(rig.counts().counters["unlearned"] >= 2 && rig.counts().dropped() <= 1);
+}
+
+#[test]
 fn a_port_without_an_output_is_unreachable() {
     let mut rig = Rig::new(bridge("{}").unwrap(), &["a", "in"], &["a", "b"]);
     for (port, frame) in [("in", frame(9, 1)), ("a", frame(1, 2))] {

@@ -111,19 +111,31 @@ impl Slots {
 
     #[cold]
     fn change(&self, entry: Entry, has_room: bool) -> Learned {
-        // A place may be taken by another thread in between; there are not many.
+        // Others may change the lines meanwhile; there are not many places.
         for _ in 0..2 * IN_A_LINE {
-            if let Some((place, known)) = self.find(entry.address) {
-                let was_here = Entry::of(known).is_some_and(|known| known.port == entry.port);
-                if place.compare_exchange(known, entry.word(), Relaxed, Relaxed).is_ok() {
-                    return if was_here { Learned::Known } else { Learned::Moved };
+            // One look at each place, so that threads that enter the same address choose the same place: between two
+            // looks, places before it might be taken, and the address be entered behind them.
+            let mut free = None;
+            let mut known = None;
+            for place in self.lines_of(entry.address).into_iter().flat_map(|line| &line.0) {
+                let word = place.load(Relaxed);
+                if word >> ADDRESS_SHIFT == entry.address {
+                    known = Some((place, word));
+                    break;
                 }
-                continue;
+                free = free.or((word == 0).then_some(place));
             }
-            let mut places = self.lines_of(entry.address).into_iter().flat_map(|line| &line.0);
-            let Some(free) = places.find(|place| has_room && place.load(Relaxed) == 0) else { break };
-            if free.compare_exchange(0, entry.word(), Relaxed, Relaxed).is_ok() {
-                return Learned::New;
+            let (place, before) = match (known, free) {
+                (Some(known), _) => known,
+                (None, Some(free)) if has_room => (free, 0),
+                _ => break,
+            };
+            if place.compare_exchange(before, entry.word(), Relaxed, Relaxed).is_ok() {
+                return match Entry::of(before) {
+                    None => Learned::New,
+                    Some(before) if before.port == entry.port => Learned::Known,
+                    Some(_) => Learned::Moved,
+                };
             }
         }
         Learned::Full
