@@ -46,6 +46,11 @@ pub fn set_node(node: Option<usize>) {
     NODE.set(node.filter(|_| numa::are_several()));
 }
 
+/// The calling thread's memory node.
+pub fn node() -> Option<usize> {
+    NODE.get()
+}
+
 /// Allocates what `make` allocates on a memory node, for a worker there. With `None`, as the calling thread does anyway.
 pub fn on_node<T>(node: Option<usize>, make: impl FnOnce() -> T) -> T {
     /// The node comes back even if there is a panic.

@@ -12,12 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
-use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
+use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
 use bellows_observe::{Liveness, RuntimeDir};
-use bellows_sys::{clock, cpu};
+use bellows_sys::clock;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -44,8 +44,6 @@ pub struct Supervisor {
     pub loaded: Loaded,
     /// The settings of the run.
     pub settings: Settings,
-    /// The processor to run on.
-    pub cpu: Option<usize>,
     /// The run's folder.
     pub runtime_dir: Arc<RuntimeDir>,
     /// The time after which to stop it.
@@ -85,7 +83,7 @@ impl Supervisor {
         let Loaded { network, engine, files, capabilities, written_folders, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
-        let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), self.cpu, sender.clone())?;
+        let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), sender.clone())?;
         // `--duration` counts the engine's time, without the start of the apps.
         let started = Instant::now();
         tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
@@ -122,15 +120,15 @@ fn start_engine(
     network: Network,
     settings: Settings,
     runtime_dir: Arc<RuntimeDir>,
-    cpu: Option<usize>,
     events: Sender<SupervisorEvent>,
 ) -> Result<Control, CommandError> {
     let (sender, started) = channel();
     let work = move || {
-        if let Some(cpu) = cpu
-            && let Err(error) = cpu::pin_to(cpu)
+        if let Some(main) = network.workers.iter().find(|worker| worker.name == MAIN)
+            && let Err(error) = main.settle()
         {
-            let _ = sender.send(Err(CommandError::Usage(format!("the engine cannot run on processor {cpu}: {error}"))));
+            let place = main.cpu.map_or("its memory node".to_owned(), |cpu| format!("processor {cpu}"));
+            let _ = sender.send(Err(CommandError::Usage(format!("the engine cannot run on {place}: {error}"))));
             return;
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -19,7 +19,7 @@ pub struct EngineConfig {
     #[schemars(range(min = 1, max = 1024), extend("x-unit" = "packets"))]
     pub burst: usize,
     /// Buffers in the packet pool: the maximum number of packets that exist at a time. A packet that gets no buffer is
-    /// counted as a drop. Fixed when the process starts.
+    /// counted as a drop. With several workers at least 64 for each. Fixed when the process starts.
     #[schemars(range(min = 64, max = 7_669_584), extend("x-unit" = "packets"))]
     pub pool: usize,
     /// Buffers for packets longer than 2,048 bytes, such as guests' frames of 64 KiB; each holds 73,600 bytes. They
@@ -37,6 +37,11 @@ pub struct EngineConfig {
     /// The processor that the engine runs on, counted from 0. By default the kernel chooses.
     #[schemars(range(max = 4095))]
     pub cpu: Option<usize>,
+    /// The memory node that the worker `main` has its packet buffers and its other memory on, counted from 0. Without
+    /// `cpu` it runs on the processors of that node. By default the node of `cpu`. Has no effect on a machine with one
+    /// node.
+    #[schemars(range(max = 1023))]
+    pub numa: Option<usize>,
     /// How the engine executes a breath. All schedules deliver the same packets in the same order.
     ///
     /// `nested` is the textbook loop and the baseline for comparisons: each app is called, and checks itself whether it
@@ -81,6 +86,7 @@ impl Default for EngineConfig {
             lossless,
             busywait,
             cpu: None,
+            numa: None,
             schedule,
             sampling,
             events,
@@ -102,6 +108,7 @@ impl EngineConfig {
             pool: _,
             large_packets: _,
             cpu: _,
+            numa: _,
             name: _,
             keep_capabilities: _,
             burst,

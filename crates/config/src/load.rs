@@ -10,8 +10,9 @@ use bellows_engine::{
     wiring_errors,
 };
 use bellows_observe::RuntimeDir;
+use bellows_packet::pool::MIN_PACKETS;
 use bellows_sys::capability::Set;
-use bellows_sys::cpu;
+use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
@@ -115,8 +116,12 @@ fn finish(
     let Reader { description, diagnostics, .. } = reader;
     let Description { links, apps, objects, engine, workers, is_partial, text } = description;
     let mut builder = Builder::new(diagnostics, registry, is_partial);
+    let pool = engine.get("pool").map(|node| node.place);
     let engine = builder.engine(engine);
     let workers = builder.workers(workers);
+    if let Some(engine) = &engine {
+        builder.check_pool(engine.pool, pool, workers.len() + 1);
+    }
     if apps.is_empty() && !is_partial {
         let empty = Diagnostic::error("the network has no apps").in_file(name);
         builder.diagnostics.push(empty.help("describe each in a table: `[apps.NAME]`, and below it `app = \"TYPE\"`"));
@@ -148,7 +153,9 @@ fn finish(
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
             let links = links.into_iter().map(|link| link.spec).collect();
-            let workers = workers.into_iter().filter_map(|(_, worker)| worker).collect();
+            let main = WorkerSpec { name: MAIN.to_owned(), cpu: engine.cpu, numa: engine.numa };
+            let main = (main.cpu.is_some() || main.numa.is_some()).then_some(main);
+            let workers = main.into_iter().chain(workers.into_iter().filter_map(|(_, worker)| worker)).collect();
             let object = |(name, made): (&str, &Made)| ObjectSpec::new(name, made.kind, Arc::clone(&made.status));
             let objects = objects.made().map(object).collect();
             let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: text.clone() };
@@ -268,7 +275,23 @@ impl<'r> Builder<'r> {
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
-        self.has_processor(config.cpu, &table).then_some(config)
+        let has_processor = self.has_processor(config.cpu, &table);
+        (self.has_node(config.numa, config.cpu, &table) && has_processor).then_some(config)
+    }
+
+    /// Reports a pool that is too small for the workers: it must have the minimum of one worker for each.
+    fn check_pool(&mut self, packets: usize, place: Option<Place>, workers: usize) {
+        let least = MIN_PACKETS * workers;
+        if packets >= least || workers == 1 {
+            return;
+        }
+        let wrong = format!("a pool of {packets} packets is too small for {workers} workers");
+        let wrong = Diagnostic::error(wrong)
+            .help(format!("set `pool` in [engine] to {least} or more: {MIN_PACKETS} for each worker"));
+        self.diagnostics.push(match place {
+            Some(place) => wrong.at(place, "too small"),
+            None => wrong,
+        });
     }
 
     /// Reads the tables of the workers; those with errors have no result.
@@ -294,7 +317,8 @@ impl<'r> Builder<'r> {
             let is_clean = self.check(&schema, &mut table, key.place, owner, read).is_empty();
             let config = is_clean.then(|| WorkerConfig::deserialize(&table).ok()).flatten();
             let config = config.filter(|config| self.has_processor(config.cpu, &table));
-            let spec = config.map(|config| WorkerSpec { name: key.name.clone(), cpu: config.cpu });
+            let config = config.filter(|config| self.has_node(config.numa, config.cpu, &table));
+            let spec = config.map(|config| WorkerSpec { name: key.name.clone(), cpu: config.cpu, numa: config.numa });
             workers.push((key, spec));
         }
         workers
@@ -372,6 +396,30 @@ impl<'r> Builder<'r> {
         let wrong = wrong.at(node.place, "no such processor");
         self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
         false
+    }
+
+    /// Whether the process may use the memory node that a table names. Warns if the processor is on another one.
+    fn has_node(&mut self, numa: Option<usize>, cpu: Option<usize>, table: &Table) -> bool {
+        let (Some(number), Some(node)) = (numa, table.get("numa")) else { return true };
+        let nodes: Vec<usize> = numa::nodes().iter().map(|node| node.number).collect();
+        if !nodes.contains(&number) {
+            let wrong = Diagnostic::error(format!("there is no memory node {number} for this process"));
+            let help = match &*nodes {
+                [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
+                nodes => format!("it may use {}", cpu::ranges(nodes)),
+            };
+            self.diagnostics.push(wrong.at(node.place, "no such node").help(help));
+            return false;
+        }
+        if let Some(cpu) = cpu
+            && let Some(other) = numa::node_of(cpu)
+            && other != number
+        {
+            let far = Diagnostic::warning(format!("processor {cpu} is on memory node {other}, not on node {number}"));
+            let help = format!("write `numa = {other}`, or leave it out: then the node is that of the processor");
+            self.diagnostics.push(far.at(node.place, "far from the processor").help(help));
+        }
+        true
     }
 
     /// Reports workers that apps name and that have no table, and workers without apps.

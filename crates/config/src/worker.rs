@@ -14,6 +14,11 @@ pub struct WorkerConfig {
     /// The processor that the worker runs on, counted from 0. By default the kernel chooses.
     #[schemars(range(max = 4095))]
     pub cpu: Option<usize>,
+    /// The memory node that its packet buffers and its other memory are on, counted from 0. Without `cpu` it runs on the
+    /// processors of that node. By default the node of `cpu`; without either, the worker may run on any node. Has no
+    /// effect on a machine with one node.
+    #[schemars(range(max = 1023))]
+    pub numa: Option<usize>,
 }
 
 /// The JSON Schema of these tables.

@@ -758,6 +758,70 @@ app = "monitor"
 }
 
 #[test]
+fn a_missing_memory_node_is_shown_at_its_key() {
+    let nodes: Vec<usize> = bellows_sys::numa::nodes().iter().map(|node| node.number).collect();
+    let help = match &*nodes {
+        [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
+        nodes => format!("it may use {}", bellows_sys::cpu::ranges(nodes)),
+    };
+    refused_by_the_loader(
+        r#"links = ["s -> m"]
+[workers.far]
+numa = 1023
+[apps.s]
+app = "source"
+[apps.m]
+app = "monitor"
+worker = "far"
+"#,
+        &[],
+        &format!(
+            r#"error: there is no memory node 1023 for this process
+ --> net.toml:3:8
+  |
+3 | numa = 1023
+  |        ^^^^ no such node
+  |
+  = help: {help}
+"#
+        ),
+    );
+}
+
+#[test]
+fn a_pool_that_is_too_small_for_its_workers_is_refused_with_the_minimum() {
+    let network = |packets: usize| {
+        format!(
+            r#"links = ["s -> m"]
+[engine]
+pool = {packets}
+[workers.one]
+[workers.two]
+[apps.s]
+app = "source"
+worker = "one"
+[apps.m]
+app = "monitor"
+worker = "two"
+"#
+        )
+    };
+    refused_by_the_loader(
+        &network(191),
+        &[],
+        r#"error: a pool of 191 packets is too small for 3 workers
+ --> net.toml:3:8
+  |
+3 | pool = 191
+  |        ^^^ too small
+  |
+  = help: set `pool` in [engine] to 192 or more: 64 for each worker
+"#,
+    );
+    assert!(common::loaded(&network(192), &[]).is_ok_and(|loaded| loaded.engine.pool == 192));
+}
+
+#[test]
 fn a_text_that_is_not_a_link_is_answered_with_the_syntax() {
     refused(
         r#"links = ["s.output > w.input", 7]

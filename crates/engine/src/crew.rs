@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use bellows_observe::timeline::{Names, Timeline};
 use bellows_observe::{RuntimeDir, Watchdog};
 use bellows_pmu::OpenError;
-use bellows_sys::{cpu, way_out};
+use bellows_sys::way_out;
 
 use crate::configuration::Graph;
 use crate::network::WorkerSpec;
@@ -64,6 +64,8 @@ pub(crate) struct Member {
     shifts: Option<Sender<Box<Shift>>>,
     returned: Receiver<Returned>,
     thread: Option<JoinHandle<()>>,
+    /// The memory node of its worker.
+    node: Option<usize>,
     /// What a new worker needs besides a graph.
     equipment: Option<Equipment>,
 }
@@ -100,10 +102,10 @@ impl Member {
         let (shifts, next) = channel::<Box<Shift>>();
         let (give_back, returned) = channel();
         let (report, ready) = channel();
-        let cpu = spec.cpu;
+        let (cpu, own) = (spec.cpu, spec.clone());
         let work = move || {
             // The thread that starts this one may be pinned.
-            let pinned = cpu.map_or_else(|| cpu::allow(&cpu::allowed_to_process()), cpu::pin_to);
+            let pinned = own.settle();
             let is_ready = pinned.is_ok();
             let _ = report.send(pinned);
             while let (true, Ok(shift)) = (is_ready, next.recv()) {
@@ -118,7 +120,7 @@ impl Member {
         let thread = thread::Builder::new().name(format!("worker {name}")).spawn(work);
         let thread = thread.map_err(|error| WorkerError::Thread(name.clone(), error))?;
         let (shifts, thread, equipment) = (Some(shifts), Some(thread), Some(equipment));
-        let member = Member { name, attention, shifts, returned, thread, equipment };
+        let member = Member { name, attention, shifts, returned, thread, node: spec.node(), equipment };
         match (ready.recv(), cpu) {
             (Ok(Err(error)), Some(cpu)) => Err(WorkerError::Processor(member.name.clone(), cpu, error)),
             _ => Ok(member),
@@ -128,7 +130,7 @@ impl Member {
     /// The worker of a thread that has none yet, with a graph to run.
     pub(crate) fn equip(&mut self, graph: Graph) -> Option<Worker> {
         let Equipment { settings, sampler, attention, watchdog } = self.equipment.take()?;
-        Some(Worker::new(graph, settings, sampler, attention, watchdog))
+        Some(bellows_arena::on_node(self.node, || Worker::new(graph, settings, sampler, attention, watchdog)))
     }
 }
 

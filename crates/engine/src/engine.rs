@@ -115,6 +115,7 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
+        bellows_arena::set_node(network.all_workers()[0].node());
         panics::install_hook();
         let sampler = match Sampler::new(settings.events()) {
             // Events that are only the default must not keep a network from running.

@@ -190,7 +190,7 @@ impl Worker {
 
     /// Starts or stops timing the pace of breaths. Called on the worker's thread.
     pub(crate) fn set_running(&mut self, is_running: bool) {
-        if !is_running {
+        if !is_running && self.has_others {
             bellows_packet::return_free_buffers();
         }
         self.pace = is_running.then(|| Pace::begin(clock::now(), self.breaths));

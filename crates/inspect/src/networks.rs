@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::InspectError;
-use crate::text::{count, percent, plural, sanitize, scaled, span};
+use crate::text::{count, packet_rate, percent, plural, sanitize, scaled, span};
 
 /// The state of an engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -296,11 +296,11 @@ pub fn workers(change: &Change) -> String {
     let line = |worker: WorkerChange<'_>| {
         let idle = worker.idle_breaths.map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
         let (name, apps) = (sanitize(worker.name), plural(worker.apps.len() as u64, "app"));
-        format!(
-            "worker {name}: {apps}, {} breaths/s{idle}, asleep {}\n",
-            scaled(worker.breaths),
-            percent(worker.asleep)
-        )
+        let node = worker.node.map_or(String::new(), |node| {
+            format!(", memory node {node}, {} from other nodes", packet_rate(worker.from_other_nodes))
+        });
+        let (breaths, asleep) = (scaled(worker.breaths), percent(worker.asleep));
+        format!("worker {name}: {apps}, {breaths} breaths/s{idle}, asleep {asleep}{node}\n")
     };
     workers.into_iter().map(line).collect()
 }
@@ -456,6 +456,10 @@ pub struct WorkerChange<'c> {
     pub idle_breaths: Option<f64>,
     /// The share of the time that it slept, from 0 to 1.
     pub asleep: f64,
+    /// Its memory node; `None` if the machine has only one, or the worker may run on several.
+    pub node: Option<usize>,
+    /// Packets a second that have come from workers on other memory nodes.
+    pub from_other_nodes: f64,
     /// Its apps.
     pub apps: &'c [String],
 }
@@ -602,6 +606,8 @@ impl Change {
                 breaths: breaths as f64 / self.seconds,
                 idle_breaths: (breaths > 0).then(|| (grown("idle_breaths") as f64 / breaths as f64).min(1.0)),
                 asleep: ((grown("sleep_ns") as f64 + silence) / 1e9 / self.seconds).clamp(0.0, 1.0),
+                node: after.node,
+                from_other_nodes: grown("from_other_nodes") as f64 / self.seconds,
                 apps: &after.apps,
             }
         })

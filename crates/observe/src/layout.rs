@@ -61,10 +61,13 @@ pub mod engine {
             "breaths, and work between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
         STANDSTILLS = "standstills",
             "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
+        FROM_OTHER_NODES = "from_other_nodes",
+            "packets that have come from workers on other memory nodes, as far as the workers' nodes are known", in "packets";
     }
 
     /// The counters that every worker counts for itself, so that their sum is that of the engine.
-    pub const SUMMED: [usize; 7] = [BREATHS, IDLE_BREATHS, SLEEPS, SLEEP_NS, SAMPLED, SLOW_BREATHS, STANDSTILLS];
+    pub const SUMMED: [usize; 8] =
+        [BREATHS, IDLE_BREATHS, SLEEPS, SLEEP_NS, SAMPLED, SLOW_BREATHS, STANDSTILLS, FROM_OTHER_NODES];
 
     /// The gauges of the process, which any worker may write. The last one written counts.
     pub const LATEST: [usize; 4] = [UPDATED, BUFFERS, BUFFERS_IN_USE, BUFFERS_LENT];

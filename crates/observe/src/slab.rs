@@ -154,6 +154,9 @@ pub struct WorkerEntry {
     pub cell: usize,
     /// The first cell of its histograms.
     pub histograms: usize,
+    /// Its memory node, if the machine has several and it has one of its own.
+    #[serde(default)]
+    pub node: Option<usize>,
 }
 
 impl WorkerEntry {
@@ -284,7 +287,7 @@ impl Directory {
         for (worker, name) in workers.iter().enumerate() {
             let cell = cells.claim(engine::COUNTERS.len());
             let histograms = cells.claim(Directory::HISTOGRAM_CELLS);
-            directory.workers.push(WorkerEntry { name: name.clone(), cell, histograms });
+            directory.workers.push(WorkerEntry { name: name.clone(), cell, histograms, node: None });
             if worker == 0 {
                 directory.newcomer = cells.claim(newcomer::CELLS);
             }

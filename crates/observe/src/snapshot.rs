@@ -290,6 +290,8 @@ pub struct WorkerCounts {
     pub doing: Option<CurrentCall>,
     /// Whether it sleeps.
     pub asleep: bool,
+    /// Its memory node; `None` if the machine has only one, or the worker may run on several.
+    pub node: Option<usize>,
     /// Its counters.
     pub counters: BTreeMap<String, u64>,
     /// Its apps, in the network's order.
@@ -304,6 +306,7 @@ impl WorkerCounts {
             name: entry.name.clone(),
             doing,
             asleep,
+            node: entry.node,
             counters: cells::SUMMED
                 .iter()
                 .chain(&[cells::UPDATED, cells::ALIVE])

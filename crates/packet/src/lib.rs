@@ -42,7 +42,7 @@ pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push
 
 /// The packet pool of the process.
 pub mod pool {
-    pub use bellows_pool::{Area, Config, Error, Usage, area, config, ensure, init, pages, usage};
+    pub use bellows_pool::{Area, Config, Error, MIN_PACKETS, Usage, area, config, ensure, init, pages, usage};
 }
 
 /// Runs the example of the README as a test.

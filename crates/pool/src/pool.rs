@@ -18,6 +18,9 @@ use crate::magazine::{Held, Magazine, Tally};
 use crate::parts::{Part, Untouched, divide};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
+/// Minimum number of ordinary buffers, for each worker that shares the pool.
+pub const MIN_PACKETS: usize = 64;
+
 /// Bytes in front of the first buffer: see [`Area`].
 const FRONT: usize = 4_096;
 
@@ -246,7 +249,7 @@ impl Pool {
         if !config.stride.is_multiple_of(LINE) {
             return Err(Error::UnevenStride(config.stride));
         }
-        within("the number of packets", config.packets, 64, Class::max_buffers(config.stride))?;
+        within("the number of packets", config.packets, MIN_PACKETS, Class::max_buffers(config.stride))?;
         within("the number of large packets", config.large_packets, 0, Class::max_buffers(LARGE_STRIDE))?;
         let small = config.packets * config.stride;
         let bytes = FRONT + small + config.large_packets * LARGE_STRIDE;
@@ -298,12 +301,12 @@ impl Pool {
         self.parts.iter().position(|part| data < part.addresses.end).unwrap_or_default()
     }
 
-    /// The part on the memory node of the processor that the calling thread runs on.
+    /// The part on the thread's memory node, or else on that of the processor that it runs on.
     pub(crate) fn part_of_thread(&self) -> usize {
         if self.parts.len() == 1 {
             return 0;
         }
-        let node = numa::current();
+        let node = bellows_arena::node().or_else(numa::current);
         self.parts.iter().position(|part| part.node == node).unwrap_or_default()
     }
 

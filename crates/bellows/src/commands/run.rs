@@ -80,7 +80,6 @@ impl Execute for Arguments {
         let mut settings = loaded.engine.settings();
         settings.schedule = self.schedule.unwrap_or(settings.schedule);
         settings.perf_map = self.perf_map;
-        let cpu = loaded.engine.cpu;
         pool::init(loaded.engine.pool_config())
             .map_err(|error| CommandError::Usage(format!("{error}{}", address_space_advice())))?;
         check_address_space()?;
@@ -96,7 +95,6 @@ impl Execute for Arguments {
             registry: Arc::clone(&program.registry),
             loaded,
             settings,
-            cpu,
             runtime_dir: Arc::clone(&runtime_dir),
             duration: self.duration.map(Into::into),
             watch: self.watch,

@@ -92,11 +92,12 @@ impl Watched for Watch {
     }
 }
 
-/// The two ends of a link between workers, given the position of its name in the timeline.
-pub(crate) fn crossing(name: u32) -> io::Result<(Outbound, Inbound)> {
+/// The two ends of a link between workers, which may be on two memory nodes, given the position of its name in the
+/// timeline.
+pub(crate) fn crossing(name: u32, changes_node: bool) -> io::Result<(Outbound, Inbound)> {
     let (sender, receiver) = ring(PLACES, [Alarm::new()?, Alarm::new()?]);
     let outbound = Outbound { sender, is_full: false, closed_until: 0, name };
-    Ok((outbound, Inbound { receiver, watches: false, name }))
+    Ok((outbound, Inbound { receiver, watches: false, name, changes_node }))
 }
 
 /// Moves vectors of packets from a link into the ring.
@@ -206,6 +207,8 @@ pub(crate) struct Inbound {
     watches: bool,
     /// The position of the link's name in the timeline.
     name: u32,
+    /// Whether the packets come from a worker on another memory node.
+    changes_node: bool,
 }
 
 impl Inbound {
@@ -251,6 +254,9 @@ impl App for Inbound {
         while let Some((count, mark)) = self.receiver.peek(|place| (place.vector.len(), place.mark)) {
             if !io.has_room_for(count) || !mark.is_none() && !io.arrive(self.name, mark, count) {
                 break;
+            }
+            if self.changes_node {
+                io.count_from_other_node(count);
             }
             io.take_vector(count, |vector| self.receive(vector));
         }

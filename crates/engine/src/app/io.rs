@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
-use bellows_observe::layout::{account, common, link as counters};
+use bellows_observe::layout::{account, common, engine as cells, link as counters};
 use bellows_observe::{Count, DropReason, Gauge, LinkEntry};
 use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
 use bellows_shared::Breath;
@@ -225,6 +225,11 @@ impl<'a, A: App> Io<'a, A> {
             None => state.interrupt.set(1),
         }
         arrival.is_some()
+    }
+
+    /// Counts packets that a worker on another memory node has sent.
+    pub(crate) fn count_from_other_node(&self, count: usize) {
+        self.node.links().count(cells::FROM_OTHER_NODES, count as u64);
     }
 
     /// The time in nanoseconds of a monotonic clock; constant throughout a breath.

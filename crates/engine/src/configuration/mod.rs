@@ -34,7 +34,7 @@ use crate::app::crossing::{Inbound, Outbound, crossing};
 use crate::app::erased::{AppBox, DynApp, FailedApp};
 use crate::app::{App, AppInfo};
 use crate::network::topology::{AppAction, Topology};
-use crate::network::{AppSpec, Network};
+use crate::network::{AppSpec, Network, WorkerSpec};
 use crate::panics::catch_panic;
 use crate::settings::Settings;
 
@@ -85,7 +85,11 @@ impl Configuration {
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Configuration> {
-        let topology = Topology::of(&network);
+        let mut topology = Topology::of(&network);
+        if let Some(main) = params.topology.workers.first() {
+            // Its thread stays as it was.
+            topology.workers[0] = main.clone();
+        }
         let mut app_actions = topology.app_actions(params.topology);
         for (action, app) in app_actions.iter_mut().zip(&topology.apps) {
             match *action {
@@ -112,6 +116,9 @@ impl Configuration {
             links.zip(kept_links.iter().copied()),
             events,
         );
+        for (entry, worker) in directory.workers.iter_mut().zip(&topology.workers) {
+            entry.node = worker.node();
+        }
         directory.source = network.source;
         directory.config = network.text;
         let topology = Arc::new(topology);
@@ -141,9 +148,11 @@ fn lay_out(
     let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
     let mut infos: Vec<(AppInfo, usize)> = apps.iter().zip(slots).map(|(app, &slots)| (app.info, slots)).collect();
     let mut apps: Vec<Box<dyn DynApp>> = apps.into_iter().map(|app| app.app).collect();
+    let nodes: Vec<Option<usize>> = topology.workers.iter().map(WorkerSpec::node).collect();
     for &link in &topology.crossings {
         let name = names.map_or(0, |names| names.position(&topology.links[link].to_string()));
-        let (outbound, inbound) = crossing(name)?;
+        let [from, to] = topology.ends(link).map(|worker| nodes[worker]);
+        let (outbound, inbound) = crossing(name, from.zip(to).is_some_and(|(from, to)| from != to))?;
         let slots = [App::slots(&outbound), App::slots(&inbound)];
         infos.extend([(AppInfo::of::<Outbound>(), slots[0]), (AppInfo::of::<Inbound>(), slots[1])]);
         apps.push(Box::new(outbound));
@@ -159,13 +168,14 @@ fn lay_out(
     }
     let blueprint =
         Blueprint { topology, directory: &directory, wiring: &wiring, infos: &infos, arcs: &arcs, settings, names };
-    let sketches: Vec<Sketch> =
-        parts.into_iter().enumerate().map(|(worker, apps)| Sketch::new(&blueprint, worker, apps)).collect();
+    let sketch = |(worker, apps)| bellows_arena::on_node(nodes[worker], || Sketch::new(&blueprint, worker, apps));
+    let sketches: Vec<Sketch> = parts.into_iter().enumerate().map(sketch).collect();
     directory.schedule = sketches.first().map_or_else(String::new, |sketch| sketch.breath.schedule.to_string());
     directory.fallback_reason =
         sketches.iter().find_map(|sketch| sketch.breath.fallback_reason.clone()).unwrap_or_default();
     let slab = Arc::new(Slab::create(directory, generation, runtime_dir)?);
-    Ok((sketches.into_iter().map(|sketch| sketch.finish(&slab)).collect(), slab))
+    let finish = |(sketch, &node): (Sketch, _)| bellows_arena::on_node(node, || sketch.finish(&slab));
+    Ok((sketches.into_iter().zip(&nodes).map(finish).collect(), slab))
 }
 
 /// The positions of apps by name.

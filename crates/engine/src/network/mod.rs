@@ -2,9 +2,10 @@
 
 pub(crate) mod topology;
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
+use bellows_sys::{cpu, numa};
 use bellows_wiring::{LinkSpec, LinkSyntaxError, WiredApp, WiringError, wiring_errors};
 
 use crate::app::erased::DynApp;
@@ -34,6 +35,31 @@ pub struct WorkerSpec {
     pub name: String,
     /// The processor that it runs on, counted from 0. By default the kernel chooses.
     pub cpu: Option<usize>,
+    /// The memory node that its buffers and its other memory are on. By default that of its processor, if it has one.
+    pub numa: Option<usize>,
+}
+
+impl WorkerSpec {
+    /// Its memory node, if the machine has several.
+    pub(crate) fn node(&self) -> Option<usize> {
+        let node = || self.numa.or_else(|| self.cpu.and_then(numa::node_of));
+        if numa::are_several() { node() } else { None }
+    }
+
+    /// Makes the calling thread that of this worker: it runs on its processor, or on those of its memory node, or on any
+    /// that the process may use, and its memory is on that node.
+    ///
+    /// # Errors
+    /// Those of [`cpu::pin_to`].
+    pub fn settle(&self) -> io::Result<()> {
+        let of_node = self.numa.map(numa::allowed_cpus).filter(|cpus| !cpus.is_empty());
+        match self.cpu {
+            Some(cpu) => cpu::pin_to(cpu)?,
+            None => cpu::allow(&of_node.unwrap_or_else(cpu::allowed_to_process))?,
+        }
+        bellows_arena::set_node(self.node());
+        Ok(())
+    }
 }
 
 impl AppSpec {
@@ -108,7 +134,7 @@ pub struct Network {
     pub apps: Vec<AppSpec>,
     /// The links, in order.
     pub links: Vec<LinkSpec>,
-    /// The workers other than the first. Those that only apps name follow.
+    /// The workers. Those that only apps name follow. The first one, [`MAIN`], need not be listed.
     pub workers: Vec<WorkerSpec>,
     /// The objects that several apps use, for reports: the apps have them.
     pub objects: Vec<ObjectSpec>,
@@ -150,9 +176,10 @@ impl Network {
 
     /// All workers: first the one that runs the engine, then the listed ones, then those that only apps name.
     pub(crate) fn all_workers(&self) -> Vec<WorkerSpec> {
-        let unlisted = |name: &str| WorkerSpec { name: name.to_owned(), cpu: None };
+        let unlisted = |name: &str| WorkerSpec { name: name.to_owned(), ..WorkerSpec::default() };
         let named = self.apps.iter().map(|app| unlisted(&app.worker));
-        let mut workers = vec![unlisted(MAIN)];
+        let main = self.workers.iter().find(|worker| worker.name == MAIN);
+        let mut workers = vec![main.cloned().unwrap_or_else(|| unlisted(MAIN))];
         for worker in self.workers.iter().cloned().chain(named) {
             if !workers.iter().any(|known| known.name == worker.name) {
                 workers.push(worker);

@@ -209,7 +209,7 @@ impl Between {
     /// Runs a network whose second app is on the other processor, and calls `look` meanwhile.
     fn with_engine<T>(self, network: Network, look: impl FnOnce(&bellows_engine::Control) -> T) -> T {
         let mut network = network;
-        network.workers.push(WorkerSpec { name: OTHER.to_owned(), cpu: Some(self.other) });
+        network.workers.push(WorkerSpec { name: OTHER.to_owned(), cpu: Some(self.other), numa: None });
         let settings = Settings { busywait: true, ..Settings::default() };
         let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
         let control = engine.control();
