@@ -145,7 +145,7 @@ fn the_engine_has_a_manual_in_the_same_format() {
     assert_eq!(keys, ["prefetch", "worker"]);
     let worker = engine_manual().json()["worker_keys"].clone();
     assert_eq!(worker.as_array().unwrap().iter().map(|key| &key["name"]).collect::<Vec<_>>(), ["cpu", "numa"]);
-    assert!(text.contains("\nKEYS of every [workers.NAME]\n  cpu  integer 0 to 4,095"), "{text}");
+    assert!(text.contains("\nKEYS of every [workers.NAME]\n  cpu   integer 0 to 4,095"), "{text}");
     assert!(text.contains("\nKEYS of every [apps.NAME], besides its app's own\n  prefetch  integer 0 to 64"), "{text}");
     entry("writer", |entry| assert!(!entry.manual_text(80).contains("prefetch")));
 }

@@ -1008,7 +1008,7 @@ error: `[engine]` has no key `losless`
 4 | losless = true
   | ^^^^^^^ did you mean `lossless`?
   |
-  = help: its keys: `burst`, `pool`, `large_packets`, `lossless`, `busywait`, `cpu`, `schedule`, `sampling`, `events`, `breath_limit`, `keep_capabilities`, `name`
+  = help: its keys: `burst`, `pool`, `large_packets`, `lossless`, `busywait`, `cpu`, `numa`, `schedule`, `sampling`, `events`, `breath_limit`, `keep_capabilities`, `name`
 
 error: `schedule` cannot be `flt`
  --> net.toml:5:12

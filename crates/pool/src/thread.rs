@@ -93,8 +93,18 @@ impl Cache {
         self.current.push(data);
     }
 
+    #[inline(always)]
     fn empty(&mut self) -> Held {
-        self.empty.pop().unwrap_or_else(|| self.pool.parts[self.home].empty())
+        match self.empty.pop() {
+            Some(magazine) => magazine,
+            None => self.empty_elsewhere(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_elsewhere(&mut self) -> Held {
+        self.pool.parts[self.home].empty()
     }
 
     /// Makes room in the current magazine, which is full: stores it and starts an empty one.
@@ -259,35 +269,39 @@ impl Cache {
     /// Takes back the buffers that [`Buffers`] did not use.
     #[inline]
     fn put_back(&mut self, mut magazine: Held) {
-        if self.is_borrowed {
-            self.send_back(&mut magazine);
+        if self.sorts {
+            self.note_sorted(&mut magazine);
         }
         if self.current.length == 0 {
             mem::swap(&mut self.current, &mut magazine);
-            self.sorted = self.current.length;
         } else if magazine.length > 0 {
             self.merge(&mut magazine);
         }
         if magazine.length > 0 {
             self.store(magazine);
+        } else if self.empty.len() < KEPT {
+            self.empty.push(magazine);
         } else {
             self.put_back_empty(magazine);
         }
     }
 
-    /// Sends what is left of a borrowed magazine back.
+    /// Sends what is left of a borrowed magazine back. All that is left then is of the thread's own part.
     #[cold]
-    fn send_back(&mut self, magazine: &mut Held) {
-        self.is_borrowed = false;
-        self.send_home(magazine, 0);
+    #[inline(never)]
+    fn note_sorted(&mut self, magazine: &mut Held) {
+        if mem::take(&mut self.is_borrowed) {
+            self.send_home(magazine, 0);
+        }
+        if self.current.length == 0 {
+            self.sorted = magazine.length;
+        }
     }
 
+    #[cold]
+    #[inline(never)]
     fn put_back_empty(&mut self, magazine: Held) {
-        if self.empty.len() < KEPT {
-            self.empty.push(magazine);
-        } else {
-            self.pool.parts[self.home].give(magazine);
-        }
+        self.pool.parts[self.home].give(magazine);
     }
 
     #[cold]
