@@ -19,7 +19,7 @@ use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 use bellows_watch::Watch;
 
-use crate::app::erased::{AppBox, DynApp, Entry, FailedApp, try_stop};
+use crate::app::erased::{AppBox, DynApp, Entry, FailedApp, erase, try_stop};
 use crate::configuration::Graph;
 use crate::dispatch::sampled::{sampled_pull, sampled_tick};
 use crate::panics::catch_panic;
@@ -477,7 +477,7 @@ impl Worker {
             self.failed.push(app);
             let name = self.graph.nodes[app].name;
             self.state.sampler.on_timeline(|timeline| timeline.panic(name, clock::ticks()));
-            let dead = self.graph.replace_failed(app, AppBox::from(Box::new(FailedApp) as Box<dyn DynApp>));
+            let dead = self.graph.replace_failed(app, AppBox::from(erase(FailedApp)));
             // The app may be in any state: its packets are freed, and a second panic stops here.
             let buffers = buffer_use();
             let drop_completed = with_drop_reason(common::APP_FAILED, || catch_panic(|| drop(dead))).is_some();

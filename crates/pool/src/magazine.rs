@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_ring::stack::Links;
+use bellows_sys::cache::{lines, prefetch, prefetch_to_write};
 
 /// A stack of free buffers, each stored as the address of a new packet's data.
 #[repr(C)]
@@ -52,6 +53,16 @@ impl Held {
         let mut magazine = empty;
         magazine.push(data);
         magazine
+    }
+
+    /// Prefetches the magazine, which another thread has filled.
+    pub(crate) fn prefetch(&self) {
+        lines(self.0.as_ptr().cast(), size_of::<Magazine>()).for_each(prefetch);
+    }
+
+    /// Prefetches the magazine, which another thread has emptied, to be filled.
+    pub(crate) fn prefetch_to_write(&self) {
+        lines(self.0.as_ptr().cast(), size_of::<Magazine>()).for_each(prefetch_to_write);
     }
 
     /// Gives the magazine up for its number: that of its page in the address space.

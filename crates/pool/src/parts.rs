@@ -64,13 +64,18 @@ impl Part {
     /// The magazine with buffers that was given last.
     pub(crate) fn receive(&self) -> Option<Held> {
         // SAFETY: the numbers in the stack are those of magazines that give() has taken.
-        self.loaded.pop(&Pages).map(|number| unsafe { Held::from_number(number) })
+        let magazine = self.loaded.pop(&Pages).map(|number| unsafe { Held::from_number(number) })?;
+        magazine.prefetch();
+        Some(magazine)
     }
 
     /// A magazine without buffers.
     pub(crate) fn empty(&self) -> Held {
+        let Some(number) = self.spent.pop(&Pages) else { return Held::new() };
         // SAFETY: as above.
-        self.spent.pop(&Pages).map_or_else(Held::new, |number| unsafe { Held::from_number(number) })
+        let magazine = unsafe { Held::from_number(number) };
+        magazine.prefetch_to_write();
+        magazine
     }
 }
 

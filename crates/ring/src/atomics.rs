@@ -8,13 +8,23 @@ pub(crate) use loom::{
 #[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// A full fence.
-#[inline]
-pub(crate) fn fence() {
-    #[cfg(feature = "loom")]
-    loom::sync::atomic::fence(Ordering::SeqCst);
-    #[cfg(not(feature = "loom"))]
-    std::sync::atomic::fence(Ordering::SeqCst);
+/// The fences of an end that publishes and of one that is about to sleep. `loom` knows only full ones.
+#[cfg(not(feature = "loom"))]
+pub(crate) use bellows_sys::fences;
+
+#[cfg(feature = "loom")]
+pub(crate) mod fences {
+    use loom::sync::atomic::{Ordering::SeqCst, fence};
+
+    pub(crate) fn prepare() {}
+
+    pub(crate) fn often() {
+        fence(SeqCst);
+    }
+
+    pub(crate) fn rarely() {
+        fence(SeqCst);
+    }
 }
 
 /// A place of the ring, with the interface of `loom`'s cells.

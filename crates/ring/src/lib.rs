@@ -1,9 +1,12 @@
 //! What threads share without locks: a ring of values from one thread to another, and a [stack] for any number of
 //! threads.
 //!
-//! The two ends *swap* values with the ring's places: the sender puts a value into a place and takes what the receiver
-//! left there, the receiver takes the value and leaves another. So memory that travels with the values returns by the
-//! same way, without a second ring.
+//! The two ends take turns with the ring's places: the sender exchanges what the receiver left in a place for what it
+//! sends, the receiver takes that and leaves something else. So memory that travels with the values returns by the same
+//! way, without a second ring.
+//!
+//! A place has its turn beside its value, on the same cache line: the receiver, which waits for the turn, gets the value
+//! with it.
 //!
 //! Neither end ever waits. An end that is about to sleep [arms](Side::arm) its side; the other end then
 //! [rings](Bell::ring) its bell after each change.
@@ -11,9 +14,12 @@
 mod atomics;
 pub mod stack;
 
+use std::ptr;
 use std::sync::Arc;
 
-use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+use bellows_sys::cache::prefetch_to_write;
+
+use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fences};
 
 /// Wakes the thread of one end.
 pub trait Bell {
@@ -21,11 +27,9 @@ pub trait Bell {
     fn ring(&self);
 }
 
-/// One end's part of a ring, on cache lines of its own.
+/// How to wake one end, on cache lines that are rarely written: the other end reads them at each turn.
 #[repr(align(128))]
 pub struct Side<B> {
-    /// The number of values that this end has swapped so far; wraps.
-    position: AtomicU32,
     /// Whether the thread of this end may be asleep.
     armed: AtomicBool,
     bell: B,
@@ -33,12 +37,7 @@ pub struct Side<B> {
 
 impl<B: Bell> Side<B> {
     fn new(bell: B) -> Side<B> {
-        Side { position: AtomicU32::new(0), armed: AtomicBool::new(false), bell }
-    }
-
-    /// The number of values that this end has swapped so far, which the other end watches; wraps.
-    pub fn position(&self) -> &AtomicU32 {
-        &self.position
+        Side { armed: AtomicBool::new(false), bell }
     }
 
     /// The bell of this end.
@@ -46,12 +45,12 @@ impl<B: Bell> Side<B> {
         &self.bell
     }
 
-    /// This end is about to sleep: the other end rings from now on. Check the other side's position after this call.
+    /// This end is about to sleep: the other end rings from now on. Check the word that it watches after this call.
     pub fn arm(&self) {
         self.armed.store(true, Relaxed);
-        // Either the check of the position comes after the other end's change, or that end's check of `armed` after
-        // this store.
-        fence();
+        // Either the check of the word comes after the other end's change, or that end's check of `armed` after this
+        // store.
+        fences::rarely();
     }
 
     /// This end is awake.
@@ -59,30 +58,42 @@ impl<B: Bell> Side<B> {
         self.armed.store(false, Relaxed);
     }
 
-    /// Publishes a position, and wakes the other end if it sleeps.
-    #[inline]
-    fn publish(&self, position: u32, other: &Side<B>) {
-        self.position.store(position, Release);
-        fence();
-        if other.armed.load(Relaxed) {
-            other.bell.ring();
+    /// Wakes this end if it sleeps, after a turn of the other one.
+    #[inline(always)]
+    fn wake(&self) {
+        fences::often();
+        if self.armed.load(Relaxed) {
+            self.bell.ring();
         }
     }
 }
 
+/// A value on cache lines of its own; some processors fetch lines in pairs.
+#[repr(align(128))]
+struct OwnLines<T>(T);
+
+/// A place, which belongs to one end at a time.
+struct Place<T> {
+    /// The number of values sent when the sender last filled this place; wraps.
+    turn: AtomicU32,
+    value: Cell<T>,
+}
+
 /// What the two ends share.
 ///
-/// Invariant: with `sent` and `received` as the positions of the two sides, `sent - received` is at most the number of
-/// places. Places `received..sent` belong to the receiver, the others to the sender. Each end writes its own position
-/// alone, after it has finished with the place.
+/// Invariant: with `sent` and `received` as the numbers of values sent and received, `sent - received` is at most the
+/// number of places. Places `received..sent` belong to the receiver, the others to the sender. The sender passes a place
+/// on by its turn, the receiver by `received`; each after it has finished with the value.
 pub struct Ring<T, B> {
-    places: Box<[Cell<T>]>,
+    places: Box<[OwnLines<Place<T>>]>,
+    received: OwnLines<AtomicU32>,
     sender: Side<B>,
     receiver: Side<B>,
 }
 
-// SAFETY: by the invariant each place belongs to one end at a time. It passes to the other with a release store of a
-// position, which the other end loads with acquire. There is one sender and one receiver, which are not `Clone`.
+// SAFETY: by the invariant each value belongs to one end at a time. It passes to the other with a release store of the
+// turn or of `received`, which the other end loads with acquire. There is one sender and one receiver,
+// which are not `Clone`.
 unsafe impl<T: Send, B: Send + Sync> Sync for Ring<T, B> {}
 
 impl<T, B> Ring<T, B> {
@@ -96,8 +107,22 @@ impl<T, B> Ring<T, B> {
         &self.receiver
     }
 
-    fn place(&self, position: u32) -> &Cell<T> {
-        &self.places[position as usize & (self.places.len() - 1)]
+    /// The number of values received so far, for the sender to watch; wraps.
+    pub fn received(&self) -> &AtomicU32 {
+        &self.received.0
+    }
+
+    /// The word that changes when the next value arrives, for the receiver to watch: another one after each value.
+    pub fn next_turn(&self) -> &AtomicU32 {
+        &self.place(self.received().load(Relaxed)).turn
+    }
+
+    fn place(&self, position: u32) -> &Place<T> {
+        &self.places[position as usize & (self.places.len() - 1)].0
+    }
+
+    fn size(&self) -> u32 {
+        self.places.len() as u32
     }
 }
 
@@ -105,7 +130,7 @@ impl<T, B> Ring<T, B> {
 pub struct Sender<T, B> {
     ring: Arc<Ring<T, B>>,
     sent: u32,
-    /// The receiver's position when it was last read.
+    /// [`Ring::received`] when it was last read.
     received: u32,
 }
 
@@ -113,8 +138,6 @@ pub struct Sender<T, B> {
 pub struct Receiver<T, B> {
     ring: Arc<Ring<T, B>>,
     received: u32,
-    /// The sender's position when it was last read.
-    sent: u32,
 }
 
 /// A ring with a power of two of places, at first with default values. The first bell wakes the sender, the second one
@@ -124,9 +147,13 @@ pub struct Receiver<T, B> {
 /// If the number of places is no power of two.
 pub fn ring<T: Default, B: Bell>(places: usize, bells: [B; 2]) -> (Sender<T, B>, Receiver<T, B>) {
     assert!(places.is_power_of_two() && places <= 1 << 31, "{places} places");
+    fences::prepare();
     let [sender, receiver] = bells.map(Side::new);
-    let ring = Arc::new(Ring { places: (0..places).map(|_| Cell::new(T::default())).collect(), sender, receiver });
-    (Sender { ring: Arc::clone(&ring), sent: 0, received: 0 }, Receiver { ring, received: 0, sent: 0 })
+    let turn = |position: usize| (position as u32).wrapping_add(1).wrapping_sub(places as u32);
+    let place = |turn: u32| Place { turn: AtomicU32::new(turn), value: Cell::new(T::default()) };
+    let places = (0..places).map(|position| OwnLines(place(turn(position)))).collect();
+    let ring = Arc::new(Ring { places, received: OwnLines(AtomicU32::new(0)), sender, receiver });
+    (Sender { ring: Arc::clone(&ring), sent: 0, received: 0 }, Receiver { ring, received: 0 })
 }
 
 impl<T, B: Bell> Sender<T, B> {
@@ -138,34 +165,34 @@ impl<T, B: Bell> Sender<T, B> {
     /// Whether there is room for another value.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        let places = self.ring.places.len() as u32;
-        if self.sent.wrapping_sub(self.received) < places {
+        if self.sent.wrapping_sub(self.received) < self.ring.size() {
             return true;
         }
-        self.received = self.ring.receiver.position.load(Acquire);
-        self.sent.wrapping_sub(self.received) < places
+        self.received = self.ring.received().load(Acquire);
+        self.sent.wrapping_sub(self.received) < self.ring.size()
     }
 
-    /// The receiver's position when this end last found no room: there is room once it differs.
+    /// [`Ring::received`] when this end last found no room: there is room once it differs.
     pub fn seen(&self) -> u32 {
         self.received
     }
 
-    /// Sends a value, if there is room, and takes in exchange what the receiver left in its place. Returns whether there
-    /// was room. Hot.
-    #[inline]
-    pub fn send(&mut self, value: &mut T) -> bool {
+    /// Sends a value, if there is room: `exchange` puts it into its place and takes what the receiver left there. Hot.
+    #[inline(always)]
+    pub fn send<R>(&mut self, exchange: impl FnOnce(&mut T) -> R) -> Option<R> {
         if !self.has_room() {
-            return false;
+            return None;
         }
-        self.ring.place(self.sent).with_mut(|place| {
-            // SAFETY: has_room() has found that this place is not among the receiver's, which it acquired with the
-            // receiver's position.
-            std::mem::swap(unsafe { &mut *place }, value);
-        });
+        let place = self.ring.place(self.sent);
+        // SAFETY: has_room() has found that this place is not among the receiver's, which it acquired with `received`.
+        let result = place.value.with_mut(|value| exchange(unsafe { &mut *value }));
         self.sent = self.sent.wrapping_add(1);
-        self.ring.sender.publish(self.sent, &self.ring.receiver);
-        true
+        place.turn.store(self.sent, Release);
+        self.ring.receiver.wake();
+        if self.sent.wrapping_sub(self.received) < self.ring.size() {
+            prefetch_to_write(ptr::from_ref(self.ring.place(self.sent)).cast());
+        }
+        Some(result)
     }
 }
 
@@ -175,48 +202,39 @@ impl<T, B: Bell> Receiver<T, B> {
         &self.ring
     }
 
-    /// The number of values that wait. Hot.
-    #[inline]
-    pub fn len(&mut self) -> usize {
-        if self.sent == self.received {
-            self.sent = self.ring.sender.position.load(Acquire);
-        }
-        self.sent.wrapping_sub(self.received) as usize
+    /// Whether no value waits. Hot.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.ring.place(self.received).turn.load(Acquire) != self.received.wrapping_add(1)
     }
 
-    /// Whether no value waits.
+    /// The value of the [word](Ring::next_turn) that changes when the next value arrives, until then.
     #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        self.len() == 0
-    }
-
-    /// The sender's position that this end has received everything up to.
     pub fn seen(&self) -> u32 {
-        self.received
+        self.received.wrapping_add(1).wrapping_sub(self.ring.size())
     }
 
     /// Looks at the first value that waits.
-    #[inline]
+    #[inline(always)]
     pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: len() has found that this place is the receiver's, which it acquired with the sender's position.
-        Some(self.ring.place(self.received).with(|place| look(unsafe { &*place })))
+        // SAFETY: is_empty() has found that this place is the receiver's, which it acquired with the turn.
+        Some(self.ring.place(self.received).value.with(|value| look(unsafe { &*value })))
     }
 
-    /// Receives a value, if there is one, and leaves the given value in its place. Returns whether there was one. Hot.
-    #[inline]
-    pub fn receive(&mut self, value: &mut T) -> bool {
+    /// Receives a value, if there is one: `exchange` takes it and leaves another in its place. Hot.
+    #[inline(always)]
+    pub fn receive<R>(&mut self, exchange: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.is_empty() {
-            return false;
+            return None;
         }
-        self.ring.place(self.received).with_mut(|place| {
-            // SAFETY: as for peek().
-            std::mem::swap(unsafe { &mut *place }, value);
-        });
+        // SAFETY: as for peek().
+        let result = self.ring.place(self.received).value.with_mut(|value| exchange(unsafe { &mut *value }));
         self.received = self.received.wrapping_add(1);
-        self.ring.receiver.publish(self.received, &self.ring.sender);
-        true
+        self.ring.received().store(self.received, Release);
+        self.ring.sender.wake();
+        Some(result)
     }
 }

@@ -3,15 +3,25 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::thread;
+use std::{mem, thread};
 
-use bellows_ring::{Bell, ring};
+use bellows_ring::{Bell, Receiver, Sender, ring};
 use proptest::prelude::*;
 
 struct Silent;
 
 impl Bell for Silent {
     fn ring(&self) {}
+}
+
+/// Exchanges a value for what the receiver left, if there is room.
+fn send<T, B: Bell>(sender: &mut Sender<T, B>, value: &mut T) -> bool {
+    sender.send(|place| mem::swap(place, value)).is_some()
+}
+
+/// Exchanges a value for the next one, if there is one.
+fn receive<T, B: Bell>(receiver: &mut Receiver<T, B>, value: &mut T) -> bool {
+    receiver.receive(|place| mem::swap(place, value)).is_some()
 }
 
 #[derive(Default)]
@@ -35,13 +45,13 @@ proptest! {
             if sends {
                 let has_room = queue.len() < places;
                 prop_assert_eq!(sender.has_room(), has_room);
-                prop_assert_eq!(sender.send(&mut value), has_room);
+                prop_assert_eq!(send(&mut sender, &mut value), has_room);
                 prop_assert_eq!(value, if has_room { left.pop_front().unwrap() } else { number });
                 queue.extend(has_room.then_some(number));
             } else {
                 let next = queue.pop_front();
                 prop_assert_eq!(receiver.peek(|value| *value), next);
-                prop_assert_eq!(receiver.receive(&mut value), next.is_some());
+                prop_assert_eq!(receive(&mut receiver, &mut value), next.is_some());
                 prop_assert_eq!(value, next.unwrap_or(number));
                 left.extend(next.map(|_| number));
             }
@@ -54,13 +64,13 @@ fn a_bell_is_rung_only_while_its_side_is_armed() {
     let (mut sender, mut receiver) = ring::<u32, Counted>(2, Default::default());
     let shared = sender.ring().clone();
     let rung = || [shared.sender(), shared.receiver()].map(|side| side.bell().0.load(Relaxed));
-    assert!(sender.send(&mut 1) && rung() == [0, 0]);
+    assert!(send(&mut sender, &mut 1) && rung() == [0, 0]);
     shared.receiver().arm();
-    assert!(sender.send(&mut 2) && rung() == [0, 1]);
+    assert!(send(&mut sender, &mut 2) && rung() == [0, 1]);
     shared.sender().arm();
     shared.receiver().disarm();
-    assert!(receiver.receive(&mut 0) && receiver.receive(&mut 0) && rung() == [2, 1]);
-    assert!(!receiver.receive(&mut 0) && rung() == [2, 1], "nothing changed");
+    assert!(receive(&mut receiver, &mut 0) && receive(&mut receiver, &mut 0) && rung() == [2, 1]);
+    assert!(!receive(&mut receiver, &mut 0) && rung() == [2, 1], "nothing changed");
 }
 
 #[test]
@@ -71,7 +81,7 @@ fn two_threads_exchange_boxes_without_loss() {
         let mut returned = 0;
         for number in 0..COUNT {
             let mut value = Some(Box::new(number));
-            while !sender.send(&mut value) {
+            while !send(&mut sender, &mut value) {
                 thread::yield_now();
             }
             returned += u64::from(value.is_some());
@@ -80,7 +90,7 @@ fn two_threads_exchange_boxes_without_loss() {
     });
     let (mut value, mut before) = (None, 0);
     for number in 0..COUNT {
-        while !receiver.receive(&mut value) {
+        while !receive(&mut receiver, &mut value) {
             thread::yield_now();
         }
         assert_eq!(value.as_deref(), Some(&number));

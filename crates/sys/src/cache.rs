@@ -1,7 +1,39 @@
-//! Evicts data from the processor's caches, for measurements that must find it in memory.
+//! The processor's caches: prefetching what will be used, and evicting data, for measurements that must find it in
+//! memory.
 
 /// Bytes of a cache line, on every processor that Bellows supports.
 pub const LINE: usize = 64;
+
+/// Prefetches the cache line at an address. Any address is allowed; an invalid one is ignored.
+#[inline(always)]
+pub fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// As [`prefetch`], and takes the line away from other processors, so that it can be written at once.
+#[inline(always)]
+pub fn prefetch_to_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does
+    // nothing. (The intrinsic compiles to PREFETCHT0 unless the whole program targets processors that have PREFETCHW.)
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The address of each line of so many bytes, given that of the first byte, which begins a line.
+#[inline(always)]
+pub fn lines(start: *const u8, bytes: usize) -> impl Iterator<Item = *const u8> {
+    (0..bytes).step_by(LINE).map(move |offset| start.wrapping_add(offset))
+}
 
 /// Evicts values from every cache to memory: all lines that contain a byte of them. The values do not change. Returns
 /// when it is done.

@@ -14,6 +14,7 @@
 //! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
 //! | [`datagrams`] | frames as datagrams of Unix sockets, many for each system call |
 //! | [`ethtool`] | drivers of network interfaces: speed, queues, offloads |
+//! | [`fences`] | fences for two threads, free for the one that passes its own often |
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`memory`] | large private mappings on the best available pages |
@@ -43,6 +44,7 @@ pub mod confine;
 pub mod cpu;
 pub mod datagrams;
 pub mod ethtool;
+pub mod fences;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::{io, mem};
 
-use bellows_packet::Vector;
+use bellows_packet::{Packet, Vector};
 use bellows_ring::{Bell, Receiver, Ring, Sender, Side, ring};
 use bellows_sys::clock;
 use bellows_sys::wake::Event;
@@ -57,38 +57,88 @@ impl Bell for Alarm {
     }
 }
 
-/// A place of the ring: a vector, and its mark. The mark is where the vector is, so that looking for one touches nothing
-/// else.
+/// A place of the ring: a vector, or one packet alone, and the mark of either. All is where the receiver looks, so that
+/// it touches nothing else, and a packet that comes alone takes no cache line besides.
 #[derive(Default)]
 struct Place {
     vector: Vector,
+    alone: Option<Packet>,
     mark: VectorMark,
+}
+
+impl Place {
+    /// The number of packets. Prefetches what the receiver reads next.
+    #[inline(always)]
+    fn look(&self) -> (usize, VectorMark) {
+        if let Some(packet) = &self.alone {
+            packet.prefetch();
+            return (1, self.mark);
+        }
+        self.vector.prefetch_handles();
+        (self.vector.len(), self.mark)
+    }
+
+    /// Puts packets in, and leaves an empty vector in exchange, whose memory the receiver has used.
+    #[inline(always)]
+    fn put(&mut self, vector: &mut Vector, mark: VectorMark) {
+        self.mark = mark;
+        let count = vector.len();
+        if count == 1 {
+            self.alone = vector.drain(1).next();
+            return;
+        }
+        mem::swap(&mut self.vector, vector);
+        vector.prefetch_slots(count);
+    }
+
+    /// Takes the packets out into an empty vector.
+    #[inline(always)]
+    fn take(&mut self, vector: &mut Vector) {
+        match self.alone.take() {
+            Some(packet) => {
+                if vector.is_none() {
+                    *vector = Vector::new();
+                }
+                // There is room.
+                let _ = vector.push(packet);
+            }
+            None => mem::swap(&mut self.vector, vector),
+        }
+    }
 }
 
 type Vectors = Ring<Place, Alarm>;
 
-/// What one end watches while it sleeps: the position of the other end.
+/// What one end watches while it sleeps.
 struct Watch {
     ring: Arc<Vectors>,
-    /// The side that sleeps, and the one that it watches.
-    sides: fn(&Vectors) -> (&Side<Alarm>, &Side<Alarm>),
+    /// The side of this end.
+    side: fn(&Vectors) -> &Side<Alarm>,
+    /// The word that the other end changes.
+    word: fn(&Vectors) -> &AtomicU32,
+}
+
+impl Watch {
+    fn side(&self) -> &Side<Alarm> {
+        (self.side)(&self.ring)
+    }
 }
 
 impl Watched for Watch {
     fn word(&self) -> Option<&AtomicU32> {
-        Some((self.sides)(&self.ring).1.position())
+        Some((self.word)(&self.ring))
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        vec![(self.sides)(&self.ring).0.bell().event.as_fd()]
+        vec![self.side().bell().event.as_fd()]
     }
 
     fn arm(&self) {
-        (self.sides)(&self.ring).0.arm();
+        self.side().arm();
     }
 
     fn disarm(&self) {
-        (self.sides)(&self.ring).0.disarm();
+        self.side().disarm();
     }
 }
 
@@ -113,9 +163,8 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     /// Puts a vector into the ring while no worker runs; gives it back if there is no place for it.
-    pub(crate) fn preload(&mut self, vector: Vector) -> Result<(), Vector> {
-        let mut place = Place { vector, mark: VectorMark::NONE };
-        if self.sender.send(&mut place) { Ok(()) } else { Err(place.vector) }
+    pub(crate) fn preload(&mut self, mut vector: Vector) -> Result<(), Vector> {
+        self.sender.send(|place| place.put(&mut vector, VectorMark::NONE)).ok_or(vector)
     }
 
     /// Whether there is room in the ring.
@@ -144,17 +193,14 @@ impl Outbound {
         }
     }
 
-    /// Exchanges a vector for the empty one in the next place, if there is room.
+    /// Exchanges a vector for an empty one, if there is room.
     #[inline(always)]
     fn send(&mut self, io: &Io<'_, Outbound>, vector: &mut Vector) -> bool {
         if !self.sender.has_room() {
             return false;
         }
         let mark = io.mark_departure(self.name, vector.len());
-        let mut place = Place { vector: mem::replace(vector, Vector::none()), mark };
-        let is_sent = self.sender.send(&mut place);
-        mem::forget(mem::replace(vector, place.vector));
-        is_sent
+        self.sender.send(|place| place.put(vector, mark)).is_some()
     }
 
     /// Watches the receiver's end while the ring is full.
@@ -166,12 +212,8 @@ impl Outbound {
         } else if mem::replace(&mut self.is_full, true) {
             slot.expect(self.sender.seen());
         } else {
-            let ring = Arc::clone(self.sender.ring());
-            slot.watch(
-                Arc::new(Watch { ring, sides: |ring| (ring.sender(), ring.receiver()) }),
-                u32::MAX,
-                self.sender.seen(),
-            );
+            let watch = Watch { ring: Arc::clone(self.sender.ring()), side: Ring::sender, word: Ring::received };
+            slot.watch(Arc::new(watch), u32::MAX, self.sender.seen());
         }
         self.is_full = is_full;
     }
@@ -215,18 +257,9 @@ impl Inbound {
     /// Takes the vectors out of the ring while no worker runs, oldest first.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Vector> {
         std::iter::from_fn(|| {
-            let mut place = Place::default();
-            self.receiver.receive(&mut place).then_some(place.vector)
+            let mut vector = Vector::none();
+            self.receiver.receive(|place| place.take(&mut vector)).map(|()| vector)
         })
-    }
-
-    /// Exchanges an empty vector for the next one of the ring.
-    #[inline(always)]
-    fn receive(&mut self, vector: &mut Vector) {
-        let mut place = Place { vector: mem::replace(vector, Vector::none()), mark: VectorMark::NONE };
-        // It has been looked at.
-        self.receiver.receive(&mut place);
-        mem::forget(mem::replace(vector, place.vector));
     }
 
     /// Whether there are vectors in the ring.
@@ -246,21 +279,20 @@ impl App for Inbound {
         let slot = io.slot(0);
         if !self.watches {
             self.watches = true;
-            let ring = Arc::clone(self.receiver.ring());
-            let watch = Watch { ring, sides: |ring| (ring.receiver(), ring.sender()) };
+            let watch = Watch { ring: Arc::clone(self.receiver.ring()), side: Ring::receiver, word: Ring::next_turn };
             slot.watch(Arc::new(watch), u32::MAX, self.receiver.seen());
         }
         self.receiver.ring().receiver().bell().clear();
-        while let Some((count, mark)) = self.receiver.peek(|place| (place.vector.len(), place.mark)) {
+        while let Some((count, mark)) = self.receiver.peek(Place::look) {
             if !io.has_room_for(count) || !mark.is_none() && !io.arrive(self.name, mark, count) {
                 break;
             }
             if self.changes_node {
                 io.count_from_other_node(count);
             }
-            io.take_vector(count, |vector| self.receive(vector));
+            io.take_vector(count, |vector| _ = self.receiver.receive(|place| place.take(vector)));
         }
-        slot.expect(self.receiver.seen());
+        slot.moved(self.receiver.seen());
     }
 
     fn is_finished(&self) -> bool {

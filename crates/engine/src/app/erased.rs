@@ -139,7 +139,17 @@ unsafe extern "C" fn tick_lossless<A: App>(node: &Node) {
     unsafe { tick::<A>(node) }
 }
 
-impl<A: App> DynApp for A {
+/// An app on cache lines of its own: apps of several workers may be adjacent in memory. Some processors fetch lines in
+/// pairs.
+#[repr(C, align(128))]
+struct OwnLines<A>(A);
+
+/// Erases the type of an app.
+pub(crate) fn erase<A: App>(app: A) -> Box<dyn DynApp> {
+    Box::new(OwnLines(app))
+}
+
+impl<A: App> DynApp for OwnLines<A> {
     fn nested_call(&self) -> &'static dyn NestedCall {
         &Caller::<A>(PhantomData)
     }
@@ -157,45 +167,45 @@ impl<A: App> DynApp for A {
     }
 
     fn slots(&self) -> usize {
-        App::slots(self)
+        App::slots(&self.0)
     }
 
     fn held(&self) -> usize {
-        App::held(self)
+        App::held(&self.0)
     }
 
     fn is_finished(&self) -> bool {
-        App::is_finished(self)
+        App::is_finished(&self.0)
     }
 
     fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {
-        App::start(self, old.and_then(|old| old.as_any().downcast_mut::<A>()))
+        App::start(&mut self.0, old.and_then(|old| old.as_any().downcast_mut::<A>()))
     }
 
     fn begin(&mut self) {
-        App::begin(self);
+        App::begin(&mut self.0);
     }
 
     fn end(&mut self, node: &Node) {
-        App::end(self, &Io::new(node));
+        App::end(&mut self.0, &Io::new(node));
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {
-        App::status(self)
+        App::status(&self.0)
     }
 
     fn give_back(&mut self, old: &mut dyn DynApp) {
         if let Some(old) = old.as_any().downcast_mut::<A>() {
-            App::give_back(self, old);
+            App::give_back(&mut self.0, old);
         }
     }
 
     fn stop(&mut self) -> Result<(), AppError> {
-        App::stop(self)
+        App::stop(&mut self.0)
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
-        self
+        &mut self.0
     }
 }
 

@@ -11,7 +11,8 @@ use bellows_arena::Fixed;
 use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
 use bellows_observe::{Directory, Slab};
-use bellows_packet::{LINE, Vector, prefetch_to_write};
+use bellows_packet::Vector;
+use bellows_sys::cache::{lines, prefetch_to_write};
 use bellows_wiring::{OPEN, number_links, push_order};
 
 use crate::app::AppInfo;
@@ -238,16 +239,15 @@ impl Graph {
     /// Fetching them all at once, and for writing, costs much less than a read miss and then a write miss for each.
     /// `starts` says which apps start.
     pub(crate) fn prefetch(&self, starts: impl Iterator<Item = bool>) {
-        fn lines<T: ?Sized>(value: &T) {
-            let start = std::ptr::from_ref(value).cast::<u8>();
-            (0..size_of_val(value)).step_by(LINE).for_each(|offset| prefetch_to_write(start.wrapping_add(offset)));
+        fn prefetch<T: ?Sized>(value: &T) {
+            lines(std::ptr::from_ref(value).cast(), size_of_val(value)).for_each(prefetch_to_write);
         }
-        lines(&*self.nodes);
-        lines(&*self.table.links);
-        lines(&*self.table.slots);
-        lines(self.table.slab.cells());
+        prefetch(&*self.nodes);
+        prefetch(&*self.table.links);
+        prefetch(&*self.table.slots);
+        prefetch(self.table.slab.cells());
         let starting = self.apps.iter().zip(starts).enumerate().filter(|(_, (_, starts))| *starts);
-        starting.filter(|(app, _)| self.own.contains(app)).for_each(|(_, (app, _))| lines(&**app));
+        starting.filter(|(app, _)| self.own.contains(app)).for_each(|(_, (app, _))| prefetch(&**app));
     }
 
     /// Attaches the nodes to the thread that is about to run the graph.

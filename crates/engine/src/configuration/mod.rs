@@ -31,7 +31,7 @@ pub(crate) use self::parts::Parts;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retire::{LateCount, retire};
 use crate::app::crossing::{Inbound, Outbound, crossing};
-use crate::app::erased::{AppBox, DynApp, FailedApp};
+use crate::app::erased::{AppBox, DynApp, FailedApp, erase};
 use crate::app::{App, AppInfo};
 use crate::network::topology::{AppAction, Topology};
 use crate::network::{AppSpec, Network, WorkerSpec};
@@ -155,13 +155,13 @@ fn lay_out(
         let (outbound, inbound) = crossing(name, from.zip(to).is_some_and(|(from, to)| from != to))?;
         let slots = [App::slots(&outbound), App::slots(&inbound)];
         infos.extend([(AppInfo::of::<Outbound>(), slots[0]), (AppInfo::of::<Inbound>(), slots[1])]);
-        apps.push(Box::new(outbound));
-        apps.push(Box::new(inbound));
+        apps.push(erase(outbound));
+        apps.push(erase(inbound));
     }
     let mut parts: Vec<Vec<AppBox>> = topology.workers.iter().map(|_| Vec::with_capacity(apps.len())).collect();
     for (app, &home) in apps.into_iter().zip(&topology.homes) {
         for part in &mut parts {
-            part.push(AppBox::from(Box::new(FailedApp) as Box<dyn DynApp>));
+            part.push(AppBox::from(erase(FailedApp)));
         }
         let place = parts[home].len() - 1;
         parts[home][place] = AppBox::from(app);

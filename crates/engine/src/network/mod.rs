@@ -8,7 +8,7 @@ use std::{fmt, io};
 use bellows_sys::{cpu, numa};
 use bellows_wiring::{LinkSpec, LinkSyntaxError, WiredApp, WiringError, wiring_errors};
 
-use crate::app::erased::DynApp;
+use crate::app::erased::{DynApp, erase};
 use crate::app::{App, AppInfo, Status};
 
 /// One app of a network, constructed but not started.
@@ -71,7 +71,7 @@ impl AppSpec {
             fingerprint: fingerprint.to_owned(),
             worker: MAIN.to_owned(),
             info: AppInfo::of::<A>(),
-            app: Box::new(app),
+            app: erase(app),
         }
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare};
+use bellows_sys::cache::prefetch;
 
 pub use self::burst::Burst;
 use crate::mark::{self, Mark, MarkedEventKind};
@@ -472,31 +473,6 @@ pub(crate) fn copy_short(from: &[u8], to: &mut [u8]) {
         }
         _ => to.copy_from_slice(from),
     }
-}
-
-/// Prefetches the cache line at an address. Any address is allowed; an invalid one is ignored.
-#[inline(always)]
-pub fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// As [`prefetch`], and takes the line away from other processors, so that it can be written at once.
-#[inline(always)]
-pub fn prefetch_to_write(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does
-    // nothing. (The intrinsic compiles to PREFETCHT0 unless the whole program targets processors that have PREFETCHW.)
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 impl Drop for Packet {

@@ -8,7 +8,9 @@ use std::ptr::NonNull;
 
 use bellows_arena as arena;
 
-use crate::packet::{Packet, prefetch};
+use bellows_sys::cache::{lines, prefetch, prefetch_to_write};
+
+use crate::packet::Packet;
 
 mod whole;
 
@@ -357,6 +359,21 @@ impl Vector {
     pub(crate) unsafe fn pushed(&mut self, count: usize, bytes: u64) {
         self.end += count as u32;
         self.bytes += bytes;
+    }
+
+    /// Prefetches the packet handles, which another thread has written.
+    #[inline(always)]
+    pub fn prefetch_handles(&self) {
+        lines(self.front().cast(), self.len() * size_of::<Packet>()).for_each(prefetch);
+    }
+
+    /// Prefetches the slots of this many packets in an empty vector, which another thread has used, for writing: a
+    /// processor commits stores in order, so that the lines would arrive one after the other.
+    #[inline(always)]
+    pub fn prefetch_slots(&self, packets: usize) {
+        if !self.is_none() {
+            lines(self.slots.as_ptr().cast(), packets * size_of::<Packet>()).for_each(prefetch_to_write);
+        }
     }
 
     /// Empties the vector without freeing: the buffers have been returned to the pool.

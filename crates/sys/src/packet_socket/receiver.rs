@@ -26,6 +26,8 @@ use rustix::net::sockopt::{
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
+use crate::cache::{lines, prefetch};
+
 use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
 use super::{
     ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
@@ -387,13 +389,8 @@ impl Receiver {
 
     #[inline(always)]
     fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for line in 0..3 {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = self.next.ring.start().as_ptr().wrapping_add(self.layout.offset(self.ahead) + line * LINE);
-            // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-        }
+        let start = self.next.ring.start().as_ptr().wrapping_add(self.layout.offset(self.ahead));
+        lines(start, 3 * LINE).for_each(prefetch);
     }
 }
 

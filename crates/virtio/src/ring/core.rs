@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
-use bellows_packet::{DATA_ROOM, LargeShare, Offload, Packet, prefetch, prefetch_to_write};
+use bellows_packet::{DATA_ROOM, LargeShare, Offload, Packet};
+use bellows_sys::cache::{prefetch, prefetch_to_write};
 use bellows_sys::notify::Notifier;
 
 use super::error::RingError;
