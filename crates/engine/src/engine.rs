@@ -301,7 +301,7 @@ impl Engine {
                     }
                 }
                 ExitReason::Idle => {
-                    let verdict = if self.worker.rests() { Verdict::Rests } else { Verdict::Works };
+                    let verdict = if self.worker.still_rests() { Verdict::Rests } else { Verdict::Works };
                     if let Some(end) = self.end_of_all(verdict) {
                         return end;
                     }

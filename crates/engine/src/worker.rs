@@ -36,8 +36,14 @@ const MIN_SLEEP_NS: u64 = 60_000;
 /// Sleep between two polls of an app that has no descriptor.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Breaths between two checks for idleness.
-const IDLE_WINDOW: u64 = 64;
+/// Breaths between two checks for idleness while packets move.
+const BUSY_WINDOW: u64 = 64;
+
+/// The same while no packet moves. The checks take as long as some breaths, in which the worker would miss a packet.
+const IDLE_WINDOW: u64 = 256;
+
+/// Checks for idleness between two complete ones of a worker that rests.
+const RESTING_CHECKS: u32 = 64;
 
 /// Idle breaths between two clock reads while an app wants a tick.
 const IDLE_CLOCK_READ_INTERVAL: u64 = 16;
@@ -96,6 +102,8 @@ pub(crate) struct Worker {
     has_closed: bool,
     /// Its part in the reclamation of shared values.
     reader: Reader,
+    /// Checks to skip while it rests.
+    checks_to_skip: u32,
     /// If it rested at its last verdict, the number of breaths in which a packet had moved by then.
     rested_at: Option<u64>,
     /// Whether other workers may need its free buffers.
@@ -138,6 +146,7 @@ impl Worker {
             unfinished_app: 0,
             has_closed: false,
             reader,
+            checks_to_skip: 0,
             rested_at: None,
             has_others: false,
         }
@@ -219,7 +228,8 @@ impl Worker {
     pub(crate) fn run(&mut self) -> ExitReason {
         let attention = Arc::clone(&self.attention);
         loop {
-            let (moved, end) = (self.state.moved.get(), self.breaths + IDLE_WINDOW);
+            let window = if self.busy { BUSY_WINDOW } else { IDLE_WINDOW };
+            let (moved, end) = (self.state.moved.get(), self.breaths + window);
             // At least one breath: idleness cannot be detected without one.
             loop {
                 self.take_breaths(end - self.breaths, &attention.word);
@@ -267,7 +277,7 @@ impl Worker {
             let has_moved = self.state.moved.get() != moved;
             let verdict = match exit_reason {
                 _ if self.has_closed => Verdict::Closed,
-                ExitReason::Idle if self.rests() => Verdict::Rests,
+                ExitReason::Idle if self.still_rests() => Verdict::Rests,
                 ExitReason::Request if !has_moved => attention.verdict(),
                 _ => Verdict::Works,
             };
@@ -302,6 +312,19 @@ impl Worker {
             return false;
         }
         held == 0 && (self.graph.waiting_links().is_empty() || !self.will_wake())
+    }
+
+    /// Whether the worker rests, for one that is idle time and again: one that rested and has not moved a packet since is
+    /// checked now and then only.
+    pub(crate) fn still_rests(&mut self) -> bool {
+        if self.checks_to_skip > 0 && self.has_rested() {
+            self.checks_to_skip -= 1;
+            return true;
+        }
+        self.checks_to_skip = RESTING_CHECKS;
+        let rests = self.rests();
+        self.rested_at = rests.then(|| self.moved());
+        rests
     }
 
     /// Whether the worker rested at its last verdict, and nothing has moved since.
