@@ -63,6 +63,10 @@ impl Attention {
     /// Publishes the thread's verdict, whether packets have moved since the last one, and whether apps have panicked.
     /// Tells the first worker if it must know.
     pub(crate) fn judge(&self, verdict: Verdict, has_moved: bool, has_failures: bool, first: &Attention) {
+        if self.verdict.load(Relaxed) == verdict as u32 && !has_moved && !has_failures {
+            // Idle workers look here all the time: nobody's cache line is taken away.
+            return;
+        }
         let has_changed = self.verdict.swap(verdict as u32, SeqCst) != verdict as u32;
         if has_changed || has_moved {
             self.changes.fetch_add(1, SeqCst);
@@ -76,7 +80,10 @@ impl Attention {
     /// To the first worker: whether all workers rest as far as it knows, so that it must learn of each that has moved
     /// packets since. Look at the verdicts after that.
     pub(crate) fn set_ending(&self, is_ending: bool) {
-        self.is_ending.store(is_ending, SeqCst);
+        // The same again is the same for workers, and takes no cache line away from them.
+        if self.is_ending.load(Relaxed) != is_ending {
+            self.is_ending.store(is_ending, SeqCst);
+        }
     }
 
     /// The thread's last verdict.
