@@ -13,6 +13,8 @@ pub mod stack;
 
 use std::sync::Arc;
 
+use bellows_arena::Fixed;
+
 use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 
 /// Wakes the thread of one end.
@@ -75,10 +77,14 @@ impl<B: Bell> Side<B> {
 /// Invariant: with `sent` and `received` as the positions of the two sides, `sent - received` is at most the number of
 /// places. Places `received..sent` belong to the receiver, the others to the sender. Each end writes its own position
 /// alone, after it has finished with the place.
+///
+/// What changes is in the arena, on the memory node of the thread that makes the ring. On lines of its own, because
+/// others would slow both ends down.
+#[repr(align(128))]
 pub struct Ring<T, B> {
-    places: Box<[Cell<T>]>,
-    sender: Side<B>,
-    receiver: Side<B>,
+    places: Fixed<[Cell<T>]>,
+    /// The sender's, and the receiver's.
+    sides: Fixed<[Side<B>; 2]>,
 }
 
 // SAFETY: by the invariant each place belongs to one end at a time. It passes to the other with a release store of a
@@ -88,12 +94,12 @@ unsafe impl<T: Send, B: Send + Sync> Sync for Ring<T, B> {}
 impl<T, B> Ring<T, B> {
     /// The side of the sender.
     pub fn sender(&self) -> &Side<B> {
-        &self.sender
+        &self.sides[0]
     }
 
     /// The side of the receiver.
     pub fn receiver(&self) -> &Side<B> {
-        &self.receiver
+        &self.sides[1]
     }
 
     fn place(&self, position: u32) -> &Cell<T> {
@@ -118,14 +124,14 @@ pub struct Receiver<T, B> {
 }
 
 /// A ring with a power of two of places, at first with default values. The first bell wakes the sender, the second one
-/// the receiver.
+/// the receiver. It is on the calling thread's [memory node](bellows_arena::set_node).
 ///
 /// # Panics
 /// If the number of places is no power of two.
 pub fn ring<T: Default, B: Bell>(places: usize, bells: [B; 2]) -> (Sender<T, B>, Receiver<T, B>) {
     assert!(places.is_power_of_two() && places <= 1 << 31, "{places} places");
-    let [sender, receiver] = bells.map(Side::new);
-    let ring = Arc::new(Ring { places: (0..places).map(|_| Cell::new(T::default())).collect(), sender, receiver });
+    let places = (0..places).map(|_| Cell::new(T::default())).collect();
+    let ring = Arc::new(Ring { places, sides: Fixed::new(bells.map(Side::new)) });
     (Sender { ring: Arc::clone(&ring), sent: 0, received: 0 }, Receiver { ring, received: 0, sent: 0 })
 }
 
@@ -142,7 +148,7 @@ impl<T, B: Bell> Sender<T, B> {
         if self.sent.wrapping_sub(self.received) < places {
             return true;
         }
-        self.received = self.ring.receiver.position.load(Acquire);
+        self.received = self.ring.receiver().position.load(Acquire);
         self.sent.wrapping_sub(self.received) < places
     }
 
@@ -164,7 +170,7 @@ impl<T, B: Bell> Sender<T, B> {
             std::mem::swap(unsafe { &mut *place }, value);
         });
         self.sent = self.sent.wrapping_add(1);
-        self.ring.sender.publish(self.sent, &self.ring.receiver);
+        self.ring.sender().publish(self.sent, self.ring.receiver());
         true
     }
 }
@@ -179,7 +185,7 @@ impl<T, B: Bell> Receiver<T, B> {
     #[inline]
     pub fn len(&mut self) -> usize {
         if self.sent == self.received {
-            self.sent = self.ring.sender.position.load(Acquire);
+            self.sent = self.ring.sender().position.load(Acquire);
         }
         self.sent.wrapping_sub(self.received) as usize
     }
@@ -216,7 +222,7 @@ impl<T, B: Bell> Receiver<T, B> {
             std::mem::swap(unsafe { &mut *place }, value);
         });
         self.received = self.received.wrapping_add(1);
-        self.ring.receiver.publish(self.received, &self.ring.sender);
+        self.ring.receiver().publish(self.received, self.ring.sender());
         true
     }
 }
