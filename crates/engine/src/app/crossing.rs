@@ -3,6 +3,9 @@
 //! The link has a vector on each worker, and between them a ring that moves whole vectors. On the worker that sends,
 //! [`Outbound`] is pushed when the link's vector holds packets, and moves it into the ring. On the other one, [`Inbound`]
 //! has a slot that watches the ring, and moves vectors out of it. Emptied vectors return through the same places.
+//!
+//! The ring is on the memory node of the worker that receives. If the other one is on another node, its vectors do not
+//! cross: it copies the packets' handles into vectors on the receiver's node.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -92,17 +95,21 @@ impl Watched for Watch {
     }
 }
 
-/// The two ends of a link between workers, which may be on two memory nodes, given the position of its name in the
-/// timeline.
-pub(crate) fn crossing(name: u32, changes_node: bool) -> io::Result<(Outbound, Inbound)> {
-    let (sender, receiver) = ring(PLACES, [Alarm::new()?, Alarm::new()?]);
-    let outbound = Outbound { sender, is_full: false, closed_until: 0, name };
+/// The two ends of a link between workers on these memory nodes, given the position of its name in the timeline.
+pub(crate) fn crossing(name: u32, [from, to]: [Option<usize>; 2]) -> io::Result<(Outbound, Inbound)> {
+    let bells = [Alarm::new()?, Alarm::new()?];
+    let changes_node = from.zip(to).is_some_and(|(from, to)| from != to);
+    let ((sender, receiver), far_vector) =
+        bellows_arena::on_node(to, || (ring(PLACES, bells), changes_node.then(Vector::new)));
+    let outbound = Outbound { sender, far_vector, is_full: false, closed_until: 0, name };
     Ok((outbound, Inbound { receiver, watches: false, name, changes_node }))
 }
 
 /// Moves vectors of packets from a link into the ring.
 pub(crate) struct Outbound {
     sender: Sender<Place, Alarm>,
+    /// The empty vector for the next packets, on the receiver's memory node, if that is another one.
+    far_vector: Option<Vector>,
     /// Whether a vector waits for a place in the ring.
     is_full: bool,
     /// Nothing is sent until then, in nanoseconds of the clock.
@@ -151,9 +158,23 @@ impl Outbound {
             return false;
         }
         let mark = io.mark_departure(self.name, vector.len());
+        if self.far_vector.is_some() {
+            return self.send_copied(vector, mark);
+        }
         let mut place = Place { vector: mem::replace(vector, Vector::none()), mark };
         let is_sent = self.sender.send(&mut place);
         mem::forget(mem::replace(vector, place.vector));
+        is_sent
+    }
+
+    /// Sends the packets of a vector in another one, which is on the receiver's memory node. There is room in the ring.
+    #[inline(never)]
+    fn send_copied(&mut self, vector: &mut Vector, mark: VectorMark) -> bool {
+        let Some(mut far) = self.far_vector.take() else { return false };
+        far.append_copied(vector, usize::MAX);
+        let mut place = Place { vector: far, mark };
+        let is_sent = self.sender.send(&mut place);
+        self.far_vector = Some(place.vector);
         is_sent
     }
 
@@ -223,6 +244,10 @@ impl Inbound {
     /// Exchanges an empty vector for the next one of the ring.
     #[inline(always)]
     fn receive(&mut self, vector: &mut Vector) {
+        if self.changes_node && vector.is_none() {
+            // The sender needs its memory.
+            *vector = Vector::new();
+        }
         let mut place = Place { vector: mem::replace(vector, Vector::none()), mark: VectorMark::NONE };
         // It has been looked at.
         self.receiver.receive(&mut place);
@@ -265,5 +290,43 @@ impl App for Inbound {
 
     fn is_finished(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use bellows_packet::Packet;
+
+    use super::*;
+
+    /// The page in which a vector begins, which tells vectors apart.
+    fn page(vector: &Vector) -> usize {
+        vector.as_slice().as_ptr().addr() / 4_096
+    }
+
+    #[test]
+    fn vectors_stay_on_their_memory_node() {
+        let (mut outbound, mut inbound) = crossing(0, [Some(0), Some(1)]).unwrap();
+        let mut sent = Vector::new();
+        let (own, mut received) = (page(&sent), HashSet::new());
+        let mut next = Vector::none();
+        for number in 1..5 * PLACES {
+            for length in [60, number] {
+                assert!(sent.push(Packet::from_bytes(&vec![0; length]).unwrap()).is_ok());
+            }
+            assert!(outbound.send_copied(&mut sent, VectorMark::NONE));
+            assert!(sent.is_empty() && page(&sent) == own);
+            // Now and then the receiver has no vector to leave for the one that it takes.
+            if number % 3 == 0 {
+                next = Vector::none();
+            }
+            next.drain(usize::MAX).for_each(drop);
+            inbound.receive(&mut next);
+            assert_eq!(next.as_slice().iter().map(Packet::len).collect::<Vec<_>>(), [60, number]);
+            received.insert(page(&next));
+        }
+        assert!(received.len() > PLACES && !received.contains(&own));
     }
 }
