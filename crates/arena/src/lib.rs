@@ -239,14 +239,14 @@ impl Blocks {
     }
 }
 
-/// Offset of a small block's contents in its page (cache colouring).
+/// Offset of a small block's contents in its page (cache colouring), a multiple of their alignment.
 ///
 /// Blocks begin at pages; if all small contents began there, too, they would share a few sets of the first-level cache.
 /// The contents of each page begin seven lines later than those of the page before, with a period of 32 pages. A block
 /// from the global allocator has no room for that.
-fn colour(block: NonNull<u8>, size: usize) -> usize {
+fn colour(block: NonNull<u8>, size: usize, align: usize) -> usize {
     let address = block.addr().get();
-    if size > PAGE / 2 || !arena().owns(address) { 0 } else { address / PAGE * 7 % 32 * LINE }
+    if size > PAGE / 2 || !arena().owns(address) { 0 } else { address / PAGE * 7 % 32 * LINE / align * align }
 }
 
 /// A value or a slice at a fixed address: in a block of the arena.
@@ -317,14 +317,13 @@ impl<T: ?Sized> Fixed<T> {
 
 /// Zeroed memory for `count` values; if they have no size, only an aligned address.
 fn place<T>(count: usize) -> NonNull<T> {
-    const { assert!(align_of::<T>() <= LINE || size_of::<T>() > PAGE / 2, "small values are aligned to a line only") };
     const { assert!(align_of::<T>() <= PAGE, "blocks begin at pages") };
     match size_of::<T>() * count {
         0 => NonNull::without_provenance(const { NonZero::new(PAGE).unwrap() }),
         size => {
             let block = take(size);
             // SAFETY: a block of the arena is at least a page, and a small one's contents end before the page does.
-            unsafe { block.add(colour(block, size)).cast() }
+            unsafe { block.add(colour(block, size, align_of::<T>())).cast() }
         }
     }
 }
@@ -584,6 +583,10 @@ mod tests {
         let mut page = Fixed::new(Page([7; 4096]));
         page.0[0] = 8;
         assert_eq!((page.0[0], page.0[4095]), (8, 7));
+        #[repr(align(256))]
+        struct Lines([u8; 256]);
+        let small: Vec<Fixed<Lines>> = (0..32).map(|_| Fixed::new(Lines([1; 256]))).collect();
+        assert!(small.iter().all(|lines| Fixed::pointer(lines).is_aligned() && lines.0 == [1; 256]));
         assert_eq!(format!("{:?}", Fixed::new("text")), "\"text\"");
     }
 

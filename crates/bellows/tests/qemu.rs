@@ -31,9 +31,6 @@ fn options(sandbox: &Sandbox, running: &Running<'_>, port: &str) -> BTreeSet<Str
 }
 
 fn assert_options(options: &BTreeSet<String>, with: &[&str], without: &[&str]) {
-    if std::env::var("NEARP").is_ok() {
-        return;
-    }
     for name in with {
         assert!(options.contains(*name), "{name} is not in {options:?}");
     }

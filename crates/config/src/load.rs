@@ -398,7 +398,7 @@ impl<'r> Builder<'r> {
         false
     }
 
-    /// Whether the process may use the memory node that a table names. Warns if the processor is on another one.
+    /// Whether the process may use the memory node that a table names, and it has processors. Warns if the processor is on another one.
     fn has_node(&mut self, numa: Option<usize>, cpu: Option<usize>, table: &Table) -> bool {
         let (Some(number), Some(node)) = (numa, table.get("numa")) else { return true };
         let nodes: Vec<usize> = numa::nodes().iter().map(|node| node.number).collect();
@@ -406,7 +406,7 @@ impl<'r> Builder<'r> {
             let wrong = Diagnostic::error(format!("there is no memory node {number} for this process"));
             let help = match &*nodes {
                 [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
-                nodes => format!("it may use {}", cpu::ranges(nodes)),
+                nodes => format!("it may use {}; nodes without processors do not count", cpu::ranges(nodes)),
             };
             self.diagnostics.push(wrong.at(node.place, "no such node").help(help));
             return false;

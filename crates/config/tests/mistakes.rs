@@ -762,7 +762,7 @@ fn a_missing_memory_node_is_shown_at_its_key() {
     let nodes: Vec<usize> = bellows_sys::numa::nodes().iter().map(|node| node.number).collect();
     let help = match &*nodes {
         [] => "the kernel has no memory nodes: leave `numa` out".to_owned(),
-        nodes => format!("it may use {}", bellows_sys::cpu::ranges(nodes)),
+        nodes => format!("it may use {}; nodes without processors do not count", bellows_sys::cpu::ranges(nodes)),
     };
     refused_by_the_loader(
         r#"links = ["s -> m"]

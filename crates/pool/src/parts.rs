@@ -4,12 +4,15 @@
 //! buffer belongs to the part that its address is in.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_ring::stack::Stack;
+use bellows_sys::memory::HUGE_PAGE;
 
 use crate::class::Class;
 use crate::magazine::{Held, Pages};
+use crate::pool::lock;
 
 /// Buffers that were never taken.
 pub(crate) struct Untouched {
@@ -45,11 +48,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(node: Option<usize>, class: &Class, buffers: Range<u32>) -> Part {
+    pub(crate) fn new(class: &Class, share: &Share) -> Part {
         Part {
-            node,
-            addresses: class.data(buffers.start)..class.data(buffers.end),
-            untouched: Untouched::new(buffers),
+            node: share.node,
+            addresses: share.addresses(class),
+            untouched: Untouched::new(share.buffers.clone()),
             loaded: Stack::new(),
             spent: Stack::new(),
         }
@@ -79,25 +82,70 @@ impl Part {
     }
 }
 
-/// Divides the buffers of a class among memory nodes: into equal parts of whole pages. Returns the parts, and the
-/// addresses of each, from a page on.
-pub(crate) fn divide(class: &Class, nodes: &[usize], page: usize) -> (Box<[Part]>, Vec<Range<usize>>) {
+/// The large buffers on one memory node, or all of them.
+pub(crate) struct LargePart {
+    /// The addresses of new packets' data in its buffers.
+    pub(crate) addresses: Range<usize>,
+    untouched: Untouched,
+    /// Free buffers. They are few, and the cost of the lock is small beside a 64 KiB frame.
+    free: Mutex<Vec<usize>>,
+}
+
+impl LargePart {
+    pub(crate) fn new(class: &Class, share: &Share) -> LargePart {
+        LargePart {
+            addresses: share.addresses(class),
+            untouched: Untouched::new(share.buffers.clone()),
+            free: Mutex::default(),
+        }
+    }
+
+    /// A free buffer, if there is one.
+    pub(crate) fn take(&self, class: &Class) -> Option<usize> {
+        let recycled = lock(&self.free).pop();
+        recycled.or_else(|| self.untouched.take(1).next().map(|buffer| class.data(buffer)))
+    }
+
+    pub(crate) fn give(&self, data: usize) {
+        lock(&self.free).push(data);
+    }
+}
+
+/// The buffers of a class that a memory node gets.
+pub(crate) struct Share {
+    /// The node, if there are several.
+    pub(crate) node: Option<usize>,
+    buffers: Range<u32>,
+    /// Its memory.
+    pub(crate) area: Range<usize>,
+}
+
+impl Share {
+    fn addresses(&self, class: &Class) -> Range<usize> {
+        class.data(self.buffers.start)..class.data(self.buffers.end)
+    }
+}
+
+/// Divides the buffers of a class among memory nodes, in equal shares with borders between two pages of this size.
+///
+/// Long shares have borders between huge pages, because the kernel has no huge page that is on two nodes.
+pub(crate) fn divide(class: &Class, nodes: &[usize], page: usize) -> Vec<Share> {
     let (start, end) = (class.first, class.first + class.count as usize * class.stride);
     let count = nodes.len().max(1);
+    let page = if (end - start) / count >= 8 * HUGE_PAGE { HUGE_PAGE } else { page };
     let border = |place: usize| match place {
         0 => start,
         place if place == count => end,
         place => (start + (end - start) * place / count).next_multiple_of(page).min(end),
     };
-    // A buffer across a border belongs to the part in which it begins.
+    // A buffer across a border belongs to the share in which it begins.
     let first_from = |address: usize| ((address - start).div_ceil(class.stride) as u32).min(class.count);
-    let part = |place: usize| {
+    let share = |place: usize| {
         let area = border(place)..border(place + 1);
         let node = nodes.get(place).copied().filter(|_| count > 1);
-        (Part::new(node, class, first_from(area.start)..first_from(area.end)), area)
+        Share { node, buffers: first_from(area.start)..first_from(area.end), area }
     };
-    let (parts, areas): (Vec<Part>, _) = (0..count).map(part).unzip();
-    (parts.into(), areas)
+    (0..count).map(share).collect()
 }
 
 #[cfg(test)]
@@ -116,29 +164,41 @@ mod tests {
         assert_eq!(untouched.take(4), 15..15);
     }
 
+    #[test]
+    fn long_shares_have_borders_between_huge_pages() {
+        let class = Class::new(4_096, 35 * LINE, 65_536);
+        let borders = |shares: &[Share]| shares.iter().skip(1).map(|share| share.area.start).collect::<Vec<_>>();
+        let shares = divide(&class, &[0, 1], 4_096);
+        assert_eq!(borders(&shares), [36 * HUGE_PAGE]);
+        assert!(shares[0].buffers.len().abs_diff(shares[1].buffers.len()) <= 2 * HUGE_PAGE / class.stride);
+        assert!(!borders(&divide(&class, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 4_096))[0].is_multiple_of(HUGE_PAGE));
+    }
+
     proptest! {
-        /// Every buffer is in one part, whose size is that of the others except for a page and a buffer, and the areas
+        /// Every buffer is in one share, whose size is that of the others except for a page and a buffer, and the areas
         /// cover all buffers without overlapping.
         #[test]
-        fn parts_cover_all_buffers(count in 64_usize..5_000, nodes in 1_usize..9, lines in 35_usize..60) {
+        fn shares_cover_all_buffers(count in 0_usize..5_000, nodes in 1_usize..9, lines in 35_usize..60) {
             let class = Class::new(4_096, lines * LINE, count);
             let numbers: Vec<usize> = (0..nodes).map(|node| 2 * node).collect();
-            let (parts, areas) = divide(&class, &numbers, 4_096);
-            prop_assert_eq!(parts.len(), nodes);
+            let shares = divide(&class, &numbers, 4_096);
+            prop_assert_eq!(shares.len(), nodes);
             let mut next = 0;
-            for (place, (part, area)) in parts.iter().zip(&areas).enumerate() {
-                let buffers = part.untouched.take(u32::MAX / 2);
+            for (place, share) in shares.iter().enumerate() {
+                let (addresses, area) = (share.addresses(&class), &share.area);
+                let buffers = share.buffers.clone();
                 prop_assert_eq!(buffers.start, next);
                 next = buffers.end;
                 for buffer in buffers.clone() {
-                    let data = class.data(buffer);
-                    prop_assert!(part.addresses.contains(&data));
+                    prop_assert!(addresses.contains(&class.data(buffer)));
                     prop_assert!(area.contains(&(class.first + buffer as usize * class.stride)));
                 }
                 let fair = count / nodes;
                 let slack = 4_096usize.div_ceil(class.stride) + 2;
                 prop_assert!(buffers.len() + slack >= fair && buffers.len() <= fair + slack);
-                prop_assert!(place == 0 || area.start == areas[place - 1].end && area.start.is_multiple_of(4_096));
+                let follows = |before: &Share| area.start == before.area.end
+                    && (area.start.is_multiple_of(4_096) || area.is_empty());
+                prop_assert!(place == 0 || follows(&shares[place - 1]));
             }
             prop_assert_eq!(next as usize, count);
         }

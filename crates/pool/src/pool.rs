@@ -1,21 +1,20 @@
 //! The process's pool of packet buffers.
 //!
 //! One reservation of address space, made once and never unmapped, contains both classes of buffers. The kernel commits
-//! memory when buffers are first used. On a machine with several memory nodes, each has an equal part of the ordinary
-//! buffers; large ones are wherever they are first used. [`init`] sets the size of the pool; the first packet without it uses
-//! [`Config::default`].
+//! memory when buffers are first used. On a machine with several memory nodes, each has an equal part of the buffers of
+//! either class. [`init`] sets the size of the pool; the first packet without it uses [`Config::default`].
 
-use std::sync::OnceLock;
+use std::iter;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bellows_sys::memory::{Pages, Reservation};
+use bellows_sys::memory::{HUGE_PAGE, Pages, Reservation};
 use bellows_sys::numa;
 
 use crate::accounts::{AccountNumber, Quotas};
 use crate::class::Class;
 use crate::magazine::{Held, Magazine, Tally};
-use crate::parts::{Part, Untouched, divide};
+use crate::parts::{LargePart, Part, divide};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
 /// Minimum number of ordinary buffers, for each worker that shares the pool.
@@ -113,10 +112,9 @@ pub(crate) struct Pool {
     pub(crate) large: Class,
     /// The ordinary buffers by memory node. At least one.
     pub(crate) parts: Box<[Part]>,
+    /// The large buffers by memory node: as many parts.
+    large_parts: Box<[LargePart]>,
     pub(crate) shortages: Shortages,
-    large_untouched: Untouched,
-    /// Free large buffers. They are few, and the cost of the locks is small beside a 64 KiB frame.
-    large_free: Mutex<Vec<usize>>,
     pub(crate) large_accounts: Mutex<Quotas>,
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
     /// Buffers taken minus buffers given back by threads that have ended; may be negative, in two's complement.
@@ -204,7 +202,8 @@ pub fn usage() -> Usage {
     }
 }
 
-/// The memory of the pool, from a page boundary: all buffers, and a page in front of them.
+/// The memory of the pool, from a page boundary: all buffers, a page in front of them, and with several memory nodes a
+/// gap in front of the large ones.
 ///
 /// AF_XDP places a frame 256 bytes behind the address that it is given, so that address may be in front of the first
 /// buffer.
@@ -219,9 +218,8 @@ pub struct Area {
 /// The memory of the pool.
 pub fn area() -> Area {
     let pool = get();
-    let Config { packets, large_packets, stride } = pool.config;
     let start = pool.memory.start().as_ptr().expose_provenance();
-    Area { start, length: FRONT + packets * stride + large_packets * LARGE_STRIDE }
+    Area { start, length: pool.large.first - start + pool.config.large_packets * LARGE_STRIDE }
 }
 
 /// The kind of pages of the pool's memory.
@@ -251,8 +249,10 @@ impl Pool {
         }
         within("the number of packets", config.packets, MIN_PACKETS, Class::max_buffers(config.stride))?;
         within("the number of large packets", config.large_packets, 0, Class::max_buffers(LARGE_STRIDE))?;
-        let small = config.packets * config.stride;
-        let bytes = FRONT + small + config.large_packets * LARGE_STRIDE;
+        let small_bytes = config.packets * config.stride;
+        // On several nodes the large buffers begin at a huge page, whose node need not be that of the last small ones.
+        let large_at = (FRONT + small_bytes).next_multiple_of(if nodes.len() > 1 { HUGE_PAGE } else { 1 });
+        let bytes = large_at + config.large_packets * LARGE_STRIDE;
         let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
             packets: config.packets,
             mebibytes: bytes >> 20,
@@ -262,25 +262,25 @@ impl Pool {
         // tables, is included.
         memory.leave_out_of_core_dumps();
         let start = memory.start().as_ptr().expose_provenance();
-        let first = start + FRONT;
-        let class = Class::new(first, config.stride, config.packets);
+        let small = Class::new(start + FRONT, config.stride, config.packets);
+        let large = Class::new(start + large_at, LARGE_STRIDE, config.large_packets);
         let page = memory.page();
-        let (parts, areas) = divide(&class, nodes, page);
-        for (part, area) in parts.iter().zip(areas) {
-            if let Some(node) = part.node {
-                // The ends of the first and the last part need not be those of pages.
-                let from = area.start / page * page - start;
+        let [mut shares, large_shares] = [&small, &large].map(|class| divide(class, nodes, page));
+        // The page in front belongs to the first buffers, which would otherwise get no huge page.
+        shares[0].area.start = start;
+        for share in shares.iter().chain(&large_shares) {
+            if let Some(node) = share.node {
+                let [from, to] = [share.area.start, share.area.end].map(|address| address.next_multiple_of(page));
                 // Memory elsewhere is slower, but it works.
-                let _ = memory.prefer_node(from..area.end.next_multiple_of(page) - start, node);
+                let _ = memory.prefer_node(from - start..to - start, node);
             }
         }
         Ok(Pool {
-            small: class,
-            large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
-            parts,
+            parts: shares.iter().map(|share| Part::new(&small, share)).collect(),
+            large_parts: large_shares.iter().map(|share| LargePart::new(&large, share)).collect(),
+            small,
+            large,
             shortages: Shortages::default(),
-            large_untouched: Untouched::new(0..config.large_packets as u32),
-            large_free: Mutex::default(),
             large_accounts: Mutex::new(Quotas::new(config.large_packets)),
             tallies: Mutex::default(),
             settled: AtomicU64::new(0),
@@ -326,13 +326,14 @@ impl Pool {
         })
     }
 
-    pub(crate) fn take_large(&self, owner: AccountNumber) -> Option<usize> {
+    /// Takes a large buffer: of this part, or else of another one.
+    pub(crate) fn take_large(&self, owner: AccountNumber, home: usize) -> Option<usize> {
         let mut accounts = lock(&self.large_accounts);
         if !accounts.allows(owner) {
             return None;
         }
-        let recycled = lock(&self.large_free).pop();
-        let data = recycled.or_else(|| self.large_untouched.take(1).next().map(|buffer| self.large.data(buffer)))?;
+        let mut parts = iter::once(&self.large_parts[home]).chain(&self.large_parts);
+        let data = parts.find_map(|part| part.take(&self.large))?;
         accounts.took(self.large.number(data), owner);
         Some(data)
     }
@@ -355,7 +356,8 @@ impl Pool {
 
     pub(crate) fn give_large(&self, data: usize) {
         lock(&self.large_accounts).gave_back(self.large.number(data));
-        lock(&self.large_free).push(data);
+        let part = self.large_parts.iter().find(|part| data < part.addresses.end);
+        part.unwrap_or(&self.large_parts[0]).give(data);
     }
 
     pub(crate) fn enrol(&self, tally: std::sync::Arc<Tally>) {

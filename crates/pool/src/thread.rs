@@ -492,7 +492,7 @@ fn put_back_uncached(magazine: Held, used: usize) {
 /// Takes one large buffer from a quota: the address of a new packet's data.
 pub fn take_large(owner: AccountNumber) -> Option<usize> {
     let pool = pool::get();
-    let data = pool.take_large(owner)?;
+    let data = pool.take_large(owner, with_cache(|cache| cache.home).unwrap_or_default())?;
     if with_cache(|cache| Tally::add(&cache.tally.taken, 1)).is_none() {
         pool.took_uncached(1);
     }
@@ -709,6 +709,20 @@ mod tests {
             prop_assert_eq!(taken.len(), PACKETS);
             first.end();
         }
+    }
+
+    #[test]
+    fn large_buffers_are_of_the_threads_part_while_it_has_any() {
+        let config = Config { packets: 64, large_packets: 20, ..Config::default() };
+        let pool = Pool::on_nodes(config, &[0, 1]).ok().unwrap();
+        let take = |home| pool.take_large(crate::ANYONE, home);
+        let [second, first] = [1, 0].map(|home| (0..8).map(|_| take(home).unwrap()).collect::<BTreeSet<_>>());
+        assert!(first.last() < second.first());
+        // The other part has some when this one has none left.
+        assert_eq!((0..9).filter_map(|_| take(1)).count(), 4);
+        pool.give_large(*second.first().unwrap());
+        pool.give_large(*first.first().unwrap());
+        assert_eq!([take(0), take(1), take(1)], [first.first().copied(), second.first().copied(), None]);
     }
 
     /// Traffic in both directions between two nodes: each thread frees what the other one has made, and makes as much.

@@ -17,6 +17,7 @@ pub mod stack;
 use std::ptr;
 use std::sync::Arc;
 
+use bellows_arena::Fixed;
 use bellows_sys::cache::prefetch_to_write;
 
 use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fences};
@@ -84,11 +85,13 @@ struct Place<T> {
 /// Invariant: with `sent` and `received` as the numbers of values sent and received, `sent - received` is at most the
 /// number of places. Places `received..sent` belong to the receiver, the others to the sender. The sender passes a place
 /// on by its turn, the receiver by `received`; each after it has finished with the value.
+///
+/// What changes is in the arena, on the memory node of the thread that makes the ring.
 pub struct Ring<T, B> {
-    places: Box<[OwnLines<Place<T>>]>,
-    received: OwnLines<AtomicU32>,
-    sender: Side<B>,
-    receiver: Side<B>,
+    places: Fixed<[OwnLines<Place<T>>]>,
+    received: Fixed<OwnLines<AtomicU32>>,
+    /// The sender's, and the receiver's.
+    sides: Fixed<[Side<B>; 2]>,
 }
 
 // SAFETY: by the invariant each value belongs to one end at a time. It passes to the other with a release store of the
@@ -99,12 +102,12 @@ unsafe impl<T: Send, B: Send + Sync> Sync for Ring<T, B> {}
 impl<T, B> Ring<T, B> {
     /// The side of the sender.
     pub fn sender(&self) -> &Side<B> {
-        &self.sender
+        &self.sides[0]
     }
 
     /// The side of the receiver.
     pub fn receiver(&self) -> &Side<B> {
-        &self.receiver
+        &self.sides[1]
     }
 
     /// The number of values received so far, for the sender to watch; wraps.
@@ -141,18 +144,18 @@ pub struct Receiver<T, B> {
 }
 
 /// A ring with a power of two of places, at first with default values. The first bell wakes the sender, the second one
-/// the receiver.
+/// the receiver. It is on the calling thread's [memory node](bellows_arena::set_node).
 ///
 /// # Panics
 /// If the number of places is no power of two.
 pub fn ring<T: Default, B: Bell>(places: usize, bells: [B; 2]) -> (Sender<T, B>, Receiver<T, B>) {
     assert!(places.is_power_of_two() && places <= 1 << 31, "{places} places");
     fences::prepare();
-    let [sender, receiver] = bells.map(Side::new);
     let turn = |position: usize| (position as u32).wrapping_add(1).wrapping_sub(places as u32);
     let place = |turn: u32| Place { turn: AtomicU32::new(turn), value: Cell::new(T::default()) };
     let places = (0..places).map(|position| OwnLines(place(turn(position)))).collect();
-    let ring = Arc::new(Ring { places, received: OwnLines(AtomicU32::new(0)), sender, receiver });
+    let received = Fixed::new(OwnLines(AtomicU32::new(0)));
+    let ring = Arc::new(Ring { places, received, sides: Fixed::new(bells.map(Side::new)) });
     (Sender { ring: Arc::clone(&ring), sent: 0, received: 0 }, Receiver { ring, received: 0 })
 }
 
@@ -188,7 +191,7 @@ impl<T, B: Bell> Sender<T, B> {
         let result = place.value.with_mut(|value| exchange(unsafe { &mut *value }));
         self.sent = self.sent.wrapping_add(1);
         place.turn.store(self.sent, Release);
-        self.ring.receiver.wake();
+        self.ring.receiver().wake();
         if self.sent.wrapping_sub(self.received) < self.ring.size() {
             prefetch_to_write(ptr::from_ref(self.ring.place(self.sent)).cast());
         }
@@ -234,7 +237,7 @@ impl<T, B: Bell> Receiver<T, B> {
         let result = self.ring.place(self.received).value.with_mut(|value| exchange(unsafe { &mut *value }));
         self.received = self.received.wrapping_add(1);
         self.ring.received().store(self.received, Release);
-        self.ring.sender.wake();
+        self.ring.sender().wake();
         Some(result)
     }
 }

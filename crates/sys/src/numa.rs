@@ -8,17 +8,18 @@ use std::sync::OnceLock;
 
 use crate::cpu;
 
-/// A node with memory that the process may use.
+/// A node with processors, and with memory that the process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its number in the kernel.
     pub number: usize,
-    /// Its processors, in ascending order. May be empty.
+    /// Its processors, in ascending order.
     pub cpus: Vec<usize>,
 }
 
-/// The nodes whose memory the process may use, in ascending order, as they were when first asked for. At most one, or
-/// none, on a kernel without memory nodes.
+/// The nodes that have processors and whose memory the process may use, in ascending order, as they were when first asked
+/// for. At most one, or none, on a kernel without memory nodes. Nodes with memory alone are left out: it is that of a
+/// device or of an extension, and slower from every processor.
 pub fn nodes() -> &'static [Node] {
     static NODES: OnceLock<Vec<Node>> = OnceLock::new();
     NODES.get_or_init(read)
@@ -75,7 +76,7 @@ fn read() -> Vec<Node> {
     let is_allowed = |node: &usize| allowed.as_ref().is_none_or(|allowed| allowed.contains(node));
     let present = list(format!("{folder}/has_memory"));
     let node = |number| Node { number, cpus: list(format!("{folder}/node{number}/cpulist")) };
-    present.into_iter().filter(is_allowed).map(node).collect()
+    present.into_iter().filter(is_allowed).map(node).filter(|node| !node.cpus.is_empty()).collect()
 }
 
 /// Parses the kernel's lists of numbers: `0-3,8`.

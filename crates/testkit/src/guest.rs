@@ -1,5 +1,5 @@
-//! A Linux guest under QEMU with two network cards, at vhost-user sockets or others. A test uses its shell over the
-//! serial console.
+//! A Linux guest under QEMU with two processors, and with two network cards at vhost-user sockets or others, or without
+//! cards. A test uses its shell over the serial console.
 //!
 //! `cards` puts each card into a network namespace of its own, so that the guest talks to itself through the network
 //! between the sockets. Without it, both cards are in the first one and have no addresses.
@@ -231,8 +231,9 @@ impl Card<'_> {
 /// What a guest is made of.
 pub struct Setup<'a> {
     folder: &'a Path,
-    backends: [Vec<String>; 2],
-    properties: [&'a str; 2],
+    /// QEMU's arguments for what is behind each card, and the properties of the card.
+    cards: Vec<(Vec<String>, &'a str)>,
+    nodes: usize,
     programs: Vec<PathBuf>,
     files: Vec<(&'a str, String)>,
     host: Option<&'a Host>,
@@ -242,7 +243,19 @@ impl<'a> Setup<'a> {
     /// A guest that keeps its files in `folder`. `backends` are QEMU's arguments for what is behind the cards: the
     /// network backends `net0` and `net1`. `properties` are those of the cards, each after a comma.
     pub fn new(folder: &'a Path, backends: [Vec<String>; 2], properties: [&'a str; 2]) -> Setup<'a> {
-        Setup { folder, backends, properties, programs: Vec::new(), files: Vec::new(), host: None }
+        Setup { cards: backends.into_iter().zip(properties).collect(), ..Setup::without_cards(folder) }
+    }
+
+    /// A guest without cards.
+    pub fn without_cards(folder: &'a Path) -> Setup<'a> {
+        Setup { folder, cards: Vec::new(), nodes: 1, programs: Vec::new(), files: Vec::new(), host: None }
+    }
+
+    /// Gives the guest this number of memory nodes, instead of one. The first two have a processor each, the others have
+    /// only memory.
+    pub fn nodes(mut self, nodes: usize) -> Setup<'a> {
+        self.nodes = nodes;
+        self
     }
 
     /// Adds a program in `/bin`, and its libraries.
@@ -294,8 +307,9 @@ impl Guest {
     fn start(setup: &Setup<'_>) -> Guest {
         let kernel = kernel().unwrap();
         let content = initial_files(&kernel, setup);
-        // The files are unpacked into at most half of it.
+        // The files are unpacked into at most half of it. Each node has as much, because all may be unpacked on one.
         let memory = 256 + 3 * (content.len() >> 20);
+        let all = (setup.nodes * memory).to_string();
         let files = setup.folder.join("initramfs");
         fs::write(&files, content).unwrap();
         let qemu = programs::find_program("qemu-system-x86_64").unwrap();
@@ -308,13 +322,18 @@ impl Guest {
             None => Command::new(qemu),
         };
         // Message-signalled interrupts make this QEMU crash when it emulates the processor and has vhost-user devices.
-        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", &memory.to_string()]);
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2,sockets=2", "-m", &all]);
         qemu.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
-        let object = format!("memory-backend-memfd,id=memory,size={memory}M,share=on");
-        qemu.args(["-object", &object, "-numa", "node,memdev=memory"]);
+        for node in 0..setup.nodes {
+            let object = format!("memory-backend-memfd,id=memory{node},size={memory}M,share=on");
+            qemu.args(["-object", &object, "-numa", &format!("node,nodeid={node},memdev=memory{node}")]);
+        }
+        for cpu in 0..2 {
+            qemu.args(["-numa", &format!("cpu,node-id={},socket-id={cpu}", cpu.min(setup.nodes - 1))]);
+        }
         qemu.arg("-kernel").arg(entry(&kernel.join("boot"), "vmlinuz")).arg("-initrd").arg(&files);
         qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable no_timer_check random.trust_cpu=on"]);
-        for (number, (backend, properties)) in setup.backends.iter().zip(setup.properties).enumerate() {
+        for (number, (backend, properties)) in setup.cards.iter().enumerate() {
             qemu.args(backend).arg("-device").arg(format!(
                 "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{properties}"
             ));

@@ -13,11 +13,11 @@ use bellows_testkit::guest::{self, Guest, Setup};
 use bellows_testkit::netns::traffic::{self, Direction, Servers, checksum_errors};
 use bellows_testkit::netns::{Host, Lab};
 use bellows_testkit::skips::{is_left_out, is_skipped};
-use serde_json::Value;
 
 use crate::bridge::{FILE, NETWORK, SERVER, SERVER_V6, counted, is_missing, write_random};
-use crate::support::Sandbox;
+use crate::support::guest::json;
 use crate::support::vhost::Network;
+use crate::support::{self, Sandbox};
 
 /// Processors of the guest. The driver uses a pair of queues for each.
 const PROCESSORS: usize = 2;
@@ -62,21 +62,13 @@ fn network() -> String {
         .text()
 }
 
-/// What a command prints in the guest.
-fn json(guest: &mut Guest, words: &str) -> Value {
-    let said = guest.run(&format!("bellows {words} --json 2>/dev/null"));
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"))
-}
-
 /// The receive queues of a card in use.
 fn queues(guest: &mut Guest, card: &str) -> usize {
     guest.run(&format!("ls /sys/class/net/{card}/queues | grep -c rx-")).trim().parse().unwrap()
 }
 
 fn start(guest: &mut Guest, client: &Host) {
-    guest.run(&format!("bellows run /{NETWORK} >/tmp/said 2>&1 &"));
-    // What it said is shown if this fails.
-    guest.eventually("bellows show >/dev/null 2>&1 || { cat /tmp/said; false; }");
+    support::guest::start(guest, NETWORK);
     traffic::wait_for_answer(client, SERVER);
     traffic::wait_for_answer(client, SERVER_V6);
 }

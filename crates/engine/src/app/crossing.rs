@@ -3,6 +3,9 @@
 //! The link has a vector on each worker, and between them a ring that moves whole vectors. On the worker that sends,
 //! [`Outbound`] is pushed when the link's vector holds packets, and moves it into the ring. On the other one, [`Inbound`]
 //! has a slot that watches the ring, and moves vectors out of it. Emptied vectors return through the same places.
+//!
+//! The ring is on the memory node of the worker that receives. If the other one is on another node, its vectors do not
+//! cross: it copies the packets' handles into vectors on the receiver's node.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -78,17 +81,28 @@ impl Place {
         (self.vector.len(), self.mark)
     }
 
-    /// Puts packets in, and leaves an empty vector in exchange, whose memory the receiver has used.
+    /// Puts packets in, and leaves an empty vector in exchange, whose memory the receiver has used. If the receiver is on
+    /// another memory node, each side keeps its vectors.
     #[inline(always)]
-    fn put(&mut self, vector: &mut Vector, mark: VectorMark) {
+    fn put(&mut self, vector: &mut Vector, mark: VectorMark, far: Option<usize>) {
         self.mark = mark;
         let count = vector.len();
         if count == 1 {
             self.alone = vector.drain(1).next();
-            return;
+        } else if far.is_some() {
+            self.put_copied(vector, far);
+        } else {
+            mem::swap(&mut self.vector, vector);
+            vector.prefetch_slots(count);
         }
-        mem::swap(&mut self.vector, vector);
-        vector.prefetch_slots(count);
+    }
+
+    #[inline(never)]
+    fn put_copied(&mut self, vector: &mut Vector, far: Option<usize>) {
+        if self.vector.is_none() {
+            self.vector = bellows_arena::on_node(far, Vector::new);
+        }
+        self.vector.append_copied(vector, usize::MAX);
     }
 
     /// Takes the packets out into an empty vector.
@@ -142,17 +156,20 @@ impl Watched for Watch {
     }
 }
 
-/// The two ends of a link between workers, which may be on two memory nodes, given the position of its name in the
-/// timeline.
-pub(crate) fn crossing(name: u32, changes_node: bool) -> io::Result<(Outbound, Inbound)> {
-    let (sender, receiver) = ring(PLACES, [Alarm::new()?, Alarm::new()?]);
-    let outbound = Outbound { sender, is_full: false, closed_until: 0, name };
+/// The two ends of a link between workers on these memory nodes, given the position of its name in the timeline.
+pub(crate) fn crossing(name: u32, [from, to]: [Option<usize>; 2]) -> io::Result<(Outbound, Inbound)> {
+    let bells = [Alarm::new()?, Alarm::new()?];
+    let changes_node = from.zip(to).is_some_and(|(from, to)| from != to);
+    let (sender, receiver) = bellows_arena::on_node(to, || ring(PLACES, bells));
+    let outbound = Outbound { sender, far: to.filter(|_| changes_node), is_full: false, closed_until: 0, name };
     Ok((outbound, Inbound { receiver, watches: false, name, changes_node }))
 }
 
 /// Moves vectors of packets from a link into the ring.
 pub(crate) struct Outbound {
     sender: Sender<Place, Alarm>,
+    /// The receiver's memory node, if that is another one.
+    far: Option<usize>,
     /// Whether a vector waits for a place in the ring.
     is_full: bool,
     /// Nothing is sent until then, in nanoseconds of the clock.
@@ -164,7 +181,8 @@ pub(crate) struct Outbound {
 impl Outbound {
     /// Puts a vector into the ring while no worker runs; gives it back if there is no place for it.
     pub(crate) fn preload(&mut self, mut vector: Vector) -> Result<(), Vector> {
-        self.sender.send(|place| place.put(&mut vector, VectorMark::NONE)).ok_or(vector)
+        let far = self.far;
+        self.sender.send(|place| place.put(&mut vector, VectorMark::NONE, far)).ok_or(vector)
     }
 
     /// Whether there is room in the ring.
@@ -200,7 +218,8 @@ impl Outbound {
             return false;
         }
         let mark = io.mark_departure(self.name, vector.len());
-        self.sender.send(|place| place.put(vector, mark)).is_some()
+        let far = self.far;
+        self.sender.send(|place| place.put(vector, mark, far)).is_some()
     }
 
     /// Watches the receiver's end while the ring is full.
@@ -297,5 +316,64 @@ impl App for Inbound {
 
     fn is_finished(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The page in which a vector begins, which tells vectors apart.
+    fn page(vector: &Vector) -> usize {
+        vector.as_slice().as_ptr().addr() / 4_096
+    }
+
+    #[test]
+    fn vectors_stay_on_their_memory_node() {
+        let (mut outbound, mut inbound) = crossing(0, [Some(0), Some(1)]).unwrap();
+        let mut sent = Vector::new();
+        let (own, mut received) = (page(&sent), HashSet::new());
+        let mut next = Vector::none();
+        for number in 1..5 * PLACES {
+            for length in [60, number] {
+                assert!(sent.push(Packet::from_bytes(&vec![0; length]).unwrap()).is_ok());
+            }
+            let far = outbound.far;
+            assert!(outbound.sender.send(|place| place.put(&mut sent, VectorMark::NONE, far)).is_some());
+            assert!(sent.is_empty() && page(&sent) == own);
+            // Now and then the receiver has no vector to leave for the one that it takes.
+            if number % 3 == 0 {
+                next = Vector::none();
+            }
+            next.drain(usize::MAX).for_each(drop);
+            assert!(inbound.receiver.receive(|place| place.take(&mut next)).is_some());
+            assert_eq!(next.as_slice().iter().map(Packet::len).collect::<Vec<_>>(), [60, number]);
+            received.insert(page(&next));
+        }
+        assert!(received.len() > 1 && !received.contains(&own));
+    }
+
+    #[test]
+    fn a_packet_alone_and_several_come_out_as_they_went_in() {
+        let (mut outbound, mut inbound) = crossing(0, [None; 2]).unwrap();
+        let (mut sent, mut received) = (Vector::new(), Vector::none());
+        for count in [1, 3, 1, 1, 2, 0, 1] {
+            for length in 1..=count {
+                assert!(sent.push(Packet::from_bytes(&vec![0; length]).unwrap()).is_ok());
+            }
+            assert!(outbound.sender.send(|place| place.put(&mut sent, VectorMark::NONE, None)).is_some());
+            assert!(sent.is_empty());
+            assert_eq!(inbound.receiver.peek(|place| place.look().0), Some(count));
+            assert!(inbound.receiver.receive(|place| place.take(&mut received)).is_some());
+            assert_eq!(
+                received.drain(usize::MAX).map(|packet| packet.len()).collect::<Vec<_>>(),
+                Vec::from_iter(1..=count)
+            );
+            if sent.is_none() {
+                sent = Vector::new();
+            }
+        }
     }
 }

@@ -151,8 +151,7 @@ fn lay_out(
     let nodes: Vec<Option<usize>> = topology.workers.iter().map(WorkerSpec::node).collect();
     for &link in &topology.crossings {
         let name = names.map_or(0, |names| names.position(&topology.links[link].to_string()));
-        let [from, to] = topology.ends(link).map(|worker| nodes[worker]);
-        let (outbound, inbound) = crossing(name, from.zip(to).is_some_and(|(from, to)| from != to))?;
+        let (outbound, inbound) = crossing(name, topology.ends(link).map(|worker| nodes[worker]))?;
         let slots = [App::slots(&outbound), App::slots(&inbound)];
         infos.extend([(AppInfo::of::<Outbound>(), slots[0]), (AppInfo::of::<Inbound>(), slots[1])]);
         apps.push(erase(outbound));

@@ -252,7 +252,8 @@ impl Vector {
         self.append_copied(other, max)
     }
 
-    fn append_copied(&mut self, other: &mut Vector, max: usize) -> usize {
+    /// As [`append`](Vector::append), but each vector keeps its memory: copies the handles.
+    pub fn append_copied(&mut self, other: &mut Vector, max: usize) -> usize {
         self.compact();
         let count = other.len().min(max).min(self.room());
         if count == 0 {
