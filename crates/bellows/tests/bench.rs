@@ -158,7 +158,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"reload".into(), &2.into()));
     let results = report["results"].as_array().unwrap();
-    assert_eq!(results.len(), 3 * Schedule::ALL.len());
+    assert_eq!(results.len(), 4 * Schedule::ALL.len());
     for result in results {
         let figure = |key: &str| result[key].as_f64().unwrap();
         let rising = ["low", "median", "high", "maximum"].map(figure);
@@ -173,7 +173,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
         assert!(bounds.is_sorted() && *bounds.last().unwrap() as f64 >= figure("maximum"), "{result}");
     }
     let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
-    assert_eq!(cases[..3], ["swap", "pause", "parse"]);
+    assert_eq!(cases[..4], ["swap", "pause", "gap", "parse"]);
     let notes = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     // There may also be a note that the machine was busy.
     let books = notes.filter(|note| note.contains(": 62 reloads; of ") && note.ends_with("none is missing"));
@@ -182,6 +182,14 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).fine().stdout;
     for part in ["swap (apps 24, links 24, schedule flat): p99 ", "pause (", "█", "flat: 62 reloads"] {
         assert!(text.contains(part), "{part} is not in {text}");
+    }
+    for workers in ["1", "2"] {
+        let words = ["--schedule", "flat", "--workers", workers, "--json"];
+        let report = sandbox.bellows(&[&brief[..], &words].concat()).fine().json();
+        let results = report["results"].as_array().unwrap();
+        assert_eq!(results[2]["labels"]["workers"].as_u64(), (workers != "1").then_some(2), "{report:#}");
+        let median = |at: usize| results[at]["median"].as_f64().unwrap();
+        assert!(median(2) > median(1), "a gap includes the pause: {report:#}");
     }
 }
 

@@ -31,13 +31,19 @@ pub(crate) fn loaded(text: &str) -> Network {
 #[derive(Default)]
 pub(crate) struct Text {
     links: String,
-    apps: String,
+    /// The tables of apps and workers.
+    tables: String,
 }
 
 impl Text {
     /// Adds an app with its keys.
     pub(crate) fn app(&mut self, name: &str, kind: &str, keys: &str) {
-        let _ = write!(self.apps, "[apps.{name}]\napp = \"{kind}\"\n{keys}\n");
+        let _ = write!(self.tables, "[apps.{name}]\napp = \"{kind}\"\n{keys}\n");
+    }
+
+    /// Adds a worker.
+    pub(crate) fn worker(&mut self, name: &str) {
+        let _ = write!(self.tables, "[workers.{name}]\n\n");
     }
 
     /// Adds a link.
@@ -47,7 +53,7 @@ impl Text {
 
     /// The text of the file.
     pub(crate) fn finish(self) -> String {
-        format!("links = [\n{}]\n\n{}", self.links, self.apps)
+        format!("links = [\n{}]\n\n{}", self.links, self.tables)
     }
 }
 
