@@ -104,8 +104,11 @@ fn a_difference_is_seen_beside_other_load() {
     let bound = |result: &serde_json::Value, key: &str| result[key].as_f64().unwrap();
     assert!(bound(&same, "low") < 1.05 && bound(&same, "high") > 0.95, "{said:?}");
     // Twice as many packets: nearly twice as much work.
-    let (said, more) = control("64", &brief);
-    assert!(bound(&more, "low") > 1.2 && bound(&more, "high") < 2.5, "{said:?}");
+    for workers in ["1", "2"] {
+        let (said, more) = control("64", &[&brief[..], &["--workers", workers]].concat());
+        assert!(bound(&more, "low") > 1.2 && bound(&more, "high") < 2.5, "{said:?}");
+        assert_eq!(more["labels"]["workers"].as_u64(), (workers != "1").then_some(2), "{more}");
+    }
 }
 
 #[test]
