@@ -24,7 +24,7 @@ use crate::workers::ProcessError;
 ///
 /// Each figure is the difference that `bellows appbench` measures: from source to sink through the app, minus from
 /// source to sink without it, with packets of 60 bytes, all of one flow, or with those that the row names: ipv4 and
-/// ipv6 are 64 flows of UDP in packets of 64 bytes. Apps that need keys get typical values.
+/// ipv6 are 1024 flows of UDP in packets of 64 bytes. Apps that need keys get typical values.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]

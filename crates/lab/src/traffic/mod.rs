@@ -31,7 +31,7 @@ Traffic:
   64:7,570:4,1518:1          the same in several sizes with weights (default 1), in random order
   imix                       the simple IMIX: 60:7,590:4,1514:1
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
-  ipv4, ipv6                 UDP in frames of 64 bytes, 64 flows over IPv4 or over IPv6
+  ipv4, ipv6                 UDP in frames of 64 bytes, 1024 flows over IPv4 or over IPv6
   protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, with typical sizes for each
                              protocol and valid checksums; other weights or fewer protocols are written alike
   FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; write ./

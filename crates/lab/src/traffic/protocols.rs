@@ -58,14 +58,15 @@ pub(super) enum IpVersion {
     V6,
 }
 
-/// The length of the frames of [`flows`]: both versions of IP fit.
+/// The length of the frames of [`flows`], in which both versions of IP fit, and their number.
 const SMALL: usize = 64;
+const SMALL_FLOWS: u16 = 1_024;
 
 /// A small UDP frame of each flow over one version of IP, in random order.
 pub(super) fn flows(version: IpVersion) -> Result<Vec<Vec<u8>>, TrafficError> {
     let headers = ethernet::field::HEADER_LEN + version.header() + udp::field::HEADER_LEN;
     let frame = |number| Ok(Flow::of(number, version).frame(Protocol::Udp, number, &vec![0; SMALL - headers])?);
-    let mut frames = (0..FLOWS).map(frame).collect::<Result<Vec<_>, TrafficError>>()?;
+    let mut frames = (0..SMALL_FLOWS).map(frame).collect::<Result<Vec<_>, TrafficError>>()?;
     random().shuffle(&mut frames);
     Ok(frames)
 }
@@ -110,7 +111,8 @@ impl Flow {
                 IpPair::V6 { src: address(0), dst: address(1) }
             }
             IpVersion::V4 => {
-                let (src, dst) = (Ipv4Addr::new(198, 18, high, low + 1), Ipv4Addr::new(198, 19, low, high + 1));
+                let (src, dst) =
+                    (Ipv4Addr::new(198, 18, high, low.wrapping_add(1)), Ipv4Addr::new(198, 19, low, high + 1));
                 IpPair::V4 { src, dst }
             }
         };
