@@ -258,6 +258,28 @@ fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
     assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
 }
 
+#[test]
+fn the_benchmark_of_workers_compares_them_with_processes() {
+    let sandbox = Sandbox::new();
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+        return skips::skip_here("the_benchmark_of_workers_compares_them_with_processes", "there is one processor");
+    }
+    let brief = ["bench", "workers", "--processes", "2", "--rounds", "2", "--slice", "30"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let results = report["results"].as_array().unwrap();
+    let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["chain", "rss", "rss-both", "vhost"]);
+    for result in results {
+        let positive = |figure: &serde_json::Value| figure.as_f64().is_some_and(|figure| figure > 0.0);
+        assert!(positive(&result["median"]) && positive(&result["reference"]), "{result}");
+        assert!(positive(&result["of_reference"]["median"]), "{result}");
+    }
+    let text = sandbox.bellows(&[&brief[..], &["--case", "rss"]].concat()).fine().stdout;
+    for part in ["× processes", "\nrss ", "percent of the packets"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
 /// Every benchmark of the list has a run of a moment that yields a report.
 #[test]
 fn every_benchmark_has_a_quick_run_that_yields_a_report() {
@@ -302,7 +324,7 @@ fn the_help_names_every_benchmark() {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", entry.name)));
         assert!(line.is_some_and(|line| line.contains(&entry.about()[..20])), "{}: {help}", entry.name);
     }
-    assert!(!help.contains("worker"), "{help}");
+    assert!(!help.lines().any(|line| line.trim_start().starts_with("worker ")), "{help}");
 }
 
 /// Two builds, here the same one twice, take turns as whole programs; another program is rejected with the reason.
@@ -515,7 +537,7 @@ fn every_app_is_in_one_table() {
             let is_row = |row: &String| {
                 row.strip_suffix(level).is_some_and(|row| row[4..].trim_end().split(",").next() == Some(app))
             };
-            assert!(found.iter().any(|row| is_row(row)), "{app} {level}: {found:?}");
+            assert!(found.iter().any(is_row), "{app} {level}: {found:?}");
         }
     }
     for row in ["tee, 2 outputs", "rss, ipv4", "rss, ipv6", "rss, toeplitz, ipv4", "rss, toeplitz, ipv6"] {
