@@ -104,8 +104,11 @@ fn a_difference_is_seen_beside_other_load() {
     let bound = |result: &serde_json::Value, key: &str| result[key].as_f64().unwrap();
     assert!(bound(&same, "low") < 1.05 && bound(&same, "high") > 0.95, "{said:?}");
     // Twice as many packets: nearly twice as much work.
-    let (said, more) = control("64", &brief);
-    assert!(bound(&more, "low") > 1.2 && bound(&more, "high") < 2.5, "{said:?}");
+    for workers in ["1", "2"] {
+        let (said, more) = control("64", &[&brief[..], &["--workers", workers]].concat());
+        assert!(bound(&more, "low") > 1.2 && bound(&more, "high") < 2.5, "{said:?}");
+        assert_eq!(more["labels"]["workers"].as_u64(), (workers != "1").then_some(2), "{more}");
+    }
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
     assert_eq!((&report["bench"], &report["processes"]), (&"reload".into(), &2.into()));
     let results = report["results"].as_array().unwrap();
-    assert_eq!(results.len(), 3 * Schedule::ALL.len());
+    assert_eq!(results.len(), 4 * Schedule::ALL.len());
     for result in results {
         let figure = |key: &str| result[key].as_f64().unwrap();
         let rising = ["low", "median", "high", "maximum"].map(figure);
@@ -173,7 +176,7 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
         assert!(bounds.is_sorted() && *bounds.last().unwrap() as f64 >= figure("maximum"), "{result}");
     }
     let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
-    assert_eq!(cases[..3], ["swap", "pause", "parse"]);
+    assert_eq!(cases[..4], ["swap", "pause", "gap", "parse"]);
     let notes = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     // There may also be a note that the machine was busy.
     let books = notes.filter(|note| note.contains(": 62 reloads; of ") && note.ends_with("none is missing"));
@@ -182,6 +185,14 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).fine().stdout;
     for part in ["swap (apps 24, links 24, schedule flat): p99 ", "pause (", "█", "flat: 62 reloads"] {
         assert!(text.contains(part), "{part} is not in {text}");
+    }
+    for workers in ["1", "2"] {
+        let words = ["--schedule", "flat", "--workers", workers, "--json"];
+        let report = sandbox.bellows(&[&brief[..], &words].concat()).fine().json();
+        let results = report["results"].as_array().unwrap();
+        assert_eq!(results[2]["labels"]["workers"].as_u64(), (workers != "1").then_some(2), "{report:#}");
+        let median = |at: usize| results[at]["median"].as_f64().unwrap();
+        assert!(median(2) > median(1), "a gap includes the pause: {report:#}");
     }
 }
 
@@ -247,6 +258,28 @@ fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
     assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
 }
 
+#[test]
+fn the_benchmark_of_workers_compares_them_with_processes() {
+    let sandbox = Sandbox::new();
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+        return skips::skip_here("the_benchmark_of_workers_compares_them_with_processes", "there is one processor");
+    }
+    let brief = ["bench", "workers", "--processes", "2", "--rounds", "2", "--slice", "30"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let results = report["results"].as_array().unwrap();
+    let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["chain", "rss", "rss-both", "vhost"]);
+    for result in results {
+        let positive = |figure: &serde_json::Value| figure.as_f64().is_some_and(|figure| figure > 0.0);
+        assert!(positive(&result["median"]) && positive(&result["reference"]), "{result}");
+        assert!(positive(&result["of_reference"]["median"]), "{result}");
+    }
+    let text = sandbox.bellows(&[&brief[..], &["--case", "rss"]].concat()).fine().stdout;
+    for part in ["× processes", "\nrss ", "percent of the packets"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
 /// Every benchmark of the list has a run of a moment that yields a report.
 #[test]
 fn every_benchmark_has_a_quick_run_that_yields_a_report() {
@@ -291,7 +324,7 @@ fn the_help_names_every_benchmark() {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", entry.name)));
         assert!(line.is_some_and(|line| line.contains(&entry.about()[..20])), "{}: {help}", entry.name);
     }
-    assert!(!help.contains("worker"), "{help}");
+    assert!(!help.lines().any(|line| line.trim_start().starts_with("worker ")), "{help}");
 }
 
 /// Two builds, here the same one twice, take turns as whole programs; another program is rejected with the reason.
@@ -500,10 +533,16 @@ fn every_app_is_in_one_table() {
         }
         let levels = if entry.info().inputs.is_none() { &["own"][..] } else { &["l1", "dram"] };
         for level in levels {
-            assert!(found.contains(&format!("app {app} {level}")), "{app} {level}: {found:?}");
+            // The rows of an app may all have a label.
+            let is_row = |row: &String| {
+                row.strip_suffix(level).is_some_and(|row| row[4..].trim_end().split(",").next() == Some(app))
+            };
+            assert!(found.iter().any(is_row), "{app} {level}: {found:?}");
         }
     }
-    assert!(found.contains("app tee, 2 outputs dram"), "{found:?}");
+    for row in ["tee, 2 outputs", "rss, ipv4", "rss, ipv6", "rss, toeplitz, ipv4", "rss, toeplitz, ipv6"] {
+        assert!(found.contains(format!("app {row} dram").as_str()), "{row}: {found:?}");
+    }
     let text = sandbox.bellows(&[&brief[..], &["--case", "tee"]].concat()).fine().stdout;
     assert!(text.lines().any(|line| line.starts_with("tee, 2 outputs  ")), "{text}");
 }

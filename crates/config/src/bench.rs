@@ -22,6 +22,8 @@ pub struct BenchRow {
     pub keys: String,
     /// The outputs to link. If empty, all named outputs are linked, or one output if outputs have arbitrary names.
     pub outputs: &'static [&'static str],
+    /// The packets, as `bellows appbench --traffic` names them. If empty, packets of 60 bytes, all of one flow.
+    pub traffic: &'static str,
 }
 
 impl Bench {

@@ -1,12 +1,13 @@
 //! Networks for benchmarks.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bellows_apps::registry;
 use bellows_config::{Configure, Context, Overrides, load_str};
 use bellows_engine::Network;
 
+use crate::report::BenchError;
 use crate::workers::fail;
 
 /// Creates an app of the catalogue.
@@ -31,13 +32,19 @@ pub(crate) fn loaded(text: &str) -> Network {
 #[derive(Default)]
 pub(crate) struct Text {
     links: String,
-    apps: String,
+    /// The tables of apps and workers.
+    tables: String,
 }
 
 impl Text {
     /// Adds an app with its keys.
     pub(crate) fn app(&mut self, name: &str, kind: &str, keys: &str) {
-        let _ = write!(self.apps, "[apps.{name}]\napp = \"{kind}\"\n{keys}\n");
+        let _ = write!(self.tables, "[apps.{name}]\napp = \"{kind}\"\n{keys}\n");
+    }
+
+    /// Adds a worker.
+    pub(crate) fn worker(&mut self, name: &str) {
+        let _ = write!(self.tables, "[workers.{name}]\n\n");
     }
 
     /// Adds a link.
@@ -47,7 +54,30 @@ impl Text {
 
     /// The text of the file.
     pub(crate) fn finish(self) -> String {
-        format!("links = [\n{}]\n\n{}", self.links, self.apps)
+        format!("links = [\n{}]\n\n{}", self.links, self.tables)
+    }
+}
+
+/// A folder for sockets, removed on drop.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    /// A new folder for a benchmark.
+    ///
+    /// # Errors
+    /// [`BenchError::Folder`].
+    pub(crate) fn new(bench: &str) -> Result<Folder, BenchError> {
+        let folder = std::env::temp_dir().join(format!("bellows-{bench}-{}", std::process::id()));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => Ok(Folder(folder)),
+            Err(error) => Err(BenchError::Folder(folder, error)),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -393,6 +393,24 @@ impl Report {
         text + &self.text_after_rows()
     }
 
+    /// The report as a table of figures, their references and the ratios, with these names for both.
+    pub(crate) fn text_beside(&self, figure: &str, reference: &str) -> String {
+        let (interval, times) = (self.interval(), format!("× {reference}"));
+        let mut text = self.heading();
+        let _ = writeln!(text, "{:14}  {figure:>9}  {interval:>19}  {:13}{reference:>9}{times:>29}", "case", "unit");
+        for result in &self.results {
+            let Measurement { case, unit, median, low, high, reference, of_reference, .. } = result;
+            let (range, reference) = (format!("{low:.1} – {high:.1}"), reference.unwrap_or(f64::NAN));
+            let ratio = of_reference.map_or("–".to_owned(), |ratio| ratio.written());
+            let _ = writeln!(text, "{case:14}  {median:>9.1}  {range:>19}  {unit:13}{reference:>9.1}{ratio:>29}");
+        }
+        let sentences = self.sentences();
+        if !sentences.is_empty() {
+            let _ = write!(text, "\n{sentences}");
+        }
+        text
+    }
+
     /// The text below the rows of the table: histograms and sentences.
     pub fn text_after_rows(&self) -> String {
         let mut text = String::new();

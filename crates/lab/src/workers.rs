@@ -127,9 +127,19 @@ impl Worker {
         }
     }
 
-    /// Requests a turn.
+    /// Requests a turn, and waits for its end.
     pub(crate) fn turn(&mut self) -> Result<Turn, ProcessError> {
+        self.begin_turn();
+        self.end_turn()
+    }
+
+    /// Requests a turn. Several workers may take one at the same time.
+    pub(crate) fn begin_turn(&mut self) {
         self.send(&Request::Turn);
+    }
+
+    /// Waits for the end of the turn.
+    pub(crate) fn end_turn(&mut self) -> Result<Turn, ProcessError> {
         self.answer()
     }
 

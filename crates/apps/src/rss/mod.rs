@@ -409,8 +409,14 @@ impl Configure for Rss {
 
     fn bench(_: &BenchFiles) -> Bench {
         const OUTPUTS: &[&str] = &["a", "b", "c", "d"];
-        let row = |label, keys: &str| BenchRow { label, keys: keys.to_owned(), outputs: OUTPUTS };
-        Bench::Rows(vec![row("", ""), row("toeplitz", r#"hash = "toeplitz""#)])
+        const TOEPLITZ: &str = r#"hash = "toeplitz""#;
+        let row = |label, keys: &str, traffic| BenchRow { label, keys: keys.to_owned(), outputs: OUTPUTS, traffic };
+        Bench::Rows(vec![
+            row("ipv4", "", "ipv4"),
+            row("ipv6", "", "ipv6"),
+            row("toeplitz, ipv4", TOEPLITZ, "ipv4"),
+            row("toeplitz, ipv6", TOEPLITZ, "ipv6"),
+        ])
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {

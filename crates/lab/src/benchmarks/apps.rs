@@ -17,12 +17,14 @@ use crate::beside::Beside;
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
+use crate::traffic::Traffic;
 use crate::workers::ProcessError;
 
 /// Measure the cost per packet of every app, from each level of the caches
 ///
 /// Each figure is the difference that `bellows appbench` measures: from source to sink through the app, minus from
-/// source to sink without it, with packets of 60 bytes. Apps that need keys get typical values.
+/// source to sink without it, with packets of 60 bytes, all of one flow, or with those that the row names: ipv4 and
+/// ipv6 are 1024 flows of UDP in packets of 64 bytes. Apps that need keys get typical values.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -69,6 +71,8 @@ const CAPTURED: usize = 20_000;
 struct TableRow {
     name: String,
     row: Row,
+    /// The packets; `None` for the default.
+    traffic: Option<Traffic>,
 }
 
 /// The rows of the table, as the apps declare them, and a sentence for each app that is not measured.
@@ -83,11 +87,13 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Table
                 continue;
             }
         };
-        subjects.extend(rows.into_iter().map(|BenchRow { label, keys, outputs }| {
+        subjects.extend(rows.into_iter().map(|BenchRow { label, keys, outputs, traffic }| {
             let name = if label.is_empty() { app.to_owned() } else { format!("{app}, {label}") };
             let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
             let outputs = outputs.iter().map(|&output| output.to_owned()).collect();
-            TableRow { name, row: Row { apps, outputs, ..Row::default() } }
+            // A test parses every row's.
+            let traffic = traffic.parse().ok();
+            TableRow { name, row: Row { apps, outputs, ..Row::default() }, traffic }
         }));
     }
     (subjects, notes)
@@ -225,6 +231,7 @@ impl Arguments {
             burst: Some(self.burst),
             schedule: Some(self.schedule()),
             cpu: self.common.cpu,
+            traffic: subject.traffic.clone(),
             ..AppOptions::new(Subject::Row(subject.row.clone()))
         }
     }
@@ -243,13 +250,14 @@ impl Arguments {
 fn figure(subject: &TableRow, options: &Arguments, summary: &Summary) -> Option<Measurement> {
     let found: Median = summary.clocks()?.difference?;
     let resident = summary.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
-    let labels: Vec<(&str, Value)> = vec![
+    let mut labels: Vec<(&str, Value)> = vec![
         ("name", json!(subject.name)),
         ("resident", resident),
         ("apps", json!(subject.row.apps)),
         ("schedule", json!(options.schedule())),
         ("burst", options.burst.into()),
     ];
+    labels.extend(subject.traffic.as_ref().map(|traffic| ("traffic", json!(traffic))));
     Some(Measurement::with("app", "clocks/packet", found, labels))
 }
 
@@ -334,19 +342,30 @@ mod tests {
         let capture = Capture::make(10).unwrap();
         let files = BenchFiles::new(&capture.path, capture.path.with_extension("written.pcap"));
         let (all, unmeasured) = subjects(&registry, "", &files);
-        let measured = registry.entries().filter(|entry| all.iter().any(|subject| subject.name == entry.name()));
+        let app = |subject: &TableRow| subject.name.split(',').next().map(str::to_owned);
+        let measured =
+            registry.entries().filter(|entry| all.iter().any(|row| app(row).as_deref() == Some(entry.name())));
         assert_eq!(measured.count() + unmeasured.len(), registry.entries().len());
+        for entry in registry.entries() {
+            let Bench::Rows(rows) = entry.bench(&files) else { continue };
+            let traffics = rows.into_iter().map(|row| row.traffic).filter(|traffic| !traffic.is_empty());
+            traffics.for_each(|traffic| assert!(traffic.parse::<Traffic>().is_ok(), "{}: {traffic}", entry.name()));
+        }
         for subject in &all {
             let levels = Levels::simulated();
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
             let jobs = parsed::<Arguments>(&[]).jobs(subject, &residences, &registry);
-            let app = subject.name.split(',').next().and_then(|app| registry.get(app)).unwrap();
+            let app = app(subject).and_then(|app| registry.get(&app)).unwrap();
             let is_own = app.info().inputs.is_none();
             assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
             appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
         }
         let (tees, _) = subjects(&registry, "tee", &files);
         assert_eq!(tees.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), ["tee", "tee, 2 outputs"]);
+        let (hashes, _) = subjects(&registry, "rss", &files);
+        let names = ["rss, ipv4", "rss, ipv6", "rss, toeplitz, ipv4", "rss, toeplitz, ipv6"];
+        assert_eq!(hashes.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), names);
+        assert!(hashes.iter().all(|row| row.traffic.as_ref().is_some_and(|it| row.name.ends_with(&it.to_string()))));
         assert_eq!(subjects(&registry, "nothing", &files), (Vec::new(), Vec::new()));
     }
 }

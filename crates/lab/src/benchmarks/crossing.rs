@@ -6,9 +6,11 @@
 //! neighbouring slices the changing speed of the machine cancels out.
 //!
 //! The latency is that of one packet at a time on otherwise idle threads, none of which sleeps: from the moment at which
-//! the packet is made until the app behind the crossing has it.
+//! the packet is made until the app behind the crossing has it. A wake-up is the same with packets that come so rarely
+//! that both threads sleep in between: the sender is woken by its timer, the receiver by the sender. Beside it the same
+//! ring has an eventfd, on which the receiver sleeps in `poll(2)`.
 
-use std::fmt::Write;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_config::Registry;
-use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings, WorkerSpec};
+use bellows_engine::{App, Control, Engine, Io, Network, Port, Ports, Settings, WorkerSpec};
 use bellows_packet::{Packet, Template, Vector, free_all, pool, push_filled};
+use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_sys::{clock, cpu};
 use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
@@ -41,8 +44,12 @@ const LENGTH: usize = 60;
 /// The time before a slice in which caches and free buffers settle.
 const WARM_UP: Duration = Duration::from_millis(10);
 
-/// The time between two packets of the latency.
+/// The time between two packets of the latency, and of the wake-ups.
 const INTERVAL_NS: u64 = 20_000;
+const RARE_NS: u64 = 2_000_000;
+
+/// The sleep of a sender between two looks at the clock: that of an engine whose app has no descriptor.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,22 +57,27 @@ const INTERVAL_NS: u64 = 20_000;
 enum Case {
     Throughput,
     Latency,
+    WakeUp,
+    WakeUpSender,
 }
 
 impl Case {
-    const ALL: [Case; 2] = [Case::Throughput, Case::Latency];
+    const ALL: [Case; 4] = [Case::Throughput, Case::Latency, Case::WakeUp, Case::WakeUpSender];
 
     fn name(self) -> &'static str {
         match self {
             Case::Throughput => "throughput",
             Case::Latency => "latency",
+            Case::WakeUp => "wake-up",
+            Case::WakeUpSender => "wake-up-sender",
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
             Case::Throughput => "Mpps",
-            Case::Latency => "ns",
+            Case::Latency | Case::WakeUp => "ns",
+            Case::WakeUpSender => "clocks/packet",
         }
     }
 }
@@ -73,8 +85,10 @@ impl Case {
 /// Measure the cost of passing packets from one thread to another
 ///
 /// throughput: a source on one thread of an engine and a sink on another, in millions of packets a second. latency: from
-/// one to the other, one packet at a time, while neither sleeps. The reference is a bare ring of the crate rtrb between
-/// two threads on the same processors, with the same packets and 128 handles at a time.
+/// one to the other, one packet at a time, while neither sleeps. wake-up: the same with a packet every 2 ms or so, while
+/// both sleep in between; wake-up-sender: the clocks of the sender's thread from the making of such a packet until it
+/// can go on. The reference is a bare ring of the crate rtrb between two threads on the same processors, with the same
+/// packets and 128 handles at a time; for wake-ups with an eventfd that the sender writes to and the receiver polls.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
     #[command(flatten)]
@@ -99,7 +113,8 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("crossing"), lab.observer).map(|report| Finished::new(report, text))
+        run(self, &lab.worker("crossing"), lab.observer)
+            .map(|report| Finished::new(report, |report| report.text_beside("crossing", "ring")))
     }
 }
 
@@ -138,24 +153,6 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     Ok(report)
 }
 
-fn text(report: &Report) -> String {
-    let interval = report.interval();
-    let mut text = report.heading();
-    let _ =
-        writeln!(text, "{:10}  {:>8}  {interval:>19}  {:5}{:>9}{:>29}", "case", "crossing", "unit", "ring", "× ring");
-    for result in &report.results {
-        let Measurement { case, unit, median, low, high, reference, of_reference, .. } = result;
-        let (range, ring) = (format!("{low:.1} – {high:.1}"), reference.unwrap_or(f64::NAN));
-        let ratio = of_reference.map_or("–".to_owned(), |ratio| ratio.written());
-        let _ = writeln!(text, "{case:10}  {median:>8.1}  {range:>19}  {unit:5}{ring:>9.1}{ratio:>29}");
-    }
-    let sentences = report.sentences();
-    if !sentences.is_empty() {
-        let _ = write!(text, "\n{sentences}");
-    }
-    text
-}
-
 /// Does the task, in a fresh process.
 fn measure(task: Task) -> Vec<Figure> {
     let Task { cases, options } = task;
@@ -184,19 +181,23 @@ impl Between {
         for round in 0..rounds.max(1) {
             let crossing = || match case {
                 Case::Throughput => self.crossing_rate(),
-                Case::Latency => self.crossing_latency(),
+                Case::Latency => self.crossing_delays(INTERVAL_NS).latency,
+                Case::WakeUp => self.crossing_delays(RARE_NS).latency,
+                Case::WakeUpSender => self.crossing_delays(RARE_NS).sender,
             };
             let ring = || match case {
                 Case::Throughput => self.ring_rate(),
                 Case::Latency => self.ring_latency(),
+                Case::WakeUp => self.ring_wake_up().latency,
+                Case::WakeUpSender => self.ring_wake_up().sender,
             };
             // Each goes first every other time.
             let (one, other) = if round % 2 == 0 {
-                let one = crossing();
-                (one, ring())
+                let one = passed(crossing);
+                (one, passed(ring))
             } else {
-                let other = ring();
-                (crossing(), other)
+                let other = passed(ring);
+                (passed(crossing), other)
             };
             crossings.push(one);
             rings.push(other);
@@ -207,10 +208,10 @@ impl Between {
     }
 
     /// Runs a network whose second app is on the other processor, and calls `look` meanwhile.
-    fn with_engine<T>(self, network: Network, look: impl FnOnce(&bellows_engine::Control) -> T) -> T {
+    fn with_engine<T>(self, network: Network, busywait: bool, look: impl FnOnce(&Control) -> T) -> T {
         let mut network = network;
         network.workers.push(WorkerSpec { name: OTHER.to_owned(), cpu: Some(self.other), numa: None });
-        let settings = Settings { busywait: true, ..Settings::default() };
+        let settings = Settings { busywait, ..Settings::default() };
         let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
         let control = engine.control();
         thread::scope(|scope| {
@@ -231,7 +232,7 @@ impl Between {
     fn crossing_rate(self) -> f64 {
         let network = Network::new().app("source", Source(template())).app("sink", Sink).on_worker(OTHER);
         let network = network.link("source.output -> sink.input").unwrap_or_else(|error| fail(&error));
-        self.with_engine(network, |control| {
+        self.with_engine(network, true, |control| {
             let arrived = || {
                 let apps = control.snapshot().apps;
                 apps.iter().find(|app| app.name == "sink").map_or(0, |app| app.in_packets)
@@ -275,15 +276,18 @@ impl Between {
         })
     }
 
-    /// The median nanoseconds from a worker to the other.
-    fn crossing_latency(self) -> f64 {
-        let delays = Arc::new(Mutex::new(Vec::new()));
-        let network = Network::new().app("clock", Clock { next: 0 });
-        let network = network.app("notes", Notes(Arc::clone(&delays))).on_worker(OTHER);
+    /// The figures of packets from a worker to the other, which sleep between rare ones.
+    fn crossing_delays(self, interval_ns: u64) -> Delays {
+        let [costs, delays] = [(); 2].map(|()| Arc::<Mutex<Vec<f64>>>::default());
+        let clock = Clock { next: 0, interval_ns, made: None, costs: Samples::of(&costs) };
+        let network = Network::new().app("clock", clock);
+        let network = network.app("notes", Notes(Samples::of(&delays))).on_worker(OTHER);
         let network = network.link("clock.output -> notes.input").unwrap_or_else(|error| fail(&error));
-        self.with_engine(network, |_| thread::sleep(self.slice));
-        let delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
-        median_or_nan(&delays)
+        self.with_engine(network, interval_ns < RARE_NS, |_| thread::sleep(self.slice));
+        // The apps, which are gone by now, have handed their samples over.
+        let [sender, latency] =
+            [costs, delays].map(|samples| median_or_nan(&samples.lock().unwrap_or_else(PoisonError::into_inner)));
+        Delays { latency, sender }
     }
 
     /// The median nanoseconds through a bare ring.
@@ -296,7 +300,7 @@ impl Between {
                 pin(self.one);
                 let mut next = 0;
                 while !stop.load(Relaxed) {
-                    if let Some(packet) = stamped(&mut next) {
+                    if let Some((_, packet)) = stamped(&mut next, INTERVAL_NS) {
                         let _ = producer.push(packet);
                     }
                 }
@@ -314,6 +318,65 @@ impl Between {
         });
         median_or_nan(&delays)
     }
+
+    /// The figures of a bare ring whose receiver sleeps on an eventfd.
+    fn ring_wake_up(self) -> Delays {
+        let event = Event::new().unwrap_or_else(|error| fail(&error));
+        let (mut producer, mut consumer) = RingBuffer::<Packet>::new(PLACES * BURST);
+        let stop = AtomicBool::new(false);
+        let (mut delays, mut costs) = (Vec::new(), Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                pin(self.one);
+                let mut next = 0;
+                while !stop.load(Relaxed) {
+                    if let Some((made, packet)) = stamped(&mut next, RARE_NS) {
+                        let _ = producer.push(packet);
+                        event.raise();
+                        costs.push((clock::ticks() - made) as f64);
+                    }
+                    thread::sleep(POLL_INTERVAL);
+                }
+                event.raise();
+            });
+            scope.spawn(|| {
+                pin(self.other);
+                while !stop.load(Relaxed) {
+                    let _ = sleep_until_readable(&[event.as_fd()], None);
+                    event.clear();
+                    while let Ok(packet) = consumer.pop() {
+                        delays.push(delay(&packet));
+                    }
+                }
+            });
+            thread::sleep(WARM_UP + self.slice);
+            stop.store(true, Relaxed);
+        });
+        Delays { latency: median_or_nan(&delays), sender: median_or_nan(&costs) }
+    }
+}
+
+/// The longest time to wait for packets to pass, if other programs keep the threads from running.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The figure of the first slice in which packets have passed.
+fn passed(slice: impl Fn() -> f64) -> f64 {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        match slice() {
+            figure if figure > 0.0 => return figure,
+            _ if Instant::now() > end => fail(&"no packet passed from one processor to the other within 20 s"),
+            _ => {}
+        }
+    }
+}
+
+/// The medians of packets that are sent one at a time.
+struct Delays {
+    /// Nanoseconds from the packet's making until the receiver has it.
+    latency: f64,
+    /// Clocks from the packet's making until the sender's thread goes on.
+    sender: f64,
 }
 
 /// The name of the second worker.
@@ -337,16 +400,16 @@ fn rate(slice: Duration, count: impl Fn() -> u64) -> f64 {
     packets as f64 / start.elapsed().as_secs_f64() / 1e6
 }
 
-/// A packet with the present time in its data, if it is time for one.
-fn stamped(next: &mut u64) -> Option<Packet> {
+/// A packet with the present time in its data, in clocks, and that time, if it is time for one.
+fn stamped(next: &mut u64, interval_ns: u64) -> Option<(u64, Packet)> {
     let now = clock::now();
     if now < *next {
         return None;
     }
-    *next = now + INTERVAL_NS;
-    let mut bytes = [0; LENGTH];
-    bytes[..8].copy_from_slice(&clock::ticks().to_le_bytes());
-    Packet::from_bytes(&bytes)
+    *next = now + interval_ns;
+    let (made, mut bytes) = (clock::ticks(), [0; LENGTH]);
+    bytes[..8].copy_from_slice(&made.to_le_bytes());
+    Some((made, Packet::from_bytes(&bytes)?))
 }
 
 /// The nanoseconds since a packet was made.
@@ -382,16 +445,42 @@ impl App for Sink {
     }
 }
 
-/// Makes a packet with the time now and then.
+/// The samples of an app, which are handed over when it is dropped.
+struct Samples {
+    own: Vec<f64>,
+    all: Arc<Mutex<Vec<f64>>>,
+}
+
+impl Samples {
+    fn of(all: &Arc<Mutex<Vec<f64>>>) -> Samples {
+        Samples { own: Vec::new(), all: Arc::clone(all) }
+    }
+}
+
+impl Drop for Samples {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.own);
+    }
+}
+
+/// Makes a packet with the time now and then, and samples the clocks from that time to its next call.
 struct Clock {
     next: u64,
+    interval_ns: u64,
+    /// When the last packet was made, until the next call.
+    made: Option<u64>,
+    costs: Samples,
 }
 
 impl App for Clock {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets with the time")]);
 
     fn pull(&mut self, io: &Io<Self>) {
-        if let Some(packet) = stamped(&mut self.next) {
+        if let Some(made) = self.made.take() {
+            self.costs.own.push((clock::ticks() - made) as f64);
+        }
+        if let Some((made, packet)) = stamped(&mut self.next, self.interval_ns) {
+            self.made = Some(made);
             io.output(0).push(packet);
         }
     }
@@ -402,15 +491,14 @@ impl App for Clock {
 }
 
 /// Notes how long packets took.
-struct Notes(Arc<Mutex<Vec<f64>>>);
+struct Notes(Samples);
 
 impl App for Notes {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets with the time")]);
 
     fn push(&mut self, io: &Io<Self>) {
-        let mut delays = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for packet in &mut io.input(0) {
-            delays.push(delay(&packet));
+            self.0.own.push(delay(&packet));
         }
     }
 }
@@ -418,7 +506,10 @@ impl App for Notes {
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "5"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "ring"], "no case has `ring` in its name; there are throughput and latency"),
+        (
+            &["--case", "ring"],
+            "no case has `ring` in its name; there are throughput, latency, wake-up and wake-up-sender",
+        ),
         (&["--cpu", "99999"], "processor 99999"),
     ];
 
@@ -429,19 +520,22 @@ impl Listed for Arguments {
 
 #[cfg(test)]
 mod tests {
+    use bellows_testkit::skips::skip_here;
+
     use super::*;
     use crate::bench::parsed;
 
     #[test]
     fn both_ways_are_measured() {
         if cpu::allowed().len() < 2 {
-            return;
+            return skip_here("both_ways_are_measured", "there is one processor");
         }
-        let task = Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "20"]) };
+        // Long enough for all threads to get their turn on a busy machine.
+        let task = Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "1", "--slice", "300"]) };
         let figures = thread::scope(|scope| scope.spawn(|| measure(task)).join().unwrap());
         for Figure { case, crossing, ring, ratio } in figures {
             let most = if case == Case::Throughput { 10_000.0 } else { 1e9 };
-            assert!([crossing, ring].iter().all(|figure| (0.1..most).contains(figure)), "{case:?}: {crossing} {ring}");
+            assert!([crossing, ring].iter().all(|figure| (0.01..most).contains(figure)), "{case:?}: {crossing} {ring}");
             assert_eq!(ratio, crossing / ring);
         }
     }

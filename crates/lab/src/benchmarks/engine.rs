@@ -545,7 +545,7 @@ impl App for Forward {
 }
 
 /// Forwards packet after packet.
-struct Loop;
+pub(super) struct Loop;
 
 impl App for Loop {
     const INPUTS: Ports = INPUT;

@@ -5,17 +5,23 @@
 //! so that a disturbance of one disturbs the others. A network whose mix of packets changes and changes back is
 //! compared with one whose mix stays the same, before and after.
 //!
+//! With `--workers` the apps are on several workers. Their histories are lived on a thread for each worker, at the speed
+//! of that thread, with buffers that go from one to the other. In the turns all workers take their breaths in turn on
+//! one thread, so that the cost of all of them is compared under the same conditions as that of one.
+//!
 //! `--control` tests the comparison itself: none of the processes has a history, and one of them does more work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use bellows_apps::{counter, rss, sample, sink, tee, truncate};
 use bellows_config::Bytes;
 use bellows_config::Registry;
-use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_engine::{App, Engine, Io, MAIN, Network, Port, Ports, Schedule, Settings, WorkerSpec};
 use bellows_packet::Template;
-use bellows_sys::clock;
+use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -75,6 +81,11 @@ pub struct Arguments {
     /// Turns of about 1 ms per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
     rounds: usize,
+    /// Workers that the apps are spread over; their histories run on a thread each
+    ///
+    /// In the turns one thread takes the breaths of all workers in turn.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=64))]
+    workers: usize,
     /// Seconds that an engine is idle before its traffic
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     idle_seconds: f64,
@@ -182,7 +193,7 @@ impl Comparison {
     }
 
     /// The ratios over all matches.
-    fn results(&self, matches: &[Match]) -> Vec<Measurement> {
+    fn results(&self, options: &Arguments, matches: &[Match]) -> Vec<Measurement> {
         let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
         let result = |(number, &(case, before)): (usize, &(Case, History))| {
             let other = (number + 1, 0);
@@ -194,6 +205,9 @@ impl Comparison {
             let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(median_or_nan(&clocks)))];
             if let Workload::Tees(tees) = self.workload {
                 labels.push(("tees", tees.into()));
+            }
+            if options.workers > 1 {
+                labels.push(("workers", options.workers.into()));
             }
             if let History::More(packets) = before {
                 labels.push(("more_packets", packets.into()));
@@ -219,7 +233,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     for comparison in &comparisons {
         let turns = comparison.turns(options);
         let matches = session.matches(options.processes, &turns, &[], |_| comparison.tasks(options))?;
-        let found = comparison.results(&matches);
+        let found = comparison.results(options, &matches);
         session.show(&table.part("history", session.machine(), options.processes, &found));
         results.extend(found);
     }
@@ -282,24 +296,28 @@ fn conclusion(results: &[Measurement]) -> String {
 /// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { workload, before, schedule, options } = task;
+    let all = cpu::allowed();
     settle(options.common.cpu);
+    let own = cpu::allowed();
+    let mut others = all.into_iter().filter(|cpu| !own.contains(cpu));
+    let further: Vec<Option<usize>> = (1..options.workers).map(|_| others.next()).collect();
     // The total stays within a burst, because a larger one would cost more per packet.
     let counted = BURST - options.control.unwrap_or(0);
     let burst = if let History::More(packets) = before { counted + packets } else { counted };
     let mut bench = match workload {
         Workload::Tees(tees) => {
             let (source, switch) = source(vec![vec![vec![(60, burst)]], other_traffic()]);
-            Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1)
+            Bench::new(spread(chain_of_tees(source, tees), &further), schedule, switch, tees + 1)
         }
         Workload::Mixes => {
             let (source, switch) = source(mixes());
-            Bench::new(mixed(source), schedule, switch, 8)
+            Bench::new(spread(mixed(source), &further), schedule, switch, 8)
         }
     };
     match (workload, before) {
         (Workload::Mixes, _) | (_, History::Nothing | History::More(_)) => {}
         (_, History::Idleness) => bench.idle(options.idle_seconds),
-        (_, History::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
+        (_, History::OtherTraffic) => bench.live(traffic::OTHER, options.rounds),
     }
     bench.pass(traffic::USUAL, options.rounds / 4);
     Ok(Box::new(HistorySide { bench, before, counted, rounds: options.rounds }))
@@ -321,7 +339,7 @@ impl Side for HistorySide {
 
     fn advance(&mut self) {
         let between = if self.before == History::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
-        self.bench.pass(between, self.rounds);
+        self.bench.live(between, self.rounds);
         self.bench.pass(traffic::USUAL, self.rounds / 4);
     }
 }
@@ -332,6 +350,8 @@ struct Bench {
     switch: Arc<AtomicU32>,
     /// Breaths in a slice. A turn has [`SLICES`] timed slices.
     breaths: u64,
+    /// Whether there are several workers.
+    is_spread: bool,
 }
 
 /// Timed slices of a turn, and untimed ones before them to reload the caches.
@@ -342,12 +362,48 @@ impl Bench {
     /// A network in which each packet passes about `visits` apps.
     fn new(network: Network, schedule: Schedule, switch: Arc<AtomicU32>, visits: usize) -> Bench {
         let settings = Settings { burst: BURST, schedule, ..Settings::default() };
+        let is_spread = network.apps.iter().any(|app| app.worker != MAIN);
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
-        Bench { engine, switch, breaths: (SLICE / (BURST * visits)).max(1) as u64 }
+        Bench { engine, switch, breaths: (SLICE / (BURST * visits)).max(1) as u64, is_spread }
     }
 
-    /// Polls without traffic.
+    /// Takes breaths of all workers, one of each in turn: more would fill the links between them.
+    fn breathe(&mut self, breaths: u64) {
+        if self.is_spread {
+            for _ in 0..breaths {
+                self.engine.breathe();
+            }
+        } else {
+            self.engine.breathe_times(breaths);
+        }
+    }
+
+    /// Runs traffic for the length of some turns, with a thread for each worker.
+    fn live(&mut self, traffic: u32, turns: usize) {
+        if !self.is_spread {
+            return self.pass(traffic, turns);
+        }
+        // A turn takes about a millisecond.
+        self.run_for(traffic, Duration::from_millis(turns as u64));
+    }
+
+    fn run_for(&mut self, traffic: u32, time: Duration) {
+        self.switch.store(traffic, Relaxed);
+        let control = self.engine.control();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(time);
+                control.stop();
+            });
+            self.engine.run();
+        });
+    }
+
+    /// Polls without traffic. Several workers sleep.
     fn idle(&mut self, seconds: f64) {
+        if self.is_spread {
+            return self.run_for(traffic::NONE, Duration::from_secs_f64(seconds));
+        }
         self.switch.store(traffic::NONE, Relaxed);
         let end = clock::now() + (seconds * 1e9) as u64;
         while clock::now() < end {
@@ -358,18 +414,16 @@ impl Bench {
     /// Runs traffic for the length of some turns.
     fn pass(&mut self, traffic: u32, turns: usize) {
         self.switch.store(traffic, Relaxed);
-        self.engine.breathe_times(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
+        self.breathe(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
     }
 
     /// The cost per packet of the usual traffic, counting `packets` packets per breath.
     fn measure(&mut self, packets: usize) -> Turn {
         self.switch.store(traffic::USUAL, Relaxed);
-        let Bench { engine, breaths, .. } = self;
-        engine.breathe_times(*breaths * WARM_UP);
-        let time = sliced(SLICES, || {
-            engine.breathe_times(*breaths);
-        });
-        Turn::of(vec![time.clocks / (*breaths * packets as u64) as f64], &[time])
+        let breaths = self.breaths;
+        self.breathe(breaths * WARM_UP);
+        let time = sliced(SLICES, || self.breathe(breaths));
+        Turn::of(vec![time.clocks / (breaths * packets as u64) as f64], &[time])
     }
 }
 
@@ -439,6 +493,19 @@ fn mixes() -> Vec<Traffic> {
     let usual = [(60, 8), (1_514, 4), (64, 4)].repeat(BURST / 16);
     let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 16), (300, turn)]);
     vec![vec![usual], other.collect()]
+}
+
+/// Assigns the apps, in their order, to the first worker and `further` ones on these processors.
+fn spread(network: Network, further: &[Option<usize>]) -> Network {
+    let mut network = network;
+    let name = |worker: usize| if worker == 0 { MAIN.to_owned() } else { format!("worker-{worker}") };
+    let apps = network.apps.len();
+    for (index, app) in network.apps.iter_mut().enumerate() {
+        app.worker = name(index * (further.len() + 1) / apps);
+    }
+    let spec = |(worker, &cpu): (usize, &Option<usize>)| WorkerSpec { name: name(worker), cpu, numa: None };
+    network.workers = (1..).zip(further).map(spec).collect();
+    network
 }
 
 fn a_tee() -> tee::Tee {
@@ -539,6 +606,27 @@ mod tests {
             assert!(sent(&snapshot, "rss.one").0 > 200 && sent(&snapshot, "rss.other").0 > 200, "{snapshot:#?}");
             assert!(position == traffic::OTHER || sent(&snapshot, "source.output").0 == 40 * BURST as u64);
         }
+    }
+
+    #[test]
+    fn packets_pass_all_workers_on_one_thread_and_on_many() {
+        let (source, switch) = source(vec![vec![vec![(60, BURST)]], other_traffic()]);
+        let mut bench = Bench::new(spread(chain_of_tees(source, 8), &[None, None]), Schedule::default(), switch, 9);
+        assert!(bench.is_spread);
+        bench.pass(traffic::USUAL, 1);
+        let snapshot = bench.engine.snapshot();
+        let (packets, _) = sent(&snapshot, "source.output");
+        assert!(packets >= 28 * BURST as u64 && sent(&snapshot, "tee7.off").0 == packets, "{snapshot:#?}");
+        assert_eq!((snapshot.dropped(), snapshot.crossings.is_empty()), (0, false));
+
+        // Until packets have passed all threads.
+        while sent(&bench.engine.snapshot(), "tee7.off").0 == packets {
+            bench.live(traffic::OTHER, 20);
+        }
+        bench.idle(0.01);
+        let turn = bench.measure(BURST);
+        assert!(turn.figures[0] > 0.0);
+        assert!(sent(&bench.engine.snapshot(), "tee7.off").0 > packets);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use clap::Args;
 
 use crate::bench::{Listed, benchmarks};
 use crate::beside::disturb;
-use crate::workers;
 
 benchmarks! {
     /// The benchmarks of `bellows bench`.
@@ -19,6 +18,7 @@ benchmarks! {
         Notify(notify),
         Reload(reload),
         Vring(vring),
+        Workers(workers),
     }
     apart {
         Appbench(appbench),
@@ -72,7 +72,7 @@ pub struct WorkerArguments {
 pub fn work(name: &str, registry: &Registry) -> Result<(), std::io::Error> {
     match ALL.iter().find(|entry| entry.name == name) {
         Some(entry) => (entry.work)(registry),
-        None if name == "beside" => workers::take_part(disturb),
+        None if name == "beside" => crate::workers::take_part(disturb),
         None => Err(std::io::Error::other(format!("there is no benchmark `{name}` to work for"))),
     }
 }

@@ -22,7 +22,7 @@ use bellows_wire::{FrameError, MacAddr, UdpFrame};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use protocols::Protocol;
+use protocols::{IpVersion, Protocol};
 
 /// The kinds of traffic and their syntax, for help texts.
 pub const HELP: &str = "\
@@ -31,6 +31,7 @@ Traffic:
   64:7,570:4,1518:1          the same in several sizes with weights (default 1), in random order
   imix                       the simple IMIX: 60:7,590:4,1514:1
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
+  ipv4, ipv6                 UDP in frames of 64 bytes, 1024 flows over IPv4 or over IPv6
   protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, with typical sizes for each
                              protocol and valid checksums; other weights or fewer protocols are written alike
   FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; write ./
@@ -73,6 +74,8 @@ enum Kind {
     Range(u32, u32),
     /// Protocols with their weights.
     Protocols(Vec<(Protocol, u32)>),
+    /// Small frames of many flows, over one version of IP.
+    Flows(IpVersion),
     /// The frames of a file.
     Capture(PathBuf),
 }
@@ -83,7 +86,8 @@ pub enum TrafficError {
     /// The text has an unknown form.
     #[error(
         "`{0}` is not a kind of traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of \
-         sizes (64-1518), protocols with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
+         sizes (64-1518), flows over one version of IP (ipv4 or ipv6), protocols with weights (tcp:80,udp:20 or \
+         protocols), or a capture file (./{0})"
     )]
     Unknown(String),
     /// A frame cannot have this size.
@@ -157,6 +161,8 @@ impl Kind {
         match text {
             "imix" => Ok(Kind::Sizes(IMIX.to_vec())),
             "protocols" => Ok(Kind::Protocols(PROTOCOLS.to_vec())),
+            "ipv4" => Ok(Kind::Flows(IpVersion::V4)),
+            "ipv6" => Ok(Kind::Flows(IpVersion::V6)),
             _ if all(&|char| char.is_ascii_digit() || ":,".contains(char)) => {
                 weighted(text, |size| number(size, text, SIZE)).map(Kind::Sizes)
             }
@@ -218,6 +224,7 @@ impl Traffic {
             Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
             Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
             Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
+            Kind::Flows(version) => protocols::flows(*version),
             Kind::Capture(path) => captured(path),
         }
     }

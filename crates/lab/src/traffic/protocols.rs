@@ -51,11 +51,42 @@ impl Protocol {
     }
 }
 
-/// Frames of these protocols, each of a random flow.
+/// The version of IP of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IpVersion {
+    V4,
+    V6,
+}
+
+/// The length of the frames of [`flows`], in which both versions of IP fit, and their number.
+const SMALL: usize = 64;
+const SMALL_FLOWS: u16 = 1_024;
+
+/// A small UDP frame of each flow over one version of IP, in random order.
+pub(super) fn flows(version: IpVersion) -> Result<Vec<Vec<u8>>, TrafficError> {
+    let headers = ethernet::field::HEADER_LEN + version.header() + udp::field::HEADER_LEN;
+    let frame = |number| Ok(Flow::of(number, version).frame(Protocol::Udp, number, &vec![0; SMALL - headers])?);
+    let mut frames = (0..SMALL_FLOWS).map(frame).collect::<Result<Vec<_>, TrafficError>>()?;
+    random().shuffle(&mut frames);
+    Ok(frames)
+}
+
+impl IpVersion {
+    /// The length of its header.
+    fn header(self) -> usize {
+        match self {
+            IpVersion::V4 => ipv4::field::HEADER_LEN,
+            IpVersion::V6 => ipv6::field::HEADER_LEN,
+        }
+    }
+}
+
+/// Frames of these protocols, each of a random flow, of which every fourth is over IPv6.
 pub(super) fn frames(protocols: &[Protocol]) -> Result<Vec<Vec<u8>>, TrafficError> {
     let mut random = random();
     let mut frame = |(number, &protocol): (usize, &Protocol)| {
-        let flow = Flow::of(random.u16(..FLOWS));
+        let flow = random.u16(..FLOWS);
+        let flow = Flow::of(flow, if flow % 4 == 3 { IpVersion::V6 } else { IpVersion::V4 });
         let payload: Vec<u8> = (0..protocol.payload(&mut random)).map(|_| random.u8(..)).collect();
         let mut frame = flow.frame(protocol, number as u16, &payload)?;
         frame.resize(frame.len().max(SHORTEST), 0);
@@ -71,16 +102,19 @@ struct Flow {
 }
 
 impl Flow {
-    /// A flow by its number: every fourth over IPv6. The addresses are those that RFC 2544 and RFC 5180 reserve for
-    /// benchmarks.
-    fn of(number: u16) -> Flow {
+    /// A flow by its number. The addresses are those that RFC 2544 and RFC 5180 reserve for benchmarks.
+    fn of(number: u16, version: IpVersion) -> Flow {
         let [high, low] = number.to_be_bytes();
-        let addresses = if number % 4 == 3 {
-            let address = |side| Ipv6Addr::new(0x2001, 2, 0, side, 0, 0, 0, number + 1);
-            IpPair::V6 { src: address(0), dst: address(1) }
-        } else {
-            let (src, dst) = (Ipv4Addr::new(198, 18, high, low + 1), Ipv4Addr::new(198, 19, low, high + 1));
-            IpPair::V4 { src, dst }
+        let addresses = match version {
+            IpVersion::V6 => {
+                let address = |side| Ipv6Addr::new(0x2001, 2, 0, side, 0, 0, 0, number + 1);
+                IpPair::V6 { src: address(0), dst: address(1) }
+            }
+            IpVersion::V4 => {
+                let (src, dst) =
+                    (Ipv4Addr::new(198, 18, high, low.wrapping_add(1)), Ipv4Addr::new(198, 19, low, high + 1));
+                IpPair::V4 { src, dst }
+            }
         };
         Flow { number, mac: MacAddr([2, 0, 0, 1, high, low]), addresses }
     }

@@ -67,6 +67,17 @@ fn protocols_come_by_their_weights_in_many_flows_with_valid_checksums() {
 }
 
 #[test]
+fn flows_are_over_one_version_of_ip() {
+    for (text, ether_type) in [("ipv4", [8, 0]), ("ipv6", [0x86, 0xdd])] {
+        let frames = frames(text);
+        assert!(frames.iter().all(|frame| frame.len() == 64 && frame[12..14] == ether_type), "{text}");
+        assert!(frames.iter().all(|frame| verify_checksums(frame).unwrap().upper == Some(Layer::Udp)), "{text}");
+        let hosts: BTreeSet<&[u8]> = frames.iter().map(|frame| &frame[6..12]).collect();
+        assert_eq!((frames.len(), hosts.len()), (1_024, 1_024));
+    }
+}
+
+#[test]
 fn errors_list_the_alternatives() {
     for (text, part) in [
         ("", "give a size (60)"),
@@ -142,8 +153,9 @@ fn the_help_text_is_true() {
         .filter_map(|line| line.strip_prefix("  ")?.split("  ").next())
         .filter(|example| !example.is_empty() && *example != "FILE")
         .collect();
-    assert_eq!(examples, ["60", "64:7,570:4,1518:1", "imix", "64-1518", "protocols"]);
-    assert!(examples.iter().all(|example| !frames(example).is_empty()));
+    assert_eq!(examples, ["60", "64:7,570:4,1518:1", "imix", "64-1518", "ipv4, ipv6", "protocols"]);
+    let examples = examples.iter().flat_map(|example| example.split(", "));
+    assert!(examples.into_iter().all(|example| !frames(example).is_empty()));
     assert_eq!(frames("protocols"), frames("tcp:80,udp:15,icmp:3,arp:2"));
     assert_eq!(frames("imix"), frames("60:7,590:4,1514:1"));
 }

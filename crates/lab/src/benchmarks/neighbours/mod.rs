@@ -45,7 +45,7 @@ use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
-use crate::networks::{configured, linked};
+use crate::networks::{Folder, configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::steal::stolen;
@@ -190,7 +190,7 @@ struct Figures {
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let attackers = Attacker::chosen(options)?;
     // A worker that fails exits at once; its sockets are removed here.
-    let folder = Folder::new()?;
+    let folder = Folder::new("neighbours")?;
     let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
     let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns_with(arguments, 1, options.processes, task, observer)?;
@@ -390,25 +390,6 @@ fn corpus(folder: Option<&Path>, name: &str) -> Vec<Vec<u8>> {
         Ok(inputs) if !inputs.is_empty() => inputs,
         Ok(_) => fail(&format!("{} is empty; `cargo xtask fuzz {name}` fills it", folder.display())),
         Err(error) => fail(&format!("{}: {error}; `cargo xtask fuzz {name}` makes it", folder.display())),
-    }
-}
-
-/// A folder for sockets, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder, BenchError> {
-        let folder = std::env::temp_dir().join(format!("bellows-neighbours-{}", std::process::id()));
-        match std::fs::create_dir(&folder) {
-            Ok(()) => Ok(Folder(folder)),
-            Err(error) => Err(BenchError::Folder(folder, error)),
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
