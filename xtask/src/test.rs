@@ -75,7 +75,8 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         if options.filter.is_none() {
             let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
             let mut models = cargo(&["test"]);
-            report.run("interleavings", models.args(packages).args(["--test", "interleavings", "--test", "stack"]));
+            let programs = ["--test", "interleavings", "--test", "mailbox", "--test", "stack"];
+            report.run("interleavings", models.args(packages).args(programs));
         }
     }
     report.finish()

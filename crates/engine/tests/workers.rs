@@ -492,7 +492,7 @@ fn timelines_come_and_go_with_their_workers() {
         eventually("the worker to sleep", || sleeps() > 0);
         let before = sleeps();
         let mut moved = on(2);
-        moved.workers = vec![WorkerSpec { name: "two".to_owned(), cpu: Some(allowed_processor()) }];
+        moved.workers = vec![WorkerSpec { name: "two".to_owned(), cpu: Some(allowed_processor()), numa: None }];
         control.reload(moved).unwrap();
         assert!(sleeps() >= before, "{} of {before} events", sleeps());
         let before = sleeps();

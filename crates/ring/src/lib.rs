@@ -1,5 +1,5 @@
-//! What threads share without locks: a ring of values from one thread to another, and a [stack] for any number of
-//! threads.
+//! What threads share without locks: a ring of values from one thread to another, a [stack] for any number of threads,
+//! and a [mailbox] in which one thread asks the others for something.
 //!
 //! The two ends *swap* values with the ring's places: the sender puts a value into a place and takes what the receiver
 //! left there, the receiver takes the value and leaves another. So memory that travels with the values returns by the
@@ -9,6 +9,7 @@
 //! [rings](Bell::ring) its bell after each change.
 
 mod atomics;
+pub mod mailbox;
 pub mod stack;
 
 use std::sync::Arc;
