@@ -54,6 +54,11 @@ pub(crate) struct Cache {
     shortages: u32,
     /// Whether the thread found no buffers when it last looked outside.
     is_short: bool,
+    /// Whether it had nothing to share when it last should: then it shares before it takes packets, not only now and
+    /// then, when it may always have put the last free buffer to use just before.
+    owes: bool,
+    /// Whether to take packets is no more than to take the current magazine: neither sorts nor owes.
+    is_plain: bool,
 }
 
 /// Maximum number of loaded magazines that a thread keeps beside the current one; it gives more to the depot.
@@ -81,6 +86,8 @@ impl Cache {
             outgoing: Vec::new(),
             shortages: pool.shortages.count(),
             is_short: false,
+            owes: false,
+            is_plain: pool.parts.len() == 1,
         }
     }
 
@@ -194,37 +201,45 @@ impl Cache {
         // Otherwise the next time.
         let Some(mut members) = pool.try_members() else { return };
         let shortages = pool.shortages.count();
-        let mut free = self.unload();
         let own = self.member.mailbox.close();
         if self.is_short {
             self.member.mailbox.ask();
         }
         let left = members.iter().filter_map(|member| member.mailbox.recall()).chain(own);
         // SAFETY: the numbers in mailboxes are those of magazines, which nobody has after they were taken out.
-        free.extend(left.map(|number| unsafe { Held::from_number(number) }));
+        let mut free: Vec<Held> = left.map(|number| unsafe { Held::from_number(number) }).collect();
+        free.extend(self.unload());
         let all: usize = free.iter().map(|magazine| magazine.length).sum();
-        let asking = members.iter().filter(|member| member.mailbox.is_asked()).count();
-        // If there are fewer buffers than threads, others come first the next time.
-        members.rotate_left(asking.min(1));
-        let part = (all / (asking + 1)).clamp(all.min(1), Magazine::SIZE);
+        let count = members.iter().filter(|member| member.mailbox.is_asked()).count();
+        let part = (all / (count + 1)).clamp(all.min(1), Magazine::SIZE);
         for member in members.iter().filter(|member| member.mailbox.is_asked()) {
-            let mut magazine = self.empty();
-            while magazine.length < part
-                && let Some(last) = free.last_mut()
-            {
-                let missing = part - magazine.length;
-                magazine.absorb(last, missing);
-                self.empty.extend(free.pop_if(|last| last.length == 0));
-            }
+            let magazine = self.portion(&mut free, part);
             free.extend(deliver(member, magazine));
         }
+        // If there are fewer buffers than threads, others come first the next time.
+        members.rotate_left(count.min(1));
+        let is_other = |member: &&Arc<Member>| !Arc::ptr_eq(member, &self.member);
+        self.owes = members.iter().filter(is_other).any(|member| member.mailbox.is_asked());
+        self.is_plain = !self.sorts && !self.owes;
         drop(members);
         free.into_iter().for_each(|magazine| self.give(magazine));
         self.send_outgoing();
-        // A thread that has nothing for those who ask tries again.
-        if asking == 0 || all > 0 {
+        if !self.owes {
             self.shortages = shortages;
         }
+    }
+
+    /// Takes so many buffers out of some magazines, or all that there are.
+    fn portion(&mut self, free: &mut Vec<Held>, count: usize) -> Held {
+        let mut portion = self.empty();
+        while portion.length < count
+            && let Some(last) = free.last_mut()
+        {
+            let missing = count - portion.length;
+            portion.absorb(last, missing);
+            self.empty.extend(free.pop_if(|last| last.length == 0));
+        }
+        portion
     }
 
     /// All magazines with free buffers.
@@ -263,7 +278,7 @@ impl Cache {
     /// A magazine with at least one buffer, or an empty one if the pool has none left.
     #[inline]
     fn take(&mut self) -> Held {
-        if self.current.length > 0 && !self.sorts {
+        if self.current.length > 0 && self.is_plain {
             let empty = self.empty();
             return mem::replace(&mut self.current, empty);
         }
@@ -272,8 +287,13 @@ impl Cache {
 
     #[cold]
     fn take_elsewhere(&mut self) -> Held {
+        if self.owes {
+            self.share();
+        }
         if self.current.length > 0 {
-            self.sort_out();
+            if self.sorts {
+                self.sort_out();
+            }
             if self.current.length > 0 {
                 let empty = self.empty();
                 self.sorted = 0;
