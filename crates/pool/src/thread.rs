@@ -264,6 +264,15 @@ impl Cache {
         self.send_outgoing();
     }
 
+    /// Gives all free buffers to the depots, and asks for none any more.
+    fn withdraw(&mut self) {
+        self.is_short = false;
+        // SAFETY: as in share().
+        let unfetched = self.member.mailbox.close().map(|number| unsafe { Held::from_number(number) });
+        unfetched.into_iter().for_each(|magazine| self.give(magazine));
+        self.give_all();
+    }
+
     /// Gives everything back when the thread ends.
     fn end(mut self) {
         self.give_all();
@@ -637,8 +646,16 @@ pub fn sort_free_buffers() {
     with_cache(Cache::sort);
 }
 
-/// Gives all free buffers of this thread back, for other threads: before it sleeps, or when it will need none for long.
+/// Gives all free buffers of this thread back, for other threads: when it will need none for long.
 pub fn return_free_buffers() {
+    if !CACHE.get().is_null() {
+        with_cache(Cache::withdraw);
+    }
+}
+
+/// Gives all free buffers of this thread back before it sleeps. If it found none, those that others have left for it
+/// wait until it is awake.
+pub fn return_free_buffers_to_sleep() {
     if !CACHE.get().is_null() {
         with_cache(Cache::give_all);
     }

@@ -1,5 +1,5 @@
 //! What threads share without locks: a ring of values from one thread to another, a [stack] for any number of threads,
-//! and a [mailbox] in which one thread asks the others for something.
+//! a [mailbox] in which one thread asks the others for something, and a word of [requests] to a thread that may sleep.
 //!
 //! The two ends *swap* values with the ring's places: the sender puts a value into a place and takes what the receiver
 //! left there, the receiver takes the value and leaves another. So memory that travels with the values returns by the
@@ -10,6 +10,7 @@
 
 mod atomics;
 pub mod mailbox;
+pub mod requests;
 pub mod stack;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::R
 
 /// Wakes the thread of one end.
 pub trait Bell {
-    /// Wakes the thread, or keeps it from falling asleep. Called only while its side is armed.
+    /// Wakes the thread, or keeps it from falling asleep. A ring calls this only while its side is armed.
     fn ring(&self);
 }
 
