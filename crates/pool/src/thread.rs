@@ -966,6 +966,24 @@ mod tests {
         turns.end();
     }
 
+    /// A thread that has put its last free buffer to use whenever it should share, and takes what it frees before the next
+    /// time.
+    #[test]
+    fn a_thread_that_has_nothing_when_it_should_share_owes_it() {
+        let pool = pool(128, &[]);
+        let mut turns = Turns::new(pool, 2);
+        turns.turn(1, Breath::Make { burst: 128, kept: 128 });
+        turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+        assert!(turns.kept[0].is_empty());
+        let cache = &mut turns.caches[1];
+        cache.share();
+        turns.kept[1].drain(..).for_each(|data| cache.free(data));
+        turns.kept[1] = take(cache, 128);
+        turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+        assert_eq!((turns.kept[0].len(), turns.kept[1].len()), (1, 64));
+        turns.end();
+    }
+
     /// One that has asked and sleeps keeps its part, but not from another one that finds no other.
     #[test]
     fn a_part_that_is_not_fetched_is_shared_again() {

@@ -36,6 +36,18 @@ impl Links for Contents {
     }
 }
 
+impl Contents {
+    fn write(&self) {
+        // SAFETY: see above.
+        unsafe { *self.number.get() += 1 };
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: see above.
+        unsafe { *self.number.get() }
+    }
+}
+
 struct Silent;
 
 impl Bell for Silent {
@@ -44,15 +56,14 @@ impl Bell for Silent {
 
 /// Two threads, of which the second reads what the first has written, when it has come.
 fn race(way: &str) {
-    let (contents, stack, mailbox) = (Contents::default(), Stack::<bellows_ring::stack::Sound>::new(), Mailbox::<bellows_ring::mailbox::Sound>::new());
+    let contents = Contents::default();
+    let (stack, mailbox): (Stack, Mailbox) = (Stack::new(), Mailbox::new());
     let (mut sender, mut receiver) = ring::<u64, _>(2, [Silent, Silent]);
     mailbox.ask();
-    // SAFETY: what is to be checked, see above.
-    let write = || unsafe { *contents.number.get() += 1 };
     let sum = thread::scope(|scope| {
         scope.spawn(|| {
             if way != "nothing in time" {
-                write();
+                contents.write();
             }
             match way {
                 "stack" => stack.push(1, &contents),
@@ -60,7 +71,7 @@ fn race(way: &str) {
                 _ => assert!(sender.send(&mut 1)),
             }
             if way == "nothing in time" {
-                write();
+                contents.write();
             }
         });
         let reading = scope.spawn(|| {
@@ -72,8 +83,7 @@ fn race(way: &str) {
             while !has_come() {
                 thread::yield_now();
             }
-            // SAFETY: what is to be checked, see above.
-            unsafe { *contents.number.get() }
+            contents.read()
         });
         reading.join().unwrap()
     });
