@@ -1,14 +1,15 @@
-//! `cargo xtask test --memcheck`: the tests of the crates with unsafe code, run under a memory checker.
+//! `cargo xtask test --memcheck`: the tests of the crates with unsafe code, run under a memory checker, and tests with
+//! several threads under a race detector.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::TaskError;
 use crate::report::Report;
 use crate::tools::Tool;
 use crate::workspace::{cargo, host_triple, target_dir};
+use crate::{TaskError, races};
 
 /// Property tests run fewer cases here: a checker slows them down by 2 to 50 times.
 const PROPTEST_CASES: &str = "32";
@@ -40,7 +41,7 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
         tests.env("PROPTEST_CASES", PROPTEST_CASES);
     }
     report.run(if sanitizer { "sanitizer" } else { "valgrind" }, tests.args(filter));
-    Ok(())
+    races::run(report, filter)
 }
 
 /// Crates without unsafe code of their own that create machine code or map memory through others.

@@ -75,7 +75,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         if options.filter.is_none() {
             let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
             let mut models = cargo(&["test"]);
-            report.run("interleavings", models.args(packages).args(["--test", "interleavings", "--test", "stack"]));
+            let programs =
+                ["interleavings", "mailbox", "requests", "stack"].into_iter().flat_map(|name| ["--test", name]);
+            report.run("interleavings", models.args(packages).args(programs));
         }
     }
     report.finish()

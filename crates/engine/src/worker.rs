@@ -5,7 +5,6 @@
 
 use std::cell::RefMut;
 use std::mem;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -232,7 +231,7 @@ impl Worker {
             let (moved, end) = (self.state.moved.get(), self.breaths + window);
             // At least one breath: idleness cannot be detected without one.
             loop {
-                self.take_breaths(end - self.breaths, &attention.word);
+                self.take_breaths(end - self.breaths, attention.word());
                 if self.breaths >= end || attention.is_pending() {
                     break;
                 }
@@ -702,13 +701,13 @@ impl Worker {
     fn sleep_armed(&mut self, now: u64, start: u64) {
         let Some(WakeUps { timeout, watched }) = self.wake_ups(now) else { return };
         let attention = Arc::clone(&self.attention);
-        let mut descriptors = vec![attention.event.as_fd()];
+        let mut descriptors = vec![attention.descriptor()];
         let mut owners = Vec::new();
         for (app, watched) in &watched {
             descriptors.extend(watched.descriptors().into_iter().inspect(|_| owners.push(*app)));
         }
         if self.has_others {
-            bellows_packet::return_free_buffers();
+            bellows_packet::return_free_buffers_to_sleep();
         }
         let asleep_since = clock::now();
         let (table, slab) = (self.graph.table(), self.graph.slab());
@@ -734,9 +733,8 @@ impl Worker {
                 self.note_sleep(asleep_since, clock::now());
             }
         }
-        // Clear the event only here. A thread stores its request before it raises the event, and requests are checked
-        // next. An event raised after its request was served spoils one sleep, not all.
-        self.attention.event.clear();
+        // Only here: requests are checked next.
+        self.attention.wake();
         self.graph.table().count(cells::SLEEPS, 1);
         self.graph.table().count(cells::SLEEP_NS, clock::now().saturating_sub(now));
         self.state.sampler.on_timeline(|timeline| timeline.sleep(start, clock::ticks() - start));

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bellows_handover::{Borrowed, ControlThread, Lender, Signal, Stopper, exchange, panic_message};
+use bellows_packet::return_free_buffers;
 use bellows_sys::wake::sleep_until_readable;
 use tracing::error;
 
@@ -329,6 +330,8 @@ impl<S: Source> Port<S> {
 
     /// Sleeps until the signal, something to check, or the time has passed.
     fn sleep(&self, time: Duration) {
+        // Queues of AF_XDP take and free buffers here, which the engine needs.
+        return_free_buffers();
         let mut descriptors = vec![self.signal.as_fd()];
         descriptors.extend(self.source.descriptors());
         // The only errors are a lack of memory, and then the next attempt comes at once.

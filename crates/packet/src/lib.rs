@@ -32,7 +32,7 @@ mod vector;
 
 pub use bellows_pool::{
     BufferUse, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare, buffer_use, return_free_buffers,
-    share_free_buffers, sort_free_buffers,
+    return_free_buffers_to_sleep, share_free_buffers, sort_free_buffers,
 };
 pub use loans::Loans;
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};

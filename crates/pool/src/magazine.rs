@@ -1,9 +1,11 @@
-//! Stacks of free buffers, which threads trade with the pool, and each thread's count of buffers taken and freed.
+//! Stacks of free buffers, which threads trade with the pool and with each other, and each thread's count of buffers taken
+//! and freed.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bellows_ring::mailbox::Mailbox;
 use bellows_ring::stack::Links;
 use bellows_sys::cache::{lines, prefetch, prefetch_to_write};
 
@@ -127,13 +129,26 @@ impl Magazine {
         true
     }
 
-    /// Moves as much of `other` into this one as fits.
-    pub(crate) fn absorb(&mut self, other: &mut Magazine) {
-        let moved = self.room().min(other.length);
+    /// Moves up to `most` buffers of `other` into this one, as many as fit.
+    pub(crate) fn absorb(&mut self, other: &mut Magazine, most: usize) {
+        let moved = self.room().min(other.length).min(most);
         let rest = other.length - moved;
         self.addresses[self.length..][..moved].copy_from_slice(&other.addresses[rest..][..moved]);
         self.length += moved;
         other.length = rest;
+    }
+}
+
+/// What other threads see of a thread that has a cache.
+pub(crate) struct Member {
+    pub(crate) tally: Tally,
+    /// Where the thread asks others for a magazine when it finds no buffers.
+    pub(crate) mailbox: Mailbox,
+}
+
+impl Member {
+    pub(crate) fn new() -> Member {
+        Member { tally: Tally::default(), mailbox: Mailbox::new() }
     }
 }
 

@@ -6,14 +6,14 @@
 
 use std::iter;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use bellows_sys::memory::{HUGE_PAGE, Pages, Reservation};
 use bellows_sys::numa;
 
 use crate::accounts::{AccountNumber, Quotas};
 use crate::class::Class;
-use crate::magazine::{Held, Magazine, Tally};
+use crate::magazine::{Held, Magazine, Member};
 use crate::parts::{LargePart, Part, divide};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
@@ -116,7 +116,8 @@ pub(crate) struct Pool {
     large_parts: Box<[LargePart]>,
     pub(crate) shortages: Shortages,
     pub(crate) large_accounts: Mutex<Quotas>,
-    tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
+    /// The threads that have caches.
+    members: Mutex<Vec<Arc<Member>>>,
     /// Buffers taken minus buffers given back by threads that have ended; may be negative, in two's complement.
     settled: AtomicU64,
     /// Number of lent buffers.
@@ -189,10 +190,10 @@ pub fn owner_of(data: usize) -> AccountNumber {
 pub fn usage() -> Usage {
     let pool = get();
     // A thread that ends moves its counts from one to the other under this lock.
-    let tallies = lock(&pool.tallies);
+    let members = lock(&pool.members);
     let settled = pool.settled.load(Relaxed);
-    let in_use = tallies.iter().fold(settled, |sum, tally| sum.wrapping_add(tally.outstanding()));
-    drop(tallies);
+    let in_use = members.iter().fold(settled, |sum, member| sum.wrapping_add(member.tally.outstanding()));
+    drop(members);
     Usage {
         packets: pool.config.packets,
         large_packets: pool.config.large_packets,
@@ -282,7 +283,7 @@ impl Pool {
             large,
             shortages: Shortages::default(),
             large_accounts: Mutex::new(Quotas::new(config.large_packets)),
-            tallies: Mutex::default(),
+            members: Mutex::default(),
             settled: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             memory,
@@ -360,15 +361,25 @@ impl Pool {
         part.unwrap_or(&self.large_parts[0]).give(data);
     }
 
-    pub(crate) fn enrol(&self, tally: std::sync::Arc<Tally>) {
-        lock(&self.tallies).push(tally);
+    pub(crate) fn enrol(&self, member: Arc<Member>) {
+        lock(&self.members).push(member);
     }
 
-    /// Adds the counts of a thread that ends to the totals.
-    pub(crate) fn settle(&self, tally: &std::sync::Arc<Tally>) {
-        let mut tallies = lock(&self.tallies);
-        tallies.retain(|other| !std::sync::Arc::ptr_eq(other, tally));
-        self.settled.fetch_add(tally.outstanding(), Relaxed);
+    /// The threads that have caches, unless another thread looks at them just now. While this exists, nobody puts
+    /// anything into a mailbox, and no thread leaves.
+    pub(crate) fn try_members(&self) -> Option<MutexGuard<'_, Vec<Arc<Member>>>> {
+        match self.members.try_lock() {
+            Ok(members) => Some(members),
+            Err(TryLockError::Poisoned(members)) => Some(members.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Adds the counts of a thread that ends to the totals. From now on nobody puts anything into its mailbox.
+    pub(crate) fn settle(&self, member: &Arc<Member>) {
+        let mut members = lock(&self.members);
+        members.retain(|other| !Arc::ptr_eq(other, member));
+        self.settled.fetch_add(member.tally.outstanding(), Relaxed);
     }
 
     /// Takes buffers for a thread without a cache (it is ending).

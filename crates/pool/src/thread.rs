@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::accounts::AccountNumber;
-use crate::magazine::{BufferUse, Held, Tally};
+use crate::magazine::{BufferUse, Held, Magazine, Member, Tally};
 use crate::pool::{self, Pool};
 
 /// Number of packets that this thread has made and freed. Always exact, for a few loads: the difference before and
@@ -37,7 +37,8 @@ pub(crate) struct Cache {
     /// Full or partly full magazines, the most recently used last.
     loaded: Vec<Held>,
     empty: Vec<Held>,
-    tally: Arc<Tally>,
+    /// What other threads see of this one.
+    member: Arc<Member>,
     pool: &'static Pool,
     /// The part of the pool on the thread's memory node.
     home: usize,
@@ -51,6 +52,13 @@ pub(crate) struct Cache {
     outgoing: Vec<Option<Held>>,
     /// The pool's count of shortages when this thread last gave its buffers back.
     shortages: u32,
+    /// Whether the thread found no buffers when it last looked outside.
+    is_short: bool,
+    /// Whether it had nothing to share when it last should: then it shares before it takes packets, not only now and
+    /// then, when it may always have put the last free buffer to use just before.
+    owes: bool,
+    /// Whether to take packets is no more than to take the current magazine: neither sorts nor owes.
+    is_plain: bool,
 }
 
 /// Maximum number of loaded magazines that a thread keeps beside the current one; it gives more to the depot.
@@ -63,13 +71,13 @@ impl Cache {
 
     /// The cache of a thread whose own part of the pool is this one.
     fn at(pool: &'static Pool, home: usize) -> Cache {
-        let tally = Arc::new(Tally::default());
-        pool.enrol(Arc::clone(&tally));
+        let member = Arc::new(Member::new());
+        pool.enrol(Arc::clone(&member));
         Cache {
             current: pool.parts[home].empty(),
             loaded: Vec::new(),
             empty: Vec::new(),
-            tally,
+            member,
             pool,
             home,
             sorts: pool.parts.len() > 1,
@@ -77,6 +85,9 @@ impl Cache {
             is_borrowed: false,
             outgoing: Vec::new(),
             shortages: pool.shortages.count(),
+            is_short: false,
+            owes: false,
+            is_plain: pool.parts.len() == 1,
         }
     }
 
@@ -179,37 +190,104 @@ impl Cache {
         }
     }
 
+    /// Shares all free buffers with the threads that have asked for some, and gives the rest to the depots.
+    ///
+    /// What goes to a depot, the next thread takes, and that may always be the same one. So each thread that has asked
+    /// gets a part of its own, which waits for it. A part that has not been fetched, perhaps because its thread sleeps,
+    /// is shared out again.
     #[cold]
     fn share(&mut self) {
-        self.give_all();
+        let pool = self.pool;
+        // Otherwise the next time.
+        let Some(mut members) = pool.try_members() else { return };
+        let shortages = pool.shortages.count();
+        let own = self.member.mailbox.close();
+        if self.is_short {
+            self.member.mailbox.ask();
+        }
+        let left = members.iter().filter_map(|member| member.mailbox.recall()).chain(own);
+        // SAFETY: the numbers in mailboxes are those of magazines, which nobody has after they were taken out.
+        let mut free: Vec<Held> = left.map(|number| unsafe { Held::from_number(number) }).collect();
+        free.extend(self.unload());
+        let all: usize = free.iter().map(|magazine| magazine.length).sum();
+        let count = members.iter().filter(|member| member.mailbox.is_asked()).count();
+        let part = (all / (count + 1)).clamp(all.min(1), Magazine::SIZE);
+        for member in members.iter().filter(|member| member.mailbox.is_asked()) {
+            let magazine = self.portion(&mut free, part);
+            free.extend(deliver(member, magazine));
+        }
+        // If there are fewer buffers than threads, others come first the next time.
+        members.rotate_left(count.min(1));
+        let is_other = |member: &&Arc<Member>| !Arc::ptr_eq(member, &self.member);
+        self.owes = members.iter().filter(is_other).any(|member| member.mailbox.is_asked());
+        self.is_plain = !self.sorts && !self.owes;
+        drop(members);
+        free.into_iter().for_each(|magazine| self.give(magazine));
+        self.send_outgoing();
+        if !self.owes {
+            self.shortages = shortages;
+        }
     }
 
-    /// Gives all free buffers to the depots.
-    fn give_all(&mut self) {
-        self.shortages = self.pool.shortages.count();
+    /// Takes so many buffers out of some magazines, or all that there are.
+    fn portion(&mut self, free: &mut Vec<Held>, count: usize) -> Held {
+        let mut portion = self.empty();
+        while portion.length < count
+            && let Some(last) = free.last_mut()
+        {
+            let missing = count - portion.length;
+            portion.absorb(last, missing);
+            self.empty.extend(free.pop_if(|last| last.length == 0));
+        }
+        portion
+    }
+
+    /// All magazines with free buffers.
+    fn unload(&mut self) -> Vec<Held> {
         let empty = self.empty();
         let current = mem::replace(&mut self.current, empty);
         self.sorted = 0;
-        for magazine in mem::take(&mut self.loaded).into_iter().chain([current]) {
-            self.give(magazine);
-        }
+        let outgoing = self.outgoing.drain(..).flatten();
+        mem::take(&mut self.loaded).into_iter().chain(outgoing).chain([current]).collect()
+    }
+
+    fn send_outgoing(&mut self) {
         for (part, magazine) in self.outgoing.drain(..).enumerate() {
             magazine.into_iter().for_each(|magazine| self.pool.parts[part].give(magazine));
         }
     }
 
+    /// Gives all free buffers to the depots.
+    fn give_all(&mut self) {
+        self.shortages = self.pool.shortages.count();
+        self.unload().into_iter().for_each(|magazine| self.give(magazine));
+        self.send_outgoing();
+    }
+
+    /// Gives all free buffers to the depots, and asks for none any more.
+    fn withdraw(&mut self) {
+        self.is_short = false;
+        // SAFETY: as in share().
+        let unfetched = self.member.mailbox.close().map(|number| unsafe { Held::from_number(number) });
+        unfetched.into_iter().for_each(|magazine| self.give(magazine));
+        self.give_all();
+    }
+
     /// Gives everything back when the thread ends.
     fn end(mut self) {
         self.give_all();
-        let Cache { current, empty, tally, pool, home, .. } = self;
+        let Cache { current, empty, member, pool, home, .. } = self;
         empty.into_iter().chain([current]).for_each(|magazine| pool.parts[home].give(magazine));
-        pool.settle(&tally);
+        pool.settle(&member);
+        // SAFETY: as in share().
+        let unfetched = member.mailbox.close().map(|number| unsafe { Held::from_number(number) });
+        unfetched.into_iter().for_each(|magazine| pool.give_uncached(magazine));
     }
 
     /// A magazine with at least one buffer, or an empty one if the pool has none left.
     #[inline]
     fn take(&mut self) -> Held {
-        if self.current.length > 0 && !self.sorts {
+        if self.current.length > 0 && self.is_plain {
             let empty = self.empty();
             return mem::replace(&mut self.current, empty);
         }
@@ -218,8 +296,13 @@ impl Cache {
 
     #[cold]
     fn take_elsewhere(&mut self) -> Held {
+        if self.owes {
+            self.share();
+        }
         if self.current.length > 0 {
-            self.sort_out();
+            if self.sorts {
+                self.sort_out();
+            }
             if self.current.length > 0 {
                 let empty = self.empty();
                 self.sorted = 0;
@@ -227,12 +310,25 @@ impl Cache {
             }
         }
         if let Some(magazine) = self.loaded.pop().or_else(|| self.pool.receive(self.home)) {
+            self.is_short = false;
             return magazine;
         }
-        self.borrow().unwrap_or_else(|| {
+        let magazine = self.borrow().or_else(|| self.fetch());
+        self.is_short = magazine.is_none();
+        magazine.unwrap_or_else(|| {
+            self.member.mailbox.ask();
             self.pool.shortages.note();
             self.empty()
         })
+    }
+
+    /// The buffers that another thread has left for this one.
+    fn fetch(&mut self) -> Option<Held> {
+        let number = self.member.mailbox.close()?;
+        // They may be of any part.
+        self.is_borrowed = true;
+        // SAFETY: as in share().
+        Some(unsafe { Held::from_number(number) })
     }
 
     /// Buffers of another part.
@@ -309,9 +405,20 @@ impl Cache {
         if magazine.length > self.current.length {
             mem::swap(&mut self.current, magazine);
         }
-        self.current.absorb(magazine);
+        self.current.absorb(magazine, Magazine::SIZE);
         self.sorted = 0;
     }
+}
+
+/// Puts a magazine with buffers into the mailbox of a thread. Returns it if the thread does not ask any more, or if it
+/// has none.
+fn deliver(member: &Member, magazine: Held) -> Option<Held> {
+    if magazine.length == 0 {
+        return Some(magazine);
+    }
+    let number = magazine.into_number();
+    // SAFETY: the number is that of the magazine, which the mailbox has not taken.
+    (!member.mailbox.fill(number)).then(|| unsafe { Held::from_number(number) })
 }
 
 thread_local! {
@@ -328,7 +435,7 @@ struct Owner(*mut Cache);
 impl Owner {
     fn new() -> Owner {
         let cache = Box::new(Cache::new(pool::get()));
-        TALLY.set(Arc::as_ptr(&cache.tally));
+        TALLY.set(&raw const cache.member.tally);
         let cache = Box::into_raw(cache);
         CACHE.set(cache);
         Owner(cache)
@@ -456,7 +563,7 @@ impl Drop for Buffers {
 /// Adds to one of the thread's counts; on a thread that is ending, to the pool's.
 #[inline(always)]
 pub(crate) fn tally(pool: &Pool, cell: fn(&Tally) -> &AtomicU64, count: u64) {
-    if with_cache(|cache| Tally::add(cell(&cache.tally), count)).is_none() {
+    if with_cache(|cache| Tally::add(cell(&cache.member.tally), count)).is_none() {
         let none = Tally::default();
         Tally::add(cell(&none), count);
         pool.took_uncached(none.outstanding());
@@ -471,7 +578,7 @@ fn put_back(mut magazine: Held, left: usize, used: usize) {
     magazine.length = left;
     let mut magazine = Some(magazine);
     with_cache(|cache| {
-        Tally::add(&cache.tally.taken, used as u64);
+        Tally::add(&cache.member.tally.taken, used as u64);
         if let Some(magazine) = magazine.take() {
             cache.put_back(magazine);
         }
@@ -493,7 +600,7 @@ fn put_back_uncached(magazine: Held, used: usize) {
 pub fn take_large(owner: AccountNumber) -> Option<usize> {
     let pool = pool::get();
     let data = pool.take_large(owner, with_cache(|cache| cache.home).unwrap_or_default())?;
-    if with_cache(|cache| Tally::add(&cache.tally.taken, 1)).is_none() {
+    if with_cache(|cache| Tally::add(&cache.member.tally.taken, 1)).is_none() {
         pool.took_uncached(1);
     }
     Some(data)
@@ -512,7 +619,7 @@ pub unsafe fn free(data: usize, large: bool) {
     let start = pool.small.reset(data);
     let cached = with_cache(|cache| {
         cache.free(start);
-        Tally::add(&cache.tally.freed, 1);
+        Tally::add(&cache.member.tally.freed, 1);
     });
     if cached.is_none() {
         pool.free_uncached(start, false);
@@ -523,7 +630,7 @@ pub unsafe fn free(data: usize, large: bool) {
 fn free_large(data: usize) {
     let pool = pool::get();
     let start = pool.large.reset(data);
-    if with_cache(|cache| Tally::add(&cache.tally.freed, 1)).is_some() {
+    if with_cache(|cache| Tally::add(&cache.member.tally.freed, 1)).is_some() {
         pool.give_large(start);
     } else {
         pool.free_uncached(start, true);
@@ -539,15 +646,24 @@ pub fn sort_free_buffers() {
     with_cache(Cache::sort);
 }
 
-/// Gives all free buffers of this thread back, for other threads: before it sleeps, or when it will need none for long.
+/// Gives all free buffers of this thread back, for other threads: when it will need none for long.
 pub fn return_free_buffers() {
+    if !CACHE.get().is_null() {
+        with_cache(Cache::withdraw);
+    }
+}
+
+/// Gives all free buffers of this thread back before it sleeps. If it found none, those that others have left for it
+/// wait until it is awake.
+pub fn return_free_buffers_to_sleep() {
     if !CACHE.get().is_null() {
         with_cache(Cache::give_all);
     }
 }
 
-/// Gives all free buffers of this thread back if any thread has found none in the pool since the last time. Meant for
-/// threads that share the pool, now and then: a thread alone needs no call.
+/// Gives all free buffers of this thread back if any thread has found none in the pool since the last time: each thread
+/// that found none gets a part of them for itself. Meant for threads that share the pool, now and then: a thread alone
+/// needs no call.
 #[inline]
 pub fn share_free_buffers() {
     with_cache(|cache| {
@@ -578,7 +694,7 @@ pub unsafe fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) ->
                 return rest.len();
             }
             magazine.length += now.len();
-            Tally::add(&cache.tally.freed, now.len() as u64);
+            Tally::add(&cache.member.tally.freed, now.len() as u64);
             rest = later;
         }
         0
@@ -600,7 +716,7 @@ pub fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) ->
             magazine.length = rest;
         }
         with_cache(|cache| {
-            Tally::add(&cache.tally.taken, now as u64);
+            Tally::add(&cache.member.tally.taken, now as u64);
             cache.put_back(magazine);
         });
         if now == 0 {
@@ -723,6 +839,181 @@ mod tests {
         pool.give_large(*second.first().unwrap());
         pool.give_large(*first.first().unwrap());
         assert_eq!([take(0), take(1), take(1)], [first.first().copied(), second.first().copied(), None]);
+    }
+
+    /// What one of several threads does in a breath.
+    #[derive(Clone, Copy, Debug)]
+    enum Breath {
+        /// Takes as many packets as there are, or up to this many, and frees all but those that it keeps.
+        Make { burst: usize, kept: usize },
+        /// Frees what it keeps.
+        Free,
+        /// Passes what it keeps to the next thread, which frees it.
+        Pass,
+        /// Gives its free buffers back, and sleeps for so many rounds.
+        Sleep(u32),
+    }
+
+    /// Maximum number of packets that one thread keeps between two breaths.
+    const MAX_KEPT: usize = 40;
+
+    fn breath() -> impl Strategy<Value = Breath> {
+        let burst = prop_oneof![1usize..20, Just(1_000)];
+        prop_oneof![
+            6 => (burst, 0..=MAX_KEPT).prop_map(|(burst, kept)| Breath::Make { burst, kept }),
+            1 => Just(Breath::Free),
+            2 => Just(Breath::Pass),
+            1 => (1u32..9).prop_map(Breath::Sleep),
+        ]
+    }
+
+    /// Threads that take turns on one processor, with a cache each.
+    struct Turns {
+        caches: Vec<Cache>,
+        kept: Vec<Vec<usize>>,
+        asleep: Vec<u32>,
+    }
+
+    impl Turns {
+        fn new(pool: &'static Pool, threads: usize) -> Turns {
+            let part = |thread| thread % pool.parts.len();
+            let caches = (0..threads).map(|thread| Cache::at(pool, part(thread))).collect();
+            Turns { caches, kept: vec![Vec::new(); threads], asleep: vec![0; threads] }
+        }
+
+        /// A thread's turn: it shares, as between two breaths, and takes a breath before any other thread runs.
+        fn turn(&mut self, thread: usize, breath: Breath) {
+            self.asleep[thread] = self.asleep[thread].saturating_sub(1);
+            if self.asleep[thread] > 0 {
+                return;
+            }
+            let next = (thread + 1) % self.caches.len();
+            let cache = &mut self.caches[thread];
+            if cache.shortages != cache.pool.shortages.count() {
+                cache.share();
+            }
+            match breath {
+                Breath::Make { burst, kept } => {
+                    let mut made = take(cache, burst);
+                    made.append(&mut self.kept[thread]);
+                    let freed = made.len().saturating_sub(kept);
+                    made.drain(..freed).for_each(|data| cache.free(data));
+                    self.kept[thread] = made;
+                }
+                Breath::Free => self.kept[thread].drain(..).for_each(|data| cache.free(data)),
+                Breath::Pass => {
+                    let passed = mem::take(&mut self.kept[thread]);
+                    passed.into_iter().for_each(|data| self.caches[next].free(data));
+                }
+                Breath::Sleep(rounds) => {
+                    cache.give_all();
+                    self.asleep[thread] = rounds;
+                }
+            }
+        }
+
+        fn end(self) {
+            let Turns { mut caches, kept, .. } = self;
+            kept.into_iter().flatten().for_each(|data| caches[0].free(data));
+            caches.into_iter().for_each(Cache::end);
+        }
+    }
+
+    /// Turns of each other thread after which one that has found no buffers finds some.
+    const PATIENCE: usize = 24;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
+
+        /// A thread finds a buffer again and again, whatever the others do, although no moment between their sharing and
+        /// their next allocation is ever its own: not even if they take all buffers in each breath.
+        #[test]
+        fn no_pattern_starves_a_thread(
+            size in prop_oneof![Just(0), Just(6), Just(37), Just(108), Just(500)],
+            nodes in 0usize..3,
+            rounds in proptest::collection::vec(proptest::collection::vec(breath(), 3), 1..12),
+            interval in 1usize..8,
+            sleeps in any::<bool>(),
+        ) {
+            const THREADS: usize = 4;
+            let packets = 64 * THREADS + size;
+            let pool = pool(packets, &[0, 1, 2][..nodes]);
+            let mut turns = Turns::new(pool, THREADS);
+            let mut failed = 0;
+            for (round, breaths) in rounds.iter().cycle().take(200).enumerate() {
+                for (thread, breath) in breaths.iter().enumerate() {
+                    turns.turn(thread + 1, *breath);
+                }
+                if round % interval == 0 {
+                    turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+                    failed = if turns.kept[0].is_empty() { failed + interval } else { 0 };
+                    prop_assert!(failed < PATIENCE, "no buffer for {failed} rounds");
+                    turns.turn(0, if sleeps { Breath::Sleep(0) } else { Breath::Free });
+                    turns.turn(0, Breath::Pass);
+                }
+            }
+            turns.end();
+            let mut cache = Cache::at(pool, 0);
+            let rest = take(&mut cache, packets + 1);
+            prop_assert_eq!(rest.len(), packets);
+            cache.end();
+        }
+    }
+
+    /// A thread that takes all buffers in each breath and frees them before the next leaves nothing in the depot.
+    #[test]
+    fn a_thread_that_always_takes_all_leaves_some_to_one_that_asks() {
+        let pool = pool(128, &[]);
+        let mut turns = Turns::new(pool, 2);
+        let greedy = Breath::Make { burst: 1_000, kept: 0 };
+        turns.turn(1, greedy);
+        let counts: Vec<usize> = (0..6)
+            .map(|_| {
+                turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+                let count = turns.kept[0].len();
+                turns.turn(0, Breath::Pass);
+                turns.turn(1, greedy);
+                count
+            })
+            .collect();
+        assert_eq!(counts, [0, 1, 1, 1, 1, 1]);
+        turns.end();
+    }
+
+    /// A thread that has put its last free buffer to use whenever it should share, and takes what it frees before the next
+    /// time.
+    #[test]
+    fn a_thread_that_has_nothing_when_it_should_share_owes_it() {
+        let pool = pool(128, &[]);
+        let mut turns = Turns::new(pool, 2);
+        turns.turn(1, Breath::Make { burst: 128, kept: 128 });
+        turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+        assert!(turns.kept[0].is_empty());
+        let cache = &mut turns.caches[1];
+        cache.share();
+        turns.kept[1].drain(..).for_each(|data| cache.free(data));
+        turns.kept[1] = take(cache, 128);
+        turns.turn(0, Breath::Make { burst: 1, kept: 1 });
+        assert_eq!((turns.kept[0].len(), turns.kept[1].len()), (1, 64));
+        turns.end();
+    }
+
+    /// One that has asked and sleeps keeps its part, but not from another one that finds no other.
+    #[test]
+    fn a_part_that_is_not_fetched_is_shared_again() {
+        let pool = pool(90, &[]);
+        let mut turns = Turns::new(pool, 3);
+        let (all, one) = (Breath::Make { burst: 90, kept: 90 }, Breath::Make { burst: 1, kept: 1 });
+        turns.turn(1, all);
+        turns.turn(0, one);
+        turns.turn(1, Breath::Free);
+        // It shares: 45 for the first one, 45 for the depot, which it takes itself.
+        turns.turn(1, Breath::Make { burst: 45, kept: 45 });
+        assert!(pool.parts[0].receive().is_none());
+        turns.turn(2, one);
+        turns.turn(0, one);
+        assert_eq!(turns.kept.iter().map(Vec::len).collect::<Vec<_>>(), [1, 45, 1]);
+        turns.end();
     }
 
     /// Traffic in both directions between two nodes: each thread frees what the other one has made, and makes as much.

@@ -1,5 +1,5 @@
-//! What threads share without locks: a ring of values from one thread to another, and a [stack] for any number of
-//! threads.
+//! What threads share without locks: a ring of values from one thread to another, a [stack] for any number of threads,
+//! a [mailbox] in which one thread asks the others for something, and a word of [requests] to a thread that may sleep.
 //!
 //! The two ends take turns with the ring's places: the sender exchanges what the receiver left in a place for what it
 //! sends, the receiver takes that and leaves something else. So memory that travels with the values returns by the same
@@ -12,6 +12,8 @@
 //! [rings](Bell::ring) its bell after each change.
 
 mod atomics;
+pub mod mailbox;
+pub mod requests;
 pub mod stack;
 
 use std::ptr;
@@ -24,7 +26,7 @@ use crate::atomics::{AtomicBool, AtomicU32, Cell, Ordering::Acquire, Ordering::R
 
 /// Wakes the thread of one end.
 pub trait Bell {
-    /// Wakes the thread, or keeps it from falling asleep. Called only while its side is armed.
+    /// Wakes the thread, or keeps it from falling asleep. A ring calls this only while its side is armed.
     fn ring(&self);
 }
 

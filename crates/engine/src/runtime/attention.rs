@@ -1,9 +1,12 @@
 //! The word through which other threads make requests of an engine's thread.
 
 use std::io;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use bellows_ring::Bell;
+use bellows_ring::requests::Requests;
 use bellows_sys::wake::Event;
 
 /// The requests, as bits.
@@ -34,12 +37,18 @@ pub(crate) enum Verdict {
     Closed,
 }
 
+/// The event that the thread sleeps on.
+struct Wake(Event);
+
+impl Bell for Wake {
+    fn ring(&self) {
+        self.0.raise();
+    }
+}
+
 /// The requests to one thread, tested by each of its breaths, and the event that wakes it.
 pub(crate) struct Attention {
-    /// Pending requests.
-    pub(crate) word: AtomicU32,
-    /// The event that the thread sleeps on.
-    pub(crate) event: Event,
+    requests: Requests<Wake>,
     /// The last [`Verdict`], the number of changes of it, and whether apps have panicked.
     verdict: AtomicU32,
     changes: AtomicU32,
@@ -51,8 +60,7 @@ pub(crate) struct Attention {
 impl Attention {
     pub(crate) fn new() -> io::Result<Attention> {
         Ok(Attention {
-            word: AtomicU32::new(0),
-            event: Event::new()?,
+            requests: Requests::new(Wake(Event::new()?)),
             verdict: AtomicU32::new(Verdict::Works as u32),
             changes: AtomicU32::new(0),
             has_failures: AtomicBool::new(false),
@@ -107,22 +115,36 @@ impl Attention {
 
     /// Makes a request and wakes the thread if it sleeps.
     pub(crate) fn raise(&self, request: u32) {
-        self.raise_quietly(request);
-        self.event.raise();
+        self.requests.raise(request);
     }
 
     /// Makes a request that a sleeping thread has already served, or need not serve.
     pub(crate) fn raise_quietly(&self, request: u32) {
-        self.word.fetch_or(request, Release);
+        self.requests.raise_quietly(request);
+    }
+
+    /// Pending requests, which breaths test.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        self.requests.word()
     }
 
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
-        self.word.load(Relaxed) != 0
+        self.requests.is_pending()
     }
 
     /// Takes the pending requests.
     pub(crate) fn take(&self) -> u32 {
-        self.word.swap(0, Acquire)
+        self.requests.take()
+    }
+
+    /// What becomes readable when the thread must wake.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.requests.bell().0.as_fd()
+    }
+
+    /// The thread has woken. Requests are checked next.
+    pub(crate) fn wake(&self) {
+        self.requests.bell().0.clear();
     }
 }

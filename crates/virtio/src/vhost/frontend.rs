@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_handover::{Borrowed, ControlThread, Lender, Signal, exchange, panic_message};
+use bellows_packet::return_free_buffers;
 
 use crate::Features;
 use crate::ring::Areas;
@@ -281,6 +282,8 @@ impl<L: Layout> Control<L> {
         self.status.say(LogEntry::Info("the device has gone"));
         // The driver is dropped here, after the engine has given it back.
         let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
+        // That of a packet which it was receiving.
+        return_free_buffers();
         self.status.update(|snapshot| snapshot.waits = None);
         end
     }
