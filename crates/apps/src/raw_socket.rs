@@ -173,7 +173,7 @@ impl Configure for RawSocket {
 
     fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {
         check_interface(&config.interface)?;
-        let queues = config.queues.check("queue")?;
+        let queues = config.queues.check("queue", "queues")?;
         let size = config.ring_size;
         if !(16..=65_536).contains(&size) {
             let message = format!("a ring cannot have {size} frames");

@@ -165,7 +165,7 @@ impl Configure for Tap {
             let message = format!("a TAP device cannot have an MTU of {mtu} bytes");
             return Err(SettingError::at("mtu", message, "give a number from 68 to 65521"));
         }
-        let queues = config.queues.check("queue")?;
+        let queues = config.queues.check("queue", "queues")?;
         if queues.is_part() && config.interface.is_none() {
             let message = "apps that share a device must name it";
             return Err(SettingError::at("queues", message, "set `interface`, or give a number of queues"));

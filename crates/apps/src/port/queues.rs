@@ -44,27 +44,27 @@ impl JsonSchema for Queues {
 }
 
 impl Queues {
-    /// Checks the numbers. `what` is the word for one of them in messages.
+    /// Checks the numbers. `one` and `many` are the words for them in messages.
     ///
     /// # Errors
     /// Too few, too many, an impossible number, or one that is listed twice.
-    pub(crate) fn check(&self, what: &str) -> Result<QueueSet, SettingError> {
+    pub(crate) fn check(&self, one: &str, many: &str) -> Result<QueueSet, SettingError> {
         let wrong = |message: String, help: String| Err(SettingError::at("queues", message, help));
         match self {
             Queues::Count(count) if (1..=MAX_QUEUES).contains(count) => Ok(QueueSet::Whole(*count)),
             Queues::Count(count) => {
-                wrong(format!("{count} {what}s is out of range"), format!("give a number from 1 to {MAX_QUEUES}"))
+                wrong(format!("{count} {many} is out of range"), format!("give a number from 1 to {MAX_QUEUES}"))
             }
             Queues::Numbers(numbers) => {
                 let set: BTreeSet<u16> = numbers.iter().copied().collect();
                 match set.last() {
-                    None => wrong(format!("the list has no {what}"), "give numbers from 0, such as `[0]`".to_owned()),
+                    None => wrong(format!("the list has no {one}"), "give numbers from 0, such as `[0]`".to_owned()),
                     Some(number) if *number >= MAX_QUEUES => {
                         let help = format!("give numbers from 0 to {}", MAX_QUEUES - 1);
-                        wrong(format!("there is no {what} {number}"), help)
+                        wrong(format!("there is no {one} {number}"), help)
                     }
                     Some(_) if set.len() < numbers.len() => {
-                        wrong(format!("a {what} is listed twice"), "list each number once".to_owned())
+                        wrong(format!("a {one} is listed twice"), "list each number once".to_owned())
                     }
                     Some(_) => Ok(QueueSet::Part(set.into_iter().collect())),
                 }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_number_means_all_and_a_list_a_part() {
-        let read = |value| serde_json::from_value::<Queues>(value).unwrap().check("queue");
+        let read = |value| serde_json::from_value::<Queues>(value).unwrap().check("queue", "queues");
         assert_eq!(read(json!(4)).unwrap(), QueueSet::Whole(4));
         assert_eq!(read(json!([3, 0])).unwrap(), QueueSet::Part(vec![0, 3]));
         for (value, said) in [

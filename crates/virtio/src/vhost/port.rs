@@ -105,7 +105,8 @@ impl Held<LentRing> for Rings {
     }
 }
 
-/// The engine's end: the rings that run. Never blocks, and makes no system call while nothing changes.
+/// The engine's end: the rings that run, of all or some of a device's pairs of queues, which it counts from 0. Never
+/// blocks, and makes no system call while nothing changes.
 ///
 /// Dropping it gives all rings back for good.
 pub struct Port {
@@ -115,10 +116,17 @@ pub struct Port {
 }
 
 impl Port {
-    pub(super) fn new(borrower: Borrower<LentRing>, pairs: usize, status: Arc<BackendStatus>) -> Port {
+    pub(super) fn new(borrower: Borrower<LentRing>, status: Arc<BackendStatus>) -> Port {
+        let pairs = status.pairs().len();
         let receive = (0..pairs).map(|_| None).collect();
         let transmit = (0..pairs).map(|_| None).collect();
         Port { borrower, rings: Rings { receive, transmit }, status }
+    }
+
+    /// Takes over its pairs from a port that has them. Waits at most until that or the control thread has moved some
+    /// values.
+    pub fn begin(&self) {
+        self.borrower.claim();
     }
 
     /// The bell that asks the engine to [`sync`](Port::sync).
