@@ -223,6 +223,21 @@ macro_rules! common {
             Arc::clone(&self.core.doorbell)
         }
 
+        /// Whether a call has not returned, but panicked. Its queued copies refer to packets that are gone, so the ring must
+        /// not be used any more.
+        pub(crate) fn is_interrupted(&self) -> bool {
+            !self.core.blitter.queued().is_empty()
+        }
+
+        /// Leaves the ring as a call does that panics.
+        #[cfg(test)]
+        pub(crate) fn interrupt(&mut self) {
+            static mut BYTE: u8 = 0;
+            self.core.blitter = Blitter::deferring();
+            // SAFETY: the byte lives for ever, and no barrier follows.
+            unsafe { self.core.blitter.copy(&raw mut BYTE, &raw const BYTE, 1) };
+        }
+
         /// Changes how copies are done, for experiments.
         pub fn set_copies(&mut self, how: How) {
             self.core.blitter = Blitter::how(how);

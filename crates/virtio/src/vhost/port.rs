@@ -51,6 +51,13 @@ impl Ring {
         }
     }
 
+    fn is_interrupted(&self) -> bool {
+        match self {
+            Ring::Receive(ring) => ring.is_interrupted(),
+            Ring::Transmit(ring) => ring.is_interrupted(),
+        }
+    }
+
     fn error(&self) -> Option<RingError> {
         match self {
             Ring::Receive(ring) => ring.error(),
@@ -186,6 +193,15 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        // After a panic of the app the control thread makes the ring anew; the others may go to the next app.
+        for queue in 0..2 * self.rings.receive.len() {
+            let Some(lent) = self.rings.give(queue) else { continue };
+            if lent.ring.is_interrupted() {
+                self.borrower.give_up(queue, lent, &mut self.rings);
+            } else {
+                self.rings.take(queue, lent);
+            }
+        }
         self.borrower.end(&mut self.rings);
     }
 }

@@ -228,6 +228,33 @@ fn other_keys_make_another_device_at_the_same_socket() {
     (0..2).for_each(|pair| driver.send(pair, 10));
 }
 
+#[test]
+fn a_ring_whose_app_has_panicked_is_made_anew() {
+    let folder = Folder::new();
+    let stays = App::start(&folder, &[0]);
+    let (backend, mut port) = Backend::start(part(&folder, &[1])).unwrap();
+    port.begin();
+    let mut driver = Driver::connect(&folder, 2);
+    until("a ring", || {
+        port.sync();
+        port.transmit()[0].is_some()
+    });
+    let ring = port.transmit()[0].as_mut().unwrap();
+    let before = ring.doorbell();
+    ring.interrupt();
+    drop((port, backend));
+    let (backend, mut port) = Backend::start(part(&folder, &[1])).unwrap();
+    port.begin();
+    until("another ring", || {
+        port.sync();
+        port.transmit()[0].is_some()
+    });
+    assert!(!std::sync::Arc::ptr_eq(&before, &port.transmit()[0].as_ref().unwrap().doorbell()));
+    let again = App::of((backend, port));
+    (0..2).for_each(|pair| driver.send(pair, 10));
+    assert_eq!((stays.connections(), again.connections()), (1, 1));
+}
+
 /// Back ends come, go, and take pairs from one another, while drivers do the same with their rings.
 #[test]
 fn nothing_hangs_or_is_lost_while_everything_changes() {
