@@ -51,7 +51,10 @@ struct Driver {
 impl Driver {
     fn new(socket: &Path) -> Driver {
         let config = json!({ "socket": socket, "queues": 2 });
-        let app = bellows_apps::virtio_user::VirtioUser::configure(serde_json::from_value(config).unwrap(), &Context::default());
+        let app = bellows_apps::virtio_user::VirtioUser::configure(
+            serde_json::from_value(config).unwrap(),
+            &Context::default(),
+        );
         Driver { rig: Rig::new(app.unwrap(), &["input"], &["output"]), next: 0 }
     }
 
@@ -184,7 +187,7 @@ fn two_apps_on_two_workers_share_a_device() {
 fn lists_that_do_not_fit_together_are_explained() {
     let folder = scratch();
     let socket = folder.path().join("s");
-    let refused = |apps: &[(&str, &str)]| load(&network(&socket, apps, "two", "")).err().expect("an error");
+    let refused = |apps: &[(&str, &str)]| load(&network(&socket, apps, "two", "")).expect_err("an error");
     let said = refused(&[("zero", "[0, 1]"), ("one", "[1]")]);
     assert!(said.contains("`zero` and `one` use the same queue 1 of"), "{said}");
     let said = refused(&[("zero", "[0]"), ("one", "[2]")]);
@@ -192,6 +195,6 @@ fn lists_that_do_not_fit_together_are_explained() {
     let said = refused(&[("zero", "[0]"), ("one", "2")]);
     assert!(said.contains("is the socket that `zero` uses"), "{said}");
     let keys = |worker: &str| network(&socket, &BOTH, worker, "confine = false").replacen("confine = false\n", "", 1);
-    let said = load(&keys("two")).err().expect("an error");
+    let said = load(&keys("two")).expect_err("an error");
     assert!(said.contains("different values of `confine`"), "{said}");
 }
