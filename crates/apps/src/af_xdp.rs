@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
 use bellows_netif::status::PortStatus;
 use bellows_netif::xdp::{
     CAPABILITIES, CopyMode, Filter, Match, TransmitChecksums, XdpConfig, XdpMode, XdpQueue, XdpSource,
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
 use crate::port::interface::{InterfacePort, Kind, usual_ring_size};
-use crate::port::yes;
+use crate::port::{queues, yes};
 
 /// A network interface through AF_XDP sockets: the kernel receives frames into the packet pool and sends them from
 /// there.
@@ -48,7 +48,9 @@ pub struct Config {
     /// The interface's name.
     pub interface: String,
 
-    /// The receive queues to take frames from: `"all"`, or a list of numbers. The kernel keeps frames of other queues.
+    /// The receive queues to take frames from: `"all"`, or a list of numbers. The kernel keeps frames of other queues,
+    /// unless another app lists them: several apps, each with a worker of its own, may share an interface if they list
+    /// different queues, and have the same `mode`, `redirect` and `pass`.
     #[serde(default)]
     pub queues: QueueChoice,
 
@@ -119,7 +121,7 @@ pub enum QueueChoice {
     /// All of them.
     Word(AllQueues),
     /// Those with these numbers.
-    Numbers(Vec<u32>),
+    Numbers(Vec<u16>),
 }
 
 /// The word for all queues.
@@ -234,6 +236,17 @@ impl Configure for AfXdp {
         CAPABILITIES | enters | locks
     }
 
+    fn resources(config: &Config, _context: &Context) -> Vec<Resource> {
+        // They share the XDP program.
+        let is_common = |key: &str| ["mode", "redirect", "pass"].contains(&key);
+        let interface =
+            Resource::interface("interface", AfXdpKind::NAME, config.namespace.as_deref(), &config.interface);
+        vec![match &config.queues {
+            QueueChoice::Word(AllQueues::All) => interface,
+            QueueChoice::Numbers(numbers) => queues::share(interface, numbers, config, is_common),
+        }]
+    }
+
     fn configure(config: Config, _context: &Context) -> Result<AfXdp, SettingError> {
         let size = config.ring_size;
         if !(64..=32_768).contains(&size) || !size.is_power_of_two() {
@@ -248,7 +261,7 @@ impl Configure for AfXdp {
             QueueChoice::Numbers(mut numbers) => {
                 numbers.sort_unstable();
                 numbers.dedup();
-                Some(numbers)
+                Some(numbers.into_iter().map(u32::from).collect())
             }
         };
         if config.redirect.is_empty() {

@@ -14,7 +14,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, check_interface, check_queues, usual_ring_size};
+use crate::port::interface::{InterfacePort, Kind, check_interface, usual_ring_size};
+use crate::port::queues::Queues;
 use crate::port::yes;
 
 /// A network interface through packet sockets (`AF_PACKET`): works with every driver, and passes offloads on.
@@ -37,7 +38,8 @@ use crate::port::yes;
 /// avoids them. VLAN tags that the kernel strips are put back.
 ///
 /// With several `queues`, the kernel distributes incoming frames according to `fanout`. All outgoing packets of a flow go
-/// through one queue.
+/// through one queue. Several apps, each with a worker of its own, may share an interface if each lists other queues:
+/// `queues = [0]` and `queues = [1]`. Each frame then reaches one of them. The numbers only tell the queues apart.
 ///
 /// Starting takes `CAP_NET_RAW`, and with `namespace` also `CAP_SYS_ADMIN`; the process keeps them to open the interface
 /// again, and `CAP_NET_ADMIN`, if it has that, for large socket buffers. An interface that disappears is opened as soon as
@@ -48,12 +50,12 @@ pub struct Config {
     /// The interface's name.
     pub interface: String,
 
-    /// Number of queues, from 1 to 32. Several need the interface to be up.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 32), extend("x-unit" = "queues"))]
-    pub queues: u16,
+    /// Number of queues, from 1 to 32. Several need the interface to be up. If several apps share the interface, the list
+    /// of this app's queues, such as `[0, 1]`.
+    #[serde(default)]
+    pub queues: Queues,
 
-    /// How the kernel distributes incoming frames over several queues: `hash`, each flow to one queue; `load-balance`, in
+    /// How the kernel distributes incoming frames over several queues, also over those of several apps: `hash`, each flow to one queue; `load-balance`, in
     /// turn; `cpu`, by the processor that received the frame; `queue`, by the interface's receive queue.
     #[serde(default)]
     pub fanout: FanoutChoice,
@@ -118,10 +120,6 @@ impl From<FanoutChoice> for FanoutMode {
     }
 }
 
-fn one() -> u16 {
-    1
-}
-
 /// Packet sockets of an interface.
 pub struct RawSocketKind;
 
@@ -134,7 +132,7 @@ impl Kind for RawSocketKind {
     const NAME: &'static str = "raw-socket";
 
     fn excludes((config, _): &Self::Config, (other, _): &Self::Config) -> bool {
-        // Both could open it, but would deliver the same frames twice.
+        // Both could open it, but would deliver the same frames twice, or to the one that ends.
         config.interface == other.interface
     }
 
@@ -169,12 +167,13 @@ impl Configure for RawSocket {
 
     fn resources(config: &Config, _context: &Context) -> Vec<Resource> {
         let namespace = config.namespace.as_deref();
-        vec![Resource::interface("interface", RawSocketKind::NAME, namespace, &config.interface)]
+        let interface = Resource::interface("interface", RawSocketKind::NAME, namespace, &config.interface);
+        vec![config.queues.share(interface, config, |key| key == "fanout")]
     }
 
     fn configure(config: Config, _context: &Context) -> Result<RawSocket, SettingError> {
         check_interface(&config.interface)?;
-        let queues = check_queues(config.queues)?;
+        let queues = config.queues.check("queue", "queues")?;
         let size = config.ring_size;
         if !(16..=65_536).contains(&size) {
             let message = format!("a ring cannot have {size} frames");
@@ -211,10 +210,10 @@ mod tests {
     fn impossible_settings_are_refused_by_key() {
         assert_eq!(configure(json!({})), Ok(()));
         assert_eq!(configure(json!({ "queues": 4, "fanout": "load-balance", "busy_poll": 50 })), Ok(()));
+        assert_eq!(configure(json!({ "queues": [3, 1] })), Ok(()));
         for (keys, key, said) in [
             (json!({ "ring_size": 15 }), "ring_size", "15 frames"),
             (json!({ "ring_size": 70000 }), "ring_size", "65536"),
-            (json!({ "queues": 0 }), "queues", "from 1 to 32"),
             (json!({ "queues": 33 }), "queues", "from 1 to 32"),
             (json!({ "interface": "" }), "interface", "empty"),
             (json!({ "interface": "a/b" }), "interface", "a/b"),

@@ -16,7 +16,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::port::app::PortApp;
-use crate::port::interface::{InterfacePort, Kind, check_interface, check_queues};
+use crate::port::interface::{InterfacePort, Kind, check_interface};
+use crate::port::queues::Queues;
 use crate::port::{read_mac, yes};
 
 /// A TAP device: a network interface of the host, or of a container, whose cable ends in this network.
@@ -33,7 +34,9 @@ use crate::port::{read_mac, yes};
 /// pass whole to the next port; ports without offloads finish them. Without `offloads` the host finishes them.
 ///
 /// With several `queues`, the host distributes its packets by flow, and all packets of a flow to the host go through one
-/// queue. A device that exists must have been created for several queues, too.
+/// queue. A device that exists must have been created for several queues, too. Several apps, each with a worker of its
+/// own, may share a device if each lists other queues (`queues = [0]` and `queues = [1]`) and all other keys are equal.
+/// The numbers only tell the queues apart. The first app creates the device, and it is gone when the last one ends.
 ///
 /// Creating a device and setting it up take `CAP_NET_ADMIN`; `namespace` takes `CAP_SYS_ADMIN`. The process keeps them to
 /// create the device again. A device that `ip tuntap add dev NAME mode tap user USER` has created for the user takes
@@ -45,10 +48,9 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 
-    /// Number of queues, from 1 to 32.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 32), extend("x-unit" = "queues"))]
-    pub queues: u16,
+    /// Number of queues, from 1 to 32. If several apps share the device, the list of this app's queues, such as `[0, 1]`.
+    #[serde(default)]
+    pub queues: Queues,
 
     /// Whether packets keep partial checksums and are segmented late.
     #[serde(default = "yes")]
@@ -87,10 +89,6 @@ pub struct Config {
     /// The network namespace of the device: a name of `ip netns`, or a path such as `/proc/PID/ns/net`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<PathBuf>,
-}
-
-fn one() -> u16 {
-    1
 }
 
 /// TAP devices.
@@ -150,7 +148,8 @@ impl Configure for Tap {
     fn resources(config: &Config, _context: &Context) -> Vec<Resource> {
         let namespace = config.namespace.as_deref();
         let device = |name: &String| Resource::interface("interface", TapKind::NAME, namespace, name);
-        config.interface.iter().map(device).collect()
+        let shared = |device| config.queues.share(device, config, |key| key != "queues");
+        config.interface.iter().map(device).map(shared).collect()
     }
 
     fn configure(config: Config, _context: &Context) -> Result<Tap, SettingError> {
@@ -166,8 +165,13 @@ impl Configure for Tap {
             let message = format!("a TAP device cannot have an MTU of {mtu} bytes");
             return Err(SettingError::at("mtu", message, "give a number from 68 to 65521"));
         }
+        let queues = config.queues.check("queue", "queues")?;
+        if queues.is_part() && config.interface.is_none() {
+            let message = "apps that share a device must name it";
+            return Err(SettingError::at("queues", message, "set `interface`, or give a number of queues"));
+        }
         Ok(PortApp::new(TapConfig {
-            queues: check_queues(config.queues)?,
+            queues,
             name: config.interface,
             namespace: config.namespace,
             offloads: config.offloads,
@@ -200,7 +204,7 @@ mod tests {
         for (keys, key, said) in [
             (json!({ "interface": "a-name-too-long-for-it" }), "interface", "15 bytes"),
             (json!({ "interface": "tap%d" }), "interface", "%"),
-            (json!({ "queues": 0 }), "queues", "from 1 to 32"),
+            (json!({ "queues": [0] }), "queues", "must name it"),
             (json!({ "mtu": 67 }), "mtu", "68"),
             (json!({ "mac": "01:00:00:00:00:01" }), "mac", "multicast"),
             (json!({ "address": ["192.0.2.1"] }), "address", "192.0.2.1/24"),

@@ -16,6 +16,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::port::queues::MAX_QUEUES;
+
 /// A counter for each kind of error, with the error's name and text.
 macro_rules! error_counters {
     ($error:ty) => {{
@@ -125,16 +127,13 @@ pub(crate) fn features(disabled: &[VirtioOption], pairs: u16) -> Features {
     disabled.iter().fold(all, |left, option| left.without(option.feature())).coherent()
 }
 
-/// Maximum number of pairs of queues of an app.
-pub(crate) const MAX_PAIRS: u16 = 32;
-
 /// Checks a number of pairs of queues.
 pub(crate) fn check_pairs(queues: u16) -> Result<u16, SettingError> {
-    if (1..=MAX_PAIRS).contains(&queues) {
+    if (1..=MAX_QUEUES).contains(&queues) {
         return Ok(queues);
     }
     let message = format!("{queues} pairs of queues is out of range");
-    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_PAIRS}")))
+    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_QUEUES}")))
 }
 
 /// Checks the path of a socket: the system accepts at most 107 bytes.

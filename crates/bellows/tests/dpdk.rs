@@ -404,6 +404,94 @@ fn several_queues_share_the_work() {
     }
 }
 
+/// Two apps at one socket, `zero` and `one`, each with a pair of queues; or the first one alone. `back` says whether they
+/// return what the driver sends.
+fn shared(port: &Path, worker: Option<&str>, back: bool) -> String {
+    let apps = [("zero", 0, Some("main")), ("one", 1, worker)];
+    let apps = apps.into_iter().filter_map(|(name, queue, worker)| Some((name, queue, worker?)));
+    let network = apps.fold(Network::default(), |network, (name, queue, worker)| {
+        let worker = format!("worker = \"{worker}\"\n");
+        let next = format!("{name}_next");
+        let network = network
+            .port(name, port, &format!("queues = [{queue}]\n{worker}"))
+            .app(&next, if back { "counter" } else { "sink" }, &worker)
+            .link(&format!("{name}.output -> {next}.input"));
+        if back { network.link(&format!("{next}.output -> {name}.input")) } else { network }
+    });
+    format!("{}[workers.two]\n", network.text())
+}
+
+/// Packets that each app has taken from the driver of its device, for which there was one connection.
+fn taken(sandbox: &Sandbox, running: &Running<'_>) -> Vec<u64> {
+    let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).fine().json();
+    let devices = shown["devices"].as_array().unwrap();
+    assert!(devices.iter().all(|device| device["connections"] == 1), "{shown:#}");
+    devices.iter().flat_map(|device| moved(device, "transmit")).collect()
+}
+
+#[test]
+fn apps_of_two_workers_share_a_device() {
+    const FRAMES: u64 = 700;
+    if is_missing("apps_of_two_workers_share_a_device") {
+        return;
+    }
+    for packed in [false, true] {
+        let sandbox = Sandbox::new();
+        let port = socket(&sandbox, "port");
+        let write = |worker, back| sandbox.write("shared.toml", &shared(&port, worker, back));
+        let running = sandbox.start(&[&write(Some("two"), true)]);
+        let reload = |worker, back, kept: usize| {
+            write(worker, back);
+            let report = sandbox.bellows(&["reload", &running.name, "--json"]).fine().json();
+            assert_eq!(report["kept"].as_array().unwrap().len(), kept, "{report}");
+        };
+        let driver = Driver { packed, queues: 2, ..Driver::default() };
+        let sent = [0, 1].map(|queue| frames::random(FRAMES as usize, mixed(LARGEST), 31 + queue));
+        let file = |kind: &str, queue: usize| sandbox.path(&format!("{kind}{queue}.pcap"));
+        let mut files = String::new();
+        for (queue, frames) in sent.iter().enumerate() {
+            frames::write(&file("sent", queue), frames);
+            let (sent, returned) = (file("sent", queue), file("returned", queue));
+            files += &format!(",rx_pcap={},tx_pcap={}", sent.display(), returned.display());
+        }
+        let mut launch = launch(vec![driver.device(0, &port.display().to_string()), format!("net_pcap0{files}")]);
+        launch.options.extend(["--rxq=2", "--txq=2"].map(String::from));
+        let mut testpmd = launch.start().unwrap();
+        testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        eventually("all frames are back", || testpmd.forwarded().unwrap().port(1).1 == 2 * FRAMES);
+        eventually("the counters of both apps", || taken(&sandbox, &running) == [FRAMES; 2]);
+        testpmd.commands(&["stop", "set portlist 0", "clear port stats 0", "set fwd txonly"]).unwrap();
+
+        // The driver sends on both pairs as fast as it can. An app moves, goes, and returns.
+        reload(Some("two"), false, 2);
+        testpmd.command("start").unwrap();
+        let grows = |what: &str, app: usize| {
+            let before = taken(&sandbox, &running)[app];
+            eventually(what, || taken(&sandbox, &running)[app] > before + 1_000);
+        };
+        for worker in ["main", "two", "main", "two"] {
+            reload(Some(worker), false, 4);
+            (0..2).for_each(|app| grows(&format!("packets of app {app} with worker {worker}"), app));
+        }
+        reload(None, false, 2);
+        grows("packets of the app that is left", 0);
+        reload(Some("two"), false, 2);
+        grows("packets of the app that has returned", 1);
+        testpmd.command("stop").unwrap();
+        let stats = testpmd.command("show port stats 0").unwrap();
+        let flood = stats.split("TX-packets:").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+        let all = 2 * FRAMES + flood.parse::<u64>().unwrap();
+        eventually(&format!("{all} packets"), || taken(&sandbox, &running).iter().sum::<u64>() == all);
+        testpmd.quit().unwrap();
+        for (queue, sent) in sent.iter().enumerate() {
+            // Each app returns packets on its own pair.
+            assert_same(&format!("queue {queue}"), &frames::read(&file("returned", queue)), sent);
+        }
+        running.signal(Signal::INT);
+        running.wait().fine();
+    }
+}
+
 #[test]
 fn offloads_of_one_driver_are_finished_for_another() {
     const SEGMENT: usize = 500;

@@ -1,7 +1,7 @@
 //! The files, sockets and network interfaces that apps use. Apps declare them, so that the loader finds inaccessible files and conflicts
 //! between apps before anything starts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bellows_sys::{access, namespace};
+use serde_json::{Map, Value};
 
 use crate::diagnostics::{Diagnostic, quoted};
 use crate::source::reason;
@@ -30,6 +31,19 @@ pub struct Resource {
     /// The network namespace of an interface, if that is not the process's own.
     namespace: Option<PathBuf>,
     access: Access,
+    /// The part that the app uses, if it shares the resource with other apps.
+    share: Option<Share>,
+}
+
+/// The part of a port that an app uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Share {
+    /// The numbers of its queues.
+    queues: BTreeSet<u16>,
+    /// The keys that the apps of the port have in common, with their values.
+    keys: Map<String, Value>,
+    /// Whether the apps use all queues from 0 together.
+    whole: bool,
 }
 
 /// How a resource is used.
@@ -83,7 +97,7 @@ impl Resource {
         Resource::of(key, path.into(), Access::Connect)
     }
 
-    /// A network interface, which only one app of this type can use. `namespace` is as for
+    /// A network interface, which only one app of this type can use, unless all [share](Resource::shared) it. `namespace` is as for
     /// [`open_network`](bellows_sys::namespace::open_network); `None` means the network namespace of the process.
     pub fn interface(key: &'static str, app: &'static str, namespace: Option<&Path>, name: &str) -> Resource {
         let namespace = namespace.map(Path::to_owned);
@@ -91,7 +105,20 @@ impl Resource {
     }
 
     fn of(key: &'static str, path: PathBuf, access: Access) -> Resource {
-        Resource { key, path, namespace: None, access }
+        Resource { key, path, namespace: None, access, share: None }
+    }
+
+    /// The app only uses the queues with these numbers: other apps may use the same socket or interface with other
+    /// queues, and equal values of the `keys`.
+    pub fn shared(self, queues: &[u16], keys: Map<String, Value>) -> Resource {
+        let share = Share { queues: queues.iter().copied().collect(), keys, whole: false };
+        Resource { share: Some(share), ..self }
+    }
+
+    /// The apps that share the resource must use all queues from 0 to the highest one together.
+    pub fn without_gaps(mut self) -> Resource {
+        self.share.iter_mut().for_each(|share| share.whole = true);
+        self
     }
 
     /// The folder in which the app creates further files while it runs.
@@ -388,13 +415,17 @@ fn find_conflicts(used: &[ResourceUse], targets: &[Target], files: &[PathBuf], f
         if let Some((other, (message, first, help))) = conflict {
             found.push(error(&used[index], message, "").at(used[other].place, first).help(help));
         }
-        // Only the first user with each kind of access can conflict with later users.
-        if !before.iter().any(|&other| used[other].resource.access == used[index].resource.access) {
+        // Only the first user with each kind of access can conflict with later users, unless each uses a part.
+        let resource = &used[index].resource;
+        if resource.share.is_some() || !before.iter().any(|&other| used[other].resource.access == resource.access) {
             before.push(index);
         }
         if let (Access::Write { numbered: true }, Some(name)) = (used[index].resource.access, &target.name) {
             rotating.entry(name.clone()).or_insert(index);
         }
+    }
+    for users in users.values() {
+        found.extend(find_gap(users.iter().map(|&index| &used[index])));
     }
     for (index, target) in targets.iter().enumerate() {
         if !matches!(used[index].resource.access, Access::Read | Access::Write { .. }) {
@@ -417,6 +448,34 @@ fn find_conflicts(used: &[ResourceUse], targets: &[Target], files: &[PathBuf], f
     }
 }
 
+/// A queue of a shared resource that no app uses, although the resource must be used as a whole.
+fn find_gap<'a>(users: impl Iterator<Item = &'a ResourceUse>) -> Option<Diagnostic> {
+    let shares = users.filter_map(|used| Some((used, used.resource.share.as_ref().filter(|share| share.whole)?)));
+    let queues: BTreeMap<u16, &ResourceUse> =
+        shares.flat_map(|(used, share)| share.queues.iter().map(move |queue| (*queue, used))).collect();
+    let (missing, (_, used)) = (0..).zip(&queues).find(|(expected, (queue, _))| expected != *queue)?;
+    let (last, _) = queues.last_key_value()?;
+    let path = quoted_path(&used.resource.path);
+    let message = format!("no app uses queue {missing} of {path}, but there is a queue {last}");
+    Some(error(used, message, "").help("let the apps' lists contain each number from 0 once"))
+}
+
+/// The conflict when two apps use parts of the same resource.
+fn share_conflict(
+    (one, two): (&Share, &Share),
+    both: &str,
+    path: &str,
+) -> Option<(String, &'static str, &'static str)> {
+    if let Some(queue) = one.queues.intersection(&two.queues).next() {
+        let message = format!("{both} use the same queue {queue} of {path}");
+        return Some((message, "used here, too", "list each queue in one app alone"));
+    }
+    let keys: BTreeSet<&String> = one.keys.keys().chain(two.keys.keys()).collect();
+    let key = keys.into_iter().find(|key| one.keys.get(*key) != two.keys.get(*key))?;
+    let message = format!("{both} share {path}, but have different values of {}", quoted(key));
+    Some((message, "shared here", "give both the same value, as the port has only one"))
+}
+
 /// The conflict when two apps use the same resource: the message, the label of the first use, and the advice.
 fn conflict(
     first: &ResourceUse,
@@ -428,6 +487,14 @@ fn conflict(
     let other = quoted(&first.app);
     let both = format!("{other} and {}", quoted(&second.app));
     let same = |what: &str| format!("{path} is {what} that {other} uses");
+    let is_alike = match (first.resource.access, second.resource.access) {
+        (Access::Interface(one), Access::Interface(two)) => one == two,
+        (Access::Listen, Access::Listen) | (Access::Connect, Access::Connect) => true,
+        _ => false,
+    };
+    if let (true, Some(one), Some(two)) = (is_alike, &first.resource.share, &second.resource.share) {
+        return share_conflict((one, two), &both, &path);
+    }
     match (first.resource.access, second.resource.access) {
         // Writing to a device such as `/dev/null` does not overwrite anything.
         (Access::Write { .. }, Access::Write { .. } | Access::Read) | (Access::Read, Access::Write { .. })
@@ -456,7 +523,8 @@ fn conflict(
         }
         (Access::Interface(one), Access::Interface(two)) if one == two => {
             let message = format!("{both} use the same interface, {path}");
-            Some((message, "used here, too", "give one of them another interface"))
+            let help = "give one of them another interface, or each a list of other `queues`";
+            Some((message, "used here, too", help))
         }
         (Access::Interface(_), _) | (_, Access::Interface(_)) => None,
         (Access::Listen | Access::Connect, _) | (_, Access::Listen | Access::Connect) => {

@@ -27,6 +27,10 @@ struct UserConfig {
     listen: Option<PathBuf>,
     /// A socket to connect to.
     connect: Option<PathBuf>,
+    /// The queues of the created socket, if others share it.
+    queues: Option<Vec<u16>>,
+    /// A key that is equal in all that share it.
+    mode: Option<String>,
 }
 
 struct User;
@@ -49,7 +53,13 @@ impl Configure for User {
         let mut resources = Vec::new();
         resources.extend(path(&config.read).map(|path| Resource::reads("read", path)));
         resources.extend(path(&config.write).map(|path| writes("write", path)));
-        resources.extend(path(&config.listen).map(|path| Resource::listens("listen", path)));
+        let listens = |path| {
+            let resource = Resource::listens("listen", path);
+            let Some(queues) = &config.queues else { return resource };
+            let keys = config.mode.iter().map(|mode| ("mode".to_owned(), mode.clone().into())).collect();
+            resource.shared(queues, keys).without_gaps()
+        };
+        resources.extend(path(&config.listen).map(listens));
         resources.extend(path(&config.connect).map(|path| Resource::connects("connect", path)));
         resources
     }
@@ -127,6 +137,28 @@ fn names_of_rotated_files_are_reserved() {
     check(&["write = \"out.17.pcap\"", rotates], &["`a`: `DIR/out.17.pcap` is a name that `b` gives"]);
     check(&[rotates, "write = \"out.x.pcap\"", "write = \"other.1.pcap\""], &[]);
     check(&["write = \"out.pcap\"", "read = \"out.2.pcap\""], &[]);
+}
+
+#[test]
+fn apps_share_a_socket_if_each_uses_other_queues() {
+    let folder = scratch();
+    let check = |apps: &[&str], texts: &[&str]| {
+        let apps: Vec<String> = apps.iter().map(|keys| format!("listen = \"s\"\n{keys}")).collect();
+        check(folder.path(), &apps.iter().map(String::as_str).collect::<Vec<_>>(), texts);
+    };
+    check(&["queues = [0, 2]", "queues = [1]", "queues = [3]"], &[]);
+    check(
+        &["queues = [0]", "queues = [2, 1]", "queues = [3, 2]"],
+        &["`c`: `b` and `c` use the same queue 2 of `DIR/s`"],
+    );
+    check(&["queues = [0, 1]", "queues = [3]"], &["no app uses queue 2 of `DIR/s`, but there is a queue 3"]);
+    check(&["queues = [1]"], &["no app uses queue 0"]);
+    let with = |mode: &str, queue: u16| format!("mode = \"{mode}\"\nqueues = [{queue}]");
+    check(&[&with("x", 0), &with("x", 1)], &[]);
+    let differ = ["`a` and `b` share `DIR/s`, but have different values of `mode`"];
+    check(&[&with("x", 0), &with("y", 1)], &differ);
+    check(&[&with("x", 0), "queues = [1]"], &differ);
+    check(&["queues = [0]", ""], &["`DIR/s` is the socket that `a` uses"]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Host {
         let config = BackendConfig {
             socket: socket.clone(),
             mode: Mode::Server,
-            queues: 2,
+            queues: 2.into(),
             features: Features::DEVICE,
             mac: Some([2, 0, 0, 0, 0, 1]),
             // Thousands of connections end at once.

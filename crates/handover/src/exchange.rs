@@ -5,6 +5,10 @@
 //! value on its own. A value is in exactly one place at any time: with the control thread, in the slot, or with the
 //! engine.
 //!
+//! The slots may belong to several engine's ends, each with a bell of its own: a device whose rings different apps use.
+//! What an end has when it is dropped is offered to the next one that [claims](Borrower::claim) the slot, and the
+//! control thread need not know.
+//!
 //! All this happens under one mutex that is only held for as long as it takes to move some values. The control thread
 //! locks it; the engine only tries to, and only when the bell's word shows that there is a reason.
 
@@ -45,13 +49,42 @@ impl Bell {
 }
 
 /// One slot.
+struct Place<T> {
+    slot: Slot<T>,
+    /// The bell of the end that gets values of the slot; `None` if there is no such end.
+    owner: Option<Arc<Bell>>,
+}
+
+impl<T> Place<T> {
+    fn is_of(&self, bell: &Arc<Bell>) -> bool {
+        self.owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, bell))
+    }
+
+    /// Offers a value to the owner, now or when there is one.
+    fn offer(&mut self, thing: T) {
+        self.slot = Slot::Offered(thing);
+        if let Some(owner) = &self.owner {
+            owner.ring();
+        }
+    }
+
+    /// Asks for the value, if an end has it.
+    fn want(&mut self) {
+        if let Slot::Lent(holder) = &self.slot {
+            holder.ring();
+            self.slot = Slot::Wanted;
+        }
+    }
+}
+
+/// The place of a slot's value.
 enum Slot<T> {
     /// Empty, or its value is with the control thread.
     Empty,
     /// For the engine to take.
     Offered(T),
-    /// With the engine.
-    Lent,
+    /// With the engine that has this bell.
+    Lent(Arc<Bell>),
     /// With the engine, and wanted back.
     Wanted,
     /// Returned because it was wanted, or because the engine has ended.
@@ -66,7 +99,7 @@ impl<T> Slot<T> {
         match mem::replace(self, Slot::Empty) {
             Slot::Offered(thing) | Slot::Returned(thing) | Slot::GivenUp(thing) => Some(thing),
             Slot::Empty => None,
-            lent @ (Slot::Lent | Slot::Wanted) => {
+            lent @ (Slot::Lent(_) | Slot::Wanted) => {
                 *self = lent;
                 None
             }
@@ -81,8 +114,7 @@ impl<T> Slot<T> {
 }
 
 struct Exchange<T> {
-    bell: Arc<Bell>,
-    slots: Mutex<Vec<Slot<T>>>,
+    slots: Mutex<Vec<Place<T>>>,
     /// Signalled when something was returned.
     back: Condvar,
     /// Raised when something was given up: the control thread sleeps on it. After its end nobody waits any more.
@@ -90,7 +122,7 @@ struct Exchange<T> {
 }
 
 impl<T> Exchange<T> {
-    fn lock(&self) -> MutexGuard<'_, Vec<Slot<T>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Place<T>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,25 +133,35 @@ pub struct Lender<T>(Arc<Exchange<T>>);
 /// The engine's end.
 pub struct Borrower<T> {
     exchange: Arc<Exchange<T>>,
+    bell: Arc<Bell>,
+    /// Its slots. It counts them itself, from 0.
+    slots: Vec<usize>,
     /// The value of the bell's word at the last exchange.
     seen: u32,
     /// Values that the engine gave up but could not hand over yet.
     given_up: Vec<(usize, T)>,
 }
 
-/// Ends the control thread's waits, from any thread.
+/// Ends the control thread's waits, and makes further engine's ends, from any thread.
 pub struct Stopper<T>(Arc<Exchange<T>>);
 
-/// Creates an exchange. `control` is raised when the engine gives something up.
+/// Creates an exchange whose slots all belong to one engine's end. `control` is raised when the engine gives something
+/// up.
 ///
 /// # Errors
 /// Those of `eventfd(2)`.
 pub fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Stopper<T>)> {
-    let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
-    let empty = (0..slots).map(|_| Slot::Empty).collect();
-    let exchange = Arc::new(Exchange { bell, slots: Mutex::new(empty), back: Condvar::new(), control });
-    let borrower = Borrower { exchange: Arc::clone(&exchange), seen: 0, given_up: Vec::with_capacity(slots) };
-    Ok((Lender(Arc::clone(&exchange)), borrower, Stopper(exchange)))
+    let (lender, stopper) = shared_exchange(control);
+    let borrower = stopper.borrower((0..slots).collect())?;
+    borrower.claim();
+    Ok((lender, borrower, stopper))
+}
+
+/// Creates an exchange for several engine's ends: see [`Stopper::borrower`]. Values that are offered wait until an end
+/// claims their slots.
+pub fn shared_exchange<T>(control: Arc<Signal>) -> (Lender<T>, Stopper<T>) {
+    let exchange = Arc::new(Exchange { slots: Mutex::new(Vec::new()), back: Condvar::new(), control });
+    (Lender(Arc::clone(&exchange)), Stopper(exchange))
 }
 
 /// The result of a recall.
@@ -141,21 +183,13 @@ impl<T> Lender<T> {
         if self.0.control.has_ended() {
             return;
         }
-        debug_assert!(matches!(slots[slot], Slot::Empty), "slot {slot} is not empty");
-        slots[slot] = Slot::Offered(thing);
-        self.0.bell.ring();
+        debug_assert!(matches!(slots[slot].slot, Slot::Empty), "slot {slot} is not empty");
+        slots[slot].offer(thing);
     }
 
     /// Asks for a value without waiting for it.
     pub fn want(&self, slot: usize) {
-        self.want_one(&mut self.0.lock()[slot]);
-    }
-
-    fn want_one(&self, slot: &mut Slot<T>) {
-        if matches!(slot, Slot::Lent) {
-            *slot = Slot::Wanted;
-            self.0.bell.ring();
-        }
+        self.0.lock()[slot].want();
     }
 
     /// Takes a value back, and waits until it is there. If that takes longer than `patience`, calls `late`, once.
@@ -163,8 +197,8 @@ impl<T> Lender<T> {
         let deadline = Instant::now() + patience;
         let mut late = Some(late);
         let mut slots = self.0.lock();
-        self.want_one(&mut slots[slot]);
-        while matches!(slots[slot], Slot::Wanted) {
+        slots[slot].want();
+        while matches!(slots[slot].slot, Slot::Wanted) {
             if self.0.control.has_ended() {
                 return Recalled::Ended;
             }
@@ -177,14 +211,14 @@ impl<T> Lender<T> {
             let left = if late.is_some() { left } else { Duration::from_secs(1) };
             slots = self.0.back.wait_timeout(slots, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        slots[slot].take().map_or(Recalled::Nothing, Recalled::Back)
+        slots[slot].slot.take().map_or(Recalled::Nothing, Recalled::Back)
     }
 
     /// A value that the engine gave up on its own, and its slot.
     pub fn given_up(&self) -> Option<(usize, T)> {
         let mut slots = self.0.lock();
-        let slot = slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
-        slots[slot].take().map(|thing| (slot, thing))
+        let slot = slots.iter().position(|place| matches!(place.slot, Slot::GivenUp(_)))?;
+        slots[slot].slot.take().map(|thing| (slot, thing))
     }
 }
 
@@ -194,23 +228,50 @@ impl<T> Stopper<T> {
         self.0.control.end();
         let mut slots = self.0.lock();
         let mut offered = Vec::new();
-        for slot in slots.iter_mut() {
-            match slot {
-                Slot::Offered(_) => offered.extend(slot.take()),
-                Slot::Lent => *slot = Slot::Wanted,
-                _ => {}
+        for place in slots.iter_mut() {
+            match place.slot {
+                Slot::Offered(_) => offered.extend(place.slot.take()),
+                _ => place.want(),
             }
         }
-        self.0.bell.ring();
         drop(slots);
         self.0.back.notify_all();
+    }
+
+    /// A further engine's end, for these slots. It takes part once it [claims](Borrower::claim) them.
+    ///
+    /// # Errors
+    /// Those of `eventfd(2)`.
+    pub fn borrower(&self, slots: Vec<usize>) -> io::Result<Borrower<T>> {
+        let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
+        let mut places = self.0.lock();
+        let count = slots.iter().max().map_or(0, |last| last + 1).max(places.len());
+        places.resize_with(count, || Place { slot: Slot::Empty, owner: None });
+        drop(places);
+        let given_up = Vec::with_capacity(slots.len());
+        Ok(Borrower { exchange: Arc::clone(&self.0), bell, slots, seen: 0, given_up })
     }
 }
 
 impl<T> Borrower<T> {
     /// The bell that asks the engine to call [`sync`](Borrower::sync).
     pub fn bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.exchange.bell)
+        Arc::clone(&self.bell)
+    }
+
+    /// Values of its slots come here from now on, and not to another end that had claimed them. That one keeps the
+    /// values that it has, until it ends or the control thread wants them. Waits for the mutex, which is never held for
+    /// long.
+    pub fn claim(&self) {
+        let mut places = self.exchange.lock();
+        let mut has_value = false;
+        for &slot in &self.slots {
+            places[slot].owner = Some(Arc::clone(&self.bell));
+            has_value |= matches!(places[slot].slot, Slot::Offered(_));
+        }
+        if has_value {
+            self.bell.ring();
+        }
     }
 
     /// The value of the bell's word while there is nothing to exchange.
@@ -225,7 +286,7 @@ impl<T> Borrower<T> {
     /// Hot: one load and a comparison while nothing is wanted. Never waits.
     #[inline]
     pub fn sync(&mut self, held: &mut impl Held<T>) -> bool {
-        let word = self.exchange.bell.word.load(Relaxed);
+        let word = self.bell.word.load(Relaxed);
         if word == self.seen && self.given_up.is_empty() {
             return false;
         }
@@ -239,7 +300,7 @@ impl<T> Borrower<T> {
         self.exchange(held);
         if !self.given_up.is_empty() {
             // Only the engine clears the event, so the ring cannot be lost.
-            self.exchange.bell.ring();
+            self.bell.ring();
         }
     }
 
@@ -252,26 +313,27 @@ impl<T> Borrower<T> {
             Err(TryLockError::WouldBlock) => return false,
         };
         // The word and the event only change under the mutex, so they stay consistent.
-        self.seen = exchange.bell.word.load(Relaxed);
-        exchange.bell.event.clear();
+        self.seen = self.bell.word.load(Relaxed);
+        self.bell.event.clear();
         let gave_up = !self.given_up.is_empty();
         let mut back = gave_up;
-        for (slot, thing) in self.given_up.drain(..) {
-            slots[slot].put(thing, true);
+        for (index, thing) in self.given_up.drain(..) {
+            slots[self.slots[index]].slot.put(thing, true);
         }
         let mut taken = false;
-        for (index, slot) in slots.iter_mut().enumerate() {
-            match slot {
+        for (index, &slot) in self.slots.iter().enumerate() {
+            let place = &mut slots[slot];
+            match place.slot {
                 Slot::Wanted => {
                     if let Some(thing) = held.give(index) {
-                        slot.put(thing, false);
+                        place.slot.put(thing, false);
                         back = true;
                     }
                 }
-                Slot::Offered(_) => {
-                    if let Some(thing) = slot.take() {
+                Slot::Offered(_) if place.is_of(&self.bell) => {
+                    if let Some(thing) = place.slot.take() {
                         held.take(index, thing);
-                        *slot = Slot::Lent;
+                        place.slot = Slot::Lent(Arc::clone(&self.bell));
                         taken = true;
                     }
                 }
@@ -288,17 +350,22 @@ impl<T> Borrower<T> {
         back || taken
     }
 
-    /// Returns everything, for good. Waits for the mutex, which is never held for long.
+    /// Returns everything, for good. What nobody wants is offered to the next end that has its slot. Waits for the mutex,
+    /// which is never held for long.
     pub fn end(&mut self, held: &mut impl Held<T>) {
         let mut slots = self.exchange.lock();
-        for (slot, thing) in self.given_up.drain(..) {
-            slots[slot].put(thing, true);
+        for (index, thing) in self.given_up.drain(..) {
+            slots[self.slots[index]].slot.put(thing, true);
         }
-        for (index, slot) in slots.iter_mut().enumerate() {
-            if matches!(slot, Slot::Lent | Slot::Wanted)
-                && let Some(thing) = held.give(index)
-            {
-                slot.put(thing, false);
+        for (index, &slot) in self.slots.iter().enumerate() {
+            let place = &mut slots[slot];
+            if place.is_of(&self.bell) {
+                place.owner = None;
+            }
+            let Some(thing) = held.give(index) else { continue };
+            match place.slot {
+                Slot::Wanted => place.slot.put(thing, false),
+                _ => place.offer(thing),
             }
         }
         drop(slots);
@@ -307,7 +374,7 @@ impl<T> Borrower<T> {
     }
 }
 
-/// The engine's store of borrowed values.
+/// The engine's store of borrowed values, by the numbers of its own slots.
 pub trait Held<T> {
     /// Takes a value for a slot, which is empty.
     fn take(&mut self, slot: usize, thing: T);

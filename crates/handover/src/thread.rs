@@ -19,8 +19,8 @@ static LAST_ABANDONED: Mutex<Option<Instant>> = Mutex::new(None);
 /// The owner's handle of a control thread.
 pub struct ControlThread {
     thread: JoinHandle<()>,
-    /// Closed when the thread has finished.
-    done: Receiver<()>,
+    /// Closed when the thread has finished. The mutex lets several owners share the handle; only the last one uses it.
+    done: Mutex<Receiver<()>>,
 }
 
 impl ControlThread {
@@ -35,7 +35,7 @@ impl ControlThread {
             work();
         };
         let thread = thread::Builder::new().name(name.into()).spawn(work)?;
-        Ok(ControlThread { thread, done })
+        Ok(ControlThread { thread, done: Mutex::new(done) })
     }
 
     /// Waits for a thread that was told to end; true if it has ended. A thread that hangs because of its peer is
@@ -44,7 +44,7 @@ impl ControlThread {
         let mut left = LAST_ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
         let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
         let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
-        match self.done.recv_timeout(limit) {
+        match self.done.into_inner().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 // Only the stack remains to be freed. A thread that has panicked has nothing left to end either.
                 let _ = self.thread.join();

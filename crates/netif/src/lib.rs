@@ -7,6 +7,7 @@
 
 mod finder;
 pub mod interface;
+mod joint;
 mod keeper;
 pub mod netdev;
 mod netlink;

@@ -4,12 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
 use bellows_ports::offload::{admit, header_for};
-use bellows_ports::{Accepted, QueueBell, Rejection, SendQueue, Taken};
+use bellows_ports::{Accepted, QueueBell, QueueSet, Rejection, SendQueue, Taken};
 use bellows_sys::capability::{self, Set};
 use bellows_sys::tap::{self, Offloads, Tap, TapOptions};
 use bellows_sys::{PortError, PortOpenError, VIRTIO_HEADER};
@@ -17,6 +17,7 @@ use bellows_wire::MacAddr;
 
 use crate::finder::Finder;
 use crate::interface::{Interface, Interfaces};
+use crate::joint::Joint;
 use crate::keeper::{OpenError, Source};
 use crate::release::wait_for_other_owners;
 use crate::status::{PortStatus, State};
@@ -34,8 +35,8 @@ pub struct TapConfig {
     pub name: Option<String>,
     /// The network namespace of the device: see [`InterfaceName::namespace`].
     pub namespace: Option<PathBuf>,
-    /// Number of queues, at least 1.
-    pub queues: u16,
+    /// The queues, at least 1. Several ports may have a part of a device's queues each, with the same settings.
+    pub queues: QueueSet,
     /// Whether packets keep partial checksums and are segmented late.
     pub offloads: bool,
     /// Whether a device that is created here stays when the port ends.
@@ -79,16 +80,34 @@ pub struct TapSource {
     chosen: Option<String>,
     /// One of the open queues, to find out whether the device exists.
     open: Option<Arc<Tap>>,
-    /// What a device that existed before gets back.
-    before: Option<Before>,
+    device: Option<Arc<Device>>,
+}
+
+/// The devices that are open.
+static DEVICES: Joint<Device> = Joint::new();
+
+/// A device, for all ports of this process that have it open.
+#[derive(Debug)]
+struct Device {
+    /// What a device that existed before gets back when the last port closes it.
+    before: Option<Mutex<Before>>,
 }
 
 /// The settings of a device as they were found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Before {
     interface: Interface,
     /// The addresses that were added.
     added: Vec<(IpAddr, u8)>,
+}
+
+impl Device {
+    /// Adds addresses to those that are removed at the end.
+    fn add(&self, added: Vec<(IpAddr, u8)>) {
+        if let Some(before) = &self.before {
+            before.lock().unwrap_or_else(PoisonError::into_inner).added.extend(added);
+        }
+    }
 }
 
 impl TapSource {
@@ -96,7 +115,7 @@ impl TapSource {
     pub fn new(config: TapConfig) -> TapSource {
         let name = config.name.clone().unwrap_or_else(|| ANY_NAME.to_owned());
         let finder = Finder::new(InterfaceName { name, namespace: config.namespace.clone() });
-        TapSource { config, finder, share: Arc::new(LargeShare::new()), chosen: None, open: None, before: None }
+        TapSource { config, finder, share: Arc::new(LargeShare::new()), chosen: None, open: None, device: None }
     }
 
     /// Opens the queues of the device, and creates it with the first one if it does not exist.
@@ -105,11 +124,11 @@ impl TapSource {
         let mut options = TapOptions {
             name: self.chosen.as_ref().or(config.name.as_ref()).map_or(ANY_NAME, String::as_str).to_owned(),
             exclusive: false,
-            multi_queue: config.queues > 1,
+            multi_queue: config.queues.is_part() || config.queues.count() > 1,
             virtio_header: config.offloads,
         };
         let mut taps = Vec::new();
-        for _ in 0..config.queues.max(1) {
+        for _ in 0..config.queues.count().max(1) {
             let tap = Tap::open(&options).map_err(open_error)?;
             tap.name().clone_into(&mut options.name);
             taps.push(Arc::new(tap));
@@ -154,10 +173,10 @@ impl TapSource {
         Ok(())
     }
 
-    fn report(&self, status: &PortStatus, queues: usize, exists: bool) {
+    fn report(&self, status: &PortStatus, exists: bool) {
         status.update(|snapshot| {
             let details = &mut snapshot.details;
-            details.insert("queues", queues.to_string());
+            details.insert("queues", self.config.queues.to_string());
             details.insert("offloads", if self.config.offloads { "on" } else { "off" }.to_owned());
             details.insert("device", if exists { "opened" } else { "created" }.to_owned());
         });
@@ -209,26 +228,37 @@ impl Source for TapSource {
     }
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<TapQueue>, OpenError> {
+        // The first port creates the device and sets it up, and the others find it so.
+        let mut devices = DEVICES.lock();
         let exists = self.config.name.as_deref().is_some_and(tap::exists);
         let taps = self.open_taps(exists)?;
         let interface = self.finder.find()?;
+        let open = devices.find(&interface);
         let mut before = Before { interface: interface.clone(), added: Vec::new() };
         let done = self.set_up(&interface, &mut before.added);
         if let Err(error) = done {
-            if exists {
+            if exists && open.is_none() {
                 give_back(self.finder.interfaces(), &before);
             }
             let why = capability::missing(Set::NET_ADMIN).filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
             let why = why.map(|missing| format!("; {missing}")).unwrap_or_default();
             return Err(failed("set up the TAP device", &io::Error::new(error.kind(), format!("{error}{why}"))));
         }
-        self.before = exists.then_some(before);
+        let device = match open {
+            Some(device) => {
+                device.add(before.added);
+                device
+            }
+            None => devices.add(&interface, Device { before: exists.then(|| Mutex::new(before)) }),
+        };
+        let existed = device.before.is_some();
+        self.device = Some(device);
         self.open = taps.first().cloned();
         // Last, so that nothing stays of an attempt that failed before.
         if let Some(first) = self.open.as_ref().filter(|_| self.config.persistent && !exists) {
             first.set_persistent(true).map_err(|error| failed("make the TAP device persistent", &error))?;
         }
-        self.report(status, taps.len(), exists);
+        self.report(status, existed);
         let queue = |tap| TapQueue::new(tap, self.config.offloads, Arc::clone(&self.share));
         Ok(taps.into_iter().map(queue).collect())
     }
@@ -258,8 +288,10 @@ impl Source for TapSource {
 
     fn close(&mut self) {
         self.open = None;
-        if let Some(before) = self.before.take() {
-            give_back(self.finder.interfaces(), &before);
+        let _devices = DEVICES.lock();
+        let before = self.device.take().and_then(Arc::into_inner).and_then(|device| device.before);
+        if let Some(before) = before {
+            give_back(self.finder.interfaces(), &before.into_inner().unwrap_or_else(PoisonError::into_inner));
         }
     }
 }

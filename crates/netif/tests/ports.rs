@@ -88,7 +88,7 @@ impl<Q: Queue> Port<Q> {
 fn raw(name: &str, offloads: bool) -> Port<RawQueue> {
     let config = RawConfig {
         interface: InterfaceName { name: name.to_owned(), namespace: None },
-        queues: 1,
+        queues: 1.into(),
         fanout: FanoutMode::Hash,
         offloads,
         promiscuous: true,
@@ -106,7 +106,7 @@ fn tap_config(name: &str) -> TapConfig {
     TapConfig {
         name: Some(name.to_owned()),
         namespace: None,
-        queues: 1,
+        queues: 1.into(),
         offloads: true,
         persistent: false,
         owner: None,

@@ -5,6 +5,8 @@
 
 pub mod offload;
 mod queue;
+mod queue_set;
 
 pub use offload::Accepted;
 pub use queue::{QueueBell, Rejection, SendQueue, Taken};
+pub use queue_set::QueueSet;

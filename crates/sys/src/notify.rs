@@ -65,11 +65,14 @@ pub struct Notifiers(Arc<Shared>);
 #[derive(Clone)]
 pub struct Notifier {
     shared: Arc<Shared>,
-    index: usize,
+    slot: Arc<Slot>,
 }
 
+/// The slots of all notifiers; their number grows.
+type Slots = Mutex<Vec<Arc<Slot>>>;
+
 struct Shared {
-    slots: Arc<[Slot]>,
+    slots: Arc<Slots>,
     thread: Thread,
     ended: Arc<AtomicBool>,
 }
@@ -96,8 +99,13 @@ impl Notifiers {
     /// # Errors
     /// `EAGAIN` if the system has no thread left.
     pub fn new(direct: usize, others: usize) -> io::Result<Notifiers> {
-        let rings = (0..direct).map(|_| ring().ok().map(Mutex::new));
-        Notifiers::with(rings.chain((0..others).map(|_| None)))
+        Notifiers::with(Slot::new(direct, others))
+    }
+
+    /// Adds further notifiers at the end, as [`new`](Notifiers::new) makes them, and on such a thread.
+    pub fn grow(&self, direct: usize, others: usize) {
+        let new: Vec<Arc<Slot>> = Slot::new(direct, others).collect();
+        lock(&self.0.slots).extend(new);
     }
 
     /// The same as on a kernel without `io_uring`.
@@ -105,11 +113,11 @@ impl Notifiers {
     /// # Errors
     /// As for [`new`](Notifiers::new).
     pub fn by_thread(count: usize) -> io::Result<Notifiers> {
-        Notifiers::with((0..count).map(|_| None))
+        Notifiers::with(Slot::new(0, count))
     }
 
-    fn with(rings: impl Iterator<Item = Option<Mutex<IoUring>>>) -> io::Result<Notifiers> {
-        let slots: Arc<[Slot]> = rings.map(|uring| Slot { uring, ..Slot::default() }).collect();
+    fn with(slots: impl Iterator<Item = Arc<Slot>>) -> io::Result<Notifiers> {
+        let slots: Arc<Slots> = Arc::new(Mutex::new(slots.collect()));
         let ended = Arc::new(AtomicBool::new(false));
         let (theirs, end) = (Arc::clone(&slots), Arc::clone(&ended));
         let builder = thread::Builder::new().name("notify".into()).stack_size(64 << 10);
@@ -122,19 +130,20 @@ impl Notifiers {
     /// # Panics
     /// If there is no such notifier.
     pub fn get(&self, index: usize) -> Notifier {
-        assert!(index < self.0.slots.len(), "there are only {} notifiers", self.0.slots.len());
-        Notifier { shared: Arc::clone(&self.0), index }
+        let slots = lock(&self.0.slots);
+        assert!(index < slots.len(), "there are only {} notifiers", slots.len());
+        Notifier { shared: Arc::clone(&self.0), slot: Arc::clone(&slots[index]) }
     }
 
     /// How the events of the direct notifiers are raised, as long as the kernel is fast.
     pub fn means(&self) -> Means {
-        let direct = self.0.slots.first().is_some_and(|slot| slot.uring.is_some());
+        let direct = lock(&self.0.slots).iter().any(|slot| slot.uring.is_some());
         if direct { Means::IoUring } else { Means::Thread }
     }
 
     /// Number of notifiers that the thread has taken over because notifying repeatedly took long.
     pub fn demoted(&self) -> usize {
-        self.0.slots.iter().filter(|slot| slot.uring.is_some() && slot.means() == Means::Thread).count()
+        lock(&self.0.slots).iter().filter(|slot| slot.uring.is_some() && slot.means() == Means::Thread).count()
     }
 }
 
@@ -169,9 +178,12 @@ impl Drop for Shared {
 }
 
 /// The body of the thread.
-fn notify_for_others(slots: &[Slot], ended: &AtomicBool) {
+fn notify_for_others(slots: &Slots, ended: &AtomicBool) {
+    let mut known: Vec<Arc<Slot>> = Vec::new();
     while !ended.load(Acquire) {
-        for slot in slots {
+        // Nobody waits for this thread, which may wait for the other process.
+        known.extend_from_slice(&lock(slots)[known.len()..]);
+        for slot in &known {
             if slot.due.swap(false, AcqRel) {
                 let event = lock(&slot.event).clone();
                 if let Some(event) = event {
@@ -189,6 +201,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Slot {
+    /// Slots through whose `io_uring` a thread notifies itself, if it can, and others.
+    fn new(direct: usize, others: usize) -> impl Iterator<Item = Arc<Slot>> {
+        let rings = (0..direct).map(|_| ring().ok().map(Mutex::new)).chain((0..others).map(|_| None));
+        rings.map(|uring| Arc::new(Slot { uring, ..Slot::default() }))
+    }
+
     fn means(&self) -> Means {
         let direct = self.uring.is_some() && self.strikes.load(Relaxed) < STRIKES;
         if direct { Means::IoUring } else { Means::Thread }
@@ -201,7 +219,7 @@ impl Notifier {
     /// # Errors
     /// `EINVAL` if it is not an eventfd, as far as `io_uring` detects that; none is set then.
     pub fn set(&self, event: Option<OwnedFd>) -> io::Result<()> {
-        let slot = self.slot();
+        let slot = &*self.slot;
         slot.has_event.store(false, Relaxed);
         let mut present = lock(&slot.event);
         let uring = slot.uring.as_ref().map(lock);
@@ -221,12 +239,12 @@ impl Notifier {
     /// Whether there is an eventfd to raise.
     #[inline]
     pub fn is_set(&self) -> bool {
-        self.slot().has_event.load(Relaxed)
+        self.slot.has_event.load(Relaxed)
     }
 
     /// Raises the event. Does not wait, whatever the other process does. Hot.
     pub fn notify(&self) {
-        let slot = self.slot();
+        let slot = &*self.slot;
         let Some(uring) = slot.uring.as_ref().filter(|_| slot.strikes.load(Relaxed) < STRIKES) else {
             return self.hand_over();
         };
@@ -252,12 +270,8 @@ impl Notifier {
 
     #[cold]
     fn hand_over(&self) {
-        self.slot().due.store(true, Release);
+        self.slot.due.store(true, Release);
         self.shared.thread.unpark();
-    }
-
-    fn slot(&self) -> &Slot {
-        &self.shared.slots[self.index]
     }
 }
 

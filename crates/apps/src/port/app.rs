@@ -90,14 +90,14 @@ pub struct Session {
 
 impl Session {
     /// The state for this many pairs of queues.
-    pub(crate) fn new(pairs: u16) -> Session {
+    pub(crate) fn new(pairs: usize) -> Session {
         Session {
             packets: Vector::new(),
             noting: false,
             first: 0,
             share: Budget::share(1, 1),
             outgoing: (0..pairs).map(|_| Outgoing::new()).collect(),
-            open: Vec::with_capacity(pairs.into()),
+            open: Vec::with_capacity(pairs),
             void: Void::default(),
         }
     }

@@ -324,19 +324,8 @@ impl<K: Kind> InterfaceRole<K> {
     }
 }
 
-/// Maximum number of queues of an app.
-const MAX_QUEUES: u16 = 32;
 /// Maximum length of the other names of an interface (`ip link property add altname`), in bytes.
 const MAX_NAME: usize = 127;
-
-/// Checks a number of queues.
-pub(crate) fn check_queues(queues: u16) -> Result<u16, SettingError> {
-    if (1..=MAX_QUEUES).contains(&queues) {
-        return Ok(queues);
-    }
-    let message = format!("{queues} queues is out of range");
-    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_QUEUES}")))
-}
 
 /// Checks the name of an interface.
 pub(crate) fn check_interface(name: &str) -> Result<(), SettingError> {

@@ -5,6 +5,7 @@
 //! | `app.rs` | the app of all ports, and the trait of what differs |
 //! | `bell.rs` | slots that watch the bells of queues |
 //! | `interface.rs` | the apps of interfaces and sockets whose queues a control thread opens |
+//! | `queues.rs` | the key `queues`: how many, or which ones of a port that several apps share |
 //! | `outgoing.rs` | packets on their way to the other side |
 //! | `finish.rs` | work on packets that the other side does not accept as they are |
 
@@ -13,6 +14,7 @@ pub(crate) mod bell;
 pub(crate) mod finish;
 pub(crate) mod interface;
 pub(crate) mod outgoing;
+pub(crate) mod queues;
 #[cfg(test)]
 pub(crate) mod samples;
 

@@ -21,6 +21,7 @@ use crate::port;
 use crate::port::app::{PortApp, Role, Session};
 use crate::port::bell::watch;
 use crate::port::outgoing::{Awaits, Sender};
+use crate::port::queues::{MAX_QUEUES, Queues};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -39,6 +40,11 @@ use crate::virtio::{self, Side, VirtioOption};
 /// With several pairs of queues, all packets of a flow go to one pair; the pair depends on the number of pairs that the
 /// driver uses.
 ///
+/// Several apps, each with a worker of its own, may share a device: they name the same `socket`, each lists other pairs
+/// (`queues = [0]` and `queues = [1]`, without gaps), and all other keys are equal. The device offers the pairs of all of
+/// them. A packet for the driver takes a pair of the app that it comes to. An app whose pairs the driver does not use has
+/// no driver.
+///
 /// A driver that violates the virtio specification stops its ring, and each kind of violation has its own counter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -51,10 +57,10 @@ pub struct Config {
     #[serde(default = "server")]
     pub mode: Side,
 
-    /// Maximum number of pairs of queues that the driver may use, from 1 to 32.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 32), extend("x-unit" = "pairs"))]
-    pub queues: u16,
+    /// Maximum number of pairs of queues that the driver may use, from 1 to 32. If several apps share the device, the
+    /// list of this app's pairs, such as `[0, 1]`.
+    #[serde(default)]
+    pub queues: Queues,
 
     /// The Ethernet address that the driver is told. By default the driver's side chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,10 +98,6 @@ pub struct Config {
 
 fn server() -> Side {
     Side::Server
-}
-
-fn one() -> u16 {
-    1
 }
 
 counters! { VhostUser;
@@ -176,12 +178,13 @@ impl Role for DeviceRole {
     const COUNTERS: Counters<VhostUser> = VhostUser::COUNTED;
 
     fn slots(config: &BackendConfig) -> usize {
-        2 * usize::from(config.queues)
+        2 * config.queues.count()
     }
 
     fn start(config: BackendConfig, before: Option<&DeviceRole>) -> Result<DeviceRole, AppError> {
-        let pairs = (0..config.queues).map(|_| Pair::default()).collect();
-        let session = Session::new(config.queues);
+        let count = config.queues.count();
+        let pairs = (0..count).map(|_| Pair::default()).collect();
+        let session = Session::new(count);
         let socket = config.socket.clone();
         let started = match before {
             Some(before) => before.backend.succeed(config),
@@ -192,6 +195,7 @@ impl Role for DeviceRole {
     }
 
     fn begin(&self) {
+        self.port.begin();
         self.backend.begin();
     }
 
@@ -234,11 +238,13 @@ impl Role for DeviceRole {
     fn attach(&mut self, io: &Io<VhostUser>) {
         let received = self.pairs.iter().any(|pair| pair.receive.is_some());
         for (index, pair) in self.pairs.iter_mut().enumerate() {
-            let transmit = self.port.transmit()[index].as_ref().map(|ring| ring.doorbell());
+            let ring = self.port.transmit()[index].as_ref();
+            let transmit = ring.map(|ring| ring.doorbell());
             if !same(&transmit, &pair.transmit) {
                 watch(io, transmit_slot(index), transmit.as_ref());
                 pair.transmit = transmit;
-                pair.told = RingCounters::default();
+                // Another app may have had the ring.
+                pair.told = ring.map(|ring| ring.counters()).unwrap_or_default();
             }
             let receive = self.port.receive()[index].as_ref().map(|ring| ring.doorbell());
             if !same(&receive, &pair.receive) {
@@ -396,15 +402,18 @@ impl Configure for VhostUser {
     }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
-        vec![config.mode.resource("socket", context.path(&config.socket))]
+        let socket = config.mode.resource("socket", context.path(&config.socket));
+        vec![config.queues.share(socket, config, |key| key != "queues").without_gaps()]
     }
 
     fn configure(config: Config, context: &Context) -> Result<VhostUser, SettingError> {
-        let queues = virtio::check_pairs(config.queues)?;
+        let queues = config.queues.check("pair of queues", "pairs of queues")?;
         let Config { mode, socket_mode, socket_group, peer_users, confine, .. } = &config;
         let policy = virtio::peer_policy(*mode, *socket_mode, *socket_group, peer_users, *confine)?;
         let policy = PeerPolicy { any_file: config.allow_file_memory, ..policy };
-        let features = virtio::features(&config.disable, queues);
+        // Other apps may have further pairs.
+        let most = if queues.is_part() { MAX_QUEUES } else { queues.count() as u16 };
+        let features = virtio::features(&config.disable, most);
         let mac = port::read_mac(config.mac.as_deref())?;
         let socket = virtio::socket_path("socket", &config.socket, context)?;
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };

@@ -29,7 +29,9 @@ impl Status for StatusJson {
         });
         status["logging"] = json!(logging);
         status["notifications"] = json!({ "by": means.name(), "slow_queues": slow });
-        status["rings"] = queues.iter().enumerate().map(|(index, queue)| ring(index, queue)).collect();
+        // As the driver numbers them, of all pairs of the device.
+        let number = |index: usize| 2 * usize::from(self.0.pairs()[index / 2]) + index % 2;
+        status["rings"] = queues.iter().enumerate().map(|(index, queue)| ring(number(index), queue)).collect();
         status
     }
 }

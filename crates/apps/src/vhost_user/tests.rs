@@ -12,7 +12,7 @@ fn app(socket: &Path, disable: Vec<VirtioOption>) -> VhostUser {
     let config = Config {
         socket: socket.to_owned(),
         mode: Side::Server,
-        queues: 1,
+        queues: Queues::default(),
         mac: None,
         disable,
         socket_mode: None,

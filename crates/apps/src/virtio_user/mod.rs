@@ -169,7 +169,7 @@ impl Role for DriverRole {
     }
 
     fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
-        let (bells, session) = ((0..config.pairs).map(|_| None).collect(), Session::new(config.pairs));
+        let (bells, session) = ((0..config.pairs).map(|_| None).collect(), Session::new(config.pairs.into()));
         let socket = config.socket.clone();
         let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
             Some(before) => before.frontend.succeed(config, layout),

@@ -159,7 +159,8 @@ impl Side {
         self.cable.iter().flatten().map(End::interface).collect()
     }
 
-    fn keys(&self) -> String {
+    /// The keys of its port.
+    pub fn keys(&self) -> String {
         let (keys, mtu) = (self.port.keys, self.mtu);
         if self.port.is_tap() {
             let (namespace, [v4, v6], mac) = (self.host.namespace(), self.addresses(), self.mac());

@@ -133,6 +133,30 @@ fn a_bridge_limits_both_directions() {
 }
 
 #[test]
+fn two_threads_connect_two_interfaces() {
+    if is_missing("two_threads_connect_two_interfaces", &[]) {
+        return;
+    }
+    let lines = command_lines("shared-port.toml");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in &lines {
+        let hosts = Hosts::new();
+        let sandbox = hosts.checkout(line, &[]);
+        let running = start(&sandbox, line);
+        let [first, second] = &hosts.others;
+        traffic::wait_for_answer(first, SECOND);
+        let _servers = Servers::start(second, &sandbox.path(""));
+        // Each stream is another flow.
+        let carried = |name: &str| app(&running.counters(), name)["out_packets"].as_u64().unwrap();
+        eventually("traffic of both apps", || {
+            traffic::tcp(first, SECOND, Duration::from_secs(1), Direction::There);
+            ["left-0", "left-1"].iter().all(|name| carried(name) > 20)
+        });
+        stop(running);
+    }
+}
+
+#[test]
 fn a_container_gets_an_interface() {
     if is_missing("a_container_gets_an_interface", &[]) {
         return;

@@ -12,6 +12,7 @@ mod keys;
 mod killed;
 mod listing;
 mod privileges;
+mod shared;
 mod soak;
 mod traffic;
 

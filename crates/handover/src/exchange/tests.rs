@@ -97,7 +97,7 @@ proptest! {
                 Step::Offer(slot) => {
                     if model[slot] == Place::Nowhere {
                         lender.offer(slot, number);
-                        (model[slot], rung) = (Place::Offered(number), true);
+                        (model[slot], rung) = (Place::Offered(number), rung || !ended);
                     }
                 }
                 Step::Want(slot) => {
@@ -147,8 +147,10 @@ proptest! {
                     borrower.end(&mut held);
                     model_give_up(&mut model, &mut outgoing);
                     for place in &mut model {
-                        if let Place::Engine(thing) | Place::Wanted(thing) = *place {
-                            *place = Place::Returned(thing);
+                        match *place {
+                            Place::Engine(thing) => *place = Place::Offered(thing),
+                            Place::Wanted(thing) => *place = Place::Returned(thing),
+                            _ => {}
                         }
                     }
                     ended = true;
@@ -302,4 +304,91 @@ fn giving_up_a_value_wakes_the_control_thread() {
     assert!(readable(signal.as_fd()));
     assert_eq!(lender.given_up(), Some((2, 9)));
     assert_eq!(lender.given_up(), None);
+}
+
+/// A control thread that recalls and offers as fast as it can, while engines take over slots from one another.
+#[test]
+fn ends_that_follow_one_another_pass_values_on() {
+    const ENDS: usize = 4;
+    const ROUNDS: usize = 300;
+    let living = Arc::new(AtomicU64::new(0));
+    let signal = Arc::new(Signal::new().unwrap());
+    let (lender, stopper) = shared_exchange::<Arc<Token>>(Arc::clone(&signal));
+    let _grown = stopper.borrower(vec![SLOTS - 1]).unwrap();
+    let fresh = || {
+        living.fetch_add(1, Relaxed);
+        Arc::new(Token { with_engine: AtomicBool::new(false), living: Arc::clone(&living) })
+    };
+    (0..SLOTS).for_each(|slot| lender.offer(slot, fresh()));
+    let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let engines: Vec<_> = (0..ENDS)
+            .map(|number| {
+                let (stopper, taken) = (&stopper, &taken);
+                scope.spawn(move || {
+                    let mut random = fastrand(number as u64);
+                    for _ in 0..ROUNDS {
+                        // Two of the slots in any order.
+                        let first = random() as usize % SLOTS;
+                        let mut borrower = stopper.borrower(vec![first, (first + 1) % SLOTS]).unwrap();
+                        let mut held = Touched(vec![None, None]);
+                        borrower.claim();
+                        for _ in 0..random() % 50 {
+                            taken.fetch_add(u64::from(borrower.sync(&mut held)), Relaxed);
+                        }
+                        borrower.end(&mut held);
+                        assert!(held.0.iter().all(Option::is_none));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut random = fastrand(99);
+            while !stop.load(Relaxed) {
+                let slot = random() as usize % SLOTS;
+                match lender.recall(slot, Duration::from_secs(20), || panic!("no engine answers")) {
+                    Recalled::Back(token) => assert!(!token.with_engine.load(Relaxed)),
+                    other => assert_eq!(std::mem::discriminant(&other), std::mem::discriminant(&Recalled::Nothing)),
+                }
+                lender.offer(slot, fresh());
+            }
+        });
+        let _stop = Defer(|| stop.store(true, Relaxed));
+        engines.into_iter().for_each(|engine| engine.join().unwrap());
+    });
+    assert!(taken.load(Relaxed) > 0);
+    let back = (0..SLOTS).map(|slot| lender.recall(slot, Duration::ZERO, || ()));
+    assert!(back.into_iter().all(|back| matches!(back, Recalled::Back(_))), "no value is left behind");
+    assert_eq!(living.load(Relaxed), 0);
+}
+
+#[test]
+fn a_slot_has_one_owner_and_a_holder_keeps_its_value() {
+    let signal = Arc::new(Signal::new().unwrap());
+    let (lender, stopper) = shared_exchange::<u32>(signal);
+    let mut old = stopper.borrower(vec![0, 1]).unwrap();
+    lender.offer(1, 7);
+    let (mut with_old, mut with_new) = (vec![None; 2], vec![None]);
+    assert!(!old.sync(&mut with_old), "it has claimed nothing");
+    old.claim();
+    assert!(old.sync(&mut with_old) && with_old == [None, Some(7)]);
+
+    let mut new = stopper.borrower(vec![1]).unwrap();
+    new.claim();
+    assert!(!new.sync(&mut with_new), "the other one still has it");
+    lender.offer(0, 8);
+    assert!(old.sync(&mut with_old) && with_old == [Some(8), Some(7)], "it has its other slot");
+    old.end(&mut with_old);
+    assert!(readable(new.bell().descriptor()), "it is woken");
+    assert!(new.sync(&mut with_new) && with_new == [Some(7)]);
+    assert_eq!(lender.recall(0, Duration::ZERO, || ()), Recalled::Back(8), "nobody has claimed it");
+
+    lender.want(1);
+    assert!(new.sync(&mut with_new) && with_new == [None]);
+    assert_eq!(lender.recall(1, Duration::ZERO, || ()), Recalled::Back(7));
+    new.end(&mut with_new);
+    lender.offer(1, 9);
+    let next = stopper.borrower(vec![1]).unwrap();
+    next.claim();
+    assert!(readable(next.bell().descriptor()), "it was offered before");
 }

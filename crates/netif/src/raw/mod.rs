@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bellows_packet::LargeShare;
+use bellows_ports::QueueSet;
 use bellows_sys::PortOpenError;
 use bellows_sys::capability::{self, Set};
 use bellows_sys::ethtool::{self, Offload};
@@ -22,6 +23,7 @@ use self::queue::Sockets;
 pub use self::queue::{RawBell, RawQueue};
 use crate::finder::Finder;
 use crate::interface::Interface;
+use crate::joint::Joint;
 use crate::keeper::{OpenError, Source};
 use crate::status::PortStatus;
 use crate::{InterfaceName, Keeper, Start, Started};
@@ -29,13 +31,24 @@ use crate::{InterfaceName, Keeper, Start, Started};
 /// Bytes of a frame besides the MTU: Ethernet's header, and two VLAN tags.
 const BESIDES_MTU: usize = 14 + 2 * 4;
 
+/// The fanout groups of ports that share an interface.
+static GROUPS: Joint<Group> = Joint::new();
+
+/// A fanout group that several ports share. It lasts as long as one of its sockets.
+#[derive(Debug)]
+struct Group {
+    number: u16,
+    mode: FanoutMode,
+}
+
 /// How to use an interface through packet sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawConfig {
     /// The interface.
     pub interface: InterfaceName,
-    /// Number of queues: pairs of sockets, at least 1.
-    pub queues: u16,
+    /// The queues: pairs of sockets, at least 1. All ports of this process that use a part of the same interface's
+    /// queues are in one fanout group.
+    pub queues: QueueSet,
     /// How the kernel chooses a queue for each frame that it receives, if there are several.
     pub fanout: FanoutMode,
     /// Whether packets keep the partial checksums and segmentation that the kernel left undone, and may be sent with
@@ -88,7 +101,7 @@ impl RawSource {
     }
 
     fn open_queue(&self, interface: &Interface, fanout: Option<Fanout>) -> Result<RawQueue, OpenError> {
-        let RawConfig { offloads, promiscuous, qdisc, ring_size, busy_poll, .. } = self.config;
+        let RawConfig { offloads, promiscuous, qdisc, ring_size, busy_poll, .. } = self.config.clone();
         let failed = |error: PortOpenError| OpenError::Failed(format!("`{}`: {error}", interface.name));
         let options = ReceiverOptions {
             slots: ring_size,
@@ -108,7 +121,41 @@ impl RawSource {
         };
         let sender = Sender::open(interface.index, &options).map_err(failed)?;
         let segments = offloads.then(|| Arc::clone(&self.segments));
-        Ok(RawQueue::new(Sockets { receiver, sender }, segments, Arc::clone(&self.share)))
+        Ok(RawQueue::new(Sockets { receiver, sender, group: None }, segments, Arc::clone(&self.share)))
+    }
+
+    /// Opens the queues, in a fanout group if there are several, or if other ports have some.
+    fn open_queues(&self, interface: &Interface) -> Result<Vec<RawQueue>, OpenError> {
+        let RawConfig { queues: wanted, fanout: mode, .. } = &self.config;
+        // The first port makes the group, and the others join it.
+        let mut groups = wanted.is_part().then(|| GROUPS.lock());
+        let mut group = groups.as_mut().and_then(|groups| groups.find(interface));
+        if group.as_ref().is_some_and(|group| group.mode != *mode) {
+            // Perhaps of an app that this one replaces, and that ends soon.
+            return Err(OpenError::Busy(format!(
+                "another app of this process distributes the frames of `{}` over its queues in another way; give both \
+                 the same `fanout`",
+                interface.name
+            )));
+        }
+        let mut queues: Vec<RawQueue> = Vec::with_capacity(wanted.count());
+        for _ in 0..wanted.count().max(1) {
+            let number = group.as_ref().map(|group| group.number).or(queues.first().and_then(RawQueue::fanout_group));
+            // The kernel reassembles no fragments: the network shall see what the wire carries.
+            let fanout = Fanout { group: number, mode: *mode, defragment: false, rollover: false };
+            let mut queue = self.open_queue(interface, self.is_grouped().then_some(fanout))?;
+            if let (Some(groups), None, Some(number)) = (&mut groups, &group, queue.fanout_group()) {
+                group = Some(groups.add(interface, Group { number, mode: *mode }));
+            }
+            queue.join(group.clone());
+            queues.push(queue);
+        }
+        Ok(queues)
+    }
+
+    /// Whether its sockets are in a fanout group.
+    fn is_grouped(&self) -> bool {
+        self.config.queues.is_part() || self.config.queues.count() > 1
     }
 
     /// Finds out who segments GSO packets: the kernel does so behind a queueing discipline, else only the interface can.
@@ -132,11 +179,11 @@ impl RawSource {
         };
         status.update(|snapshot| {
             let details = &mut snapshot.details;
-            details.insert("queues", queues.len().to_string());
+            details.insert("queues", self.config.queues.to_string());
             details.insert("ring_size", slots.to_string());
             details.insert("offloads", on(config.offloads));
             details.insert("promiscuous", on(config.promiscuous));
-            if queues.len() > 1 {
+            if self.is_grouped() {
                 details.insert("fanout", mode.to_owned());
             }
         });
@@ -155,19 +202,12 @@ impl Source for RawSource {
 
     fn open(&mut self, status: &PortStatus) -> Result<Vec<RawQueue>, OpenError> {
         let interface = self.finder.find_again()?;
-        let count = self.config.queues.max(1);
-        if count > 1 && !interface.is_up {
+        if self.is_grouped() && !interface.is_up {
             let name = &interface.name;
             let message = format!("`{name}` is down, and several queues need it up; `ip link set {name} up` does that");
             return Err(OpenError::Missing(message));
         }
-        let mut queues: Vec<RawQueue> = Vec::with_capacity(count.into());
-        for _ in 0..count {
-            let group = queues.first().and_then(RawQueue::fanout_group);
-            // The kernel reassembles no fragments: the network shall see what the wire carries.
-            let fanout = Fanout { group, mode: self.config.fanout, defragment: false, rollover: false };
-            queues.push(self.open_queue(&interface, (count > 1).then_some(fanout))?);
-        }
+        let queues = self.open_queues(&interface)?;
         self.mtu = interface.mtu;
         self.look_for_segmentation();
         self.report(status, &queues);

@@ -13,6 +13,7 @@ use bellows_sys::PortError;
 use bellows_sys::packet_socket::{Frame, NextFrame, Receiver, Sender, Vlan};
 use bellows_wire::offload::Transport;
 
+use super::Group;
 use super::cut::Cut;
 use crate::release::wait_for_other_owners;
 use crate::virtio_header::{from_header, to_header};
@@ -31,6 +32,8 @@ const INSIST: Duration = Duration::from_millis(2);
 pub(super) struct Sockets {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
+    /// The fanout group that the sockets of other ports are in, too. Dropped after the receiver.
+    pub(super) group: Option<Arc<Group>>,
 }
 
 /// One queue of an interface: frames come through a ring in memory, and are sent by system calls.
@@ -84,6 +87,11 @@ impl RawQueue {
         let bell = Arc::new(RawBell { next: sockets.receiver.next(), unfinished: AtomicU32::new(0) });
         let counts = QueueCounts::default();
         RawQueue { bell, sockets, segments, share, cut: None, refusing: None, counts }
+    }
+
+    /// Keeps the fanout group that it shares with other ports.
+    pub(super) fn join(&mut self, group: Option<Arc<Group>>) {
+        self.sockets.group = group;
     }
 
     /// The fanout group of its receiving socket.

@@ -1,14 +1,13 @@
 //! The XDP program of an interface, which the process attaches once for all of its queues.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use bellows_sys::bpf::{AttachError, Filter, Link, LoadError, Mode, Program, SocketMap, program_info};
 
 use super::XdpMode;
 use crate::OpenError;
 use crate::interface::{Interface, Interfaces};
+use crate::joint::Joint;
 
 /// A program that gives frames to sockets. Detached when the last queue of the interface is dropped.
 pub(super) struct Attachment {
@@ -23,11 +22,8 @@ pub(super) struct Attachment {
     _link: Link,
 }
 
-/// An interface: the inode of its network namespace, and its number.
-type Place = (u64, u32);
-
 /// The programs that the process has attached.
-static ATTACHED: Mutex<Vec<(Place, Weak<Attachment>)>> = Mutex::new(Vec::new());
+static ATTACHED: Joint<Attachment> = Joint::new();
 
 /// The program of an interface: the one that this process has attached already, or a new one.
 ///
@@ -41,12 +37,8 @@ pub(super) fn attach(
     mode: XdpMode,
     queues: u32,
 ) -> Result<Arc<Attachment>, OpenError> {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
-    let place = (namespace, interface.index);
-    let mut attached = ATTACHED.lock().unwrap_or_else(PoisonError::into_inner);
-    attached.retain(|(_, attachment)| attachment.strong_count() > 0);
-    let existing = attached.iter().find(|(other, _)| *other == place).and_then(|(_, attachment)| attachment.upgrade());
-    if let Some(existing) = existing {
+    let mut attached = ATTACHED.lock();
+    if let Some(existing) = attached.find(interface) {
         let name = &interface.name;
         if existing.filter != *filter || !mode.allows(existing.mode) || existing.sockets.queues() < queues {
             // Perhaps an app that this one replaces, and that ends soon.
@@ -76,9 +68,7 @@ pub(super) fn attach(
     };
     let link = link.map_err(|error| explain(&error, interface, interfaces))?;
     let attachment = Attachment { sockets, mode, fallback, multi_buffer, filter: filter.clone(), _link: link };
-    let attachment = Arc::new(attachment);
-    attached.push((place, Arc::downgrade(&attachment)));
-    Ok(attachment)
+    Ok(attached.add(interface, attachment))
 }
 
 /// Loads the program for frames of several buffers, or for those of one if the kernel does not know others.

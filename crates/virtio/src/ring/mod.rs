@@ -223,6 +223,12 @@ macro_rules! common {
             Arc::clone(&self.core.doorbell)
         }
 
+        /// Whether a call has not returned, but panicked. Its queued copies refer to packets that are gone, so the ring must
+        /// not be used any more.
+        pub(crate) fn is_interrupted(&self) -> bool {
+            !self.core.blitter.queued().is_empty()
+        }
+
         /// Changes how copies are done, for experiments.
         pub fn set_copies(&mut self, how: How) {
             self.core.blitter = Blitter::how(how);
@@ -266,6 +272,15 @@ pub struct TransmitRing {
 
 impl TransmitRing {
     common!(Direction::Transmit, options::transmit, discarding: false);
+
+    /// Leaves the ring as a call does that panics.
+    #[cfg(test)]
+    pub(crate) fn interrupt(&mut self) {
+        static mut BYTE: u8 = 0;
+        self.core.blitter = Blitter::deferring();
+        // SAFETY: the byte lives for ever, and no barrier follows.
+        unsafe { self.core.blitter.copy(&raw mut BYTE, &raw const BYTE, 1) };
+    }
 
     /// Sets the quota of large buffers, so that packets which nobody takes do not cost other devices their buffers.
     pub fn set_share(&mut self, share: Arc<LargeShare>) {

@@ -1,14 +1,16 @@
 //! The back end's thread: waits for a driver's process, serves it, and starts again when it has gone.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use bellows_handover::{ControlThread, Signal, Stopper, exchange, panic_message};
-use bellows_sys::mapping::PeerMemory;
+use bellows_handover::{ControlThread, Signal, Stopper, panic_message, shared_exchange};
+use bellows_ports::QueueSet;
+use bellows_sys::wake::sleep_until_readable;
 
 use crate::Features;
 
@@ -18,7 +20,8 @@ use super::control::{Pace, abandoned, prepare};
 use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
 use super::port::{LentRing, Port};
-use super::status::LogEntry;
+use super::ports::Ports;
+use super::status::{DeviceStatus, LogEntry};
 use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
 /// Maximum number of pairs of queues.
@@ -31,8 +34,9 @@ pub struct BackendConfig {
     pub socket: PathBuf,
     /// Who opens the socket.
     pub mode: Mode,
-    /// Pairs of queues, 1 to [`MAX_PAIRS`].
-    pub queues: u16,
+    /// Its pairs of queues, 1 to [`MAX_PAIRS`]. Back ends with parts of the pairs are one device, if everything else is
+    /// equal.
+    pub queues: QueueSet,
     /// The features to offer. Options that need a missing one, or that other settings exclude, are left out.
     pub features: Features,
     /// The network address for the driver.
@@ -42,10 +46,10 @@ pub struct BackendConfig {
 }
 
 impl BackendConfig {
-    /// The features that are offered.
-    fn offered(&self) -> Features {
+    /// The features that a device with this many pairs offers.
+    pub(super) fn offered(&self, pairs: usize) -> Features {
         let mut features = self.features & Features::DEVICE;
-        if self.queues == 1 {
+        if pairs <= 1 {
             features = features.without(Features::MQ);
         }
         if self.mac.is_none() {
@@ -53,75 +57,188 @@ impl BackendConfig {
         }
         features.with(Features::PROTOCOL_FEATURES).coherent()
     }
+
+    /// Whether back ends with both configurations are one device.
+    fn is_one_device_with(&self, other: &BackendConfig) -> bool {
+        let queues = &self.queues;
+        queues.is_part() && other.queues.is_part() && *self == BackendConfig { queues: queues.clone(), ..other.clone() }
+    }
+
+    /// The maximum number of queues of the device.
+    fn max_queues(&self) -> usize {
+        match self.queues {
+            QueueSet::Whole(pairs) => 2 * usize::from(pairs),
+            QueueSet::Part(_) => 2 * usize::from(MAX_PAIRS),
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let wrong = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        match &self.queues {
+            QueueSet::Whole(pairs) if !(1..=MAX_PAIRS).contains(pairs) => {
+                wrong(format!("{pairs} pairs of queues is out of range; give 1 to {MAX_PAIRS}"))
+            }
+            QueueSet::Part(pairs) if pairs.is_empty() || pairs.iter().any(|pair| *pair >= MAX_PAIRS) => {
+                wrong(format!("the pairs of queues {pairs:?} are impossible; list numbers from 0 to {}", MAX_PAIRS - 1))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-/// The back end's control thread: listens, or connects and retries, and speaks the protocol.
-///
-/// Dropping it ends the thread, and removes the socket if the thread opened one. It may be dropped before or after the
-/// [`Port`].
-pub struct Backend {
+/// The devices of this process by their sockets, the newest last.
+static DEVICES: Mutex<Vec<(PathBuf, Mode, Weak<SharedDevice>)>> = Mutex::new(Vec::new());
+
+/// A device with its control thread, which listens, or connects and retries, and speaks the protocol. Lasts as long as
+/// one of its back ends.
+struct SharedDevice {
+    config: BackendConfig,
     ender: Stopper<LentRing>,
     thread: Option<ControlThread>,
-    status: Arc<BackendStatus>,
+    status: Arc<DeviceStatus>,
     hold: EndpointHold,
+    ports: Arc<Ports>,
+    /// The device in whose place this one shall be.
+    before: Weak<SharedDevice>,
+}
+
+impl SharedDevice {
+    /// Starts the thread of a device; the socket is open when this returns.
+    fn start(config: BackendConfig, before: Option<&Arc<SharedDevice>>) -> io::Result<SharedDevice> {
+        let closer = Closer::start()?;
+        let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
+        let open = || Endpoint::open(&socket, mode, access, &closer);
+        let weak = before.map(Arc::downgrade).unwrap_or_default();
+        let start = |endpoint| SharedDevice::start_at(endpoint, config, closer.clone(), weak);
+        match before {
+            Some(before) => before.hold.succeed(&socket, mode, open, start),
+            None => start(open()?),
+        }
+    }
+
+    fn start_at(
+        mut endpoint: Endpoint,
+        config: BackendConfig,
+        closer: Closer,
+        before: Weak<SharedDevice>,
+    ) -> io::Result<SharedDevice> {
+        let signal = Arc::new(Signal::new()?);
+        let (lender, ender) = shared_exchange(Arc::clone(&signal));
+        let ports = Arc::new(Ports::new()?);
+        let status = DeviceStatus::new(config.socket.clone(), config.mode, config.max_queues(), ports.notifiers());
+        let status = Arc::new(status);
+        let policy = config.policy.clone();
+        let hold = EndpointHold::new(&mut endpoint, policy.socket_access, &signal);
+        let device = Device::new(config.clone(), lender, Arc::clone(&status), Arc::clone(&ports));
+        let (told, theirs) = (Arc::clone(&status), Arc::clone(&ports));
+        let control = Control { endpoint, device, signal, closer, policy, status: told, ports: theirs, denied: 0 };
+        prepare()?;
+        let thread = Some(ControlThread::start("vhost-user", move || control.run())?);
+        Ok(SharedDevice { config, ender, thread, status, hold, ports, before })
+    }
+}
+
+impl Drop for SharedDevice {
+    fn drop(&mut self) {
+        self.ender.end();
+        if self.thread.take().is_some_and(|thread| !thread.end()) {
+            abandoned(self.status.socket());
+        }
+        // A reload has failed before any of its back ends began.
+        if !self.ports.have_begun()
+            && let Some(before) = self.before.upgrade()
+        {
+            before.hold.resume();
+        }
+    }
+}
+
+/// The device's side for one port: all pairs of a device, or some of a device that several back ends share.
+///
+/// Dropping the last one of a device ends its control thread, and removes the socket if the thread opened one. It may be
+/// dropped before or after the [`Port`].
+pub struct Backend {
+    device: Arc<SharedDevice>,
+    pairs: Vec<u16>,
+    status: Arc<BackendStatus>,
 }
 
 impl Backend {
-    /// Starts the thread; the socket is open when this returns.
+    /// Starts a device; the socket is open when this returns. A device that back ends share starts with the first of
+    /// them, and accepts drivers when one [begins](Backend::begin); it has the pairs of all that have started by then.
     ///
     /// # Errors
     /// In server mode those of the socket: another process listens there, or the folder is missing or not writable.
-    /// `InvalidInput` for an impossible number of queues. System errors: out of descriptors or threads.
+    /// `InvalidInput` for an impossible number of queues, and for a back end that is to share a device and has another
+    /// configuration. System errors: out of descriptors or threads.
     pub fn start(config: BackendConfig) -> io::Result<(Backend, Port)> {
-        let closer = Closer::start()?;
-        let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
-        Backend::start_at(endpoint, config, closer)
+        Backend::start_after(config, None)
     }
 
-    /// Starts the thread in place of one that runs. If both are servers at one socket, it stays open, new connections
-    /// go to the new thread, and the existing connection ends when the old back end is dropped.
+    /// Starts in place of a back end that runs. If the device stays the same, its driver stays connected. If both are
+    /// servers at one socket, it stays open, new connections go to the new thread, and the existing connection ends when
+    /// the old device has no back end any more.
     ///
     /// # Errors
     /// Those of [`start`](Backend::start); the old one continues unchanged.
     pub fn succeed(&self, config: BackendConfig) -> io::Result<(Backend, Port)> {
-        let closer = Closer::start()?;
-        let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
-        let open = || Endpoint::open(&socket, mode, access, &closer);
-        self.hold.succeed(&socket, mode, open, |endpoint| Backend::start_at(endpoint, config, closer.clone()))
+        Backend::start_after(config, Some(&self.device))
+    }
+
+    fn start_after(config: BackendConfig, before: Option<&Arc<SharedDevice>>) -> io::Result<(Backend, Port)> {
+        config.check()?;
+        let (queues, pairs) = (config.queues.clone(), config.queues.numbers());
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|(.., device)| device.strong_count() > 0);
+        let mut there =
+            devices.iter().rev().filter(|(socket, mode, _)| (socket, *mode) == (&config.socket, config.mode));
+        let newest = if queues.is_part() { there.find_map(|(.., device)| device.upgrade()) } else { None };
+        let device = match newest {
+            Some(device) if device.config.is_one_device_with(&config) => device,
+            Some(device) if !device.ports.have_begun() => {
+                let socket = config.socket.display();
+                let message = format!("the apps that share {socket} have different keys; only `queues` may differ");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            newest => {
+                let (socket, mode) = (config.socket.clone(), config.mode);
+                let device = Arc::new(SharedDevice::start(config, newest.as_ref().or(before))?);
+                devices.push((socket, mode, Arc::downgrade(&device)));
+                device
+            }
+        };
+        drop(devices);
+        let queue = |pair: &u16| [2 * usize::from(*pair), 2 * usize::from(*pair) + 1];
+        let borrower = device.ender.borrower(pairs.iter().flat_map(queue).collect())?;
+        device.ports.add(&pairs);
+        device.status.offer(device.config.offered(device.ports.pairs()));
+        let status = Arc::new(BackendStatus::new(Arc::clone(&device.status), pairs.clone()));
+        let port = Port::new(borrower, Arc::clone(&status));
+        let backend = Backend { device, pairs, status };
+        if !queues.is_part() {
+            port.begin();
+            backend.accept();
+        }
+        Ok((backend, port))
     }
 
     /// Replaces an abandoned socket at the path by ours, when the run begins. Before this no existing file is touched,
-    /// and nobody can connect if there is an abandoned socket.
+    /// and nobody can connect if there is an abandoned socket. A device that back ends share accepts drivers from now
+    /// on.
     pub fn begin(&self) {
-        self.hold.begin();
+        self.device.hold.begin();
+        self.accept();
+    }
+
+    /// Accepts connections.
+    fn accept(&self) {
+        self.device.ports.begin();
+        self.device.hold.wake();
     }
 
     /// Accepts connections again after a failed attempt to [succeed](Backend::succeed) it.
     pub fn resume(&self) {
-        self.hold.resume();
-    }
-
-    fn start_at(mut endpoint: Endpoint, config: BackendConfig, closer: Closer) -> io::Result<(Backend, Port)> {
-        if config.queues == 0 || config.queues > MAX_PAIRS {
-            let message = format!("{} pairs of queues is out of range; give 1 to {MAX_PAIRS}", config.queues);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        let pairs = usize::from(config.queues);
-        let signal = Arc::new(Signal::new()?);
-        let (lender, borrower, ender) = exchange(2 * pairs, Arc::clone(&signal))?;
-        let offered = config.offered();
-        let notifiers = Device::notifiers(pairs)?;
-        let status =
-            Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs, notifiers.clone()));
-        let policy = config.policy;
-        let hold = EndpointHold::new(&mut endpoint, policy.socket_access, &signal);
-        let memory = PeerMemory::limited(policy.any_file);
-        let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), memory, notifiers);
-        let control = Control { endpoint, device, signal, closer, policy, status: Arc::clone(&status), denied: 0 };
-        prepare()?;
-        let thread = ControlThread::start("vhost-user", move || control.run())?;
-        let port = Port::new(borrower, pairs, Arc::clone(&status));
-        Ok((Backend { ender, thread: Some(thread), status, hold }, port))
+        self.device.hold.resume();
     }
 
     /// Its status.
@@ -132,10 +249,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.ender.end();
-        if self.thread.take().is_some_and(|thread| !thread.end()) {
-            abandoned(self.status.socket());
-        }
+        self.device.ports.remove(&self.pairs);
     }
 }
 
@@ -149,7 +263,8 @@ struct Control {
     signal: Arc<Signal>,
     closer: Closer,
     policy: PeerPolicy,
-    status: Arc<BackendStatus>,
+    status: Arc<DeviceStatus>,
+    ports: Arc<Ports>,
     /// Denied calls that have been logged.
     denied: u64,
 }
@@ -178,6 +293,11 @@ impl Control {
             self.signal.clear();
         }
         waits(None);
+        // All ports of the first configuration are there when the first one has begun.
+        while !self.ports.have_begun() && !self.signal.has_ended() {
+            self.signal.clear();
+            let _ = sleep_until_readable(&[self.signal.as_fd()], Some(LOOK));
+        }
         self.endpoint.next(&self.signal, || self.device.free_memory(), waits)
     }
 
@@ -207,11 +327,7 @@ impl Control {
         self.status
             .common
             .say(LogEntry::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
-        self.status.common.update(|snapshot| {
-            snapshot.side.connected = true;
-            snapshot.peer = Some(peer);
-            snapshot.connections += 1;
-        });
+        self.status.connected(peer, self.device.connect());
         self.serve(&mut channel)
     }
 

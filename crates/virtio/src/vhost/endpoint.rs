@@ -226,6 +226,11 @@ impl EndpointHold {
         if let Some(server) = &self.server {
             server.take_turn();
         }
+        self.wake();
+    }
+
+    /// Wakes the control thread.
+    pub(super) fn wake(&self) {
         self.signal.raise();
     }
 }

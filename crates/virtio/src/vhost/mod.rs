@@ -11,7 +11,7 @@
 //! | `message.rs`, `channel.rs` | messages, and their transport over a socket |
 //! | `endpoint.rs`, `policy.rs` | the source of connections, and who may connect |
 //! | `control.rs`, `closer.rs` | confinement of threads, pauses between connections, closing of descriptors |
-//! | `port.rs` | the engine's end: the rings that it has borrowed |
+//! | `port.rs`, `ports.rs` | an engine's end: the rings that it has borrowed; the ends of a device |
 //! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |
 //! | `error.rs`, `status.rs` | errors and status |
@@ -28,6 +28,7 @@ mod message;
 mod negotiate;
 mod policy;
 mod port;
+mod ports;
 mod queue;
 mod regions;
 mod status;

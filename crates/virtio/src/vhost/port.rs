@@ -51,6 +51,13 @@ impl Ring {
         }
     }
 
+    fn is_interrupted(&self) -> bool {
+        match self {
+            Ring::Receive(ring) => ring.is_interrupted(),
+            Ring::Transmit(ring) => ring.is_interrupted(),
+        }
+    }
+
     fn error(&self) -> Option<RingError> {
         match self {
             Ring::Receive(ring) => ring.error(),
@@ -105,7 +112,8 @@ impl Held<LentRing> for Rings {
     }
 }
 
-/// The engine's end: the rings that run. Never blocks, and makes no system call while nothing changes.
+/// The engine's end: the rings that run, of all or some of a device's pairs of queues, which it counts from 0. Never
+/// blocks, and makes no system call while nothing changes.
 ///
 /// Dropping it gives all rings back for good.
 pub struct Port {
@@ -115,10 +123,17 @@ pub struct Port {
 }
 
 impl Port {
-    pub(super) fn new(borrower: Borrower<LentRing>, pairs: usize, status: Arc<BackendStatus>) -> Port {
+    pub(super) fn new(borrower: Borrower<LentRing>, status: Arc<BackendStatus>) -> Port {
+        let pairs = status.pairs().len();
         let receive = (0..pairs).map(|_| None).collect();
         let transmit = (0..pairs).map(|_| None).collect();
         Port { borrower, rings: Rings { receive, transmit }, status }
+    }
+
+    /// Takes over its pairs from a port that has them. Waits at most until that or the control thread has moved some
+    /// values.
+    pub fn begin(&self) {
+        self.borrower.claim();
     }
 
     /// The bell that asks the engine to [`sync`](Port::sync).
@@ -178,6 +193,15 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        // After a panic of the app the control thread makes the ring anew; the others may go to the next app.
+        for queue in 0..2 * self.rings.receive.len() {
+            let Some(lent) = self.rings.give(queue) else { continue };
+            if lent.ring.is_interrupted() {
+                self.borrower.give_up(queue, lent, &mut self.rings);
+            } else {
+                self.rings.take(queue, lent);
+            }
+        }
         self.borrower.end(&mut self.rings);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bellows_sys::cpu::{Faults, thread_faults};
@@ -30,8 +30,16 @@ pub struct SideStatus<S> {
 /// The status of a front end.
 pub type FrontendStatus = SideStatus<DriverSide>;
 
-/// The status of a back end.
+/// The status of a back end: that of its device, of whose queues it has some or all.
 pub struct BackendStatus {
+    device: Arc<DeviceStatus>,
+    pairs: Vec<u16>,
+    /// Those of the thread of the app, while others serve other queues.
+    faults: SharedFaults,
+}
+
+/// The status of a device.
+pub(super) struct DeviceStatus {
     pub(super) common: SideStatus<DeviceSide>,
     /// Counters of the rings that run. The engine writes those of the rings that it has, the control thread those of
     /// the others.
@@ -76,7 +84,7 @@ pub struct DeviceSide {
     pub regions: Vec<(u64, u64)>,
     /// Whether the written pages are logged.
     pub logging: bool,
-    /// The queues in order: receive and transmit of the first pair, then of the second, ….
+    /// The queues of the back end in order: receive and transmit of its first pair, then of the second, ….
     pub queues: Vec<QueueStatus>,
 }
 
@@ -258,38 +266,74 @@ impl<S: Clone + Default> SideStatus<S> {
 }
 
 impl BackendStatus {
-    pub(super) fn new(
-        socket: PathBuf,
-        mode: Mode,
-        offered: Features,
-        queues: usize,
-        notifiers: Notifiers,
-    ) -> BackendStatus {
-        let common = SideStatus::<DeviceSide>::new(socket, mode);
-        common.update(|snapshot| {
-            snapshot.side.offered = offered;
-            snapshot.side.queues = vec![QueueStatus::default(); queues];
-        });
-        BackendStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
+    pub(super) fn new(device: Arc<DeviceStatus>, pairs: Vec<u16>) -> BackendStatus {
+        BackendStatus { device, pairs, faults: SharedFaults::default() }
     }
 
     /// How the driver is notified, and for how many queues a thread does it because the kernel took too long.
     pub fn notifications(&self) -> (Means, usize) {
-        (self.notifiers.means(), self.notifiers.demoted())
+        (self.device.notifiers.means(), self.device.notifiers.demoted())
     }
 
     /// Path of the socket.
     pub fn socket(&self) -> &Path {
-        self.common.socket()
+        self.device.common.socket()
     }
 
     /// Who opens the socket.
     pub fn mode(&self) -> Mode {
-        self.common.mode()
+        self.device.common.mode()
+    }
+
+    /// The numbers of its pairs of queues.
+    pub fn pairs(&self) -> &[u16] {
+        &self.pairs
     }
 
     /// The current status.
     pub fn snapshot(&self) -> Snapshot<DeviceSide> {
+        let mut snapshot = self.device.snapshot();
+        let side = &mut snapshot.side;
+        // The driver may have connected when the device had fewer pairs.
+        let queue = |queue: usize| side.queues.get(queue).cloned().unwrap_or_default();
+        side.queues = self.queues().map(queue).collect();
+        snapshot.faults = self.faults.load();
+        snapshot
+    }
+
+    /// Records the counters of running rings, by the numbers of its own queues. Does not wait.
+    pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
+        counters.for_each(|(queue, counters)| {
+            let queue = 2 * usize::from(self.pairs[queue / 2]) + queue % 2;
+            self.device.running[queue].store(counters);
+        });
+        self.faults.note();
+    }
+
+    /// Its queues as the device counts them.
+    fn queues(&self) -> impl Iterator<Item = usize> {
+        self.pairs.iter().flat_map(|pair| [2 * usize::from(*pair), 2 * usize::from(*pair) + 1])
+    }
+}
+
+impl DeviceStatus {
+    /// The status of a device with at most this many queues.
+    pub(super) fn new(socket: PathBuf, mode: Mode, queues: usize, notifiers: Notifiers) -> DeviceStatus {
+        let common = SideStatus::<DeviceSide>::new(socket, mode);
+        DeviceStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
+    }
+
+    /// Records the features that a driver is offered.
+    pub(super) fn offer(&self, offered: Features) {
+        self.common.update(|snapshot| snapshot.side.offered = offered);
+    }
+
+    /// Path of the socket.
+    pub(super) fn socket(&self) -> &Path {
+        self.common.socket()
+    }
+
+    fn snapshot(&self) -> Snapshot<DeviceSide> {
         // The counters of a ring that ends meanwhile are not added twice: settle() waits.
         let state = self.common.lock();
         let mut snapshot = self.common.snapshot_of(&state);
@@ -297,6 +341,18 @@ impl BackendStatus {
             add(&mut queue.counters, counters.load());
         }
         snapshot
+    }
+
+    /// Records a connection, for which the device has this many queues.
+    pub(super) fn connected(&self, peer: Peer, queues: usize) {
+        self.common.update(|snapshot| {
+            let side = &mut snapshot.side;
+            side.connected = true;
+            let count = queues.max(side.queues.len());
+            side.queues.resize_with(count, QueueStatus::default);
+            snapshot.peer = Some(peer);
+            snapshot.connections += 1;
+        });
     }
 
     /// Records that the connection has ended. True if there was one.
@@ -311,12 +367,6 @@ impl BackendStatus {
         let mut state = self.common.lock();
         self.running[queue].store(Counters::default());
         add(&mut state.snapshot.side.queues[queue].counters, counters);
-    }
-
-    /// Records the counters of running rings. Does not wait.
-    pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
-        counters.for_each(|(queue, counters)| self.running[queue].store(counters));
-        self.common.note();
     }
 }
 
@@ -362,16 +412,21 @@ mod tests {
     /// The engine may write counters at any time, also during a snapshot, and each is counted only once.
     #[test]
     fn counters_of_the_engine_are_seen_by_concurrent_readers() {
-        let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2, Notifiers::by_thread(0).unwrap());
+        let device = DeviceStatus::new("s".into(), Mode::Server, 4, Notifiers::by_thread(0).unwrap());
+        let device = Arc::new(device);
+        device.connected(Peer { pid: 1, uid: 0, gid: 0 }, 4);
+        let status = BackendStatus::new(Arc::clone(&device), vec![1]);
         let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
-        let looking = status.common.lock();
+        let looking = device.common.lock();
         status.note([(1, counters(5))].into_iter());
         drop(looking);
         assert_eq!(status.snapshot().side.queues[1].counters, counters(5));
-        status.settle(1, counters(6));
+        device.settle(3, counters(6));
         assert_eq!(status.snapshot().side.queues[1].counters, counters(6));
         status.note([(1, counters(3))].into_iter());
         assert_eq!(status.snapshot().side.queues[1].counters, counters(9));
         assert_eq!(status.snapshot().side.queues[0].counters, Counters::default());
+        let other = BackendStatus::new(device, vec![0, 7]).snapshot().side.queues;
+        assert_eq!(other, vec![QueueStatus::default(); 4], "the counters of another app are not its own");
     }
 }

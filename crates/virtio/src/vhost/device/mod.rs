@@ -8,14 +8,13 @@ mod requests;
 mod retired;
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_packet::LargeShare;
 use bellows_sys::mapping::PeerMemory;
-use bellows_sys::notify::{Notifier, Notifiers};
+use bellows_sys::notify::Notifier;
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
@@ -25,10 +24,12 @@ use crate::{Features, Memory};
 use super::channel::Channel;
 use super::message::{Body, MAX_FILES, Message, ProtocolFeatures, Request, flags};
 use super::port::{LentRing, Ring};
+use super::ports::Ports;
 use super::queue::{Queue, Unusable};
 use super::regions::Regions;
+use super::status::DeviceStatus;
 use super::status::QueueState;
-use super::{BackendStatus, ProtocolError};
+use super::{BackendConfig, ProtocolError};
 use bellows_handover::{Lender, Recalled};
 
 use requests::{one, set_config};
@@ -56,15 +57,13 @@ impl Reply {
 
 /// One device, and the state that its driver's process has set so far.
 pub(super) struct Device {
-    offered: Features,
-    pairs: usize,
-    mac: Option<[u8; 6]>,
+    config: BackendConfig,
     lender: Lender<LentRing>,
-    status: Arc<BackendStatus>,
+    status: Arc<DeviceStatus>,
     /// The limits on mapping the files of the driver's process.
     memory: PeerMemory,
-    /// Notifiers: one for the call of each ring, then one for the error of each, and one for the log.
-    notifiers: Notifiers,
+    /// The ports with its pairs, and its notifiers.
+    ports: Arc<Ports>,
     /// The quota of large buffers for the driver's packets.
     share: Arc<LargeShare>,
     session: Session,
@@ -74,6 +73,8 @@ pub(super) struct Device {
 /// The state of one connection.
 #[derive(Default)]
 struct Session {
+    /// The features that the driver may choose from. They and the number of queues stay as they were at its beginning.
+    offered: Features,
     features: Features,
     negotiated: bool,
     protocol: ProtocolFeatures,
@@ -84,40 +85,52 @@ struct Session {
     inflight: Option<Arc<InflightRegion>>,
 }
 
+impl Session {
+    fn with_queues(queues: usize) -> Session {
+        Session { queues: (0..queues).map(|_| Queue::default()).collect(), ..Session::default() }
+    }
+}
+
 impl Device {
     pub(super) fn new(
-        offered: Features,
-        pairs: usize,
-        mac: Option<[u8; 6]>,
+        config: BackendConfig,
         lender: Lender<LentRing>,
-        status: Arc<BackendStatus>,
-        memory: PeerMemory,
-        notifiers: Notifiers,
+        status: Arc<DeviceStatus>,
+        ports: Arc<Ports>,
     ) -> Device {
-        let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
-        let session = Session { queues, ..Session::default() };
+        let memory = PeerMemory::limited(config.policy.any_file);
         let share = Arc::new(LargeShare::new());
-        Device { offered, pairs, mac, lender, status, memory, notifiers, share, session, retired: Retired::default() }
+        let (session, retired) = (Session::default(), Retired::default());
+        Device { config, lender, status, memory, ports, share, session, retired }
     }
 
-    /// The notifiers that a device needs: the engine only uses those of calls.
-    pub(super) fn notifiers(pairs: usize) -> io::Result<Notifiers> {
-        Notifiers::new(2 * pairs, 2 * pairs + 1)
+    /// Begins a connection, with the pairs that ports have now. Returns the number of queues.
+    pub(super) fn connect(&mut self) -> usize {
+        let pairs = self.ports.pairs();
+        let offered = self.config.offered(pairs);
+        self.status.offer(offered);
+        self.session = Session { offered, ..Session::with_queues(2 * pairs) };
+        2 * pairs
+    }
+
+    /// Number of pairs of queues of the connection.
+    fn pairs(&self) -> usize {
+        self.session.queues.len() / 2
     }
 
     /// Notifies the driver of used buffers.
     fn call(&self, queue: usize) -> Notifier {
-        self.notifiers.get(queue)
+        self.ports.call(queue)
     }
 
     /// Notifies the driver's process that a ring was stopped.
     fn error_call(&self, queue: usize) -> Notifier {
-        self.notifiers.get(2 * self.pairs + queue)
+        self.ports.error_call(queue)
     }
 
     /// Notifies the driver's process of changes in the log.
     fn log_call(&self) -> Notifier {
-        self.notifiers.get(4 * self.pairs)
+        self.ports.log_call()
     }
 
     /// Ends all notifications of a queue.
@@ -195,16 +208,15 @@ impl Device {
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
         self.replace_memory(Memory::default());
-        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
+        (0..self.session.queues.len()).for_each(|queue| self.clear_notifiers(queue));
         let _ = self.log_call().set(None);
-        let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
-        self.session = Session { queues, ..Session::default() };
+        self.session = Session::with_queues(self.session.queues.len());
         self.tell();
     }
 
     /// Resets everything after a panic of the thread.
     pub(super) fn recover(&mut self) {
-        self.session.queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
+        self.session.queues.fill_with(Queue::default);
         // Asks for each ring that the engine may have.
         self.session.queues.iter_mut().for_each(|queue| queue.running = true);
         self.disconnect();
@@ -230,7 +242,7 @@ impl Device {
         // Closes the descriptor that REM_MEM_REG may have brought.
         drop(files);
         match request {
-            Request::GET_FEATURES => body.end().map(|()| Reply::number(self.offered.0)),
+            Request::GET_FEATURES => body.end().map(|()| Reply::number(self.session.offered.0)),
             Request::SET_FEATURES => self.set_features(body),
             Request::SET_OWNER => body.end().map(|()| Reply::Done),
             Request::RESET_OWNER | Request::RESET_DEVICE => self.reset(body),
@@ -240,7 +252,7 @@ impl Device {
             Request::GET_VRING_BASE => self.get_base(body),
             Request::GET_PROTOCOL_FEATURES => body.end().map(|()| Reply::number(ProtocolFeatures::BACKEND.0)),
             Request::SET_PROTOCOL_FEATURES => self.set_protocol_features(body),
-            Request::GET_QUEUE_NUM => body.end().map(|()| Reply::number(self.pairs as u64)),
+            Request::GET_QUEUE_NUM => body.end().map(|()| Reply::number(self.pairs() as u64)),
             Request::SET_VRING_ENABLE => self.set_enabled(body),
             Request::GET_CONFIG => self.get_config(body),
             Request::SET_CONFIG => set_config(body),

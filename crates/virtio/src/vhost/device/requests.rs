@@ -31,8 +31,9 @@ impl Device {
     pub(super) fn set_features(&mut self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
         let features = Features(body.u64()?);
         body.end()?;
-        if !self.offered.has(features) {
-            return Err(ProtocolError::NotOffered(features.without(self.offered).0));
+        let offered = self.session.offered;
+        if !offered.has(features) {
+            return Err(ProtocolError::NotOffered(features.without(offered).0));
         }
         if features != self.session.features {
             self.pause_all();
@@ -60,7 +61,7 @@ impl Device {
         for (index, queue) in session.queues.iter().enumerate() {
             queue.forget_inflight(session.inflight.as_ref(), index, session.features);
         }
-        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
+        (0..self.session.queues.len()).for_each(|queue| self.clear_notifiers(queue));
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -204,9 +205,9 @@ impl Device {
         // The front end's placeholder.
         let _ = body.rest();
         let mut space = [0; CONFIG_SPACE];
-        space[..6].copy_from_slice(&self.mac.unwrap_or_default());
+        space[..6].copy_from_slice(&self.config.mac.unwrap_or_default());
         space[6..8].copy_from_slice(&LINK_UP.to_le_bytes());
-        space[8..10].copy_from_slice(&(self.pairs as u16).to_le_bytes());
+        space[8..10].copy_from_slice(&(self.pairs() as u16).to_le_bytes());
         let part = space.get(offset as usize..).and_then(|space| space.get(..size as usize));
         // An empty part means a refusal in the protocol.
         let part = part.unwrap_or_default();
@@ -236,7 +237,7 @@ impl Device {
         let request = Request::GET_INFLIGHT_FD.name();
         let size = body.size();
         let asked = InflightMessage::read(body)?;
-        if asked.queues == 0 || usize::from(asked.queues) > 2 * self.pairs {
+        if asked.queues == 0 || usize::from(asked.queues) > self.session.queues.len() {
             return Err(ProtocolError::Value { request, value: asked.queues.into() });
         }
         if asked.queue_size == 0 || asked.queue_size > 32_768 {

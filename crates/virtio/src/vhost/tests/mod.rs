@@ -7,6 +7,7 @@ mod malformed;
 mod pairs;
 mod peer;
 mod sessions;
+mod shared;
 
 pub(super) use hostile::{lingering, misbehave};
 pub(super) use peer::until;

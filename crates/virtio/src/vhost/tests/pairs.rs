@@ -216,7 +216,7 @@ fn a_front_end_takes_as_many_pairs_as_there_are_and_no_option_that_is_not_offere
     let folder = Folder::new();
     let socket = folder.socket();
     let features = Features::DEVICE.without(Features::VERSION_1).without(Features::MRG_RXBUF).coherent();
-    let config = BackendConfig { queues: 1, features, ..config(&socket, Mode::Server) };
+    let config = BackendConfig { queues: 1.into(), features, ..config(&socket, Mode::Server) };
     let (_backend, port) = Backend::start(config).unwrap();
     let _engine = Engine::run(port);
     let mut front = Front::start(&socket, Mode::Client);
@@ -278,7 +278,8 @@ fn impossible_configs_are_rejected_at_once() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
     }
     for queues in [0, 1000] {
-        let error = Backend::start(BackendConfig { queues, ..config(&socket, Mode::Server) }).err().unwrap();
+        let error =
+            Backend::start(BackendConfig { queues: queues.into(), ..config(&socket, Mode::Server) }).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
     }
     assert!(!socket.exists());
