@@ -343,9 +343,8 @@ fn flow(worker: usize) -> impl Strategy<Value = Flow> {
     let burst = prop_oneof![Just(1), 2usize..30, Just(100), Just(1_000)];
     let pause = prop_oneof![3 => Just(0), 1 => MILLISECOND / 10..MILLISECOND];
     // All flows together keep less than the smallest pool.
-    (burst, pause, prop::collection::vec(0..WORKERS.len(), 1..4), 0usize..20).prop_map(move |(burst, pause, way, kept)| {
-        Flow { burst, pause, way: [&[worker], &*way].concat(), kept }
-    })
+    (burst, pause, prop::collection::vec(0..WORKERS.len(), 1..4), 0usize..20)
+        .prop_map(move |(burst, pause, way, kept)| Flow { burst, pause, way: [&[worker], &*way].concat(), kept })
 }
 
 proptest! {

@@ -29,8 +29,8 @@ pub use magazine::BufferUse;
 pub use pool::{Area, Config, Error, MIN_PACKETS, Usage, area, config, ensure, init, owner_of, pages, start_of, usage};
 pub use share::LargeShare;
 pub use thread::{
-    Buffers, buffer_use, free, free_many, return_free_buffers, return_free_buffers_to_sleep, share_free_buffers, sort_free_buffers, take_large,
-    with_free_buffers,
+    Buffers, buffer_use, free, free_many, return_free_buffers, return_free_buffers_to_sleep, share_free_buffers,
+    sort_free_buffers, take_large, with_free_buffers,
 };
 
 /// Bytes in front of a new packet's data, for headers that are added later.
