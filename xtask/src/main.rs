@@ -79,7 +79,9 @@ Options:
                                       every test
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (if a nightly
-                                      toolchain is installed) or valgrind, and whole runs under ThreadSanitizer
+                                      toolchain is installed) or valgrind; then --races
+  test --races [--filter NAME]        whole runs with several workers, under ThreadSanitizer (if a nightly toolchain
+                                      with rust-src is installed)
   soak [--minutes N] [--filter NAME]  before a release: the tests in their long forms, the memory check, and N minutes
                                       (30) of each fuzz target; with --filter only tests whose name contains NAME
   fresh [--user] [--quick] [--keep] [--suite NAME] [DIR]

@@ -1,4 +1,4 @@
-//! `cargo xtask test --memcheck`, after the memory check: whole runs under ThreadSanitizer.
+//! `cargo xtask test --races`, also a part of `--memcheck`: whole runs under ThreadSanitizer.
 //!
 //! ThreadSanitizer knows the order that Rust's atomics make, so that it finds each plain access which no order of
 //! theirs protects, in what has run. It needs a nightly toolchain with the sources of the standard library, which must
@@ -14,7 +14,7 @@ use crate::workspace::{host_triple, target_dir};
 
 /// The tests with several threads of one engine, each with its package: whole `bellows run` processes, then engines.
 const PROGRAMS: [(&str, &[&str]); 5] = [
-    ("bellows", &["workers"]),
+    ("bellows", &["whole_runs"]),
     ("bellows-apps", &["mac_table"]),
     ("bellows-engine", &["starvation", "workers"]),
     ("bellows-pool", &["sharing"]),
@@ -39,9 +39,7 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     for (package, programs) in PROGRAMS {
         let mut tests = thread_sanitizer(&triple);
         tests.args(["--package", package]);
-        for program in programs {
-            tests.args(["--test", program]);
-        }
+        tests.args(programs.iter().flat_map(|program| ["--test", program]));
         report.run(&format!("races {package}"), tests.args(filter));
     }
     report.step("race reports", || match found(&reports) {
@@ -67,7 +65,7 @@ fn thread_sanitizer(triple: &str) -> Command {
         .env("RUSTFLAGS", "-Zsanitizer=thread")
         // A separate target folder, as for the memory check.
         .env("CARGO_TARGET_DIR", target_dir().join("races"))
-        .env("TSAN_OPTIONS", format!("log_path={}/report:exitcode=0", reports().display()))
+        .env("TSAN_OPTIONS", format!("log_path={}/report:exitcode=66", reports().display()))
         .env("PROPTEST_CASES", PROPTEST_CASES)
         .stdin(Stdio::null());
     command

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools;
 use crate::workspace::{cargo, has_crate};
-use crate::{TaskError, deny, format, guest_kernel, memcheck, rust_version};
+use crate::{TaskError, deny, format, guest_kernel, memcheck, races, rust_version};
 
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -14,6 +14,7 @@ const CAPTURES: &str = "../shared/captures";
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     memcheck: bool,
+    races: bool,
     /// Leave out guests and other programs' drivers.
     quick: bool,
     /// Run only the tests whose name contains this.
@@ -27,6 +28,7 @@ impl Options {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--memcheck" => options.memcheck = true,
+                "--races" => options.races = true,
                 "--quick" => options.quick = true,
                 "--filter" => {
                     let name =
@@ -36,8 +38,8 @@ impl Options {
                 other => return Err(TaskError::usage(format!("test: '{other}' is not an option"))),
             }
         }
-        if options.memcheck && options.quick {
-            return Err(TaskError::usage("--quick and --memcheck cannot be combined: a memory check has no guests"));
+        if (options.memcheck || options.races) && options.quick {
+            return Err(TaskError::usage("--quick is for neither --memcheck nor --races: they have no guests"));
         }
         Ok(options)
     }
@@ -60,7 +62,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     if !Path::new(CAPTURES).is_dir() {
         println!("no folder {CAPTURES}: its tests skip themselves; tests on the project's own captures run");
     }
-    if options.memcheck {
+    if options.races && !options.memcheck {
+        races::run(&mut report, options.filter.as_deref())?;
+    } else if options.memcheck {
         memcheck::run(&mut report, options.filter.as_deref())?;
     } else {
         if options.filter.is_none() {
@@ -101,8 +105,8 @@ mod tests {
 
     #[test]
     fn options_come_in_any_order() {
-        let both = Options { memcheck: true, quick: false, filter: Some("ring".into()) };
-        let quick = Options { memcheck: false, quick: true, filter: None };
+        let both = Options { memcheck: true, filter: Some("ring".into()), ..Options::default() };
+        let quick = Options { quick: true, ..Options::default() };
         assert_eq!(parse(&[]).ok(), Some(Options::default()));
         assert_eq!(parse(&["--memcheck", "--filter", "ring"]).ok().as_ref(), Some(&both));
         assert_eq!(parse(&["--filter", "ring", "--memcheck"]).ok(), Some(both));
@@ -111,7 +115,9 @@ mod tests {
 
     #[test]
     fn an_invalid_option_is_named() {
-        for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"]] {
+        for words in
+            [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"], &["--races", "--quick"]]
+        {
             let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");
         }

@@ -1,4 +1,4 @@
-//! A race that a race detector must find, and orders that it must accept: `cargo xtask test --memcheck` runs this under
+//! A race that a race detector must find, and orders that it must accept: `cargo xtask test --races` runs this under
 //! ThreadSanitizer.
 
 use std::cell::UnsafeCell;

@@ -15,6 +15,7 @@
 //! | [`datagrams`] | frames as datagrams of Unix sockets, many for each system call |
 //! | [`ethtool`] | drivers of network interfaces: speed, queues, offloads |
 //! | [`fences`] | fences for two threads, free for the one that passes its own often |
+//! | [`heap`] | an allocator that gives each block cache lines of its own |
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`memory`] | large private mappings on the best available pages |
@@ -45,6 +46,7 @@ pub mod cpu;
 pub mod datagrams;
 pub mod ethtool;
 pub mod fences;
+pub mod heap;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;

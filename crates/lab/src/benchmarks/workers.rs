@@ -8,12 +8,13 @@
 //!
 //! | case | two workers | each process |
 //! |---|---|---|
-//! | chain | source → 10 apps, *crossing*, 10 apps → sink | source → 10 apps → sink |
-//! | rss | source → rss → 40 apps → sink; rss → *crossing*, 40 apps → sink | source → rss → 40 apps → sink |
-//! | rss-both | the same | source → rss → 40 apps → sink; rss → 40 apps → sink |
+//! | chain | source → chain, *crossing*, chain → sink | source → chain → sink |
+//! | rss | source → rss → chain → sink; rss → *crossing*, chain → sink | source → rss → chain → sink |
+//! | rss-both | the same | source → rss → chain → sink; rss → chain → sink |
 //! | vhost | on each worker: source → driver, device → sink | source → driver, device → sink |
 //!
-//! The apps of a chain loop over their packets. All networks are lossless, so a source makes what the slowest part of
+//! A chain has 50 apps that loop over their packets, which is a small part of what a tunnel or a router does with a
+//! packet; `--apps` sets the number. All networks are lossless, so a source makes what the slowest part of
 //! the network takes. Where `rss` divides a vector between two chains, each app is called for fewer packets, which costs
 //! more per packet on one worker, too: the processes of `rss-both` have this cost, those of `rss` do not.
 //!
@@ -49,10 +50,6 @@ use crate::workers::{self, ProcessError, Reply, Side, Worker, fail, settle};
 
 /// Packets in a vector.
 const BURST: usize = 128;
-
-/// The apps of a chain, for one worker.
-const CHAIN: usize = 10;
-const RSS_CHAIN: usize = 40;
 
 /// The sum of the weights of `rss`.
 const WEIGHTS: u32 = 1_000;
@@ -98,11 +95,10 @@ impl Case {
 /// Measure what two workers carry, compared with two processes
 ///
 /// Two workers of an engine take turns with two processes that have half of the work each, on the same two processors.
-/// Cases, in millions of packets a second: chain (20 apps that loop over their packets, 10 on each worker; beside the
-/// mean of two processes with 10 apps), rss (the flows of a source, divided between a chain on each worker; beside the
+/// Cases, in millions of packets a second: chain (a chain of apps that loop over their packets on each worker, one
+/// behind the other; beside the mean of two processes with one chain), rss (the flows of a source, divided between a chain on each worker; beside the
 /// sum of two processes with a source, rss and one chain), rss-both (the same, beside two processes that each have both
-/// chains), vhost (a virtio-user driver and a vhost-user device on each
-/// worker; beside the sum of two processes with one of each). The ratio is that of neighbouring slices in which the host
+/// chains), vhost (a virtio-user driver and a vhost-user device on each worker; beside the sum of two processes with one of each). The ratio is that of neighbouring slices in which the host
 /// took no time away.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
@@ -117,6 +113,9 @@ pub struct Arguments {
     /// Slices of each kind per set of processes, of which the median counts
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000))]
     rounds: usize,
+    /// Apps of a chain
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole(0..=1000))]
+    apps: usize,
     /// Length of a slice in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = whole(1..=10_000))]
     slice: usize,
@@ -137,6 +136,8 @@ impl Benchmark for Arguments {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     case: Case,
+    /// The apps of a chain.
+    apps: usize,
     /// The processor of each of its workers: of two, or of one.
     processors: Vec<usize>,
     /// The folder for sockets.
@@ -194,6 +195,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         let case = cases[number % cases.len()];
         let task = |processors: &[usize]| Task {
             case,
+            apps: options.apps,
             processors: processors.to_vec(),
             folder: folder.0.clone(),
             slice: Duration::from_millis(options.slice as u64),
@@ -301,16 +303,16 @@ fn turn_together(workers: &mut [Worker]) -> Result<Vec<Turn>, ProcessError> {
 /// # Errors
 /// None: a failure ends the process.
 fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    let Task { case, processors, folder, slice } = task;
+    let Task { case, apps, processors, folder, slice } = task;
     settle(processors.first().copied());
     let is_divided = matches!(case, Case::Rss | Case::RssBoth) && processors.len() > 1;
-    let (weight, share) = is_divided.then(divided).unzip();
+    let (weight, share) = is_divided.then(|| divided(apps)).unzip();
     // The threads of apps may run on all processors of this process.
     cpu::allow(&processors).unwrap_or_else(|error| fail(&error));
     let mut network = match case {
-        Case::Chain => chain(processors.len()),
-        Case::RssBoth if !is_divided => on_one_worker(distributed(RSS_CHAIN, Some(WEIGHTS / 2))),
-        Case::Rss | Case::RssBoth => distributed(RSS_CHAIN, weight),
+        Case::Chain => chain(apps, processors.len()),
+        Case::RssBoth if !is_divided => on_one_worker(distributed(apps, Some(WEIGHTS / 2))),
+        Case::Rss | Case::RssBoth => distributed(apps, weight),
         Case::Vhost => devices(processors.len(), &folder),
     };
     let further = processors.iter().skip(1);
@@ -425,11 +427,11 @@ fn small_source() -> source::Source {
     configured(source::Config { size: Some(60), ..source::Config::default() })
 }
 
-/// A chain over one or two workers.
-fn chain(workers: usize) -> Network {
+/// A chain of so many apps on each of one or two workers.
+fn chain(apps: usize, workers: usize) -> Network {
     let first = (Network::new().app("source", small_source()), "source.output".to_owned());
     let add =
-        |(network, from): (Network, String), worker| row_of_loops(network, &from, CHAIN, worker, worker + 1 == workers);
+        |(network, from): (Network, String), worker| row_of_loops(network, &from, apps, worker, worker + 1 == workers);
     (0..workers).fold(first, add).0
 }
 
@@ -497,9 +499,9 @@ fn cost(network: Network) -> f64 {
 }
 
 /// The weight of the first worker with which both workers are equally busy, and the share of the packets that it gets.
-fn divided() -> (u32, f64) {
+fn divided(apps: usize) -> (u32, f64) {
     let before = cost(distributed(0, None));
-    let chain = cost(distributed(RSS_CHAIN, None)) - before;
+    let chain = cost(distributed(apps, None)) - before;
     let wanted = (chain - before) / (2.0 * chain);
     let (mut low, mut high) = (1, WEIGHTS / 2);
     while low < high {
@@ -520,7 +522,7 @@ fn share_of(weight: u32) -> f64 {
 }
 
 impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "20"];
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--apps", "5", "--slice", "20"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "ring"], "no case has `ring` in its name; there are chain, rss, rss-both and vhost"),
         (&["--slice", "0"], "0 is not in 1..=10000"),
@@ -550,7 +552,7 @@ mod tests {
         for case in Case::ALL {
             for workers in [1, 2] {
                 let (processors, folder) = (all[..workers].to_vec(), folder.path().to_owned());
-                let task = Task { case, processors, folder, slice: Duration::from_millis(50) };
+                let task = Task { case, apps: 20, processors, folder, slice: Duration::from_millis(50) };
                 let turns = || {
                     let mut side = lay_out(task).unwrap();
                     let turns = [side.turn(), side.turn()];
@@ -571,11 +573,11 @@ mod tests {
         let on = |network: &Network, worker: usize| {
             network.apps.iter().filter(|app| app.worker == worker_name(worker)).count()
         };
-        let two = chain(2);
-        assert_eq!((on(&two, 0), on(&two, 1), chain(1).apps.len()), (1 + CHAIN, CHAIN + 1, CHAIN + 2));
-        let two = distributed(RSS_CHAIN, Some(300));
-        assert_eq!((on(&two, 0), on(&two, 1)), (RSS_CHAIN + 3, RSS_CHAIN + 1));
-        assert_eq!(distributed(RSS_CHAIN, None).apps.len(), RSS_CHAIN + 3);
+        let two = chain(10, 2);
+        assert_eq!((on(&two, 0), on(&two, 1), chain(10, 1).apps.len()), (11, 11, 12));
+        let two = distributed(10, Some(300));
+        assert_eq!((on(&two, 0), on(&two, 1)), (13, 11));
+        assert_eq!(distributed(10, None).apps.len(), 13);
         assert_eq!((Case::Chain.reference(&[3.0, 5.0]), Case::Vhost.reference(&[3.0, 5.0])), (4.0, 8.0));
     }
 
