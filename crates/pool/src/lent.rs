@@ -231,7 +231,7 @@ mod tests {
         /// those of packets, and at the end everything is free again.
         #[test]
         fn buffers_come_back_once(steps in proptest::collection::vec(step(), 1..60)) {
-            let _alone = crate::pool::lock(&ALONE);
+            let _alone = crate::lock::lock(&ALONE);
             crate::ensure().unwrap();
             let before = usage();
             let mut lent = Lent::new();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_borrower_that_ends_gives_everything_back() {
-        let _alone = crate::pool::lock(&ALONE);
+        let _alone = crate::lock::lock(&ALONE);
         crate::ensure().unwrap();
         let before = usage();
         let mut lent = Lent::new();

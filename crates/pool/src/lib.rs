@@ -16,6 +16,7 @@
 mod accounts;
 mod class;
 mod lent;
+mod lock;
 mod magazine;
 mod parts;
 mod pool;

@@ -11,8 +11,8 @@ use bellows_ring::stack::Stack;
 use bellows_sys::memory::HUGE_PAGE;
 
 use crate::class::Class;
+use crate::lock::lock;
 use crate::magazine::{Held, Pages};
-use crate::pool::lock;
 
 /// Buffers that were never taken.
 pub(crate) struct Untouched {

@@ -6,13 +6,14 @@
 
 use std::iter;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 use bellows_sys::memory::{HUGE_PAGE, Pages, Reservation};
 use bellows_sys::numa;
 
 use crate::accounts::{AccountNumber, Quotas};
 use crate::class::Class;
+use crate::lock::lock;
 use crate::magazine::{Held, Magazine, Member};
 use crate::parts::{LargePart, Part, divide};
 use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
@@ -128,10 +129,6 @@ pub(crate) struct Pool {
 
 static POOL: OnceLock<Pool> = OnceLock::new();
 static SIZING: Mutex<()> = Mutex::new(());
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Creates the process's pool. A second call with the same config is no error.
 ///

@@ -1,7 +1,8 @@
 //! A port's share of the large buffers: see [`accounts`](crate::accounts).
 
 use crate::accounts::AccountNumber;
-use crate::pool::{self, lock};
+use crate::lock::lock;
+use crate::pool;
 
 /// A quota of large buffers, from [`LargeShare::new`] until it is dropped.
 ///
