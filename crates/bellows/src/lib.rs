@@ -76,6 +76,10 @@ use cli::Cli;
 use commands::show;
 use subcommand::{Execute, Program};
 
+/// The heap of programs with the command. One thread makes the apps of all workers, one behind the other.
+#[global_allocator]
+static HEAP: bellows_sys::heap::WholeLines = bellows_sys::heap::WholeLines;
+
 /// The command, ready to run.
 #[derive(Debug)]
 pub struct Command {
