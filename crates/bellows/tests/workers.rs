@@ -260,7 +260,7 @@ fn what_crossed_is_joined_even_after_a_crash() {
     }
     // Some may lack their other end: what was between the workers when the process ended, in both directions, what
     // arrived in breaths that were under way, and more if a worker had to wait for a processor.
-    assert!(joined > 0, "none of {}", departures.len());
+    assert!(joined > 0 && 4 * joined >= departures.len(), "{joined} of {}", departures.len());
     let trace = sandbox.bellows(&["timeline", "--export", "-"]).fine().json();
     let events = trace["traceEvents"].as_array().unwrap();
     let threads: Vec<&Value> = events

@@ -28,7 +28,7 @@ fn size() -> usize {
 }
 
 /// The bursts in which each source must find buffers, and the time for all of them. A source that finds buffers again
-/// after 64 breaths of the other workers needs some milliseconds.
+/// after 64 breaths of the other workers, or 256 idle ones, needs some milliseconds.
 const BURSTS: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(60);
 

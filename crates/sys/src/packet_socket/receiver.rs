@@ -26,13 +26,12 @@ use rustix::net::sockopt::{
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::fanout::Fanout;
-use crate::cache::{lines, prefetch};
-
 use super::layout::{FRAME_OFFSET, LINE, Layout, Position};
 use super::{
     ALL_PROTOCOLS, USUAL, bind, bound_interface, choose_ring_version, get, make_promiscuous, make_ring, open, set,
     set_flag,
 };
+use crate::cache::{lines, prefetch};
 use crate::messages::VIRTIO_HEADER;
 use crate::ring_mapping::RingMapping;
 use crate::{PortError, PortOpenError};
