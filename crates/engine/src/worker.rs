@@ -418,7 +418,10 @@ impl Worker {
         if sampler.is_recording() {
             self.graph.table().count(cells::SAMPLED, 1);
         }
-        self.state.marks_departure.set(sampler.marks_departure());
+        if sampler.marks_departure() {
+            // What arrived in calls before this, which began the breath, is passed on marked, too.
+            self.state.marks_departure.set(true);
+        }
         self.graph.take_sampled(&self.state);
         self.state.marks_departure.set(false);
         let end = sampler.end_breath(self.graph.table(), moved.get() != before);
