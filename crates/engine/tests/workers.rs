@@ -1,6 +1,8 @@
 //! Networks whose apps run on several threads: nothing is lost, doubled or reordered, whatever the placement, and the
 //! workers sleep, wake, fail, change and end together.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -8,15 +10,16 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_engine::{
-    App, AppSpec, Control, Counters, End, Engine, Io, MAIN, Network, Outcome, Ports, Schedule, Settings, TraceOrder,
-    WorkerSpec, counters,
+    App, AppSpec, Counters, End, Engine, Io, MAIN, Network, Outcome, Ports, Schedule, Settings, TraceOrder, WorkerSpec,
+    counters,
 };
+use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Passage, Recording, Track, What};
-use bellows_observe::{RuntimeDir, Snapshot};
 use bellows_packet::Packet;
 use bellows_testkit::soak;
 use bellows_testkit::wait::eventually;
 use proptest::prelude::*;
+use support::{allowed_processor, check_books, with_running};
 
 const WORKERS: [&str; 3] = [MAIN, "one", "two"];
 
@@ -146,19 +149,6 @@ fn run(network: Network, settings: Settings) -> Outcome {
     engine.finish(end)
 }
 
-/// Runs a network on a thread of its own while `act` does something with it.
-fn with_running<T>(network: Network, settings: Settings, act: impl FnOnce(&Control) -> T) -> (T, Outcome) {
-    let mut engine = Engine::new(network, settings, None).unwrap();
-    let control = engine.control();
-    let running = thread::spawn(move || {
-        let end = engine.run();
-        engine.finish(end)
-    });
-    let result = act(&control);
-    control.stop();
-    (result, running.join().unwrap())
-}
-
 fn lossless(schedule: Schedule) -> Settings {
     Settings { lossless: true, schedule, ..Settings::default() }
 }
@@ -166,13 +156,6 @@ fn lossless(schedule: Schedule) -> Settings {
 /// Whether numbers grow.
 fn is_in_order(numbers: &[u32]) -> bool {
     numbers.windows(2).all(|pair| pair[0] < pair[1])
-}
-
-fn check_books(snapshot: &Snapshot) {
-    assert_eq!(snapshot.imbalances(), []);
-    let sum = |of: fn(&bellows_observe::AppCounts) -> u64| snapshot.apps.iter().map(of).sum::<u64>();
-    let waiting: u64 = snapshot.links.iter().map(|link| link.waiting).sum();
-    assert_eq!(sum(|app| app.made), snapshot.dropped() + sum(|app| app.ended) + sum(|app| app.held) + waiting);
 }
 
 /// A random network without loops: makers, then apps that pass packets on, then sinks.
@@ -525,13 +508,6 @@ fn timelines_come_and_go_with_their_workers() {
         run.join().unwrap()
     });
     assert_eq!(run.end, End::Stopped);
-}
-
-/// A processor that this thread may run on.
-fn allowed_processor() -> usize {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
-    list.split(['-', ',']).next().unwrap().parse().unwrap()
 }
 
 struct FailsToStart;
