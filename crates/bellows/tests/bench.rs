@@ -309,7 +309,8 @@ fn every_benchmark_has_a_quick_run_that_yields_a_report() {
 fn every_benchmark_refuses_options_out_of_range() {
     let sandbox = Sandbox::new();
     for entry in benchmarks::ALL {
-        for (words, why) in entry.refused {
+        let processor = [entry.quick, &["--cpu", "99999"]].concat();
+        for (words, why) in entry.refused.iter().copied().chain([(&*processor, "processor 99999")]) {
             let said = sandbox.bellows(&[&entry.words()[..], words].concat());
             assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{}: {said:?}", entry.name);
             assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);

@@ -362,6 +362,26 @@ fn all_packets_for_the_driver_arrive() {
     }
 }
 
+/// The file of the frames that a driver's queue has got back from [`replay`].
+fn returned(sandbox: &Sandbox, queue: usize) -> PathBuf {
+    sandbox.path(&format!("returned{queue}.pcap"))
+}
+
+/// Starts a testpmd that sends frames of its own on each queue of a driver, and writes what returns to files.
+fn replay(sandbox: &Sandbox, driver: &Driver, port: &Path, frames: &[Frames]) -> Testpmd {
+    let mut files = String::new();
+    for (queue, frames) in frames.iter().enumerate() {
+        let sent = sandbox.path(&format!("sent{queue}.pcap"));
+        frames::write(&sent, frames);
+        files += &format!(",rx_pcap={},tx_pcap={}", sent.display(), returned(sandbox, queue).display());
+    }
+    let mut launch = launch(vec![driver.device(0, &port.display().to_string()), format!("net_pcap0{files}")]);
+    launch.options.extend(["rxq", "txq"].map(|option| format!("--{option}={}", frames.len())));
+    let mut testpmd = launch.start().unwrap();
+    testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+    testpmd
+}
+
 #[test]
 fn several_queues_share_the_work() {
     const QUEUES: usize = 3;
@@ -376,17 +396,7 @@ fn several_queues_share_the_work() {
         let driver = Driver { packed, queues: QUEUES, ..Driver::default() };
         let sent: Vec<Frames> =
             (0..QUEUES).map(|queue| frames::random(700, mixed(LARGEST), 11 + queue as u64)).collect();
-        let file = |kind: &str, queue: usize| sandbox.path(&format!("{kind}{queue}.pcap"));
-        let mut files = String::new();
-        for (queue, frames) in sent.iter().enumerate() {
-            frames::write(&file("sent", queue), frames);
-            let (sent, returned) = (file("sent", queue), file("returned", queue));
-            files += &format!(",rx_pcap={},tx_pcap={}", sent.display(), returned.display());
-        }
-        let mut launch = launch(vec![driver.device(0, &port.display().to_string()), format!("net_pcap0{files}")]);
-        launch.options.extend([format!("--rxq={QUEUES}"), format!("--txq={QUEUES}")]);
-        let mut testpmd = launch.start().unwrap();
-        testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        let mut testpmd = replay(&sandbox, &driver, &port, &sent);
         let all = (QUEUES * 700) as u64;
         eventually("all frames are back", || testpmd.forwarded().unwrap().port(1).1 == all);
         eventually("the counters of all rings", || {
@@ -397,7 +407,7 @@ fn several_queues_share_the_work() {
         testpmd.quit().unwrap();
         // The device chooses the queue on which a packet returns.
         let mut sent = sent.concat();
-        let mut returned: Frames = (0..QUEUES).flat_map(|queue| frames::read(&file("returned", queue))).collect();
+        let mut returned: Frames = (0..QUEUES).flat_map(|queue| frames::read(&returned(&sandbox, queue))).collect();
         sent.sort();
         returned.sort();
         assert_same("several queues", &returned, &sent);
@@ -447,17 +457,7 @@ fn apps_of_two_workers_share_a_device() {
         };
         let driver = Driver { packed, queues: 2, ..Driver::default() };
         let sent = [0, 1].map(|queue| frames::random(FRAMES as usize, mixed(LARGEST), 31 + queue));
-        let file = |kind: &str, queue: usize| sandbox.path(&format!("{kind}{queue}.pcap"));
-        let mut files = String::new();
-        for (queue, frames) in sent.iter().enumerate() {
-            frames::write(&file("sent", queue), frames);
-            let (sent, returned) = (file("sent", queue), file("returned", queue));
-            files += &format!(",rx_pcap={},tx_pcap={}", sent.display(), returned.display());
-        }
-        let mut launch = launch(vec![driver.device(0, &port.display().to_string()), format!("net_pcap0{files}")]);
-        launch.options.extend(["--rxq=2", "--txq=2"].map(String::from));
-        let mut testpmd = launch.start().unwrap();
-        testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        let mut testpmd = replay(&sandbox, &driver, &port, &sent);
         eventually("all frames are back", || testpmd.forwarded().unwrap().port(1).1 == 2 * FRAMES);
         eventually("the counters of both apps", || taken(&sandbox, &running) == [FRAMES; 2]);
         testpmd.commands(&["stop", "set portlist 0", "clear port stats 0", "set fwd txonly"]).unwrap();
@@ -485,7 +485,7 @@ fn apps_of_two_workers_share_a_device() {
         testpmd.quit().unwrap();
         for (queue, sent) in sent.iter().enumerate() {
             // Each app returns packets on its own pair.
-            assert_same(&format!("queue {queue}"), &frames::read(&file("returned", queue)), sent);
+            assert_same(&format!("queue {queue}"), &frames::read(&returned(&sandbox, queue)), sent);
         }
         running.signal(Signal::INT);
         running.wait().fine();

@@ -9,6 +9,7 @@ use bellows_observe::timeline::Timeline;
 use bellows_observe::{Directory, RuntimeDir, Slab, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
+use bellows_ring::verdicts::{Overview, Verdict};
 use bellows_sys::{clock, way_out};
 use bellows_watch::Watch;
 use bellows_wiring::WiringError;
@@ -21,7 +22,7 @@ use crate::crew::{Crew, Enter, Member, WorkerError};
 use crate::network::topology::{AppAction, Topology};
 use crate::network::{Network, WorkerSpec};
 use crate::panics::{self, catch_panic};
-use crate::runtime::attention::{Verdict, request};
+use crate::runtime::attention::request;
 use crate::runtime::sampling::Sampler;
 use crate::settings::Settings;
 use crate::worker::{ExitReason, Worker};
@@ -94,9 +95,8 @@ pub struct Engine {
     shared: Arc<Shared>,
     runtime_dir: Option<Arc<RuntimeDir>>,
     panicked: Vec<String>,
-    /// The state of all workers when they were last looked at: the number of changed verdicts, the first one's verdict,
-    /// and the number of its breaths in which packets moved.
-    looked_at: (u32, Verdict, u64),
+    /// What the first worker knows of the verdicts of the others.
+    overview: Overview,
 }
 
 impl Engine {
@@ -178,7 +178,7 @@ impl Engine {
             shared,
             runtime_dir,
             panicked: Vec::new(),
-            looked_at: (0, Verdict::Works, 0),
+            overview: Overview::default(),
         };
         engine.publish_posts();
         engine.begin(&plan, None);
@@ -394,15 +394,11 @@ impl Engine {
                 Verdict::Works => None,
             };
         }
-        self.shared.attention.set_ending(own != Verdict::Works);
-        let (mut changes, mut all_rest) = (0u32, own != Verdict::Works);
-        self.shared.for_each_further(|attention| {
-            changes = changes.wrapping_add(attention.changes());
-            all_rest &= attention.verdict() != Verdict::Works;
+        let (shared, moved) = (&self.shared, self.worker.moved());
+        let is_news = self.overview.is_news(own, moved, shared.attention.announced(), |look| {
+            shared.for_each_further(|attention| look(attention.published()));
         });
-        self.shared.attention.set_ending(all_rest);
-        let state = (changes, own, self.worker.moved());
-        if !all_rest || std::mem::replace(&mut self.looked_at, state) == state {
+        if !is_news {
             return None;
         }
         self.paused(Engine::end_of_paused)

@@ -13,6 +13,7 @@ use bellows_arena::Fixed;
 use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
 use bellows_observe::{Pace, Watchdog};
 use bellows_packet::{BufferUse, buffer_use, pool};
+use bellows_ring::verdicts::Verdict;
 use bellows_shared::{Reader, Readers};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
@@ -22,7 +23,7 @@ use crate::app::erased::{AppBox, DynApp, Entry, FailedApp, erase, try_stop};
 use crate::configuration::Graph;
 use crate::dispatch::sampled::{sampled_pull, sampled_tick};
 use crate::panics::catch_panic;
-use crate::runtime::attention::{Attention, Verdict, request};
+use crate::runtime::attention::{Attention, request};
 use crate::runtime::links::{LinkTable, with_drop_reason};
 use crate::runtime::sampling::{self, Sampler};
 use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptors};
@@ -277,7 +278,7 @@ impl Worker {
             let verdict = match exit_reason {
                 _ if self.has_closed => Verdict::Closed,
                 ExitReason::Idle if self.still_rests() => Verdict::Rests,
-                ExitReason::Request if !has_moved => attention.verdict(),
+                ExitReason::Request if !has_moved => attention.published().verdict(),
                 _ => Verdict::Works,
             };
             self.rested_at = (verdict != Verdict::Works).then(|| self.moved());
@@ -418,7 +419,10 @@ impl Worker {
         if sampler.is_recording() {
             self.graph.table().count(cells::SAMPLED, 1);
         }
-        self.state.marks_departure.set(sampler.marks_departure());
+        if sampler.marks_departure() {
+            // What arrived in calls before this, which began the breath, is passed on marked, too.
+            self.state.marks_departure.set(true);
+        }
         self.graph.take_sampled(&self.state);
         self.state.marks_departure.set(false);
         let end = sampler.end_breath(self.graph.table(), moved.get() != before);

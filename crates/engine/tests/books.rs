@@ -1,6 +1,8 @@
 //! The books balance: for every app, in + made = out + dropped + ended + held, whatever the network does, across
 //! reloads and panics. An app that loses packets is named.
 
+mod support;
+
 use std::mem;
 use std::thread;
 
@@ -8,11 +10,12 @@ use bellows_engine::{
     App, AppError, AppSpec, Counters, End, Engine, Io, MAIN, Network, Ports, ReloadError, Reloaded, Schedule, Settings,
     counters,
 };
-use bellows_observe::{Imbalance, Snapshot};
+use bellows_observe::Imbalance;
 use bellows_packet::{Packet, Vector, buffer_use};
 use bellows_testkit::soak;
 use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
+use support::check_books;
 
 /// What an app does with each packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,20 +236,6 @@ fn reload(engine: &mut Engine, network: Network) -> Reloaded {
     try_reload(engine, network, false).unwrap()
 }
 
-/// Checks every term of the books as a reader of a report sees it.
-fn check(snapshot: &Snapshot) {
-    assert_eq!(snapshot.imbalances(), []);
-    for app in snapshot.apps.iter().chain(&snapshot.gone.apps) {
-        let [came, went] = [app.in_packets + app.made, app.out_packets + app.dropped() + app.ended + app.held];
-        assert_eq!(came, went, "{app:#?}");
-    }
-    let sum = |of: fn(&bellows_observe::AppCounts) -> u64| {
-        snapshot.apps.iter().chain(&snapshot.gone.apps).map(of).sum::<u64>()
-    };
-    let waiting: u64 = snapshot.links.iter().map(|link| link.waiting).sum();
-    assert_eq!(sum(|app| app.made), snapshot.dropped() + sum(|app| app.ended) + sum(|app| app.held) + waiting);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: soak::cases(500), failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -268,13 +257,13 @@ proptest! {
                         Err(ReloadError::Overfull(_)) => assert!(lossless),
                         reloaded => drop(reloaded.unwrap()),
                     }
-                    check(&engine.snapshot());
+                    check_books(&engine.snapshot());
                 }
                 engine.breathe_times(*breaths);
-                check(&engine.snapshot());
+                check_books(&engine.snapshot());
             }
             let snapshot = engine.finish(End::Stopped).snapshot;
-            check(&snapshot);
+            check_books(&snapshot);
             // The books of the apps have all that this thread allocated, except packets that panics threw away.
             let made: u64 = snapshot.apps.iter().chain(&snapshot.gone.apps).map(|app| app.made).sum();
             prop_assert!(made >= buffer_use().since(before).taken, "{schedule}");
@@ -347,7 +336,7 @@ fn a_source_may_free_packets_that_it_made() {
     let mut engine = Engine::new(network.link("source.o -> end.i").unwrap(), Settings::default(), None).unwrap();
     engine.breathe_times(3);
     let snapshot = engine.finish(End::Stopped).snapshot;
-    check(&snapshot);
+    check_books(&snapshot);
     assert_eq!((snapshot.apps[0].made, snapshot.apps[0].ended, snapshot.apps[1].ended), (15, 0, 15));
 }
 
@@ -362,13 +351,13 @@ fn what_was_in_hand_at_a_panic_is_counted_as_dropped() {
             let mut engine = Engine::new(network, Settings { schedule, ..Settings::default() }, None).unwrap();
             engine.breathe();
             let snapshot = engine.snapshot();
-            check(&snapshot);
+            check_books(&snapshot);
             let bomb = &snapshot.apps[1];
             assert_eq!((bomb.state.as_str(), bomb.panics, bomb.made), ("failed", 1, 3), "{schedule}");
             // 100 or 101 packets were handled, a fifth held and a fifth in hand; the next packet was in hand, too.
             assert!(bomb.drops["app_failed"] >= 40 + 3, "{schedule}: {bomb:#?}");
             engine.breathe();
-            check(&engine.snapshot());
+            check_books(&engine.snapshot());
         }
     }
 }
@@ -388,7 +377,7 @@ fn what_reloads_remove_stays_in_the_report_by_app_and_reason() {
     reload(&mut engine, network(&[make, end], &[(0, 1)]));
     engine.breathe_times(5);
     let snapshot = engine.snapshot();
-    check(&snapshot);
+    check_books(&snapshot);
     let gone: Vec<(&str, u64, u64, u64)> = snapshot
         .gone
         .apps

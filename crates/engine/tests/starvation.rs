@@ -1,8 +1,9 @@
 //! Workers that share the smallest pools: whatever they make, pass on, keep and free, and whoever sleeps, is blocked or
 //! moves, every source finds buffers again and again, and all buffers come back.
 
+mod support;
+
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_engine::{
-    App, AppSpec, Control, Counters, Engine, Io, MAIN, Network, Outcome, Ports, ReloadError, Settings, WorkerSpec,
-    counters,
+    App, AppSpec, Control, Counters, Io, MAIN, Network, Outcome, Ports, ReloadError, Settings, WorkerSpec, counters,
 };
-use bellows_observe::AppCounts;
 use bellows_packet::{Packet, pool, return_free_buffers};
 use bellows_testkit::soak;
 use proptest::prelude::*;
+use support::{allowed_processor, check_books, with_running};
 
 const WORKERS: [&str; 3] = [MAIN, "one", "two"];
 
@@ -182,23 +182,8 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Runs a network on a thread of its own while `act` does something with it. Then checks that all is accounted for, and
 /// that all buffers are free.
 fn run(network: Network, settings: Settings, act: impl FnOnce(&Control)) -> Outcome {
-    let main = network.workers.first().cloned().unwrap_or_default();
-    let mut engine = Engine::new(network, settings, None).unwrap();
-    let control = engine.control();
-    let running = thread::spawn(move || {
-        main.settle().unwrap();
-        let end = engine.run();
-        engine.finish(end)
-    });
-    let acted = catch_unwind(AssertUnwindSafe(|| act(&control)));
-    control.stop();
-    let outcome = running.join().unwrap();
-    acted.unwrap_or_else(|panic| resume_unwind(panic));
-    let snapshot = &outcome.snapshot;
-    assert_eq!(snapshot.imbalances(), []);
-    let sum = |of: fn(&AppCounts) -> u64| snapshot.apps.iter().map(of).sum::<u64>();
-    let waiting: u64 = snapshot.links.iter().map(|link| link.waiting).sum();
-    assert_eq!(sum(|app| app.made), snapshot.dropped() + sum(|app| app.ended) + sum(|app| app.held) + waiting);
+    let ((), outcome) = with_running(network, settings, act);
+    check_books(&outcome.snapshot);
     assert_eq!(pool::usage().in_use, 0);
     let all = Packet::allocate_burst(size() + 1).collect::<Vec<_>>();
     assert_eq!(all.len(), size(), "a buffer is lost");
@@ -253,11 +238,6 @@ fn check_all(flows: &[Flow]) {
             check(flows, lossless, cpu);
         }
     }
-}
-
-/// A processor that this thread may run on.
-fn allowed_processor() -> usize {
-    bellows_sys::cpu::allowed_to_process()[0]
 }
 
 const MILLISECOND: u64 = 1_000_000;

@@ -164,6 +164,17 @@ impl Conditions {
     }
 }
 
+/// Which figures to take, and from how many processes.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+pub struct Figures {
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub case: String,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    pub processes: usize,
+}
+
 /// A whole number within bounds.
 pub(crate) fn whole(range: std::ops::RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(range)

@@ -3,10 +3,10 @@
 #[cfg(feature = "loom")]
 pub(crate) use loom::{
     cell::UnsafeCell as Cell,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 #[cfg(not(feature = "loom"))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// The fences of an end that publishes and of one that is about to sleep. `loom` knows only full ones.
 #[cfg(not(feature = "loom"))]

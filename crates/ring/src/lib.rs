@@ -1,5 +1,6 @@
 //! What threads share without locks: a ring of values from one thread to another, a [stack] for any number of threads,
-//! a [mailbox] in which one thread asks the others for something, and a word of [requests] to a thread that may sleep.
+//! a [mailbox] in which one thread asks the others for something, a word of [requests] to a thread that may sleep, and
+//! the [verdicts] of threads from which one concludes that all have nothing left to do.
 //!
 //! The two ends take turns with the ring's places: the sender exchanges what the receiver left in a place for what it
 //! sends, the receiver takes that and leaves something else. So memory that travels with the values returns by the same
@@ -15,6 +16,7 @@ mod atomics;
 pub mod mailbox;
 pub mod requests;
 pub mod stack;
+pub mod verdicts;
 
 use std::ptr;
 use std::sync::Arc;

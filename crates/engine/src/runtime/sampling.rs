@@ -89,7 +89,7 @@ pub(crate) struct Sampler {
     /// The hops of vectors that leave in this breath.
     hops: Cell<u32>,
     passages: RefCell<Vec<Passage>>,
-    /// Whether every breath is sampled: a trace or tap runs, or a marked vector waits.
+    /// Whether every breath is sampled: a trace or tap runs, a marked vector waits, or a sampled breath has begun.
     pub(crate) samples_all: Cell<bool>,
     /// Whether a trace or tap runs.
     pub(crate) watching: Cell<bool>,
@@ -163,7 +163,6 @@ impl Sampler {
             self.recording.set(records);
             // A breath that marks packets cannot be recorded: a marked vector waits for the next one.
             let is_caused = !marks && self.awaited.take();
-            self.samples_all.set(self.watching.get() || self.awaited.get());
             self.on_timeline.set(records || is_caused);
             self.hops.set(0);
             self.passages.borrow_mut().clear();
@@ -171,8 +170,15 @@ impl Sampler {
             self.calls.set(0);
             let start = clock::ticks();
             self.start.set(Some(start));
+            self.update_samples_all();
             start
         })
+    }
+
+    /// Every breath is sampled for a trace or tap, for a marked vector, and if it has begun as a sampled one: with a
+    /// tick, or with a pull of an app that woke the thread.
+    fn update_samples_all(&self) {
+        self.samples_all.set(self.watching.get() || self.awaited.get() || self.start.get().is_some());
     }
 
     /// Counts a call that read the clock.
@@ -204,7 +210,7 @@ impl Sampler {
     pub(crate) fn arrive(&self, link: u32, mark: VectorMark, packets: u32) -> Option<bool> {
         if !self.on_timeline.get() {
             self.awaited.set(true);
-            self.samples_all.set(true);
+            self.update_samples_all();
             return None;
         }
         self.passages.borrow_mut().push(Passage { is_departure: false, link, number: mark.number, packets });
@@ -234,7 +240,7 @@ impl Sampler {
     /// Starts or ends the sampling of every breath for traces and taps.
     pub(crate) fn set_watching(&self, is_watching: bool) {
         self.watching.set(is_watching);
-        self.samples_all.set(is_watching || self.awaited.get());
+        self.update_samples_all();
     }
 
     /// Clocks from `start` to `end`, less the cost of reading them.
@@ -284,6 +290,7 @@ impl Sampler {
     pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
         let end = clock::ticks();
         let Some(start) = self.start.take() else { return end };
+        self.update_samples_all();
         let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
         let mut marked_events = self.marked_events.borrow_mut();
         take_marked_events(&mut marked_events);

@@ -321,7 +321,6 @@ impl Listed for Arguments {
         (&["--case", "nonsense"], "no case has `nonsense` in its name"),
         (&["--resident", "l5"], "`l5` is not a level of the memory hierarchy"),
         (&["--packets", "none"], "give a number of packets"),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     /// The workers are those of `appbench`.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
@@ -212,9 +212,8 @@ impl Case {
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
+    #[command(flatten)]
+    figures: Figures,
     /// Bytes per copy, or imix: 60, 576 and 1500 bytes as 7 : 4 : 1, shuffled
     #[arg(
         long,
@@ -235,9 +234,6 @@ pub struct Arguments {
     /// Cache levels of sources and destinations
     #[arg(long = "where", value_name = "LEVEL,…", value_delimiter = ',', default_value = "l1,l2,l3,cold")]
     places: Vec<Where>,
-    /// Fresh processes per figure; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
     /// Rounds per process, of which the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole(1..=60_000))]
     rounds: usize,
@@ -285,7 +281,7 @@ struct Answer {
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
     let mut tasks = Vec::new();
@@ -299,9 +295,9 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         }
     }
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, observer)?;
+        take_turns(arguments, &tasks, options.figures.processes, observer)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
-    let mut report = Report::new("blit", machine, options.processes, results);
+    let mut report = Report::new("blit", machine, options.figures.processes, results);
     report.notes = notes;
     report.interrupted = interrupted;
     Ok(report)
@@ -464,7 +460,6 @@ impl Listed for Arguments {
         (&["--size", "60,0"], "`0` is not a size; give bytes from 1 to 65536, or imix"),
         (&["--where", "dram"], "`dram` is not a place to copy from and to; give l1, l2, l3 or cold"),
         (&["--batch", "0"], "0 is not in 1..=1024"),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {

@@ -26,7 +26,7 @@ use rtrb::RingBuffer;
 use serde::{Deserialize, Serialize};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::timing::median_or_nan;
@@ -93,12 +93,8 @@ impl Case {
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
-    /// Fresh processes per figure; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
+    #[command(flatten)]
+    figures: Figures,
     /// Slices of each kind per process, of which the median counts
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = whole(1..=1000))]
     rounds: usize,
@@ -135,10 +131,10 @@ struct Figure {
 }
 
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Vec<Figure>> =
-        take_turns(arguments, &tasks, options.processes, observer)?;
+        take_turns(arguments, &tasks, options.figures.processes, observer)?;
     let figures: Vec<Figure> = answers.into_iter().flatten().flatten().collect();
     let row = |case: &Case| {
         let of_case: Vec<&Figure> = figures.iter().filter(|figure| figure.case == *case).collect();
@@ -148,7 +144,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         Some(Measurement { reference, of_reference: Ratio::of(&of(|one| one.ratio)), ..measured })
     };
     let results = cases.iter().filter_map(row).collect();
-    let mut report = Report::new("crossing", machine, options.processes, results);
+    let mut report = Report::new("crossing", machine, options.figures.processes, results);
     report.interrupted = interrupted;
     Ok(report)
 }
@@ -505,13 +501,10 @@ impl App for Notes {
 
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--slice", "5"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (
-            &["--case", "ring"],
-            "no case has `ring` in its name; there are throughput, latency, wake-up and wake-up-sender",
-        ),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[(
+        &["--case", "ring"],
+        "no case has `ring` in its name; there are throughput, latency, wake-up and wake-up-sender",
+    )];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::answer(measure)

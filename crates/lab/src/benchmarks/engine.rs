@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
@@ -51,12 +51,8 @@ pub struct Arguments {
     common: Common,
     #[command(flatten)]
     conditions: Conditions,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
-    /// Fresh processes per case; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
+    #[command(flatten)]
+    figures: Figures,
     /// Turns per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = whole(1..=10_000))]
     rounds: usize,
@@ -166,11 +162,11 @@ struct Task {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured).map_err(BenchError::Capture)?;
     let schedules = options.conditions.schedules();
-    let processes = cases.len() * schedules.len() * options.processes;
+    let processes = cases.len() * schedules.len() * options.figures.processes;
     let mut session = Session::new(arguments, options.common.cpu, processes, observer);
     let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
     for &case in &cases {
@@ -181,14 +177,14 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             };
             schedules.iter().map(of).collect()
         };
-        let matches = session.matches(options.processes, &[case.turns(options)], &[], tasks)?;
+        let matches = session.matches(options.figures.processes, &[case.turns(options)], &[], tasks)?;
         let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
         let found: Vec<Measurement> = schedules.iter().enumerate().filter_map(summed_up).collect();
-        session.show(&table.part("engine", session.machine(), options.processes, &found));
+        session.show(&table.part("engine", session.machine(), options.figures.processes, &found));
         results.extend(found);
         notes.extend(other_schedules(case, options, &matches));
     }
-    let mut report = Report::of_turns("engine", session.info(), options.processes, results);
+    let mut report = Report::of_turns("engine", session.info(), options.figures.processes, results);
     report.notes = notes;
     Ok(report)
 }
@@ -713,7 +709,6 @@ impl Listed for Arguments {
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (&["--processes", "1", "--stride", "2241"], "the stride 2241 is not a multiple of 64"),
-        (&["--cpu", "99999"], "processor 99999"),
         (&["--schedule", "warp"], "there is no schedule `warp`"),
     ];
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Conditions, Figures, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
@@ -63,9 +63,8 @@ pub struct Arguments {
     common: Common,
     #[command(flatten)]
     conditions: Conditions,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
+    #[command(flatten)]
+    figures: Figures,
     /// Lengths of the chains of tees
     #[arg(
         long,
@@ -75,9 +74,6 @@ pub struct Arguments {
         value_parser = whole(1..=100)
     )]
     tees: Vec<usize>,
-    /// Fresh processes per history; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
     /// Turns of about 1 ms per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
     rounds: usize,
@@ -224,20 +220,23 @@ fn tenths(clocks: f64) -> Value {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases =
-        if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
+    let cases = if options.control.is_some() {
+        vec![Case::Control]
+    } else {
+        chosen(Case::ALL, Case::name, &options.figures.case)?
+    };
     let comparisons = comparisons(options, &cases);
     let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, observer);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.figures.processes, observer);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for comparison in &comparisons {
         let turns = comparison.turns(options);
-        let matches = session.matches(options.processes, &turns, &[], |_| comparison.tasks(options))?;
+        let matches = session.matches(options.figures.processes, &turns, &[], |_| comparison.tasks(options))?;
         let found = comparison.results(options, &matches);
-        session.show(&table.part("history", session.machine(), options.processes, &found));
+        session.show(&table.part("history", session.machine(), options.figures.processes, &found));
         results.extend(found);
     }
-    let mut report = Report::of_turns("history", session.info(), options.processes, results);
+    let mut report = Report::of_turns("history", session.info(), options.figures.processes, results);
     report.notes = vec![conclusion(&report.results)];
     Ok(report)
 }
@@ -558,7 +557,6 @@ impl Listed for Arguments {
         (&["--tees", "3,0"], "0 is not in 1..=100"),
         (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
         (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
@@ -144,12 +144,8 @@ impl Condition {
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
-    /// Fresh processes per figure; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
+    #[command(flatten)]
+    figures: Figures,
     /// Notifications of each kind per process, of which the median counts
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole(1..=60_000))]
     rounds: usize,
@@ -199,12 +195,12 @@ impl Answer {
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Answer> =
-        take_turns(arguments, &tasks, options.processes, observer)?;
+        take_turns(arguments, &tasks, options.figures.processes, observer)?;
     let answers = answers.concat();
-    let mut report = Report::new("notify", machine, options.processes, results(&cases, &answers));
+    let mut report = Report::new("notify", machine, options.figures.processes, results(&cases, &answers));
     report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
     report.interrupted = interrupted;
     Ok(report)
@@ -568,10 +564,8 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
 
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper")];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::answer(measure)

@@ -421,7 +421,6 @@ impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--apps", "0"], "0 is not in 1..=2000"),
-        (&["--cpu", "99999"], "processor 99999"),
         (&["--workers", "3", "--apps", "8"], "8 apps are enough for 2 workers, not for 3"),
     ];
 

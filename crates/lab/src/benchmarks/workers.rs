@@ -38,7 +38,7 @@ use serde_json::json;
 
 use super::engine::Loop;
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
 use crate::networks::{Folder, configured, linked};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
@@ -104,12 +104,8 @@ impl Case {
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    case: String,
-    /// Fresh sets of processes per figure; at least 6 for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
-    processes: usize,
+    #[command(flatten)]
+    figures: Figures,
     /// Slices of each kind per set of processes, of which the median counts
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=1000))]
     rounds: usize,
@@ -177,7 +173,7 @@ impl Set {
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
     let all = cpu::allowed();
     let one = options.common.cpu.or(all.last().copied()).unwrap_or_default();
     let Some(other) = all.into_iter().find(|&cpu| cpu != one) else {
@@ -189,7 +185,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let folder = Folder::new("workers")?;
     let mut sets: Vec<(Case, Set)> = Vec::new();
     let (mut machine, mut interrupted) = (None, false);
-    let count = cases.len() * options.processes;
+    let count = cases.len() * options.figures.processes;
     for number in 0..count {
         observer.progress(number, count);
         let case = cases[number % cases.len()];
@@ -216,7 +212,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     observer.progress(count, count);
     let of = |case: Case| sets.iter().filter(move |(of, _)| *of == case).map(|(_, set)| set).collect::<Vec<&Set>>();
     let results = cases.iter().filter_map(|&case| row(case, &of(case))).collect();
-    let mut report = Report::new("workers", machine.unwrap_or_else(Machine::here), options.processes, results);
+    let mut report = Report::new("workers", machine.unwrap_or_else(Machine::here), options.figures.processes, results);
     let lost: Vec<f64> = sets.iter().flat_map(|(_, set)| &set.pairs).map(|pair| pair.lost).collect();
     report.lost = Some(lost.iter().sum::<f64>() / lost.len().max(1) as f64);
     report.notes = cases.iter().flat_map(|&case| notes(case, &of(case))).collect();
@@ -526,7 +522,6 @@ impl Listed for Arguments {
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "ring"], "no case has `ring` in its name; there are chain, rss, rss-both and vhost"),
         (&["--slice", "0"], "0 is not in 1..=10000"),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {

@@ -161,7 +161,6 @@ impl Listed for Arguments {
         (&["tee", "--prefetch", "65"], "65 is not in 0..=64"),
         (&["tee", "--offered", "0"], "give million packets per second"),
         (&["tee", "--packets", "none"], "give a number of packets"),
-        (&["tee", "--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(registry: &Registry) -> Result<(), std::io::Error> {

@@ -618,7 +618,6 @@ impl Listed for Arguments {
         (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
         (&["--apps", "65"], "65 is not in 1..=64"),
         (&["--work", "0"], "0 is not in 1..=10000"),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {

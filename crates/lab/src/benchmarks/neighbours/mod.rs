@@ -524,7 +524,6 @@ impl Listed for Arguments {
             &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
             "nowhere/vhost_messages: No such file or directory",
         ),
-        (&["--cpu", "99999"], "processor 99999"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
