@@ -292,6 +292,11 @@ impl Vector {
         if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
             return self.scatter_some(numbers, vectors);
         }
+        if let [first, second] = vectors {
+            // SAFETY: both have room for all packets, and no number is greater than 1.
+            unsafe { self.scatter_to_two(numbers, [first, second]) };
+            return count;
+        }
         let mut lanes = [Lane { slots: std::ptr::null_mut(), end: 0 }; MAX_LANES];
         for (lane, vector) in lanes.iter_mut().zip(vectors.iter_mut()) {
             lane.slots = vector.free_slots();
@@ -321,13 +326,51 @@ impl Vector {
                 vector.pushed(lane.count(), lane.bytes());
             }
         }
+        self.moved_out(count);
+        count
+    }
+
+    /// As [`Vector::scatter`], to two vectors: each handle is written to both, and remains in one. There is nothing to
+    /// predict, and no end to load that has just been stored.
+    ///
+    /// # Safety
+    /// There are no more numbers than packets, both vectors have room for all of them, and each number is 0 or 1.
+    #[inline(always)]
+    unsafe fn scatter_to_two(&mut self, numbers: &[u16], vectors: [&mut Vector; 2]) {
+        let mut next: *const Packet = self.front();
+        let [mut first, mut second] = [0usize, 0];
+        let [mut all_bytes, mut second_bytes] = [0u64, 0];
+        let slots = [vectors[0].free_slots(), vectors[1].free_slots()];
+        // SAFETY: `next` walks over as many packets of this vector as there are numbers, which it no longer owns
+        // afterwards. `first` and `second` count the packets before, so they are less than the room.
+        unsafe {
+            for &number in numbers {
+                let length = (*next).len() as u64;
+                next.copy_to_nonoverlapping(slots[0].add(first), 1);
+                next.copy_to_nonoverlapping(slots[1].add(second), 1);
+                let is_second = usize::from(number);
+                first += 1 - is_second;
+                second += is_second;
+                all_bytes += length;
+                second_bytes += length * u64::from(number);
+                next = next.add(1);
+            }
+            let [to_first, to_second] = vectors;
+            to_first.pushed(first, all_bytes - second_bytes);
+            to_second.pushed(second, second_bytes);
+        }
+        self.moved_out(numbers.len());
+    }
+
+    /// Gives up packets at the front, which other vectors own now.
+    #[inline(always)]
+    fn moved_out(&mut self, count: usize) {
         self.start += count as u32;
         if self.start == self.end {
             self.forget_all();
         } else {
             recount(self);
         }
-        count
     }
 
     /// As [`Vector::scatter`], packet by packet, up to the first whose vector is full.
