@@ -1,0 +1,3 @@
+//! pcap-filter expressions as machine code.
+
+pub mod graph;
