@@ -1,3 +1,4 @@
 //! pcap-filter expressions as machine code.
 
 pub mod graph;
+pub mod interpret;
