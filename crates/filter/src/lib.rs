@@ -2,3 +2,6 @@
 
 pub mod graph;
 pub mod interpret;
+pub mod plan;
+#[doc(hidden)]
+pub mod random;
