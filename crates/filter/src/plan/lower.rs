@@ -158,6 +158,8 @@ struct Lowering<'a> {
     variables: FastMap<(usize, u16), u32>,
     /// Variables that hold the results of steps, by block and step, because they are made of many values.
     large: FastMap<(usize, usize), u32>,
+    /// Blocks to which only loops lead.
+    entered_from_behind: Vec<usize>,
     /// Where each block starts.
     starts: Vec<Next>,
 }
@@ -233,6 +235,7 @@ impl<'a> Lowering<'a> {
             states: Vec::new(),
             variables: FastMap::default(),
             large: FastMap::default(),
+            entered_from_behind: Vec::new(),
             starts: vec![Next::Reject; count],
         }
     }
@@ -267,6 +270,10 @@ impl<'a> Lowering<'a> {
         self.states = vec![None; graph.blocks.len()];
         let zero = self.lowered.values.constant(0);
         self.states[0] = Some(vec![zero; self.alive[0].len()]);
+        for block in self.entered_from_behind.clone() {
+            self.states[block] = Some(vec![zero; self.alive[block].len()]);
+            self.enter_variables(block);
+        }
         // The first block can be the start of a loop.
         self.enter_variables(0);
         let mut is_new = false;
@@ -276,11 +283,24 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             for next in successors(&block.end).into_iter().flatten() {
+                if next <= index && self.states[next].is_none() {
+                    self.enter_from_behind(next);
+                    is_new = true;
+                }
                 let is_new_here = self.merge(next, &registers);
                 is_new |= is_new_here && next <= index;
             }
         }
         is_new
+    }
+
+    /// Only a loop leads to this block, and what it computes is not known when the block is reached.
+    fn enter_from_behind(&mut self, block: usize) {
+        self.entered_from_behind.push(block);
+        for register in &self.alive[block] {
+            self.variables.insert((block, *register), self.lowered.variables);
+            self.lowered.variables += 1;
+        }
     }
 
     fn enter_variables(&mut self, block: usize) {
