@@ -1,4 +1,5 @@
 //! Expressions: from text to a graph.
+#![forbid(unsafe_code)]
 
 use std::net::Ipv4Addr;
 

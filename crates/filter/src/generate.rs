@@ -2,6 +2,7 @@
 //!
 //! Which bytes a test looks at depends on the tests before it: `vlan`, `mpls`, `pppoes` and `geneve` shift what comes
 //! after them. [`Layout`] is where the headers are; the order of loads and comparisons is libpcap's.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,6 +1,7 @@
 //! Cuts an expression into words, numbers, addresses and signs.
 //!
 //! The longest piece wins, as in libpcap: `5-3` is one word, a range of ports, not a difference.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,15 +1,18 @@
 //! pcap-filter expressions as machine code.
-#![forbid(unsafe_code)]
 
 mod classic;
 mod expression;
 mod generate;
 pub mod graph;
+pub mod interpret;
 mod lexer;
 mod link;
 mod mistake;
 mod names;
 mod parser;
+pub mod plan;
+#[doc(hidden)]
+pub mod random;
 pub mod syntax;
 
 pub use classic::program::Instruction;

@@ -1,4 +1,5 @@
 //! Link types: how packets begin.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
 //! Mistakes in expressions, and warnings about them.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
 //! Names of hosts, services, protocols and networks in expressions.
+#![forbid(unsafe_code)]
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};

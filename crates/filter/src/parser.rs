@@ -6,6 +6,7 @@
 //! - A value without qualifiers takes those of the value before it: `tcp port 80 or 443`. Values in parentheses, such as
 //!   `port (80 or 443)`, stand alone there: no other tests are between them.
 //! - `%` and `^` take the operand before them first, and all that follows them.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

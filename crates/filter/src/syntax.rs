@@ -1,4 +1,5 @@
 //! The syntax tree of an expression, and how it is printed.
+#![forbid(unsafe_code)]
 
 use std::fmt::{self, Write};
 use std::ops::Range;

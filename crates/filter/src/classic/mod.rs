@@ -3,6 +3,7 @@
 //! Expressions are compiled for this machine first, because its loads and their order decide the verdict on a packet
 //! that is cut off. [`simplify`](mod@simplify) then makes the changes that libpcap makes, which alter that order, and
 //! [`lower`] turns the result into a [graph](crate::graph).
+#![forbid(unsafe_code)]
 
 pub(crate) mod lower;
 pub mod program;
