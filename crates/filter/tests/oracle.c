@@ -4,10 +4,11 @@
  * Reads requests from standard input, and answers each on standard output. Integers are of 32 bits, in the byte order
  * of the machine.
  *
- *   request: link type, number of packets, length of the expression, the expression,
- *            and for each packet: length on the wire, captured length, the captured bytes
- *   answer:  0, length of the message, the message                          if libpcap refuses the expression
- *            1, number of instructions, the instructions, verdicts (a byte each)   otherwise
+ *   request 0: number of packets, and for each its length on the wire, captured length, and captured bytes;
+ *              these packets replace those of the last such request, and there is no answer
+ *   request 1: link type, length of the expression, the expression
+ *   answer:    0, length of the message, the message                                    if libpcap refuses it
+ *              1, number of instructions, the instructions, a verdict for each packet   otherwise
  *
  * An instruction is its code, jump offsets and operand, in 8 bytes. A verdict is 0 or 1, or 2 if the program did not
  * end. Packets count as those of a capture file, so that no test is left to the kernel.
@@ -116,9 +117,38 @@ static unsigned char run(struct bpf_program *program, struct pcap_pkthdr *header
 	return verdict;
 }
 
-static void answer(uint32_t link_type)
+struct packet {
+	struct pcap_pkthdr header;
+	/* An allocation of its own, for tools that watch memory. */
+	unsigned char *bytes;
+};
+
+static struct packet *packets;
+static uint32_t packet_count;
+
+static void load_packets(void)
 {
-	uint32_t packets = read_number();
+	for (uint32_t index = 0; index < packet_count; index++)
+		free(packets[index].bytes);
+	free(packets);
+	packet_count = read_number();
+	packets = calloc(packet_count + 1, sizeof *packets);
+	if (packets == NULL)
+		fail("no memory");
+	for (uint32_t index = 0; index < packet_count; index++) {
+		struct packet *packet = &packets[index];
+		packet->header.len = read_number();
+		packet->header.caplen = read_number();
+		packet->bytes = malloc(packet->header.caplen + 1);
+		if (packet->bytes == NULL)
+			fail("no memory");
+		read_exactly(packet->bytes, packet->header.caplen);
+	}
+}
+
+static void answer(void)
+{
+	uint32_t link_type = read_number();
 	uint32_t length = read_number();
 	char *expression = calloc(1, length + 1);
 	if (expression == NULL)
@@ -126,8 +156,7 @@ static void answer(uint32_t link_type)
 	read_exactly(expression, length);
 	pcap_t *capture = open_capture(link_type);
 	struct bpf_program program;
-	int is_refused = pcap_compile(capture, &program, expression, 1, PCAP_NETMASK_UNKNOWN);
-	if (is_refused) {
+	if (pcap_compile(capture, &program, expression, 1, PCAP_NETMASK_UNKNOWN)) {
 		const char *message = pcap_geterr(capture);
 		write_number(0);
 		write_number((uint32_t)strlen(message));
@@ -136,25 +165,12 @@ static void answer(uint32_t link_type)
 		write_number(1);
 		write_number(program.bf_len);
 		write_exactly(program.bf_insns, program.bf_len * sizeof *program.bf_insns);
-	}
-	for (uint32_t index = 0; index < packets; index++) {
-		struct pcap_pkthdr header;
-		memset(&header, 0, sizeof header);
-		header.len = read_number();
-		header.caplen = read_number();
-		/* An allocation of its own, for tools that watch memory. */
-		unsigned char *packet = malloc(header.caplen + 1);
-		if (packet == NULL)
-			fail("no memory");
-		read_exactly(packet, header.caplen);
-		if (!is_refused) {
-			unsigned char verdict = run(&program, &header, packet);
+		for (uint32_t index = 0; index < packet_count; index++) {
+			unsigned char verdict = run(&program, &packets[index].header, packets[index].bytes);
 			write_exactly(&verdict, 1);
 		}
-		free(packet);
-	}
-	if (!is_refused)
 		pcap_freecode(&program);
+	}
 	pcap_close(capture);
 	free(expression);
 	if (fflush(stdout) != 0)
@@ -167,8 +183,12 @@ int main(void)
 	memset(&action, 0, sizeof action);
 	action.sa_handler = on_alarm;
 	sigaction(SIGALRM, &action, NULL);
-	uint32_t link_type;
-	while (read_exactly(&link_type, sizeof link_type))
-		answer(link_type);
+	uint32_t request;
+	while (read_exactly(&request, sizeof request)) {
+		if (request == 0)
+			load_packets();
+		else
+			answer();
+	}
 	return 0;
 }

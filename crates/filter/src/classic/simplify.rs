@@ -427,11 +427,13 @@ impl Passes {
             visits += self.order.len();
             self.values.clear();
             self.find_ways_in();
+            // From before any test is decided, as all that follows from the order of blocks.
+            let orders = (!changes_ops).then(|| (self.find_dominators(), self.find_walk()));
             for index in 0..self.order.len() {
                 self.visit(self.order[index] as usize, changes_ops)?;
             }
-            if !changes_ops {
-                self.move_branches();
+            if let Some((dominators, walk)) = orders {
+                self.move_branches(&dominators, &walk);
             }
             if self.is_done || visits > MAX_VISITS {
                 return Ok(());
@@ -931,18 +933,17 @@ impl Passes {
     }
 
     /// Leads ways past tests whose results are known, and moves tests up in their chains.
-    fn move_branches(&mut self) {
+    fn move_branches(&mut self, dominators: &Ancestry, walk: &Walk) {
         let upwards = self.tests_upwards();
-        let dominators = self.find_dominators();
-        let known = self.find_known();
+        let known = self.find_known(walk);
         for &block in &upwards {
-            self.shortcut(2 * block as usize, &known);
-            self.shortcut(2 * block as usize + 1, &known);
+            self.shortcut(2 * block as usize, &known, walk);
+            self.shortcut(2 * block as usize + 1, &known, walk);
         }
         self.find_ways_in();
         for &block in &upwards {
-            self.pull_up(block as usize, 0, &dominators);
-            self.pull_up(block as usize, 1, &dominators);
+            self.pull_up(block as usize, 0, dominators);
+            self.pull_up(block as usize, 1, dominators);
         }
     }
 
@@ -965,8 +966,8 @@ impl Passes {
         dominators
     }
 
-    /// What is known on each way, from the ways through which it must have come.
-    fn find_known(&self) -> KnownTests {
+    /// The ways through which every way to a way goes, as a tree.
+    fn find_walk(&self) -> Walk {
         let count = self.blocks.len();
         let top = 2 * count;
         let mut ways = Ancestry::new(top + 1, top);
@@ -1008,9 +1009,15 @@ impl Passes {
                 child = sibling[child as usize];
             }
         }
+        Walk { ways: walk, enter, leave }
+    }
+
+    /// What is known on each way, from the ways through which it must have come.
+    fn find_known(&self, walk: &Walk) -> KnownTests {
+        let Walk { ways, enter, leave } = walk;
         let mut same: Map<SameTest, (KnownWays, u32)> = Map::default();
         let mut equal: Map<ValueId, (KnownWays, u32)> = Map::default();
-        for &way in &walk {
+        for &way in ways {
             let (block, succeeded) = (way / 2, way % 2 == 0);
             let Some(kind) = self.test_kind(block as usize) else { continue };
             let (left, right) = (self.exit[block as usize][ACCUMULATOR], self.right[block as usize]);
@@ -1021,7 +1028,7 @@ impl Passes {
                 add(equal.entry(left).or_insert_with(|| (KnownWays::default(), NONE)));
             }
         }
-        KnownTests { same, equal, enter }
+        KnownTests { same, equal }
     }
 
     fn test_kind(&self, block: BlockId) -> Option<TestKind> {
@@ -1032,7 +1039,7 @@ impl Passes {
     }
 
     /// Leads a way past tests whose results are known on it.
-    fn shortcut(&mut self, way: Way, known: &KnownTests) {
+    fn shortcut(&mut self, way: Way, known: &KnownTests, walk: &Walk) {
         let from = way / 2;
         let Some((yes, no)) = self.ways(self.target(way)) else { return };
         if yes == no && !self.misses_values(from, yes) {
@@ -1044,7 +1051,7 @@ impl Passes {
             let Some((yes, no)) = self.ways(block) else { return };
             let Some(kind) = self.test_kind(block) else { return };
             let (left, right) = (self.exit[block][ACCUMULATOR], self.right[block]);
-            let enter = known.enter[way];
+            let enter = walk.enter[way];
             let find = |succeeded| {
                 let (ways, _) = known.same.get(&(kind, left, right, succeeded))?;
                 Some(ways.above(enter)?.first.0)
@@ -1173,6 +1180,13 @@ struct KnownTests {
     same: Map<SameTest, (KnownWays, u32)>,
     /// The ways that follow a successful comparison of a value with a constant.
     equal: Map<ValueId, (KnownWays, u32)>,
-    /// The position of each way in the order of a walk.
+}
+
+/// A walk through the tree of ways, whose parents are the ways through which their children must have come.
+struct Walk {
+    /// The ways in its order.
+    ways: Vec<u32>,
+    /// The position of each way in this order, and the first position that is not below it.
     enter: Vec<u32>,
+    leave: Vec<u32>,
 }
