@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use crate::classic::simplify::simplify;
 use crate::classic::{Block, BlockId, End, Flow, MEMORY_WORDS, Op, Right};
 use crate::graph::{Comparison, Operation, Width};
 use crate::link::LinkType;
@@ -211,6 +212,31 @@ pub(crate) struct Generated {
     pub(crate) warnings: Vec<Warning>,
 }
 
+/// The maximum number of tests in an expression whose parts are looked at for themselves.
+const MAX_PROBED: usize = 64;
+
+/// The number of tests in a tree.
+fn primitives(node: &Node) -> usize {
+    match node {
+        Node::Primitive(..) => 1,
+        Node::Not(inner, _) => primitives(inner),
+        Node::Chain { first, rest, .. } => {
+            primitives(first) + rest.iter().map(|(_, node)| primitives(node)).sum::<usize>()
+        }
+    }
+}
+
+/// The warning that an expression, or a part of it, always matches or never.
+pub(crate) fn constant_warning(range: Range<usize>, matches: bool, is_part: bool) -> Warning {
+    let what = if is_part { "this part" } else { "the expression" };
+    let (kind, message) = if matches {
+        (WarningKind::MatchesEverything, format!("{what} matches every packet"))
+    } else {
+        (WarningKind::MatchesNothing, format!("{what} matches no packet: its tests exclude each other"))
+    };
+    Warning { range, kind, message }
+}
+
 /// Compiles a tree.
 pub(crate) fn generate(tree: &Node, options: &Options<'_>) -> Result<Generated, Mistake> {
     let mut generator = Generator {
@@ -223,18 +249,10 @@ pub(crate) fn generate(tree: &Node, options: &Options<'_>) -> Result<Generated, 
         place: 0..0,
         lookups: Lookups::default(),
         warnings: Vec::new(),
-        shifted_by: None,
+        probes: if primitives(tree) <= MAX_PROBED { 2 * MAX_PROBED } else { 0 },
     };
     let fragment = generator.node(tree)?;
-    let accept = generator.end_block(End::Accept);
-    let reject = generator.end_block(End::Reject);
-    generator.patch(&fragment.yes, accept);
-    generator.patch(&fragment.no, reject);
-    Ok(Generated {
-        flow: Flow { blocks: generator.blocks, root: fragment.head },
-        is_fixed: generator.is_fixed,
-        warnings: generator.warnings,
-    })
+    generator.finish(fragment)
 }
 
 /// Names that have been looked up, since one expression can have the same name many times.
@@ -258,8 +276,8 @@ struct Generator<'o> {
     place: Range<usize>,
     lookups: Lookups,
     warnings: Vec<Warning>,
-    /// The test that shifted the current layout last.
-    shifted_by: Option<Range<usize>>,
+    /// How many parts may still be looked at for themselves.
+    probes: usize,
 }
 
 type Made<T> = Result<T, Mistake>;
@@ -284,19 +302,14 @@ impl Generator<'_> {
         match node {
             Node::Primitive(primitive, range) => {
                 self.place = range.clone();
-                let before = (self.options.scope == Scope::Libpcap).then(|| self.shifted_by.clone()).flatten();
-                let fragment = self.primitive(primitive)?;
-                if is_shift(primitive) {
-                    self.shifted_by = Some(range.clone());
-                } else if let Some(shift) = before {
-                    self.note_use(&shift);
-                }
-                Ok(fragment)
+                self.primitive(primitive)
             }
             Node::Not(inner, _) => {
                 let layout = self.layout.clone();
                 let fragment = self.node(inner)?.negated();
-                self.leave_scope(layout, inner, "not");
+                if self.options.scope == Scope::Lexical {
+                    self.layout = layout;
+                }
                 Ok(fragment)
             }
             Node::Chain { first, rest, .. } => self.chain(first, rest),
@@ -307,37 +320,82 @@ impl Generator<'_> {
         // Where the alternatives of an `or` start, in the lexical scope; and where those before have ended.
         let start = self.layout.clone();
         let mut fragment = self.node(first)?;
-        for (connective, node) in rest {
-            match connective {
-                Connective::And => {
-                    let right = self.node(node)?;
-                    fragment = self.and(fragment, right);
+        if !rest.is_empty() {
+            self.probe(&start, first, &[]);
+        }
+        for (index, (connective, node)) in rest.iter().enumerate() {
+            let ended = self.layout.clone();
+            if *connective == Connective::Or {
+                // A conjunction is complete here.
+                if index > 0 && rest[index - 1].0 == Connective::And {
+                    self.probe(&start, first, &rest[..index]);
                 }
+                if self.options.scope == Scope::Lexical {
+                    self.layout = start.clone();
+                }
+            }
+            let before = self.layout.clone();
+            let right = self.node(node)?;
+            self.probe(&before, node, &[]);
+            fragment = match connective {
+                Connective::And => self.and(fragment, right),
                 Connective::Or => {
-                    let ended = self.layout.clone();
-                    if self.options.scope == Scope::Lexical {
-                        self.layout = start.clone();
-                    }
-                    let right = self.node(node)?;
-                    // What follows stands on one layout only if all alternatives end alike.
+                    // What follows is shifted only if both sides are shifted alike.
                     if self.options.scope == Scope::Lexical && self.layout != ended {
                         self.layout = start.clone();
                     }
-                    fragment = self.or(fragment, right);
+                    self.or(fragment, right)
                 }
-            }
+            };
         }
         Ok(fragment)
     }
 
-    /// Ends the scope of shifts in the lexical scope.
-    fn leave_scope(&mut self, layout: Layout, _inner: &Node, _word: &str) {
-        if self.options.scope == Scope::Lexical {
-            self.layout = layout;
+    /// Notes if a part of a chain always matches, or never: the first `count` of its operands, or one of them.
+    fn probe(&mut self, layout: &Layout, first: &Node, rest: &[(Connective, Node)]) {
+        if self.probes == 0 || rest.is_empty() && matches!(first, Node::Chain { .. }) {
+            // The operands of an inner chain are looked at on their own.
+            return;
+        }
+        self.probes -= 1;
+        let mut part = Generator {
+            options: self.options,
+            blocks: Vec::new(),
+            layout: layout.clone(),
+            used_words: self.used_words,
+            next_word: self.next_word,
+            is_fixed: false,
+            place: self.place.clone(),
+            lookups: std::mem::take(&mut self.lookups),
+            warnings: Vec::new(),
+            probes: 0,
+        };
+        let fragment = part.chain(first, rest);
+        self.lookups = std::mem::take(&mut part.lookups);
+        let Ok(fragment) = fragment else { return };
+        let end = rest.last().map_or(first.range().end, |(_, node)| node.range().end);
+        let range = first.range().start..end;
+        if let Ok(generated) = part.finish(fragment)
+            && !generated.is_fixed
+            && let Ok(flow) = simplify(generated.flow)
+            && let Some(kind) = flow.constant()
+        {
+            self.warnings.push(constant_warning(range, kind, true));
         }
     }
 
-    fn note_use(&mut self, _shift: &Range<usize>) {}
+    /// Joins the ways out of the last fragment to the ends.
+    fn finish(mut self, fragment: Fragment) -> Made<Generated> {
+        let accept = self.end_block(End::Accept);
+        let reject = self.end_block(End::Reject);
+        self.patch(&fragment.yes, accept);
+        self.patch(&fragment.no, reject);
+        Ok(Generated {
+            flow: Flow { blocks: self.blocks, root: fragment.head },
+            is_fixed: self.is_fixed,
+            warnings: self.warnings,
+        })
+    }
 
     // Blocks and fragments.
 
@@ -2020,10 +2078,4 @@ pub(crate) fn remainder_by_zero(range: Range<usize>) -> Mistake {
 
 pub(crate) fn long_shift(range: Range<usize>) -> Mistake {
     Mistake::new(range, "shift by more than 31 bits", "numbers have 32 bits; nothing would remain")
-}
-
-impl Generator<'_> {
-    fn _warn(&mut self, range: Range<usize>, kind: WarningKind, message: String) {
-        self.warnings.push(Warning { range, kind, message });
-    }
 }

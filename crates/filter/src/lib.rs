@@ -1,6 +1,7 @@
 //! pcap-filter expressions as machine code.
 
 mod classic;
+mod explain;
 mod expression;
 mod generate;
 pub mod graph;
@@ -14,6 +15,7 @@ pub mod plan;
 #[doc(hidden)]
 pub mod random;
 pub mod syntax;
+mod warnings;
 
 pub use classic::program::Instruction;
 pub use expression::{Expression, Options, Scope};

@@ -15,7 +15,7 @@ pub trait Names {
     /// The number of an IP protocol.
     fn protocol(&self, name: &str) -> Option<u8>;
 
-    /// The number of an IPv4 network, without its trailing zero bytes: 127 for `loopback`.
+    /// The number of an IPv4 network: its bytes as they are written, so 127 for `127`, and 0x7f000000 for `127.0.0.0`.
     fn network(&self, name: &str) -> Option<u32>;
 
     /// The address of an Ethernet host.
@@ -86,7 +86,7 @@ impl Names for SystemNames {
     }
 }
 
-/// The number of a network from its dotted form, whose trailing zeros do not count.
+/// The number of a network from its dotted form.
 fn network_number(text: &str) -> Option<u32> {
     let mut number = 0u32;
     let mut bytes = 0;
@@ -96,9 +96,6 @@ fn network_number(text: &str) -> Option<u32> {
             return None;
         }
         number = number << 8 | u32::from(part.parse::<u8>().ok()?);
-    }
-    while number != 0 && number & 0xff == 0 {
-        number >>= 8;
     }
     Some(number)
 }
@@ -208,7 +205,7 @@ mod tests {
         for text in ["10.256", "10.0x1", "1.2.3.4.5"] {
             assert_eq!(ipv4_prefix(text), None, "{text}");
         }
-        assert_eq!(network_number("127.0.0.0"), Some(127));
+        assert_eq!(network_number("127.0.0.0"), Some(0x7f00_0000));
         assert_eq!(network_number("10.1"), Some(0xa01));
     }
 }

@@ -106,6 +106,15 @@ impl Block {
 }
 
 impl Flow {
+    /// Whether every packet matches, or none, if that is so.
+    pub(crate) fn constant(&self) -> Option<bool> {
+        match self.blocks[self.root].end {
+            End::Accept => Some(true),
+            End::Reject => Some(false),
+            _ => None,
+        }
+    }
+
     /// The reachable blocks, each before those that can follow it.
     pub(crate) fn layout(&self) -> Vec<BlockId> {
         let mut is_seen = vec![false; self.blocks.len()];
