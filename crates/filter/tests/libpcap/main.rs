@@ -256,7 +256,6 @@ fn printed_expressions() {
             let again = tree.to_string();
             let parsed = Expression::parse(&again, &options).unwrap_or_else(|mistake| panic!("{text}, {again}: {mistake}"));
             assert_eq!(parsed.program(), expression.program(), "{text}, {again}");
-            assert_eq!(parsed.tree().map(ToString::to_string), Some(again), "{text}");
             printed += 1;
         }
     }
