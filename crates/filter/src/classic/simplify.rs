@@ -28,8 +28,8 @@ pub(crate) enum ConstantError {
 }
 
 /// The maximum number of blocks that the passes of a phase look at together. A phase that would look at more stops, for
-/// the time of libpcap's passes grows with the third power of an expression's length. What is left out decides packets
-/// that are cut off within their headers, and only those.
+/// the time of libpcap's passes grows with the third power of an expression's length: it takes minutes for 1,000 ports.
+/// What is left out decides packets that are cut off within their headers, and only those.
 const MAX_VISITS: usize = 400_000;
 
 /// Passes in a row that only move branches, after which a phase ends: it may go in circles.
@@ -267,6 +267,7 @@ impl Ancestry {
 type TestKind = (Comparison, bool);
 
 /// A way in the list of those that follow equal tests.
+#[derive(Clone, Copy)]
 struct Known {
     /// Its position in the order of a walk through the tree of ways, and the first position that is not below it.
     enter: u32,
@@ -279,20 +280,36 @@ struct Known {
     second: (u32, ValueId),
 }
 
-/// The ways that follow tests of equal kind and value, in the order of a walk.
+/// Lists of ways, each in the order of a walk, all in one vector.
 #[derive(Default)]
 struct KnownWays {
-    list: Vec<Known>,
+    ways: Vec<Known>,
+    /// For each list, its first and its last way, and the one that is above the next one to be added.
+    lists: Vec<(u32, u32, u32)>,
 }
 
 impl KnownWays {
-    fn add(&mut self, enter: u32, leave: u32, block: u32, right: ValueId, top: &mut u32) {
-        while *top != NONE && self.list[*top as usize].leave <= enter {
-            *top = self.list[*top as usize].above;
+    /// Lists with room for as many ways.
+    fn with_room(counts: &[u32]) -> KnownWays {
+        let mut end = 0;
+        let lists = counts.iter().map(|count| {
+            let start = end;
+            end += count;
+            (start, start, NONE)
+        });
+        let lists = lists.collect();
+        let unused = Known { enter: NONE, leave: NONE, above: NONE, first: (NONE, UNKNOWN), second: (NONE, UNKNOWN) };
+        KnownWays { ways: vec![unused; end as usize], lists }
+    }
+
+    fn add(&mut self, list: usize, enter: u32, leave: u32, block: u32, right: ValueId) {
+        let (_, end, top) = &mut self.lists[list];
+        while *top != NONE && self.ways[*top as usize].leave <= enter {
+            *top = self.ways[*top as usize].above;
         }
         let own = (block, right);
         let (mut first, mut second) = (own, (NONE, UNKNOWN));
-        if let Some(above) = self.list.get(*top as usize) {
+        if let Some(above) = self.ways.get(*top as usize) {
             for other in [above.first, above.second] {
                 if other.0 == NONE {
                     continue;
@@ -307,28 +324,25 @@ impl KnownWays {
                 }
             }
         }
-        self.list.push(Known { enter, leave, above: *top, first, second });
-        *top = (self.list.len() - 1) as u32;
+        self.ways[*end as usize] = Known { enter, leave, above: *top, first, second };
+        *top = *end;
+        *end += 1;
     }
 
-    /// The last one above or at this position.
-    fn above(&self, enter: u32) -> Option<&Known> {
-        let mut index = self.list.partition_point(|known| known.enter <= enter).checked_sub(1)?;
-        loop {
-            let known = &self.list[index];
-            if enter < known.leave {
-                return Some(known);
-            }
-            if known.above == NONE {
-                return None;
-            }
-            index = known.above as usize;
+    /// The last one of a list that is above or at this position.
+    fn above(&self, list: usize, enter: u32) -> Option<&Known> {
+        let (start, end, _) = self.lists[list];
+        let ways = &self.ways[start as usize..end as usize];
+        let mut known = &ways[ways.partition_point(|known| known.enter <= enter).checked_sub(1)?];
+        while known.leave <= enter {
+            known = self.ways.get(known.above as usize)?;
         }
+        Some(known)
     }
 }
 
-/// The key of ways that follow the same test: kind, left and right value, and whether it succeeded.
-type SameTest = (TestKind, ValueId, ValueId, bool);
+/// What is tested: kind, left and right value.
+type SameTest = (TestKind, ValueId, ValueId);
 
 /// The state of the passes.
 struct Passes {
@@ -337,6 +351,8 @@ struct Passes {
     is_done: bool,
     /// Whether a pass did more than move branches.
     is_progress: bool,
+    /// Number of blocks that this phase has looked at.
+    visits: usize,
     values: Values,
     /// Values at the end of each block.
     exit: Vec<[ValueId; REGISTERS]>,
@@ -384,6 +400,7 @@ impl Passes {
             root: 0,
             is_done: false,
             is_progress: false,
+            visits: 0,
             values: Values::default(),
             exit: vec![[UNKNOWN; REGISTERS]; count],
             right: vec![UNKNOWN; count],
@@ -418,13 +435,13 @@ impl Passes {
     /// Repeats passes until nothing changes: first those that move branches, then those that change instructions.
     fn run(&mut self, changes_ops: bool) -> Result<(), ConstantError> {
         let mut moves = 0;
-        let mut visits = 0;
+        self.visits = 0;
         loop {
             self.is_done = true;
             self.is_progress = false;
             self.find_order();
             self.find_needed();
-            visits += self.order.len();
+            self.visits += self.order.len();
             self.values.clear();
             self.find_ways_in();
             // From before any test is decided, as all that follows from the order of blocks.
@@ -435,7 +452,7 @@ impl Passes {
             if let Some((dominators, walk)) = orders {
                 self.move_branches(&dominators, &walk);
             }
-            if self.is_done || visits > MAX_VISITS {
+            if self.is_done || self.visits > MAX_VISITS {
                 return Ok(());
             }
             moves = if self.is_progress { 0 } else { moves + 1 };
@@ -913,7 +930,8 @@ impl Passes {
         for register in 0..REGISTERS {
             if last[register] != NONE && self.needed[block] & mask(register) == 0 {
                 ops[last[register] as usize] = Op::Nothing;
-                self.exit[block][register] = UNKNOWN;
+                // The value at the exit stays as it was, although the register does not have it then. In libpcap 1.10 it
+                // does, and a few expressions that use two indices in one packet are therefore wrong there, and here.
                 self.note_progress();
             }
         }
@@ -1015,20 +1033,50 @@ impl Passes {
     /// What is known on each way, from the ways through which it must have come.
     fn find_known(&self, walk: &Walk) -> KnownTests {
         let Walk { ways, enter, leave } = walk;
-        let mut same: Map<SameTest, (KnownWays, u32)> = Map::default();
-        let mut equal: Map<ValueId, (KnownWays, u32)> = Map::default();
-        for &way in ways {
-            let (block, succeeded) = (way / 2, way % 2 == 0);
+        // The number of each test, and how many blocks have it. One that only one block has tells nothing.
+        let mut numbers: Map<SameTest, u32> = Map::default();
+        let mut of_block = vec![NONE; self.blocks.len()];
+        let mut counts: Vec<u32> = Vec::new();
+        let mut equal_counts = vec![0; self.values.constants.len()];
+        for &block in &self.order[..self.tests] {
             let Some(kind) = self.test_kind(block as usize) else { continue };
             let (left, right) = (self.exit[block as usize][ACCUMULATOR], self.right[block as usize]);
-            let (enter, leave) = (enter[way as usize], leave[way as usize]);
-            let add = |(known, top): &mut (KnownWays, u32)| known.add(enter, leave, block, right, top);
-            add(same.entry((kind, left, right, succeeded)).or_insert_with(|| (KnownWays::default(), NONE)));
-            if succeeded && kind == (Comparison::Equal, true) {
-                add(equal.entry(left).or_insert_with(|| (KnownWays::default(), NONE)));
+            let number = *numbers.entry((kind, left, right)).or_insert_with(|| {
+                counts.push(0);
+                (counts.len() - 1) as u32
+            });
+            of_block[block as usize] = number;
+            counts[number as usize] += 1;
+            if kind == (Comparison::Equal, true) {
+                equal_counts[left as usize] += 1;
             }
         }
-        KnownTests { same, equal }
+        let both_ways: Vec<u32> =
+            counts.iter().flat_map(|&count| if count > 1 { [count; 2] } else { [0; 2] }).collect();
+        for count in &mut equal_counts {
+            *count = if *count > 1 { *count } else { 0 };
+        }
+        let mut same = KnownWays::with_room(&both_ways);
+        let mut equal = KnownWays::with_room(&equal_counts);
+        for &way in ways {
+            let (block, side) = (way / 2, way as usize % 2);
+            let number = of_block[block as usize];
+            if number == NONE {
+                continue;
+            }
+            let (left, right) = (self.exit[block as usize][ACCUMULATOR], self.right[block as usize]);
+            let (enter, leave) = (enter[way as usize], leave[way as usize]);
+            if counts[number as usize] > 1 {
+                same.add(2 * number as usize + side, enter, leave, block, right);
+            }
+            if side == 0
+                && equal_counts[left as usize] > 0
+                && self.test_kind(block as usize) == Some((Comparison::Equal, true))
+            {
+                equal.add(left as usize, enter, leave, block, right);
+            }
+        }
+        KnownTests { same, equal, of_block }
     }
 
     fn test_kind(&self, block: BlockId) -> Option<TestKind> {
@@ -1052,20 +1100,16 @@ impl Passes {
             let Some(kind) = self.test_kind(block) else { return };
             let (left, right) = (self.exit[block][ACCUMULATOR], self.right[block]);
             let enter = walk.enter[way];
-            let find = |succeeded| {
-                let (ways, _) = known.same.get(&(kind, left, right, succeeded))?;
-                Some(ways.above(enter)?.first.0)
-            };
+            let find = |side| Some(known.same.above(2 * known.of_block[block] as usize + side, enter)?.first.0);
             let mut found: Option<(u32, BlockId)> = None;
-            if let Some(block) = find(true)
+            if let Some(block) = find(0)
                 && !self.misses_values(from, yes)
             {
                 found = Some((block, yes));
             }
             // After a successful comparison with another constant, this one fails.
             if kind == (Comparison::Equal, true)
-                && let Some((ways, _)) = known.equal.get(&left)
-                && let Some(ways) = ways.above(enter)
+                && let Some(ways) = known.equal.above(left as usize, enter)
             {
                 let (block, value) = ways.first;
                 let block = if value == right { ways.second.0 } else { block };
@@ -1074,7 +1118,7 @@ impl Passes {
                 }
             }
             if found.is_none()
-                && let Some(block) = find(false)
+                && let Some(block) = find(1)
                 && !self.misses_values(from, no)
             {
                 found = Some((block, no));
@@ -1104,8 +1148,10 @@ impl Passes {
         let other_side = 2 * (first / 2) + usize::from(self.target(2 * (first / 2)) != block);
         let mut different = other_side;
         let mut is_at_top = true;
+        let mut steps = 0;
         loop {
             let member = self.target(different);
+            steps += 1;
             if !is_in_chain(self, member) {
                 return;
             }
@@ -1119,7 +1165,9 @@ impl Passes {
         let mut same = 2 * self.target(different) + along;
         loop {
             let member = self.target(same);
-            if !is_in_chain(self, member) {
+            steps += 1;
+            if !is_in_chain(self, member) || self.visits + steps > MAX_VISITS {
+                self.visits += steps;
                 return;
             }
             if self.exit[member][ACCUMULATOR] == value {
@@ -1127,6 +1175,7 @@ impl Passes {
             }
             same = 2 * member + along;
         }
+        self.visits += steps;
         let pulled = self.target(same);
         self.set_target(same, self.target(2 * pulled + along));
         self.set_target(2 * pulled + along, self.target(different));
@@ -1153,7 +1202,7 @@ impl Passes {
             for &block in &self.order {
                 reachable[block as usize] = true;
             }
-            let mut last: HashMap<(Vec<Op>, End), BlockId> = HashMap::new();
+            let mut last: Map<(Vec<Op>, End), BlockId> = Map::default();
             let mut merged = vec![NONE; self.blocks.len()];
             let mut is_changed = false;
             for block in (0..self.blocks.len()).rev().filter(|&block| reachable[block]) {
@@ -1176,10 +1225,12 @@ impl Passes {
 
 /// What earlier tests tell about later ones.
 struct KnownTests {
-    /// The ways that follow the same test.
-    same: Map<SameTest, (KnownWays, u32)>,
-    /// The ways that follow a successful comparison of a value with a constant.
-    equal: Map<ValueId, (KnownWays, u32)>,
+    /// The ways that follow the same test: for each test, those of success, then those of failure.
+    same: KnownWays,
+    /// The ways that follow a successful comparison of a value with a constant, for each value.
+    equal: KnownWays,
+    /// The number of the test of each block.
+    of_block: Vec<u32>,
 }
 
 /// A walk through the tree of ways, whose parents are the ways through which their children must have come.
