@@ -76,7 +76,13 @@ fn write_protocol(text: &mut String, protocol: Protocol) -> fmt::Result {
         Protocol::Carp => text.write_str("ip proto vrrp"),
         Protocol::Icmp6 => text.write_str("ip6 proto icmp6"),
         Protocol::Esis | Protocol::Isis | Protocol::Clnp => write!(text, "iso proto {protocol}"),
-        Protocol::L1 | Protocol::L2 | Protocol::Iih | Protocol::Lsp | Protocol::Snp | Protocol::Csnp | Protocol::Psnp => {
+        Protocol::L1
+        | Protocol::L2
+        | Protocol::Iih
+        | Protocol::Lsp
+        | Protocol::Snp
+        | Protocol::Csnp
+        | Protocol::Psnp => {
             write!(text, "isis proto {protocol}")
         }
         Protocol::Link | Protocol::Radio => write!(text, "{protocol}"),

@@ -182,7 +182,8 @@ mod tests {
                 expression.warnings().iter().any(|warning| warning.kind == WarningKind::ShiftEscapes)
             };
             assert!(!warns(&own), "{text}: {:?}", own.warnings());
-            let is_plain = text.starts_with("vlan 5 and ip") && !text.contains("or") || text.starts_with("(vlan 5) and");
+            let is_plain =
+                text.starts_with("vlan 5 and ip") && !text.contains("or") || text.starts_with("(vlan 5) and");
             let is_inside = text == "vlan 5 and (arp or ip)";
             assert_eq!(warns(&shared), !is_plain && !is_inside, "{text}: {:?}", shared.warnings());
         }

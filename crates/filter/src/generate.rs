@@ -696,10 +696,8 @@ impl Generator<'_> {
             ethertype::IP => 0x40,
             ethertype::IP6 => 0x60,
             _ => {
-                return self.mistake(
-                    "after `mpls`, only IPv4 and IPv6 can be told apart",
-                    "put this test before `mpls`",
-                );
+                return self
+                    .mistake("after `mpls`, only IPv4 and IPv6 can be told apart", "put this test before `mpls`");
             }
         };
         let bottom = self.masked(Base::Network, 2u32.wrapping_neg(), Width::Byte, 0x01, 0x01);
@@ -742,10 +740,8 @@ impl Generator<'_> {
                 let kind = self.equal(Base::NetworkAfterLlc, 4, Width::Byte, number);
                 Ok(self.and(isis, kind))
             }
-            Some(outer) => self.mistake(
-                format!("`{outer}` has no `proto`"),
-                "`proto` is for `ether`, `ip`, `ip6`, `iso` and `isis`",
-            ),
+            Some(outer) => self
+                .mistake(format!("`{outer}` has no `proto`"), "`proto` is for `ether`, `ip`, `ip6`, `iso` and `isis`"),
         }
     }
 
@@ -846,10 +842,7 @@ impl Generator<'_> {
             }
             Some(outer @ (Protocol::Ip | Protocol::Ip6)) => outer,
             Some(outer) => {
-                return self.mistake(
-                    format!("`{outer}` has no `protochain`"),
-                    "`protochain` is for `ip` and `ip6`",
-                );
+                return self.mistake(format!("`{outer}` has no `protochain`"), "`protochain` is for `ip` and `ip6`");
             }
         };
         if self.layout.payload.word.is_some() {
@@ -879,22 +872,14 @@ impl Generator<'_> {
             self.blocks.push(Block { ops, end, part: place.clone() });
             self.blocks.len() - 1
         };
-        let equal = |number, yes, no| End::Test {
-            comparison: Comparison::Equal,
-            right: Right::Constant(number),
-            yes,
-            no,
-        };
+        let equal =
+            |number, yes, no| End::Test { comparison: Comparison::Equal, right: Right::Constant(number), yes, no };
         // Blocks are pushed in this order, so their indices are known.
         let head = add(start, End::Goto(0));
         let again = head + 1;
         let is_none = again + 1;
-        let extensions = [
-            ip_protocol::HOP_OPTIONS,
-            ip_protocol::DESTINATION_OPTIONS,
-            ip_protocol::ROUTING,
-            ip_protocol::FRAGMENT,
-        ];
+        let extensions =
+            [ip_protocol::HOP_OPTIONS, ip_protocol::DESTINATION_OPTIONS, ip_protocol::ROUTING, ip_protocol::FRAGMENT];
         let extensions: &[u32] = if outer == Protocol::Ip6 { &extensions } else { &[] };
         let is_authentication = is_none + 1 + extensions.len();
         let authentication = is_authentication + 1;
@@ -1107,14 +1092,13 @@ impl Generator<'_> {
 
     fn ports_of(&mut self, ports: Ports, protocol: u32, direction: Direction, is_ipv6: bool) -> Made<Fragment> {
         let base = if is_ipv6 { Base::Transport6 } else { Base::Transport4 };
-        let mut is_protocol =
-            self.equal(Base::Network, if is_ipv6 { 6 } else { 9 }, Width::Byte, protocol);
+        let mut is_protocol = self.equal(Base::Network, if is_ipv6 { 6 } else { 9 }, Width::Byte, protocol);
         if !is_ipv6 {
             let fragment = self.is_not_later_fragment();
             is_protocol = self.and(is_protocol, fragment);
         }
-        let port = self
-            .directed(direction, |this, is_source| Ok(this.port_at(base, if is_source { 0 } else { 2 }, ports)))?;
+        let port =
+            self.directed(direction, |this, is_source| Ok(this.port_at(base, if is_source { 0 } else { 2 }, ports)))?;
         Ok(self.and(is_protocol, port))
     }
 
@@ -1174,10 +1158,8 @@ impl Generator<'_> {
             Id::Ipv4(text) => self.ipv4_text(text, qualifiers),
             Id::Ipv4Prefix(text, length) => {
                 if *length > 32 {
-                    return self.mistake(
-                        format!("a prefix of {length} bits is too long"),
-                        "an IPv4 address has 32 bits",
-                    );
+                    return self
+                        .mistake(format!("a prefix of {length} bits is too long"), "an IPv4 address has 32 bits");
                 }
                 let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
                 self.network(text, mask, &format!("/{length}"), qualifiers)
@@ -1191,18 +1173,14 @@ impl Generator<'_> {
                 if qualifiers.protocol != Some(Protocol::Link)
                     || !matches!(qualifiers.kind, AddressKind::Default | AddressKind::Host)
                 {
-                    return self.mistake(
-                        format!("`{text}` is an Ethernet address"),
-                        format!("write `ether host {text}`"),
-                    );
+                    return self
+                        .mistake(format!("`{text}` is an Ethernet address"), format!("write `ether host {text}`"));
                 }
                 self.require_ethernet("hosts with Ethernet addresses")?;
                 match names::ethernet_address(text) {
                     Some(address) => self.ethernet_host(address, qualifiers.direction),
-                    None => self.mistake(
-                        format!("`{text}` is not an Ethernet address"),
-                        "it has six bytes: 00:1b:21:0a:0b:0c",
-                    ),
+                    None => self
+                        .mistake(format!("`{text}` is not an Ethernet address"), "it has six bytes: 00:1b:21:0a:0b:0c"),
                 }
             }
         }
@@ -1234,16 +1212,11 @@ impl Generator<'_> {
         let address = number << (32 - bits);
         if address & !mask != 0 {
             let network = Ipv4Addr::from_bits(address & mask);
-            return self.mistake(
-                format!("`{text}{suffix}` has bits after its prefix"),
-                format!("write `{network}{suffix}`"),
-            );
+            return self
+                .mistake(format!("`{text}{suffix}` has bits after its prefix"), format!("write `{network}{suffix}`"));
         }
         if qualifiers.kind != AddressKind::Net {
-            return self.mistake(
-                format!("`{text}{suffix}` is a network"),
-                format!("write `net {text}{suffix}`"),
-            );
+            return self.mistake(format!("`{text}{suffix}` is a network"), format!("write `net {text}{suffix}`"));
         }
         self.ipv4(address, mask, qualifiers.protocol, qualifiers.direction, "net")
     }
@@ -1275,10 +1248,7 @@ impl Generator<'_> {
     }
 
     fn link_layer_address<T>(&self, text: &str) -> Made<T> {
-        self.mistake(
-            format!("`{text}` is not an address of the link layer"),
-            "such as `ether host 00:1b:21:0a:0b:0c`",
-        )
+        self.mistake(format!("`{text}` is not an address of the link layer"), "such as `ether host 00:1b:21:0a:0b:0c`")
     }
 
     fn gateway<T>(&self) -> Made<T> {
@@ -1330,10 +1300,8 @@ impl Generator<'_> {
         let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
         if address.to_bits() & !mask != 0 {
             let network = Ipv6Addr::from_bits(address.to_bits() & mask);
-            return self.mistake(
-                format!("`{text}/{bits}` has bits after its prefix"),
-                format!("write `{network}/{bits}`"),
-            );
+            return self
+                .mistake(format!("`{text}/{bits}` has bits after its prefix"), format!("write `{network}/{bits}`"));
         }
         let what = match qualifiers.kind {
             AddressKind::Default | AddressKind::Host if bits != 128 => {
@@ -1366,8 +1334,7 @@ impl Generator<'_> {
                 Some(Protocol::Link) => {
                     self.require_ethernet("hosts with Ethernet addresses")?;
                     let names = self.options.names;
-                    let found =
-                        *self.lookups.ethernet.entry(name.to_owned()).or_insert_with(|| names.ethernet(name));
+                    let found = *self.lookups.ethernet.entry(name.to_owned()).or_insert_with(|| names.ethernet(name));
                     match found {
                         Some(address) => self.ethernet_host(address, direction),
                         None => self.mistake(
@@ -1409,10 +1376,8 @@ impl Generator<'_> {
         let names = self.options.names;
         let addresses = self.lookups.hosts.entry(name.to_owned()).or_insert_with(|| names.host(name)).clone();
         if addresses.is_empty() {
-            return self.mistake(
-                format!("there is no host `{name}`"),
-                "its name cannot be resolved; write its address",
-            );
+            return self
+                .mistake(format!("there is no host `{name}`"), "its name cannot be resolved; write its address");
         }
         // Without a type field, there is no ARP to look into.
         let is_plain = protocol.is_none() && self.layout.link_type.is_none();
@@ -1608,13 +1573,7 @@ impl Generator<'_> {
         Ok(Computed { ops, condition: left.condition, word })
     }
 
-    fn packet_load(
-        &mut self,
-        protocol: Protocol,
-        offset: Computed,
-        size: u32,
-        place: &Range<usize>,
-    ) -> Made<Computed> {
+    fn packet_load(&mut self, protocol: Protocol, offset: Computed, size: u32, place: &Range<usize>) -> Made<Computed> {
         let word = self.take_word()?;
         self.free_word(offset.word);
         let width = match size {
@@ -1773,12 +1732,10 @@ impl Generator<'_> {
         };
         match operation {
             ByteOperation::Equal => self.equal(Base::LinkHeader, offset, Width::Byte, value),
-            ByteOperation::Less => self
-                .compare(Base::LinkHeader, offset, Width::Byte, Comparison::GreaterOrEqual, value)
-                .negated(),
-            ByteOperation::Greater => {
-                self.compare(Base::LinkHeader, offset, Width::Byte, Comparison::Greater, value)
+            ByteOperation::Less => {
+                self.compare(Base::LinkHeader, offset, Width::Byte, Comparison::GreaterOrEqual, value).negated()
             }
+            ByteOperation::Greater => self.compare(Base::LinkHeader, offset, Width::Byte, Comparison::Greater, value),
             ByteOperation::And => combined(self, Operation::And),
             ByteOperation::Or => combined(self, Operation::Or),
         }
@@ -1804,10 +1761,9 @@ impl Generator<'_> {
                     this.or(zeros, ones)
                 })
             }
-            Some(protocol) => self.mistake(
-                format!("`{protocol}` has no broadcast addresses"),
-                "`broadcast` is for `ether` and `ip`",
-            ),
+            Some(protocol) => {
+                self.mistake(format!("`{protocol}` has no broadcast addresses"), "`broadcast` is for `ether` and `ip`")
+            }
         }
     }
 
@@ -1887,10 +1843,7 @@ impl Generator<'_> {
         };
         if let Some(label) = label {
             if label > 0xf_ffff {
-                return self.mistake(
-                    format!("{label} is not an MPLS label"),
-                    "labels are numbers from 0 to 1048575",
-                );
+                return self.mistake(format!("{label} is not an MPLS label"), "labels are numbers from 0 to 1048575");
             }
             let label = self.masked(Base::Network, 0, Width::Word, label << 12, 0xffff_f000);
             test = self.and(test, label);
@@ -1905,10 +1858,8 @@ impl Generator<'_> {
         let mut test = self.link_type(ethertype::PPPOE_SESSION)?;
         if let Some(session) = session {
             if session > 0xffff {
-                return self.mistake(
-                    format!("{session} is not a PPPoE session"),
-                    "sessions are numbers from 0 to 65535",
-                );
+                return self
+                    .mistake(format!("{session} is not a PPPoE session"), "sessions are numbers from 0 to 65535");
             }
             let session = self.masked(Base::Network, 0, Width::Word, session, 0xffff);
             test = self.and(test, session);
@@ -2062,10 +2013,7 @@ fn decnet_address(text: &str) -> Option<(u32, u32)> {
 
 /// Whether a test shifts what comes after it.
 pub(crate) fn is_shift(primitive: &Primitive) -> bool {
-    matches!(
-        primitive,
-        Primitive::Vlan(_) | Primitive::Mpls(_) | Primitive::PppoeSession(_) | Primitive::Geneve(_)
-    )
+    matches!(primitive, Primitive::Vlan(_) | Primitive::Mpls(_) | Primitive::PppoeSession(_) | Primitive::Geneve(_))
 }
 
 pub(crate) fn division_by_zero(range: Range<usize>) -> Mistake {

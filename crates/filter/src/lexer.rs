@@ -130,14 +130,37 @@ const FOREIGN: &[(&str, &[&str])] = &[
     (
         WIRELESS,
         &[
-            "type", "subtype", "direction", "dir", "address1", "addr1", "address2", "addr2", "address3", "addr3",
-            "address4", "addr4", "ra", "ta",
+            "type",
+            "subtype",
+            "direction",
+            "dir",
+            "address1",
+            "addr1",
+            "address2",
+            "addr2",
+            "address3",
+            "addr3",
+            "address4",
+            "addr4",
+            "ra",
+            "ta",
         ],
     ),
     (
         ATM,
         &[
-            "lane", "metac", "bcc", "oam", "oamf4", "oamf4ec", "oamf4sc", "sc", "ilmic", "vpi", "vci", "connectmsg",
+            "lane",
+            "metac",
+            "bcc",
+            "oam",
+            "oamf4",
+            "oamf4ec",
+            "oamf4sc",
+            "sc",
+            "ilmic",
+            "vpi",
+            "vci",
+            "connectmsg",
             "metaconnect",
         ],
     ),
@@ -582,7 +605,8 @@ mod tests {
 
     #[test]
     fn mistakes_have_places() {
-        for (text, range) in [("ip ? tcp", 3..4), ("port 089", 6..7), ("len > 4294967296", 6..16), ("ether 1:2:3", 6..10)]
+        for (text, range) in
+            [("ip ? tcp", 3..4), ("port 089", 6..7), ("len > 4294967296", 6..16), ("ether 1:2:3", 6..10)]
         {
             assert_eq!(cut(text).unwrap_err().range, range, "{text}");
         }

@@ -138,11 +138,9 @@ impl Parser<'_> {
         let place = self.place();
         let piece = &self.text[place.clone()];
         match (node, self.peek()) {
-            (_, Some(Token::Sign(Sign::Close))) => Mistake::new(
-                place,
-                "this `)` closes nothing",
-                "remove it, or add a `(` before",
-            ),
+            (_, Some(Token::Sign(Sign::Close))) => {
+                Mistake::new(place, "this `)` closes nothing", "remove it, or add a `(` before")
+            }
             (
                 Node::Primitive(Primitive::Protocol(protocol), _),
                 Some(Token::Number(_) | Token::Name(_) | Token::Ipv4(_) | Token::Ipv6(_) | Token::Mac(_)),
@@ -236,7 +234,9 @@ impl Parser<'_> {
                 let item = self.operand()?;
                 self.comparison(item)
             }
-            Some(Token::Keyword(Keyword::Protocol(_))) if self.peek_after() == Some(&Token::Sign(Sign::OpenBracket)) => {
+            Some(Token::Keyword(Keyword::Protocol(_)))
+                if self.peek_after() == Some(&Token::Sign(Sign::OpenBracket)) =>
+            {
                 let item = self.operand()?;
                 self.comparison(item)
             }
@@ -642,9 +642,8 @@ impl Parser<'_> {
     /// Reads an operand of arithmetic.
     fn operand(&mut self) -> Parsed<Item> {
         let place = self.place();
-        let single = |element| {
-            Item::Arithmetic(Arithmetic { elements: vec![(element, place.clone())], range: place.clone() })
-        };
+        let single =
+            |element| Item::Arithmetic(Arithmetic { elements: vec![(element, place.clone())], range: place.clone() });
         match self.peek() {
             Some(&Token::Number(number)) => {
                 self.at += 1;
@@ -788,7 +787,8 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_a_mistake() {
-        for text in ["(".repeat(60_000), "not (".repeat(10_000), "-".repeat(60_000), "ip[".repeat(20_000), "1%".repeat(30_000)]
+        for text in
+            ["(".repeat(60_000), "not (".repeat(10_000), "-".repeat(60_000), "ip[".repeat(20_000), "1%".repeat(30_000)]
         {
             assert!(parse(&text).unwrap_err().message.contains("nested"), "{}", &text[..10]);
         }

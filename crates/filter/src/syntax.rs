@@ -589,8 +589,8 @@ impl fmt::Display for Arithmetic {
                     let right = closed(operands.pop().ok_or(fmt::Error)?);
                     let left = operands.pop().ok_or(fmt::Error)?;
                     // Chains of one operation need no parentheses, except where the right one would be taken first.
-                    let is_chain = left.1 == Some(operation)
-                        && !matches!(operation, Operation::Remainder | Operation::Xor);
+                    let is_chain =
+                        left.1 == Some(operation) && !matches!(operation, Operation::Remainder | Operation::Xor);
                     let mut text = if is_chain { left.0 } else { closed(left) };
                     write!(text, " {} {right}", operation_sign(operation))?;
                     (text, Some(operation))

@@ -37,7 +37,13 @@ fn long_expressions() {
         ("many comparisons", joined(4_000, |number| format!("ip[2:2] = {number}"))),
         ("nested", format!("{}ip{}", "(not ".repeat(100), ")".repeat(100))),
         ("alternating", joined(1_500, |port| format!("port {port} and not host 10.0.0.1"))),
-        ("conjunction", format!("not port {}", (0..6_000).map(|port| (port + 1_000).to_string()).collect::<Vec<_>>().join(" and not "))),
+        (
+            "conjunction",
+            format!(
+                "not port {}",
+                (0..6_000).map(|port| (port + 1_000).to_string()).collect::<Vec<_>>().join(" and not ")
+            ),
+        ),
     ];
     for (name, text) in cases {
         let time = time(&text);

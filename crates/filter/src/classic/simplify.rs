@@ -30,7 +30,10 @@ pub(crate) enum ConstantError {
 /// The maximum number of blocks that the passes of a phase look at together. A phase that would look at more stops, for
 /// the time of libpcap's passes grows with the third power of an expression's length: it takes minutes for 1,000 ports.
 /// What is left out decides packets that are cut off within their headers, and only those.
-const MAX_VISITS: usize = 400_000;
+const MAX_VISITS: usize = 250_000;
+
+/// Number of steps along a chain that take as long as a look at a block.
+const STEPS_A_VISIT: usize = 16;
 
 /// Passes in a row that only move branches, after which a phase ends: it may go in circles.
 const MAX_MOVES: usize = 100;
@@ -217,8 +220,7 @@ struct Ancestry {
 impl Ancestry {
     /// A forest with one root, the node `root`, of this many nodes.
     fn new(nodes: usize, root: usize) -> Ancestry {
-        let mut ancestry =
-            Ancestry { parent: vec![NONE; nodes], jump: vec![NONE; nodes], depth: vec![0; nodes] };
+        let mut ancestry = Ancestry { parent: vec![NONE; nodes], jump: vec![NONE; nodes], depth: vec![0; nodes] };
         ancestry.parent[root] = root as u32;
         ancestry.jump[root] = root as u32;
         ancestry
@@ -256,11 +258,6 @@ impl Ancestry {
         }
         one
     }
-
-    /// Whether `node` is `other` or one of its ancestors.
-    fn is_ancestor(&self, node: usize, other: usize) -> bool {
-        self.climb(other as u32, self.depth[node]) as usize == node
-    }
 }
 
 /// A kind of test: comparison, and whether it is with a constant.
@@ -272,8 +269,10 @@ struct Known {
     /// Its position in the order of a walk through the tree of ways, and the first position that is not below it.
     enter: u32,
     leave: u32,
-    /// The next one above it in the same list.
+    /// The next one above it in the same list, one further above, and how many there are above.
     above: u32,
+    jump: u32,
+    depth: u32,
     /// Of itself and those above: the first block, and the value that it compares with.
     first: (u32, ValueId),
     /// The same among those that compare with another value.
@@ -298,7 +297,9 @@ impl KnownWays {
             (start, start, NONE)
         });
         let lists = lists.collect();
-        let unused = Known { enter: NONE, leave: NONE, above: NONE, first: (NONE, UNKNOWN), second: (NONE, UNKNOWN) };
+        let nothing = (NONE, UNKNOWN);
+        let unused =
+            Known { enter: NONE, leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
         KnownWays { ways: vec![unused; end as usize], lists }
     }
 
@@ -324,7 +325,14 @@ impl KnownWays {
                 }
             }
         }
-        self.ways[*end as usize] = Known { enter, leave, above: *top, first, second };
+        // Jumps are as those of an ancestry.
+        let depth_of = |way: u32| self.ways.get(way as usize).map_or(0, |known| known.depth + 1);
+        let jump_of = |way: u32| self.ways.get(way as usize).map_or(NONE, |known| known.jump);
+        let (jump, depth) = (jump_of(*top), depth_of(*top));
+        let above_jump = jump_of(jump);
+        let is_even = *top != NONE && depth - depth_of(jump) == depth_of(jump) - depth_of(above_jump);
+        let jump = if is_even { above_jump } else { *top };
+        self.ways[*end as usize] = Known { enter, leave, above: *top, jump, depth, first, second };
         *top = *end;
         *end += 1;
     }
@@ -335,7 +343,10 @@ impl KnownWays {
         let ways = &self.ways[start as usize..end as usize];
         let mut known = &ways[ways.partition_point(|known| known.enter <= enter).checked_sub(1)?];
         while known.leave <= enter {
-            known = self.ways.get(known.above as usize)?;
+            known = match self.ways.get(known.jump as usize) {
+                Some(far) if far.leave <= enter => far,
+                _ => self.ways.get(known.above as usize)?,
+            };
         }
         Some(known)
     }
@@ -452,7 +463,7 @@ impl Passes {
             if let Some((dominators, walk)) = orders {
                 self.move_branches(&dominators, &walk);
             }
-            if self.is_done || self.visits > MAX_VISITS {
+            if self.is_done || self.visits + self.order.len() > MAX_VISITS {
                 return Ok(());
             }
             moves = if self.is_progress { 0 } else { moves + 1 };
@@ -666,8 +677,7 @@ impl Passes {
                 let value = values[usize::from(word)];
                 let register = if matches!(op, Op::LoadMemory(_)) { ACCUMULATOR } else { INDEX };
                 if changes_ops && let Some(number) = self.values.is_constant(value) {
-                    *op =
-                        if register == ACCUMULATOR { Op::LoadConstant(number) } else { Op::IndexConstant(number) };
+                    *op = if register == ACCUMULATOR { Op::LoadConstant(number) } else { Op::IndexConstant(number) };
                     self.note_progress();
                 }
                 (register, value)
@@ -719,11 +729,9 @@ impl Passes {
         let left = values[ACCUMULATOR];
         if changes_ops && number == 0 {
             match operation {
-                Operation::Add
-                | Operation::ShiftLeft
-                | Operation::ShiftRight
-                | Operation::Or
-                | Operation::Xor => return Ok(Some(Op::Nothing)),
+                Operation::Add | Operation::ShiftLeft | Operation::ShiftRight | Operation::Or | Operation::Xor => {
+                    return Ok(Some(Op::Nothing));
+                }
                 Operation::Multiply | Operation::And => {
                     values[ACCUMULATOR] = self.values.constant(0);
                     return Ok(Some(Op::LoadConstant(0)));
@@ -820,11 +828,8 @@ impl Passes {
             if needed & mask(INDEX) != 0 {
                 continue;
             }
-            let sum = if matches!(ops[second], Op::IndexHeaderLength(_)) {
-                next_op(ops, second + 1)
-            } else {
-                Some(second)
-            };
+            let sum =
+                if matches!(ops[second], Op::IndexHeaderLength(_)) { next_op(ops, second + 1) } else { Some(second) };
             if let Some(sum) = sum
                 && ops[sum] == Op::Index(Operation::Add)
                 && let Some(transfer) = next_op(ops, sum + 1)
@@ -951,7 +956,7 @@ impl Passes {
     }
 
     /// Leads ways past tests whose results are known, and moves tests up in their chains.
-    fn move_branches(&mut self, dominators: &Ancestry, walk: &Walk) {
+    fn move_branches(&mut self, dominators: &Walk, walk: &Walk) {
         let upwards = self.tests_upwards();
         let known = self.find_known(walk);
         for &block in &upwards {
@@ -966,7 +971,7 @@ impl Passes {
     }
 
     /// The blocks through which every way to a block goes.
-    fn find_dominators(&self) -> Ancestry {
+    fn find_dominators(&self) -> Walk {
         let mut dominators = Ancestry::new(self.blocks.len(), self.root);
         // The last common dominator of the ways that are known already.
         let mut common = vec![NONE; self.blocks.len()];
@@ -981,7 +986,7 @@ impl Passes {
                 };
             }
         }
-        dominators
+        Walk::new(&self.order[1..], &dominators.parent)
     }
 
     /// The ways through which every way to a way goes, as a tree.
@@ -991,13 +996,12 @@ impl Passes {
         let mut ways = Ancestry::new(top + 1, top);
         let mut common = vec![NONE; count];
         common[self.root] = top as u32;
-        let mut children = vec![NONE; top + 1];
-        let mut sibling = vec![NONE; top + 1];
+        let mut added = Vec::with_capacity(2 * self.tests);
         for &block in &self.order[..self.tests] {
             let above = common[block as usize];
             for way in [2 * block, 2 * block + 1] {
                 ways.add(way as usize, above);
-                sibling[way as usize] = mem::replace(&mut children[above as usize], way);
+                added.push(way);
                 let next = self.target(way as usize);
                 if self.ways(next).is_some() {
                     common[next] = match common[next] {
@@ -1007,32 +1011,12 @@ impl Passes {
                 }
             }
         }
-        let mut enter = vec![NONE; top + 1];
-        let mut leave = vec![NONE; top + 1];
-        let mut walk = Vec::with_capacity(2 * self.tests);
-        let mut stack = vec![(top as u32, false)];
-        while let Some((way, is_finished)) = stack.pop() {
-            if is_finished {
-                leave[way as usize] = walk.len() as u32;
-                continue;
-            }
-            enter[way as usize] = walk.len() as u32;
-            if way as usize != top {
-                walk.push(way);
-            }
-            stack.push((way, true));
-            let mut child = children[way as usize];
-            while child != NONE {
-                stack.push((child, false));
-                child = sibling[child as usize];
-            }
-        }
-        Walk { ways: walk, enter, leave }
+        Walk::new(&added, &ways.parent)
     }
 
     /// What is known on each way, from the ways through which it must have come.
     fn find_known(&self, walk: &Walk) -> KnownTests {
-        let Walk { ways, enter, leave } = walk;
+        let Walk { nodes: ways, enter, leave } = walk;
         // The number of each test, and how many blocks have it. One that only one block has tells nothing.
         let mut numbers: Map<SameTest, u32> = Map::default();
         let mut of_block = vec![NONE; self.blocks.len()];
@@ -1126,12 +1110,16 @@ impl Passes {
             let Some((_, target)) = found else { return };
             self.is_done = false;
             self.set_target(way, target);
+            self.visits += 1;
+            if self.visits > MAX_VISITS {
+                return;
+            }
         }
     }
 
     /// Moves a test up in a chain of tests that have one way out in common (those of an "or" on success, side 0; those
     /// of an "and" on failure, side 1), if it tests the value that was loaded last before the chain.
-    fn pull_up(&mut self, block: BlockId, side: usize, dominators: &Ancestry) {
+    fn pull_up(&mut self, block: BlockId, side: usize, dominators: &Walk) {
         let Some(first) = self.ways_in(block).next() else { return };
         let value = self.exit[first / 2][ACCUMULATOR];
         if self.ways_in(block).any(|way| self.exit[way / 2][ACCUMULATOR] != value) {
@@ -1152,7 +1140,8 @@ impl Passes {
         loop {
             let member = self.target(different);
             steps += 1;
-            if !is_in_chain(self, member) {
+            if !is_in_chain(self, member) || self.visits + steps / STEPS_A_VISIT > MAX_VISITS {
+                self.visits += steps / STEPS_A_VISIT;
                 return;
             }
             if self.exit[member][ACCUMULATOR] != value {
@@ -1166,8 +1155,8 @@ impl Passes {
         loop {
             let member = self.target(same);
             steps += 1;
-            if !is_in_chain(self, member) || self.visits + steps > MAX_VISITS {
-                self.visits += steps;
+            if !is_in_chain(self, member) || self.visits + steps / STEPS_A_VISIT > MAX_VISITS {
+                self.visits += steps / STEPS_A_VISIT;
                 return;
             }
             if self.exit[member][ACCUMULATOR] == value {
@@ -1175,7 +1164,7 @@ impl Passes {
             }
             same = 2 * member + along;
         }
-        self.visits += steps;
+        self.visits += steps / STEPS_A_VISIT;
         let pulled = self.target(same);
         self.set_target(same, self.target(2 * pulled + along));
         self.set_target(2 * pulled + along, self.target(different));
@@ -1195,7 +1184,7 @@ impl Passes {
     /// Merges blocks that do the same.
     fn merge_equal_blocks(&mut self) {
         let mut visits = 0;
-        while visits <= MAX_VISITS {
+        while visits <= MAX_VISITS / 2 {
             self.find_order();
             visits += self.order.len();
             let mut reachable = vec![false; self.blocks.len()];
@@ -1233,11 +1222,40 @@ struct KnownTests {
     of_block: Vec<u32>,
 }
 
-/// A walk through the tree of ways, whose parents are the ways through which their children must have come.
+/// A walk through a tree, parents before their children.
 struct Walk {
-    /// The ways in its order.
-    ways: Vec<u32>,
-    /// The position of each way in this order, and the first position that is not below it.
+    /// The nodes in its order, without the root.
+    nodes: Vec<u32>,
+    /// The position of each node in this order, and the first position that is not below it.
     enter: Vec<u32>,
     leave: Vec<u32>,
+}
+
+impl Walk {
+    /// Walks through the nodes other than the root, which are listed with parents before their children.
+    fn new(nodes: &[u32], parent: &[u32]) -> Walk {
+        let mut size = vec![1u32; parent.len()];
+        for &node in nodes.iter().rev() {
+            size[parent[node as usize] as usize] += size[node as usize];
+        }
+        let mut enter = vec![0; parent.len()];
+        let mut leave = vec![0; parent.len()];
+        // The position of the next child.
+        let mut next = vec![0; parent.len()];
+        let mut order = vec![0; nodes.len()];
+        for &node in nodes {
+            let position = &mut next[parent[node as usize] as usize];
+            enter[node as usize] = *position;
+            leave[node as usize] = *position + size[node as usize];
+            *position += size[node as usize];
+            order[enter[node as usize] as usize] = node;
+            next[node as usize] = enter[node as usize] + 1;
+        }
+        Walk { nodes: order, enter, leave }
+    }
+
+    /// Whether `node` is `other` or one of its ancestors; neither is the root.
+    fn is_ancestor(&self, node: usize, other: usize) -> bool {
+        (self.enter[node]..self.leave[node]).contains(&self.enter[other])
+    }
 }

@@ -15,9 +15,8 @@ const PROTOCOLS: &[&str] = &[
     "clnp", "l1", "l2", "iih", "lsp", "snp", "csnp", "psnp",
 ];
 
-const INDEXED: &[&str] = &[
-    "ether", "ip", "ip", "ip6", "arp", "tcp", "tcp", "udp", "icmp", "icmp6", "sctp", "igmp", "pim", "decnet", "rarp",
-];
+const INDEXED: &[&str] =
+    &["ether", "ip", "ip", "ip6", "arp", "tcp", "tcp", "udp", "icmp", "icmp6", "sctp", "igmp", "pim", "decnet", "rarp"];
 
 impl<'r> Generator<'r> {
     pub fn new(random: &'r mut Rng) -> Generator<'r> {
@@ -109,8 +108,16 @@ impl<'r> Generator<'r> {
             9 | 10 => format!("{}{}host {}", self.pick(&["", "ip6 "]), self.direction(), self.ipv6()),
             11 | 12 => {
                 let net = self.pick(&[
-                    "10.0.0.0/8", "10.0/16", "192.168", "0.0.0.0/0", "10.0.0.0 mask 255.0.0.0", "fe80::/10", "::/0",
-                    "2001:db8::/32", "2001:db8::/80", "10",
+                    "10.0.0.0/8",
+                    "10.0/16",
+                    "192.168",
+                    "0.0.0.0/0",
+                    "10.0.0.0 mask 255.0.0.0",
+                    "fe80::/10",
+                    "::/0",
+                    "2001:db8::/32",
+                    "2001:db8::/80",
+                    "10",
                 ]);
                 format!("{}net {net}", self.direction())
             }
@@ -124,9 +131,14 @@ impl<'r> Generator<'r> {
             }
             18 => {
                 let address = self.pick(&[
-                    "00:1b:21:0a:0b:0c", "ff:ff:ff:ff:ff:ff", "02-00-00-00-00-01", "0001.0203.0405", "0180c2000000",
+                    "00:1b:21:0a:0b:0c",
+                    "ff:ff:ff:ff:ff:ff",
+                    "02-00-00-00-00-01",
+                    "0001.0203.0405",
+                    "0180c2000000",
                 ]);
-                format!("ether {}{}{address}", self.direction(), self.pick(&["", "host "])).replace("ether ff", "ether host ff")
+                format!("ether {}{}{address}", self.direction(), self.pick(&["", "host "]))
+                    .replace("ether ff", "ether host ff")
             }
             19 => {
                 let outer = self.pick(&["", "ip ", "ip6 ", "ether ", "iso ", "isis "]);
@@ -135,9 +147,22 @@ impl<'r> Generator<'r> {
             }
             20 => self
                 .pick(&[
-                    "broadcast", "multicast", "ip multicast", "ip6 multicast", "ether multicast", "inbound", "outbound",
-                    "ifindex 2", "less 60", "greater 60", "byte 0 & 1", "byte 12 = 8", "byte 14 > 64", "byte 3 | 2",
-                    "byte 20 < 7", "ip broadcast",
+                    "broadcast",
+                    "multicast",
+                    "ip multicast",
+                    "ip6 multicast",
+                    "ether multicast",
+                    "inbound",
+                    "outbound",
+                    "ifindex 2",
+                    "less 60",
+                    "greater 60",
+                    "byte 0 & 1",
+                    "byte 12 = 8",
+                    "byte 14 > 64",
+                    "byte 3 | 2",
+                    "byte 20 < 7",
+                    "ip broadcast",
                 ])
                 .to_owned(),
             21 => {
@@ -186,14 +211,104 @@ impl<'r> Generator<'r> {
 
 /// Pieces that have a meaning somewhere.
 const PIECES: &[&str] = &[
-    "ip", "ip6", "tcp", "udp", "ether", "arp", "iso", "decnet", "host", "net", "port", "portrange", "proto",
-    "protochain", "src", "dst", "and", "or", "not", "!", "(", ")", "[", "]", ":", "=", "<", ">", "!=", "+", "-", "*", "/",
-    "%", "&", "|", "^", "<<", "5", "80", "0x10", "010", "09", "4294967296", "10.0.0.1", "10.0", "1.2.3", "::1",
-    "fe80::", "1:2:3:4:5:6", "1:2:", "00-11-22-33-44-55", "0011.2233.4455", "001122334455", "80-90", "a-", "_", "$a1",
-    "\\tcp", "\\", "len", "less", "greater", "byte", "broadcast", "multicast", "vlan", "mpls", "pppoed", "pppoes",
-    "geneve", "llc", "rnr", "i", "u", "inbound", "ifindex", "mask", "gateway", "type", "lane", "vpi", "fisu", "on",
-    "tcpflags", "tcp-syn", "icmptype", "src or dst", "dst and src", "1.2.3.4.5", "::ffff:1.2.3.4", "1::2::3", "12345::",
-    "0:1:2:3:4:5:6:7:8", "#", "\u{e9}", ".", "addr1",
+    "ip",
+    "ip6",
+    "tcp",
+    "udp",
+    "ether",
+    "arp",
+    "iso",
+    "decnet",
+    "host",
+    "net",
+    "port",
+    "portrange",
+    "proto",
+    "protochain",
+    "src",
+    "dst",
+    "and",
+    "or",
+    "not",
+    "!",
+    "(",
+    ")",
+    "[",
+    "]",
+    ":",
+    "=",
+    "<",
+    ">",
+    "!=",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "&",
+    "|",
+    "^",
+    "<<",
+    "5",
+    "80",
+    "0x10",
+    "010",
+    "09",
+    "4294967296",
+    "10.0.0.1",
+    "10.0",
+    "1.2.3",
+    "::1",
+    "fe80::",
+    "1:2:3:4:5:6",
+    "1:2:",
+    "00-11-22-33-44-55",
+    "0011.2233.4455",
+    "001122334455",
+    "80-90",
+    "a-",
+    "_",
+    "$a1",
+    "\\tcp",
+    "\\",
+    "len",
+    "less",
+    "greater",
+    "byte",
+    "broadcast",
+    "multicast",
+    "vlan",
+    "mpls",
+    "pppoed",
+    "pppoes",
+    "geneve",
+    "llc",
+    "rnr",
+    "i",
+    "u",
+    "inbound",
+    "ifindex",
+    "mask",
+    "gateway",
+    "type",
+    "lane",
+    "vpi",
+    "fisu",
+    "on",
+    "tcpflags",
+    "tcp-syn",
+    "icmptype",
+    "src or dst",
+    "dst and src",
+    "1.2.3.4.5",
+    "::ffff:1.2.3.4",
+    "1::2::3",
+    "12345::",
+    "0:1:2:3:4:5:6:7:8",
+    "#",
+    "\u{e9}",
+    ".",
+    "addr1",
 ];
 
 /// Pieces in any order, or a written expression with one of its words changed.

@@ -254,7 +254,8 @@ fn printed_expressions() {
             let Ok(expression) = Expression::parse(text, &options) else { continue };
             let Some(tree) = expression.tree() else { continue };
             let again = tree.to_string();
-            let parsed = Expression::parse(&again, &options).unwrap_or_else(|mistake| panic!("{text}, {again}: {mistake}"));
+            let parsed =
+                Expression::parse(&again, &options).unwrap_or_else(|mistake| panic!("{text}, {again}: {mistake}"));
             assert_eq!(parsed.program(), expression.program(), "{text}, {again}");
             printed += 1;
         }

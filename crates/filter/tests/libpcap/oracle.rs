@@ -19,7 +19,10 @@ pub struct Packet {
 pub enum Answer {
     /// It refuses it, with this message.
     Refused(String),
-    Compiled { program: Vec<Instruction>, verdicts: Vec<Verdict> },
+    Compiled {
+        program: Vec<Instruction>,
+        verdicts: Vec<Verdict>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +50,7 @@ impl Oracle {
         // Tests run at the same time, each with its own program.
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("oracle-{test}"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle.c");
-        let compiled =
-            programs::run(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).arg("-lpcap"));
+        let compiled = programs::run(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).arg("-lpcap"));
         if let Err(error) = compiled {
             let is_absent = error.contains("pcap/pcap.h") || error.contains("cannot find -lpcap");
             assert!(is_absent, "{error}");

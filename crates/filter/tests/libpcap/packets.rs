@@ -44,13 +44,8 @@ fn pick<'a, T>(random: &mut Rng, choices: &'a [T]) -> &'a T {
 }
 
 fn mac(random: &mut Rng, bytes: &mut Vec<u8>) {
-    let addresses = [
-        [0, 0x1b, 0x21, 0xa, 0xb, 0xc],
-        [2, 0, 0, 0, 0, 1],
-        [0xff; 6],
-        [1, 0x80, 0xc2, 0, 0, 0],
-        [0, 1, 2, 3, 4, 5],
-    ];
+    let addresses =
+        [[0, 0x1b, 0x21, 0xa, 0xb, 0xc], [2, 0, 0, 0, 0, 1], [0xff; 6], [1, 0x80, 0xc2, 0, 0, 0], [0, 1, 2, 3, 4, 5]];
     bytes.extend(pick(random, &addresses));
 }
 
