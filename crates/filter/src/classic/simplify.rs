@@ -59,6 +59,10 @@ const UNKNOWN: ValueId = 0;
 /// A way from a block to the next: twice its index, plus 1 if the test fails.
 type Way = usize;
 
+fn is_of_success(way: Way) -> bool {
+    way & 1 == 0
+}
+
 const NONE: u32 = u32::MAX;
 
 /// Simplifies a program.
@@ -489,7 +493,7 @@ impl Passes {
 
     fn set_target(&mut self, way: Way, target: BlockId) {
         if let End::Test { yes, no, .. } = &mut self.blocks[way / 2].end {
-            *(if way % 2 == 0 { yes } else { no }) = target;
+            *(if is_of_success(way) { yes } else { no }) = target;
         }
     }
 

@@ -62,8 +62,8 @@ impl Oracle {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
-        let input = BufWriter::new(child.stdin.take()?);
-        let output = child.stdout.take()?;
+        let input = BufWriter::new(child.stdin.take().expect("its input is a pipe"));
+        let output = child.stdout.take().expect("its output is a pipe");
         Some(Oracle { child, input, output, packets: 0 })
     }
 
