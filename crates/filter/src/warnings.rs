@@ -90,8 +90,8 @@ impl Walk {
                     range: place.clone(),
                     kind: WarningKind::ShiftEscapes,
                     message: format!(
-                        "`{name}` also shifts `{primitive}`, which is not joined to it by `and`: that looks behind \
-                         another header than it seems to; put it first, or use the lexical scope"
+                        "`{name}` shifts everything after it, also `{primitive}`, across `or`, `not` and parentheses: \
+                         `{primitive}` looks behind one more header than it seems to; it does not in the lexical scope"
                     ),
                 });
             }

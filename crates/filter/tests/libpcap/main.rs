@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bellows_capture::Reader;
 use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::{Expression, Instruction, LinkType, Options};
+use bellows_filter::{Expression, Instruction, LinkType, Options, Scope, WarningKind};
 use bellows_testkit::{captures, soak};
 use fastrand::Rng;
 
@@ -242,12 +242,12 @@ fn random_pieces() {
     books.finish(&format!("seeds {first}..{seed}"));
 }
 
-/// An expression that is printed and parsed again is the same.
+/// An expression that is printed and parsed again is the same. So are both scopes, unless there is a warning.
 #[test]
 fn printed_expressions() {
     let mut random = Rng::with_seed(7);
     let random: Vec<String> = (0..2_000).map(|_| Generator::new(&mut random).expression()).collect();
-    let mut printed = 0;
+    let (mut printed, mut same) = (0, 0);
     for text in written().iter().chain(&random) {
         for link_type in [LinkType::Ethernet, LinkType::Cooked] {
             let options = Options { link_type, ..Options::default() };
@@ -258,8 +258,15 @@ fn printed_expressions() {
                 Expression::parse(&again, &options).unwrap_or_else(|mistake| panic!("{text}, {again}: {mistake}"));
             assert_eq!(parsed.program(), expression.program(), "{text}, {again}");
             printed += 1;
+            // Where no shift escapes, both scopes are the same.
+            if !expression.warnings().iter().any(|warning| warning.kind == WarningKind::ShiftEscapes) {
+                let lexical = Expression::parse(text, &Options { scope: Scope::Lexical, ..options }).unwrap();
+                assert_eq!(lexical.program(), expression.program(), "{text}");
+                same += 1;
+            }
         }
     }
+    assert!(same > 2_000 && same < printed, "{same} of {printed}");
     assert!(printed > 2_000, "{printed}");
 }
 
