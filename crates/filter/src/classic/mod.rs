@@ -24,25 +24,25 @@ pub(crate) type BlockId = usize;
 pub(crate) enum Op {
     /// A removed instruction. It stays in its list, because some changes depend on the position in the list.
     Nothing,
-    /// Accumulator := packet[k].
+    /// Accumulator := `packet[k]`.
     Load(Width, u32),
-    /// Accumulator := packet[index + k].
+    /// Accumulator := `packet[index + k]`.
     LoadIndexed(Width, u32),
     /// Accumulator := length on the wire.
     LoadLength,
     /// Accumulator := k.
     LoadConstant(u32),
-    /// Accumulator := memory[k].
+    /// Accumulator := `memory[k]`.
     LoadMemory(u8),
     /// Index := k.
     IndexConstant(u32),
-    /// Index := memory[k].
+    /// Index := `memory[k]`.
     IndexMemory(u8),
-    /// Index := 4 × the low four bits of the byte packet[k]: the length of an IPv4 header.
+    /// Index := 4 × the low four bits of the byte `packet[k]`: the length of an IPv4 header.
     IndexHeaderLength(u32),
-    /// Memory[k] := accumulator.
+    /// `Memory[k]` := accumulator.
     Store(u8),
-    /// Memory[k] := index.
+    /// `Memory[k]` := index.
     StoreIndex(u8),
     /// Accumulator := accumulator ∘ k.
     Constant(Operation, u32),

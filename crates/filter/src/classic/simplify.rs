@@ -1187,31 +1187,17 @@ impl Passes {
 
     /// Merges blocks that do the same.
     fn merge_equal_blocks(&mut self) {
-        let mut visits = 0;
-        while visits <= MAX_VISITS / 2 {
-            self.find_order();
-            visits += self.order.len();
-            let mut reachable = vec![false; self.blocks.len()];
-            for &block in &self.order {
-                reachable[block as usize] = true;
+        self.find_order();
+        let mut known: Map<(Vec<Op>, End), BlockId> = Map::default();
+        let mut merged = vec![0; self.blocks.len()];
+        // From the ends upwards, so that what follows is merged already.
+        for &block in self.order.iter().rev() {
+            let block = block as usize;
+            if let End::Test { yes, no, .. } = &mut self.blocks[block].end {
+                (*yes, *no) = (merged[*yes], merged[*no]);
             }
-            let mut last: Map<(Vec<Op>, End), BlockId> = Map::default();
-            let mut merged = vec![NONE; self.blocks.len()];
-            let mut is_changed = false;
-            for block in (0..self.blocks.len()).rev().filter(|&block| reachable[block]) {
-                let ops = self.blocks[block].ops.iter().copied().filter(|&op| op != Op::Nothing).collect();
-                let other = *last.entry((ops, self.blocks[block].end)).or_insert(block);
-                merged[block] = other as u32;
-                is_changed |= other != block;
-            }
-            if !is_changed {
-                return;
-            }
-            for block in (0..self.blocks.len()).filter(|&block| reachable[block]) {
-                if let End::Test { yes, no, .. } = &mut self.blocks[block].end {
-                    (*yes, *no) = (merged[*yes] as usize, merged[*no] as usize);
-                }
-            }
+            let ops = self.blocks[block].ops.iter().copied().filter(|&op| op != Op::Nothing).collect();
+            merged[block] = *known.entry((ops, self.blocks[block].end)).or_insert(block);
         }
     }
 }
