@@ -1,5 +1,9 @@
 //! Expressions mean what they mean to libpcap: the same are refused, and the verdict on every packet is the same, also
 //! if the packet is cut off.
+//!
+//! The random comparisons take seconds, or as many as the variable `BELLOWS_FILTER_SECONDS` says; each round prints its
+//! seed, with which `BELLOWS_FILTER_SEED` repeats it. `BELLOWS_SHOW=EXPRESSION` with the test `show` prints the programs
+//! of both.
 
 mod expressions;
 mod oracle;
