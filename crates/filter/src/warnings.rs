@@ -11,7 +11,7 @@ use crate::{Options, Scope};
 
 /// The warnings that follow from the tree alone.
 pub(crate) fn find(tree: &Node, options: &Options<'_>) -> Vec<Warning> {
-    let mut walk = Walk { text_shifts: Vec::new(), warnings: Vec::new(), plain: None };
+    let mut walk = Walk { text_shifts: Vec::new(), warnings: Vec::new(), plain: None, has_escaped: false };
     walk.node(tree, &mut Vec::new());
     let mut warnings = if options.scope == Scope::Libpcap { walk.warnings } else { Vec::new() };
     if options.link_type == LinkType::Ethernet
@@ -43,6 +43,8 @@ struct Walk {
     warnings: Vec<Warning>,
     /// The first test of a network protocol.
     plain: Option<(String, Range<usize>)>,
+    /// Whether a shift has gone beyond its lexical scope.
+    has_escaped: bool,
 }
 
 impl Walk {
@@ -53,6 +55,7 @@ impl Walk {
             Node::Not(inner, _) => {
                 let before = scope.len();
                 self.node(inner, scope);
+                self.has_escaped |= scope.len() > before;
                 scope.truncate(before);
             }
             Node::Chain { first, rest, .. } => {
@@ -63,6 +66,7 @@ impl Walk {
                         Connective::And => self.node(node, scope),
                         Connective::Or => {
                             let ended = scope.split_off(start);
+                            self.has_escaped |= !ended.is_empty();
                             self.node(node, scope);
                             if scope[start..] != ended {
                                 scope.truncate(start);
@@ -75,7 +79,7 @@ impl Walk {
     }
 
     fn primitive(&mut self, primitive: &Primitive, range: &Range<usize>, scope: &mut Vec<Shift>) {
-        if depends_on_headers(primitive) {
+        if self.has_escaped && depends_on_headers(primitive) {
             let differing = self
                 .text_shifts
                 .iter()
