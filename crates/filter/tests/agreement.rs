@@ -1,8 +1,10 @@
 //! The interpreter of graphs, that of plans, and machine code say the same.
 
+use bellows_filter::Program;
 use bellows_filter::graph::Graph;
 use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::plan::{Mode, Plan};
+use bellows_filter::plan::Mode;
+use bellows_filter::program::Options;
 use bellows_filter::random::Choices;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,15 +17,24 @@ fn views(bytes: &[u8]) -> impl Iterator<Item = PacketView<'_>> {
 
 fn agree(graphs: &[Graph], packet: &[u8]) {
     let graphs: Vec<&Graph> = graphs.iter().collect();
-    let plan = Plan::new(graphs[0]).unwrap();
-    let [first, all] = [Mode::First, Mode::All].map(|mode| Plan::of(&graphs, mode).unwrap());
+    let one = Program::new(graphs[0]).unwrap();
+    let plan = one.plan();
+    let program = |mode| Program::with(&graphs, mode, Options::default()).unwrap();
+    let [first, all] = [Mode::First, Mode::All].map(program);
+    for program in [&one, &first, &all] {
+        assert_eq!(program.fallback(), None);
+    }
     for view in views(packet) {
         let expected: Vec<bool> = graphs.iter().map(|graph| matches(graph, view)).collect();
+        let expected_one = expected[0];
+        assert_eq!(one.decide(view).first.is_some(), expected_one, "code, {view:?} {:#?}", graphs[0]);
         assert_eq!(plan.run(view).first.is_some(), expected[0], "{view:?} {:#?}", graphs[0]);
         let position = expected.iter().position(|&matches| matches).map(|position| position as u32);
-        assert_eq!(first.run(view).first, position, "{view:?} {graphs:#?}");
+        assert_eq!(first.decide(view).first, position, "code, {view:?} {graphs:#?}");
+        assert_eq!(first.plan().run(view).first, position, "{view:?} {graphs:#?}");
         let bits = expected.iter().rev().fold(0, |bits, &matches| bits << 1 | u64::from(matches));
-        assert_eq!(all.run(view).all, bits, "{view:?} {graphs:#?}");
+        assert_eq!(all.decide(view).all, bits, "code, {view:?} {graphs:#?}");
+        assert_eq!(all.plan().run(view).all, bits, "{view:?} {graphs:#?}");
     }
 }
 
