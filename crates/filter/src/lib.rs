@@ -8,7 +8,5 @@ pub mod interpret;
 mod native;
 pub mod plan;
 pub mod program;
-#[doc(hidden)]
-pub mod random;
 
 pub use program::{Matches, Program};

@@ -1038,6 +1038,9 @@ impl<'a> Writer<'a> {
             Operation::Or => self.code.load(Op::Or_r32_rm32, EAX, temporary),
             Operation::Xor => self.code.load(Op::Xor_r32_rm32, EAX, temporary),
             Operation::Divide | Operation::Remainder => {
+                // The test that it is not 0 may be combined with others, so that this runs although it does not hold.
+                self.code.immediate(Op::Cmp_rm32_imm8, temporary, 1)?;
+                self.code.immediate(Op::Adc_rm32_imm8, temporary, 0)?;
                 self.code.registers(Op::Mov_r64_rm64, R11, RDX)?;
                 self.code.registers(Op::Xor_r32_rm32, Register::EDX, Register::EDX)?;
                 self.code.put(Instruction::with1(Op::Div_rm32, temporary)?)?;
