@@ -57,6 +57,9 @@ const CALLEE_SAVED: [Register; 6] = [RBX, RBP, Register::R12, Register::R13, Reg
 /// Tests that are combined without a branch, at most.
 const MAX_FLAT: usize = 5;
 
+/// Copies of the code behind a verdict, at most.
+const MAX_TAILS: usize = 8;
+
 /// Temporary values, at most: a value is made of at most 48.
 const MAX_TEMPORARIES: usize = 64;
 
@@ -158,6 +161,12 @@ pub(super) struct Writer<'a> {
     is_needed: Vec<bool>,
     verdicts: Vec<(u32, Label)>,
     join: Label,
+    /// The start of the code for a packet, and its end behind the last one.
+    head: Label,
+    finish: Label,
+    /// Where 64 verdicts are stored.
+    full: Label,
+    tails: usize,
     /// Places of variables in the stack frame.
     variables: FastMap<u32, usize>,
     /// Places of counters of rounds, by filter.
@@ -192,6 +201,16 @@ fn whole(register: Register) -> Register {
     }
 }
 
+fn low_half(register: Register) -> Register {
+    match register {
+        R10D => Register::R10W,
+        R12D => Register::R12W,
+        R13D => Register::R13W,
+        R14D => Register::R14W,
+        _ => AX,
+    }
+}
+
 /// The hash of a tuple: the checksum CRC-32C of its bytes, as the processor computes it.
 pub(super) fn hash(seed: u32, words: &[u32]) -> u32 {
     words.iter().fold(seed, |hash, word| {
@@ -215,6 +234,10 @@ impl<'a> Writer<'a> {
             is_needed: vec![false; count],
             verdicts: Vec::new(),
             join: Label::default(),
+            head: Label::default(),
+            finish: Label::default(),
+            full: Label::default(),
+            tails: 0,
             variables: FastMap::default(),
             rounds: FastMap::default(),
             slots: 3,
@@ -301,6 +324,10 @@ impl<'a> Writer<'a> {
         let (count, is_raw) = uses.entry(value).or_insert((0, true));
         *count += 1;
         *is_raw &= is_point;
+        if *count > 1 {
+            // What it is made of is computed with its first use.
+            return;
+        }
         match self.plan.values.get(value) {
             Value::Load { base: Some(base), .. } | Value::Room(Some(base)) => self.count(base, false, uses),
             Value::Binary { left, right, .. } => {
@@ -325,11 +352,10 @@ impl<'a> Writer<'a> {
         if self.variables.len() > MAX_VARIABLES {
             return Err(too_large("variables"));
         }
-        let mut head = Label::default();
         self.code.mark(Section::Entry);
         self.enter()?;
         self.code.align(64)?;
-        self.code.place(&mut head);
+        self.code.place(&mut self.head);
         self.begin_packet()?;
         match self.plan.entry {
             To::Step(entry) => {
@@ -352,7 +378,7 @@ impl<'a> Writer<'a> {
             }
         }
         self.code.mark(Section::Verdict);
-        self.end_packet(&mut head)?;
+        self.end_packet()?;
         let Assembled { mut bytes, marks } = self.code.finish()?;
         let tables = self.tables.into_words();
         for (position, offset) in self.addresses {
@@ -416,30 +442,15 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn end_packet(&mut self, head: &mut Label) -> Written {
-        let mut join = std::mem::take(&mut self.join);
-        let mut verdicts = std::mem::take(&mut self.verdicts);
-        let (mut next, mut full) = (Label::default(), Label::default());
+    /// Stores the verdict, and starts with the next packet; falls through behind the last one.
+    fn tail(&mut self, mut next: Option<&mut Label>) -> Written {
         if self.is_bits() {
-            for (verdict, label) in &mut verdicts {
-                self.code.place(label);
-                self.code.put(Instruction::with(if *verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
-                self.code.jump(Op::Jmp_rel8_64, &mut join)?;
-            }
-            self.code.place(&mut join);
             self.code.put(Instruction::with2(Op::Rcr_rm64_1, R9, 1)?)?;
-            self.code.jump(Op::Jb_rel32_64, &mut full)?;
-            self.code.place(&mut next);
-        } else {
-            for (verdict, label) in &mut verdicts {
-                self.code.place(label);
-                if self.plan.mode == Mode::First {
-                    let number = self.number_of(*verdict);
-                    self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
-                }
-                self.code.jump(Op::Jmp_rel32_64, &mut join)?;
+            self.code.jump(Op::Jb_rel32_64, &mut self.full)?;
+            if let Some(next) = &mut next {
+                self.code.place(next);
             }
-            self.code.place(&mut join);
+        } else {
             let (op, from, size) = match self.plan.mode {
                 Mode::First => (Op::Mov_rm16_r16, R9W, 2),
                 Mode::All => (Op::Mov_rm64_r64, R9, 8),
@@ -449,7 +460,35 @@ impl<'a> Writer<'a> {
         }
         self.code.put(Instruction::with2(Op::Add_rm64_imm8, RDI, HANDLE_SIZE as i32)?)?;
         self.code.load(Op::Cmp_r64_rm64, RDI, self.slot(Self::END))?;
-        self.code.jump(Op::Jne_rel32_64, head)?;
+        self.code.jump(Op::Jne_rel32_64, &mut self.head)
+    }
+
+    /// Goes on with the next packet: with a copy of the tail, which saves a jump, if there are few.
+    fn end_path(&mut self) -> Written {
+        if self.tails == MAX_TAILS {
+            return self.code.jump(Op::Jmp_rel32_64, &mut self.join);
+        }
+        self.tails += 1;
+        self.tail(None)?;
+        self.code.jump(Op::Jmp_rel32_64, &mut self.finish)
+    }
+
+    fn end_packet(&mut self) -> Written {
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        for (verdict, label) in &mut verdicts {
+            self.code.place(label);
+            if self.is_bits() {
+                self.code.put(Instruction::with(if *verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
+            } else if self.plan.mode == Mode::First {
+                let number = self.number_of(*verdict);
+                self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
+            }
+            self.end_path()?;
+        }
+        let mut next = Label::default();
+        self.code.place(&mut self.join);
+        self.tail(Some(&mut next))?;
+        self.code.place(&mut self.finish);
         if self.is_bits() {
             self.code.registers(Op::Bsf_r64_rm64, RCX, R9)?;
             self.code.put(Instruction::with2(Op::Shr_rm64_CL, R9, Register::CL)?)?;
@@ -462,7 +501,7 @@ impl<'a> Writer<'a> {
         }
         self.code.put(Instruction::with(Op::Retnq))?;
         if self.is_bits() {
-            self.code.place(&mut full);
+            self.code.place(&mut self.full);
             self.code.store(Op::Mov_rm64_r64, memory(RBX, 0), R9)?;
             self.code.put(Instruction::with2(Op::Add_rm64_imm8, RBX, 8)?)?;
             self.reset_bits()?;
@@ -715,7 +754,7 @@ impl<'a> Writer<'a> {
             };
             self.code.registers(op, R9D, R8D)?;
         }
-        self.code.jump(Op::Jmp_rel32_64, &mut self.join)
+        self.end_path()
     }
 
     /// Computes the condition of a step. What is returned says whether it holds.
@@ -941,42 +980,52 @@ impl<'a> Writer<'a> {
     /// The register that holds a value: its own one, or `eax`.
     fn operand(&mut self, value: ValueId, depth: usize) -> Result<Register, Box<dyn Error>> {
         let Some(&Cached { position, is_raw }) = self.cached.get(&value) else {
-            self.compute(value, depth, false)?;
+            self.compute(value, depth, false, EAX)?;
             return Ok(EAX);
         };
         let register = CACHE[position];
         if self.now >> position & 1 == 0 {
-            self.compute(value, depth, is_raw)?;
-            self.code.registers(Op::Mov_r32_rm32, register, EAX)?;
+            self.compute(value, depth, is_raw, register)?;
             self.now |= 1 << position;
         }
         Ok(register)
     }
 
-    /// Computes a value into `eax`.
-    fn compute(&mut self, value: ValueId, depth: usize, is_raw: bool) -> Written {
+    /// Computes a value into `to`; `eax` may change.
+    fn compute(&mut self, value: ValueId, depth: usize, is_raw: bool, to: Register) -> Written {
         if depth >= MAX_TEMPORARIES {
             return Err(too_large("operations"));
         }
         match self.plan.values.get(value) {
-            Value::Constant(number) => self.code.put(immediate(Op::Mov_r32_imm32, EAX, number)?),
             Value::Load { width, base, offset } => {
                 let from = self.place(base, offset, depth)?;
                 match width {
-                    Width::Byte => self.code.load(Op::Movzx_r32_rm8, EAX, from),
+                    Width::Byte => self.code.load(Op::Movzx_r32_rm8, to, from),
                     Width::Half => {
-                        self.code.load(Op::Movzx_r32_rm16, EAX, from)?;
+                        self.code.load(Op::Movzx_r32_rm16, to, from)?;
                         if is_raw {
                             return Ok(());
                         }
-                        self.code.put(Instruction::with2(Op::Rol_rm16_imm8, AX, 8)?)
+                        self.code.put(Instruction::with2(Op::Rol_rm16_imm8, low_half(to), 8)?)
                     }
                     Width::Word => {
-                        self.code.load(Op::Mov_r32_rm32, EAX, from)?;
-                        if is_raw { Ok(()) } else { self.code.register(Op::Bswap_r32, EAX) }
+                        self.code.load(Op::Mov_r32_rm32, to, from)?;
+                        if is_raw { Ok(()) } else { self.code.register(Op::Bswap_r32, to) }
                     }
                 }
             }
+            Value::Binary { operation, left, right } => self.binary(operation, left, right, depth, to),
+            _ => {
+                self.compute_other(value, depth)?;
+                if to == EAX { Ok(()) } else { self.code.registers(Op::Mov_r32_rm32, to, EAX) }
+            }
+        }
+    }
+
+    /// Computes a value that is no load and no operation into `eax`.
+    fn compute_other(&mut self, value: ValueId, depth: usize) -> Written {
+        match self.plan.values.get(value) {
+            Value::Constant(number) => self.code.put(immediate(Op::Mov_r32_imm32, EAX, number)?),
             Value::WireLength => self.code.load(Op::Mov_r32_rm32, EAX, self.slot(Self::WIRE_LENGTH)),
             Value::Room(base) => {
                 let base = match base {
@@ -993,11 +1042,11 @@ impl<'a> Writer<'a> {
                 Some(&slot) => self.code.load(Op::Mov_r32_rm32, EAX, self.slot(slot)),
                 None => self.code.registers(Op::Xor_r32_rm32, EAX, EAX),
             },
-            Value::Binary { operation, left, right } => self.binary(operation, left, right, depth),
+            Value::Load { .. } | Value::Binary { .. } => Ok(()),
         }
     }
 
-    fn binary(&mut self, operation: Operation, left: ValueId, right: ValueId, depth: usize) -> Written {
+    fn binary(&mut self, operation: Operation, left: ValueId, right: ValueId, depth: usize, to: Register) -> Written {
         if let Some(number) = self.plan.values.number(right) {
             let op = match operation {
                 Operation::Add => Some(Op::Add_rm32_imm32),
@@ -1011,18 +1060,28 @@ impl<'a> Writer<'a> {
                 Operation::ShiftRight => Some(Op::Shr_rm32_imm8),
                 _ => None,
             };
+            let shift = shift.filter(|_| number < 32);
             if op.is_some() || shift.is_some() {
-                let register = self.operand(left, depth)?;
-                if register != EAX {
-                    self.code.registers(Op::Mov_r32_rm32, EAX, register)?;
+                if self.cached.contains_key(&left) {
+                    let register = self.operand(left, depth)?;
+                    self.code.registers(Op::Mov_r32_rm32, to, register)?;
+                } else {
+                    self.compute(left, depth, false, to)?;
                 }
             }
-            match (op, shift) {
-                (Some(op), _) => return self.code.put(immediate(op, EAX, number)?),
-                (_, Some(shift)) if number < 32 => return self.code.put(Instruction::with2(shift, EAX, number)?),
-                _ => {}
+            if let Some(op) = op {
+                return self.code.put(immediate(op, to, number)?);
+            }
+            if let Some(shift) = shift {
+                return self.code.put(Instruction::with2(shift, to, number)?);
             }
         }
+        self.binary_of_two(operation, left, right, depth)?;
+        if to == EAX { Ok(()) } else { self.code.registers(Op::Mov_r32_rm32, to, EAX) }
+    }
+
+    /// Computes an operation into `eax`.
+    fn binary_of_two(&mut self, operation: Operation, left: ValueId, right: ValueId, depth: usize) -> Written {
         let right = self.operand(right, depth)?;
         let temporary = self.slot(self.slots + depth);
         self.code.store(Op::Mov_rm32_r32, temporary, right)?;
