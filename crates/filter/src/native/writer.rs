@@ -432,7 +432,10 @@ impl<'a> Writer<'a> {
             self.code.load(Op::Mov_r32_rm32, EAX, memory(RAX, 0))?;
             self.code.store(Op::Mov_rm32_r32, self.slot(Self::WIRE_LENGTH), EAX)?;
         }
-        let places: Vec<usize> = self.variables.values().chain(self.rounds.values()).copied().collect();
+        // Without loops, each variable is set before it is read.
+        let has_loop = !self.rounds.is_empty();
+        let places: Vec<usize> =
+            self.variables.values().filter(|_| has_loop).chain(self.rounds.values()).copied().collect();
         for place in places {
             self.code.immediate(Op::Mov_rm64_imm32, self.slot(place), 0)?;
         }

@@ -158,6 +158,7 @@ struct Lowering<'a> {
     variables: FastMap<(usize, u16), u32>,
     /// Variables that hold the results of steps, by block and step, because they are made of many values.
     large: FastMap<(usize, usize), u32>,
+    has_loop: bool,
     /// Blocks to which only loops lead.
     entered_from_behind: Vec<usize>,
     /// Where each block starts.
@@ -235,6 +236,7 @@ impl<'a> Lowering<'a> {
             states: Vec::new(),
             variables: FastMap::default(),
             large: FastMap::default(),
+            has_loop: graph.blocks.iter().any(|block| matches!(block.end, End::Again(_))),
             entered_from_behind: Vec::new(),
             starts: vec![Next::Reject; count],
         }
@@ -327,14 +329,23 @@ impl<'a> Lowering<'a> {
             return false;
         };
         let mut is_new = false;
+        let values = &mut self.lowered.values;
         for (old, register) in state.iter_mut().zip(&self.alive[block]) {
-            if *old == value(register) || self.variables.contains_key(&(block, *register)) {
+            let new = value(register);
+            if *old == new {
+                continue;
+            }
+            // Without loops, all that leads to a block is known before the block is evaluated.
+            let max = if self.has_loop { u32::MAX } else { values.max(*old).max(values.max(new)) };
+            if self.variables.contains_key(&(block, *register)) {
+                values.set_max(*old, max);
                 continue;
             }
             let variable = self.lowered.variables;
             self.lowered.variables += 1;
             self.variables.insert((block, *register), variable);
-            *old = self.lowered.values.intern(Value::Variable(variable));
+            *old = values.intern(Value::Variable(variable));
+            values.set_max(*old, max);
             is_new = true;
         }
         is_new
