@@ -35,7 +35,7 @@ pub struct Options<'n> {
     pub link_type: LinkType,
     /// How far tests shift later ones.
     pub scope: Scope,
-    /// Maximum number of captured bytes, which [programs](Expression::program) return for packets that match.
+    /// Maximum number of captured bytes, which [programs](Expression::instructions) return for packets that match.
     pub snap_length: u32,
     /// The mask of the network for `ip broadcast`, which is refused if it is not known.
     pub netmask: Option<Ipv4Addr>,
@@ -123,7 +123,7 @@ impl Expression {
     }
 
     /// The expression as a program for kernels and other machines that run classic BPF, as `tcpdump -ddd` prints it.
-    pub fn program(&self) -> Vec<Instruction> {
+    pub fn instructions(&self) -> Vec<Instruction> {
         program::assemble(&self.flow, self.snap_length)
     }
 
@@ -230,7 +230,7 @@ mod tests {
             ..FixedNames::default()
         };
         let options = Options { names: &names, ..Options::default() };
-        let graph = |text: &str| Expression::parse(text, &options).map(|expression| expression.program());
+        let graph = |text: &str| Expression::parse(text, &options).map(|expression| expression.instructions());
         assert_eq!(graph("host web"), graph("host 10.0.0.1 or host 10.0.0.2"));
         assert_eq!(graph("ether host gate"), graph("ether host 0:1:2:3:4:5"));
         let mistake = graph("tcp and host mail").unwrap_err();

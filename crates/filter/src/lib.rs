@@ -20,6 +20,8 @@
 //! # Ok::<(), bellows_filter::Mistake>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 mod classic;
 mod explain;
 mod expression;
@@ -30,10 +32,11 @@ mod lexer;
 mod link;
 mod mistake;
 mod names;
+#[cfg(target_arch = "x86_64")]
+mod native;
 mod parser;
 pub mod plan;
-#[doc(hidden)]
-pub mod random;
+pub mod program;
 pub mod syntax;
 mod warnings;
 
@@ -42,3 +45,4 @@ pub use expression::{Expression, Options, Scope};
 pub use link::{LinkType, UnsupportedLinkType};
 pub use mistake::{Mistake, Warning, WarningKind};
 pub use names::{FixedNames, Names, SystemNames, Transport};
+pub use program::{Matches, Program};

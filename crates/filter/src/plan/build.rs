@@ -255,7 +255,7 @@ impl Builder<'_> {
         let (value, mask, word) = self.masked(condition)?;
         let (base, offset) = self.word(value)?;
         let (next, inner_yes, inner_no) = self.test_at(yes)?;
-        if inner_no != no {
+        if inner_no != no && self.past_other_words(value, mask, word, no) != inner_no {
             return None;
         }
         let follows = |builder: &Self, next: ValueId| {
@@ -282,6 +282,33 @@ impl Builder<'_> {
             }
         }
         Some((self.sets.tuple(signature.into(), words.into()), (inner_yes, yes)))
+    }
+
+    /// Where a chain of tests leads if the value is this number, past tests of other numbers: who wrote the tests knew
+    /// it, and left them out there.
+    fn past_other_words(&self, value: ValueId, mask: u32, word: u32, goal: Goal) -> Goal {
+        let mut goal = goal;
+        while let Some((condition, _, no)) = self.test_at(goal) {
+            let is_other = mask == u32::MAX
+                && match condition {
+                    Condition::Member(same, set) => {
+                        same == value
+                            && self
+                                .few(set)
+                                .is_some_and(|set| set.iter().all(|&(low, high)| !(low..=high).contains(&word)))
+                    }
+                    Condition::Tuple(tuple) => {
+                        let (same, mask) = self.sets.signature(tuple)[0];
+                        same == value && self.sets.lacks_first_word(tuple, word & mask)
+                    }
+                    Condition::Compare(..) => false,
+                };
+            if !is_other {
+                break;
+            }
+            goal = no;
+        }
+        goal
     }
 
     fn word(&self, value: ValueId) -> Option<(Option<ValueId>, u32)> {

@@ -92,8 +92,12 @@ pub(crate) fn lower(graphs: &[&Graph], mode: Mode) -> Lowered {
     let mut lowered_graphs = Vec::with_capacity(graphs.len());
     for (filter, graph) in graphs.iter().enumerate() {
         let start = lowered.nodes.len();
+        // The place of a test in front of the graph, which is left out if it gains nothing.
+        let gate = Node::Note { filter: filter as u32, next: Next::Reject };
+        lowered.push(gate, Part { filter, text: 0..0 });
         let entry = Lowering::new(&mut lowered, graph, filter).run();
         strengthen(&mut lowered, start);
+        let entry = test_all_room(&mut lowered, start, entry);
         let accept = match mode {
             Mode::First => Next::End(filter as u32),
             Mode::All => {
@@ -158,6 +162,7 @@ struct Lowering<'a> {
     variables: FastMap<(usize, u16), u32>,
     /// Variables that hold the results of steps, by block and step, because they are made of many values.
     large: FastMap<(usize, usize), u32>,
+    has_loop: bool,
     /// Blocks to which only loops lead.
     entered_from_behind: Vec<usize>,
     /// Where each block starts.
@@ -235,6 +240,7 @@ impl<'a> Lowering<'a> {
             states: Vec::new(),
             variables: FastMap::default(),
             large: FastMap::default(),
+            has_loop: graph.blocks.iter().any(|block| matches!(block.end, End::Again(_))),
             entered_from_behind: Vec::new(),
             starts: vec![Next::Reject; count],
         }
@@ -327,14 +333,23 @@ impl<'a> Lowering<'a> {
             return false;
         };
         let mut is_new = false;
+        let values = &mut self.lowered.values;
         for (old, register) in state.iter_mut().zip(&self.alive[block]) {
-            if *old == value(register) || self.variables.contains_key(&(block, *register)) {
+            let new = value(register);
+            if *old == new {
+                continue;
+            }
+            // Without loops, all that leads to a block is known before the block is evaluated.
+            let max = if self.has_loop { u32::MAX } else { values.max(*old).max(values.max(new)) };
+            if self.variables.contains_key(&(block, *register)) {
+                values.set_max(*old, max);
                 continue;
             }
             let variable = self.lowered.variables;
             self.lowered.variables += 1;
             self.variables.insert((block, *register), variable);
-            *old = self.lowered.values.intern(Value::Variable(variable));
+            *old = values.intern(Value::Variable(variable));
+            values.set_max(*old, max);
             is_new = true;
         }
         is_new
@@ -578,6 +593,32 @@ fn strengthen(lowered: &mut Lowered, start: usize) {
         };
         needs[index - start] = need;
     }
+}
+
+/// From this number of tests on, packets that are long enough for all of them have tests of their own.
+const MANY_TESTS: usize = 64;
+
+/// Tests once in front of a long graph whether there is room for all its loads from fixed places. Both outcomes lead
+/// to the same tests: those that the first one decides vanish, so that lists of loads from different places are not
+/// interrupted. Returns the start.
+fn test_all_room(lowered: &mut Lowered, gate: usize, entry: Next) -> Next {
+    let nodes = &lowered.nodes[gate + 1..];
+    let need = |node: &Node| match node {
+        Node::Test { condition, .. } => match room_asked(lowered, *condition)? {
+            (room, need) if lowered.values.get(room) == Value::Room(None) => Some(need),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (least, most) = (nodes.iter().filter_map(need).min(), nodes.iter().filter_map(need).max());
+    let (Some(least), Some(most), true) = (least, most, nodes.len() > MANY_TESTS) else { return entry };
+    if least == most {
+        return entry;
+    }
+    let room = lowered.values.intern(Value::Room(None));
+    let condition = Condition::Member(room, lowered.sets.interval(most, u32::MAX));
+    lowered.nodes[gate] = Node::Test { condition, yes: entry, no: entry };
+    Next::Node(gate as u32)
 }
 
 /// The room that a test asks for, and how much.

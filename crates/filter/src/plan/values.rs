@@ -167,8 +167,8 @@ impl Values {
         let (first, second) = (self.max(left), self.max(right));
         let amount = self.number(right);
         match operation {
-            Operation::Add => first.checked_add(second).unwrap_or(u32::MAX),
-            Operation::Multiply => first.checked_mul(second).unwrap_or(u32::MAX),
+            Operation::Add => first.saturating_add(second),
+            Operation::Multiply => first.saturating_mul(second),
             Operation::And => first.min(second),
             Operation::Or | Operation::Xor => bits_up_to(first | second),
             Operation::Divide => first,
@@ -180,6 +180,11 @@ impl Values {
             },
             Operation::Subtract => u32::MAX,
         }
+    }
+
+    /// Sets the maximum of a variable, before anything is made of it.
+    pub(crate) fn set_max(&mut self, variable: ValueId, max: u32) {
+        self.max[variable as usize] = max;
     }
 
     /// The number that it always is, if it is constant.
@@ -386,16 +391,6 @@ impl Values {
             _ => Test::If { condition: Condition::Member(value, sets.interval(low, high)), expected: true },
         }
     }
-
-    /// Whether a value depends on another one.
-    pub(crate) fn depends(&self, value: ValueId, on: ValueId) -> bool {
-        value == on
-            || match self.get(value) {
-                Value::Load { base, .. } | Value::Room(base) => base.is_some_and(|base| self.depends(base, on)),
-                Value::Binary { left, right, .. } => self.depends(left, on) || self.depends(right, on),
-                _ => false,
-            }
-    }
 }
 
 impl Test {
@@ -440,7 +435,10 @@ enum TupleForm {
 pub(crate) struct Sets {
     forms: Vec<Form>,
     index: FastMap<Form, SetId>,
-    tuples: Vec<(TupleForm, u32)>,
+    /// Sets of tuples, with their signatures, and the first set of which each is a union.
+    tuples: Vec<(TupleForm, u32, u32)>,
+    /// First words of all tuples of unions that start with a set.
+    first_words: FastMap<(u32, u32), ()>,
     tuple_index: FastMap<TupleForm, TupleId>,
     signatures: Vec<Signature>,
     signature_index: FastMap<Signature, u32>,
@@ -514,11 +512,26 @@ impl Sets {
     }
 
     fn intern_tuple(&mut self, form: TupleForm, signature: u32) -> TupleId {
-        let tuples = &mut self.tuples;
-        *self.tuple_index.entry(form).or_insert_with_key(|form| {
-            tuples.push((form.clone(), signature));
-            TupleId(tuples.len() as u32 - 1)
-        })
+        if let Some(&known) = self.tuple_index.get(&form) {
+            return known;
+        }
+        let number = self.tuples.len() as u32;
+        let (root, words) = match &form {
+            TupleForm::One(_, words) => (number, vec![words[0]]),
+            TupleForm::Union(first, second) => {
+                let words = self.all_tuples(*second).iter().map(|words| words[0]).collect();
+                (self.tuples[first.0 as usize].2, words)
+            }
+        };
+        self.first_words.extend(words.into_iter().map(|word| ((root, word), ())));
+        self.tuples.push((form.clone(), signature, root));
+        self.tuple_index.insert(form, TupleId(number));
+        TupleId(number)
+    }
+
+    /// Whether it is known that no tuple starts with this word.
+    pub(crate) fn lacks_first_word(&self, tuple: TupleId, word: u32) -> bool {
+        !self.first_words.contains_key(&(self.tuples[tuple.0 as usize].2, word))
     }
 
     /// The union of two sets of tuples, if they have the same words.

@@ -80,7 +80,7 @@ impl Books {
                 }
             }
             (Ok(ours), Answer::Compiled { program, verdicts }) => {
-                if comparable(&ours.program()) == comparable(&program) {
+                if comparable(&ours.instructions()) == comparable(&program) {
                     self.same_programs += 1;
                 } else {
                     self.other_programs += 1;
@@ -260,12 +260,12 @@ fn printed_expressions() {
             let again = tree.to_string();
             let parsed =
                 Expression::parse(&again, &options).unwrap_or_else(|mistake| panic!("{text}, {again}: {mistake}"));
-            assert_eq!(parsed.program(), expression.program(), "{text}, {again}");
+            assert_eq!(parsed.instructions(), expression.instructions(), "{text}, {again}");
             printed += 1;
             // Where no shift escapes, both scopes are the same.
             if !expression.warnings().iter().any(|warning| warning.kind == WarningKind::ShiftEscapes) {
                 let lexical = Expression::parse(text, &Options { scope: Scope::Lexical, ..options }).unwrap();
-                assert_eq!(lexical.program(), expression.program(), "{text}");
+                assert_eq!(lexical.instructions(), expression.instructions(), "{text}");
                 same += 1;
             }
         }
@@ -285,7 +285,7 @@ fn show() {
     let ours = Expression::parse(&expression, &options);
     println!("{:?}", start.elapsed());
     if let Ok(ours) = &ours {
-        for line in ours.program() {
+        for line in ours.instructions() {
             println!("{line}");
         }
     }
