@@ -69,6 +69,7 @@ impl Walk {
                             self.has_escaped |= !ended.is_empty();
                             self.node(node, scope);
                             if scope[start..] != ended {
+                                self.has_escaped |= scope.len() > start;
                                 scope.truncate(start);
                             }
                         }
