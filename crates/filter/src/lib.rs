@@ -1,0 +1,48 @@
+//! pcap-filter expressions as machine code.
+//!
+//! The language is pcap-filter(7), and the verdicts are exactly those of libpcap 1.10 with its optimiser, also on
+//! packets that are cut off.
+//!
+//! ```text
+//!   text ─▶ lexer ─▶ parser ─▶ tree (syntax) ─▶ generate ─▶ classic machine ─▶ simplify ─▶ lower ─▶ graph
+//! ```
+//!
+//! ```
+//! use bellows_filter::interpret::{PacketView, matches};
+//! use bellows_filter::{Expression, Options};
+//!
+//! let expression = Expression::parse("tcp port 80 or 443", &Options::default())?;
+//! assert_eq!(expression.explain(), "tcp src or dst port 80 or tcp src or dst port 443");
+//! assert!(!matches(expression.graph(), PacketView::whole(&[0; 60])));
+//!
+//! let mistake = Expression::parse("tcp 80", &Options::default()).unwrap_err();
+//! assert_eq!((mistake.range.clone(), mistake.help.as_str()), (4..6, "say what `80` is: `tcp port 80`, `tcp host 80`, …"));
+//! # Ok::<(), bellows_filter::Mistake>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod classic;
+mod explain;
+mod expression;
+mod generate;
+pub mod graph;
+pub mod interpret;
+mod lexer;
+mod link;
+mod mistake;
+mod names;
+#[cfg(target_arch = "x86_64")]
+mod native;
+mod parser;
+pub mod plan;
+pub mod program;
+pub mod syntax;
+mod warnings;
+
+pub use classic::program::Instruction;
+pub use expression::{Expression, Options, Scope};
+pub use link::{LinkType, UnsupportedLinkType};
+pub use mistake::{Mistake, Warning, WarningKind};
+pub use names::{FixedNames, Names, SystemNames, Transport};
+pub use program::{Matches, Program};
