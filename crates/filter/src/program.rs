@@ -302,3 +302,75 @@ fn view<'a>(packet: &'a Packet, lengths: &[u32], index: usize) -> PacketView<'a>
     let bytes = packet.bytes();
     PacketView { bytes, wire_length: lengths.get(index).copied().unwrap_or(bytes.len() as u32) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Block, Comparison, End, Operand, Register, Step, Value, Width};
+
+    /// Packets whose first byte is this number.
+    fn first_byte(number: u32) -> Graph {
+        let load = Value::Load { width: Width::Byte, base: None, offset: 0 };
+        let steps = vec![Step { target: Register(0), value: load }];
+        let end = End::Branch {
+            comparison: Comparison::Equal,
+            left: Operand::Register(Register(0)),
+            right: Operand::Constant(number),
+            yes: 1,
+            no: 2,
+        };
+        let block = |steps, end| Block { steps, end, part: 0..4 };
+        let blocks = vec![block(steps, end), block(vec![], End::Accept), block(vec![], End::Reject)];
+        Graph { blocks, registers: 1 }
+    }
+
+    #[test]
+    fn vectors_of_every_length_are_decided() {
+        bellows_packet::pool::ensure().unwrap();
+        let packets: Vec<Packet> = (0..200u8).map(|index| Packet::from_bytes(&[index % 3]).unwrap()).collect();
+        let graphs = [first_byte(1), first_byte(2)];
+        let both: Vec<&Graph> = graphs.iter().collect();
+        for interpret in [false, true] {
+            let options = Options { interpret, ..Options::default() };
+            let one = Program::with(&both[..1], Mode::First, options).unwrap();
+            let [first, all] = [Mode::First, Mode::All].map(|mode| Program::with(&both, mode, options).unwrap());
+            let mut matches = Matches::default();
+            for count in [0, 1, 63, 64, 65, 128, 129, 200] {
+                let packets = &packets[..count];
+                one.matches(packets, &mut matches);
+                let expected: Vec<usize> = (0..count).filter(|index| index % 3 == 1).collect();
+                assert_eq!(matches.positions().collect::<Vec<_>>(), expected);
+                assert_eq!((matches.count(), matches.packets()), (expected.len(), count));
+                assert!((0..count + 70).all(|index| matches.contains(index) == expected.contains(&index)));
+                let mut numbers = [7; 200];
+                first.first(packets, &mut numbers);
+                let expected = |index: usize| if index < count { [2, 0, 1][index % 3] } else { 7 };
+                assert!((0..200).all(|index| numbers[index] == expected(index)));
+                let mut sets = [7; 200];
+                all.all(packets, &mut sets);
+                let expected = |index: usize| if index < count { [0, 1, 2][index % 3] } else { 7 };
+                assert!((0..200).all(|index| sets[index] == expected(index)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_listing_and_the_symbols_name_parts() {
+        let program = Program::new(&first_byte(1)).unwrap();
+        if program.fallback().is_some() {
+            return;
+        }
+        let name = |part: &Part| format!("bytes {}..{}", part.text.start, part.text.end);
+        let labels: Vec<String> = program.listing(name).into_iter().filter_map(|line| line.label).collect();
+        assert_eq!(labels.first().map(String::as_str), Some("entry"));
+        assert!(labels.contains(&"bytes 0..4".to_owned()) && labels.contains(&"verdict".to_owned()), "{labels:?}");
+        let symbols = program.symbols(name);
+        assert_eq!(symbols.iter().map(|symbol| symbol.size).sum::<usize>(), program.size().0);
+    }
+
+    #[test]
+    fn programs_go_to_other_threads() {
+        fn can_move<T: Send + Sync>() {}
+        can_move::<Program>();
+    }
+}
