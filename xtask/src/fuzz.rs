@@ -44,6 +44,7 @@ const SEEDS: &[Seeds] = &[
         endings: &[".pcap", ".pcapng"],
     },
     Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },
+    Seeds { target: "filter_parse", folders: &["crates/filter/tests/libpcap"], endings: &[".txt"] },
 ];
 
 /// Maximum length of a seed: libFuzzer learns little from longer ones and slowly.

@@ -49,6 +49,8 @@ pub const FOR_TESTS: &[Tool] = &[
         package: "busybox-static",
         purpose: "a web server between interfaces, and the programs of a guest",
     },
+    Tool { programs: &["cc"], package: "gcc", purpose: "the program that asks libpcap about filters" },
+    Tool { programs: &["pcap-config"], package: "libpcap-dev", purpose: "comparison of filters with libpcap" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 

@@ -1,0 +1,160 @@
+//! A filter as a graph of blocks: what expressions become, and what is run or compiled.
+//!
+//! Values have 32 bits and no sign; arithmetic wraps around. A load outside the captured bytes rejects the packet at
+//! once, whatever the rest of the filter says, also under `not`; so does a division by zero. That is the machine of
+//! the BSD packet filter (McCanne and Jacobson 1993), whose verdicts these are.
+
+use std::ops::Range;
+
+/// A filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    /// The blocks. The filter starts with the first one.
+    ///
+    /// An edge leads to a block with a higher index, except from a block that ends with [`End::Again`].
+    pub blocks: Vec<Block>,
+    /// Number of registers. All are 0 at the start.
+    pub registers: usize,
+}
+
+/// The index of a block.
+pub type BlockIndex = usize;
+
+/// A register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Register(pub u16);
+
+/// Steps that are taken one after the other, and where to go then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// The end.
+    pub end: End,
+    /// The part of the expression that it decides: bytes of its text.
+    pub part: Range<usize>,
+}
+
+/// Sets a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The register.
+    pub target: Register,
+    /// Its new value.
+    pub value: Value,
+}
+
+/// An operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A number.
+    Constant(u32),
+    /// The value of a register.
+    Register(Register),
+}
+
+/// Number of bytes that are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// One byte.
+    Byte,
+    /// Two bytes, the higher one first.
+    Half,
+    /// Four bytes, the highest one first.
+    Word,
+}
+
+/// The value of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// An operand.
+    Copy(Operand),
+    /// Bytes of the packet from `base` + `offset` on. The sum does not wrap around: beyond 32 bits it is outside.
+    Load {
+        /// Number of bytes.
+        width: Width,
+        /// What is added to the offset.
+        base: Option<Register>,
+        /// Bytes from the start of the packet, or from the base.
+        offset: u32,
+    },
+    /// The length of the packet on the wire in bytes.
+    Length,
+    /// An operation on two operands.
+    Binary {
+        /// The operation.
+        operation: Operation,
+        /// The left operand.
+        left: Operand,
+        /// The right operand.
+        right: Operand,
+    },
+}
+
+/// An operation on two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Sum.
+    Add,
+    /// Difference.
+    Subtract,
+    /// Product.
+    Multiply,
+    /// Quotient; rejects the packet if the right operand is 0.
+    Divide,
+    /// Remainder; rejects the packet if the right operand is 0.
+    Remainder,
+    /// Bits that are set in both.
+    And,
+    /// Bits that are set in one or both.
+    Or,
+    /// Bits that are set in one.
+    Xor,
+    /// Shift to the left; 0 from 32 bits on.
+    ShiftLeft,
+    /// Shift to the right; 0 from 32 bits on.
+    ShiftRight,
+}
+
+/// How two operands are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// Whether they are equal.
+    Equal,
+    /// Whether the left one is greater.
+    Greater,
+    /// Whether the left one is greater, or they are equal.
+    GreaterOrEqual,
+    /// Whether a bit is set in both.
+    AnyBit,
+}
+
+/// The end of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Goes on with one of two blocks.
+    Branch {
+        /// The comparison.
+        comparison: Comparison,
+        /// The left operand.
+        left: Operand,
+        /// The right operand.
+        right: Operand,
+        /// The next block if it holds.
+        yes: BlockIndex,
+        /// The next block otherwise.
+        no: BlockIndex,
+    },
+    /// Goes on with one block.
+    Goto(BlockIndex),
+    /// Goes back to a block with a lower or the same index: a loop over headers. Each round must load from further
+    /// back in the packet; after [`MAX_ROUNDS`] rounds the packet is rejected.
+    Again(BlockIndex),
+    /// The packet matches.
+    Accept,
+    /// The packet does not match.
+    Reject,
+}
+
+/// The maximum number of rounds of all loops of a filter over one packet.
+pub const MAX_ROUNDS: u32 = 65_536;

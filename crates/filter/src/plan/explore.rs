@@ -1,0 +1,414 @@
+//! Follows all paths with what is known on them: tests whose outcome is known are left out.
+
+use std::rc::Rc;
+
+use super::lower::{Lowered, Next, Node};
+use super::values::{Condition, FastMap, Interval, Value, ValueId};
+
+/// Numbers that a value is known not to be are remembered up to this count.
+const MAX_HOLES: usize = 6;
+
+/// Values about which something is remembered, at most.
+const MAX_FACTS: usize = 12;
+
+/// From this number of states of one node on, less is remembered.
+const MANY_STATES: usize = 6;
+
+/// From this number of states of one node on, nothing is remembered.
+const MAX_STATES: usize = 16;
+
+/// Nodes that are passed before a state is remembered at one.
+const MAX_STRIDE: usize = 32;
+
+/// What is known of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Fact {
+    value: ValueId,
+    low: u32,
+    high: u32,
+    holes: [u32; MAX_HOLES],
+    hole_count: u8,
+}
+
+/// What is known on a path, sorted by value.
+type State = Rc<[Fact]>;
+
+/// Where an edge leads: an item, or an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Item(u32),
+    End(u32),
+}
+
+/// A node in a state.
+pub(crate) struct Item {
+    pub node: u32,
+    pub action: Action,
+}
+
+/// What is left to do.
+pub(crate) enum Action {
+    /// The test was known.
+    Skip(Target),
+    Test {
+        condition: Condition,
+        yes: Target,
+        no: Target,
+    },
+    Assign {
+        moves: Box<[(u32, ValueId)]>,
+        next: Target,
+    },
+    Again {
+        filter: u32,
+        next: Target,
+        exhausted: Target,
+    },
+    Note {
+        filter: u32,
+        next: Target,
+    },
+}
+
+/// All nodes in all their states. Edges lead to later items' nodes, except those of loops.
+pub(crate) struct Explored {
+    pub items: Vec<Item>,
+    /// The items in the order of their nodes.
+    pub order: Vec<u32>,
+    pub entry: Target,
+    /// Whether an item is the start of a loop.
+    pub loop_starts: Vec<bool>,
+}
+
+impl Fact {
+    fn unknown(value: ValueId, max: u32) -> Fact {
+        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0 }
+    }
+
+    fn holes(&self) -> &[u32] {
+        &self.holes[..usize::from(self.hole_count)]
+    }
+
+    /// Removes numbers at the ends that it is known not to be.
+    fn shrink(&mut self) {
+        while self.low < self.high && self.holes().contains(&self.low) {
+            self.low += 1;
+        }
+        while self.low < self.high && self.holes().contains(&self.high) {
+            self.high -= 1;
+        }
+        let (low, high) = (self.low, self.high);
+        let kept: Vec<u32> = self.holes().iter().copied().filter(|hole| (low..=high).contains(hole)).collect();
+        self.set_holes(&kept);
+    }
+
+    fn set_holes(&mut self, holes: &[u32]) {
+        self.holes = [0; MAX_HOLES];
+        self.holes[..holes.len()].copy_from_slice(holes);
+        self.hole_count = holes.len() as u8;
+    }
+
+    /// Whether it is in the set, if that is known.
+    fn is_in(&self, set: &[Interval]) -> Option<bool> {
+        let first = set.partition_point(|&(_, high)| high < self.low);
+        let within: &[Interval] = &set[first..];
+        let within = &within[..within.iter().take(4).take_while(|&&(low, _)| low <= self.high).count()];
+        if within.iter().all(|&(low, high)| low == high && self.holes().contains(&low)) {
+            // At most three: there could be more intervals behind the fourth.
+            return (within.len() < 4).then_some(false);
+        }
+        let &(low, high) = within.first()?;
+        if low <= self.low && self.high <= high {
+            return Some(true);
+        }
+        // All but numbers that it is not.
+        let mut from = self.low;
+        for &(low, high) in within {
+            if low > from && !(low - from == 1 && self.holes().contains(&from)) {
+                return None;
+            }
+            if high >= self.high {
+                return Some(true);
+            }
+            from = high + 1;
+        }
+        (from == self.high && self.holes().contains(&from)).then_some(true)
+    }
+
+    /// Learns that it is in the set, or that it is not.
+    fn learn(&mut self, set: &[Interval], is_in: bool) {
+        let (&[(low, high)], true) = (set, !set.is_empty()) else {
+            if let (true, [(low, _), .., (_, high)]) = (is_in, set) {
+                self.low = self.low.max(*low);
+                self.high = self.high.min(*high);
+                self.shrink();
+            }
+            return;
+        };
+        if is_in {
+            self.low = self.low.max(low);
+            self.high = self.high.min(high);
+        } else if low <= self.low {
+            self.low = self.low.max(high.saturating_add(1));
+        } else if high >= self.high {
+            self.high = self.high.min(low - 1);
+        } else if low == high && !self.holes().contains(&low) {
+            let from = usize::from(self.hole_count == MAX_HOLES as u8);
+            let mut holes: Vec<u32> = self.holes()[from..].to_vec();
+            holes.push(low);
+            holes.sort_unstable();
+            self.set_holes(&holes);
+        }
+        self.shrink();
+    }
+}
+
+struct Explorer<'a> {
+    lowered: &'a Lowered,
+    /// The last node that tests each value.
+    last_test: Vec<u32>,
+    /// The last node that tests whether a value is this number.
+    last_point: FastMap<(ValueId, u32), u32>,
+    /// Values about which nothing is remembered, because tests of addresses of several words must keep their shape.
+    is_forgotten: Vec<bool>,
+    items: Vec<Item>,
+    states: Vec<State>,
+    known: FastMap<(u32, State), u32>,
+    /// The items of each node.
+    of_node: Vec<Vec<u32>>,
+    is_loop_start: Vec<bool>,
+}
+
+/// Follows all paths.
+pub(crate) fn explore(lowered: &Lowered) -> Explored {
+    let count = lowered.nodes.len();
+    let mut explorer = Explorer {
+        lowered,
+        last_test: vec![0; lowered.values.len()],
+        last_point: FastMap::default(),
+        is_forgotten: forgotten(lowered),
+        items: Vec::new(),
+        states: Vec::new(),
+        known: FastMap::default(),
+        of_node: vec![Vec::new(); count],
+        is_loop_start: vec![false; count],
+    };
+    for (index, node) in lowered.nodes.iter().enumerate() {
+        match node {
+            Node::Test { condition: Condition::Member(value, set), .. } => {
+                explorer.last_test[*value as usize] = index as u32;
+                if let Some((low, high)) = lowered.sets.single(*set)
+                    && low == high
+                {
+                    explorer.last_point.insert((*value, low), index as u32);
+                }
+            }
+            Node::Again { next: Next::Node(start), .. } => explorer.is_loop_start[*start as usize] = true,
+            _ => {}
+        }
+    }
+    for start in 0..count {
+        if explorer.is_loop_start[start] {
+            explorer.register(start as u32, Rc::new([]));
+        }
+    }
+    let nothing: State = Rc::new([]);
+    let entry = explorer.enter(lowered.entry, &nothing);
+    let mut order = Vec::new();
+    for node in 0..count {
+        let items = std::mem::take(&mut explorer.of_node[node]);
+        for &item in &items {
+            explorer.visit(item);
+        }
+        order.extend_from_slice(&items);
+    }
+    let loop_starts = explorer.items.iter().map(|item| explorer.is_loop_start[item.node as usize]).collect();
+    Explored { items: explorer.items, order, entry, loop_starts }
+}
+
+/// Words of a long list of addresses, each of several words.
+fn forgotten(lowered: &Lowered) -> Vec<bool> {
+    const MANY_TESTS: usize = 8;
+    let mut tests: FastMap<ValueId, usize> = FastMap::default();
+    for node in &lowered.nodes {
+        if let Node::Test { condition: Condition::Member(value, _), .. } = node {
+            *tests.entry(*value).or_default() += 1;
+        }
+    }
+    let place = |value| match lowered.values.get(value) {
+        Value::Load { width: crate::graph::Width::Word, base, offset } => Some((base, offset)),
+        _ => None,
+    };
+    let tested: FastMap<(Option<ValueId>, u32), usize> =
+        tests.iter().filter_map(|(&value, &count)| Some((place(value)?, count))).collect();
+    let is_neighbour = |base, offset: Option<u32>| {
+        offset.is_some_and(|offset| tested.get(&(base, offset)).is_some_and(|&count| count >= 2))
+    };
+    let is_forgotten = |value| match place(value) {
+        Some((base, offset)) => {
+            tests.get(&value).is_some_and(|&count| count >= MANY_TESTS)
+                && (is_neighbour(base, offset.checked_add(4)) || is_neighbour(base, offset.checked_sub(4)))
+        }
+        None => false,
+    };
+    (0..lowered.values.len() as ValueId).map(is_forgotten).collect()
+}
+
+impl Explorer<'_> {
+    fn register(&mut self, node: u32, state: State) -> u32 {
+        if let Some(&item) = self.known.get(&(node, state.clone())) {
+            return item;
+        }
+        let item = self.items.len() as u32;
+        self.items.push(Item { node, action: Action::Skip(Target::End(0)) });
+        self.states.push(state.clone());
+        self.known.insert((node, state), item);
+        self.of_node[node as usize].push(item);
+        item
+    }
+
+    /// What of this matters at a node.
+    fn relevant(&self, node: u32, state: &State, forget_numbers: bool) -> State {
+        let last_point = |value, number| self.last_point.get(&(value, number)).copied().unwrap_or(0);
+        let is_relevant = |fact: &Fact| {
+            self.last_test[fact.value as usize] >= node
+                && !(forget_numbers && fact.low == fact.high && last_point(fact.value, fact.low) < node)
+        };
+        let needs_no_change =
+            |fact: &Fact| is_relevant(fact) && fact.holes().iter().all(|&hole| last_point(fact.value, hole) >= node);
+        if state.iter().all(needs_no_change) {
+            return state.clone();
+        }
+        let keep = |fact: &Fact| {
+            if !is_relevant(fact) {
+                return None;
+            }
+            let mut fact = *fact;
+            let holes: Vec<u32> =
+                fact.holes().iter().copied().filter(|&hole| last_point(fact.value, hole) >= node).collect();
+            fact.set_holes(&holes);
+            let is_unknown = fact.low == 0 && fact.high == self.lowered.values.max(fact.value) && holes.is_empty();
+            (!is_unknown).then_some(fact)
+        };
+        state.iter().filter_map(keep).collect()
+    }
+
+    fn decide(&self, condition: Condition, state: &State) -> Option<bool> {
+        let Condition::Member(value, set) = condition else { return None };
+        let set = self.lowered.sets.simple(set)?;
+        match state.binary_search_by_key(&value, |fact| fact.value) {
+            Ok(at) => state[at].is_in(set),
+            Err(_) => None,
+        }
+    }
+
+    fn learn(&self, condition: Condition, holds: bool, state: &State) -> State {
+        let Condition::Member(value, set) = condition else { return state.clone() };
+        let Some(set) = self.lowered.sets.simple(set) else { return state.clone() };
+        if self.is_forgotten[value as usize] {
+            return state.clone();
+        }
+        let mut facts = state.to_vec();
+        let at = match facts.binary_search_by_key(&value, |fact| fact.value) {
+            Ok(at) => at,
+            Err(_) if facts.len() == MAX_FACTS => return state.clone(),
+            Err(at) => {
+                facts.insert(at, Fact::unknown(value, self.lowered.values.max(value)));
+                at
+            }
+        };
+        facts[at].learn(set, holds);
+        facts.into()
+    }
+
+    /// Where an edge leads in a state, past all tests that are known.
+    fn enter(&mut self, next: Next, state: &State) -> Target {
+        let mut next = next;
+        for stride in 0.. {
+            let node = match next {
+                Next::Node(node) => node,
+                Next::End(verdict) => return Target::End(verdict),
+                Next::Block(_) | Next::Accept | Next::Reject => unreachable!("edges are set when graphs are lowered"),
+            };
+            if self.is_loop_start[node as usize] {
+                return Target::Item(self.register(node, Rc::new([])));
+            }
+            if stride < MAX_STRIDE
+                && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
+                && let Some(holds) = self.decide(*condition, state)
+            {
+                next = if holds { *yes } else { *no };
+                continue;
+            }
+            let states = self.of_node[node as usize].len();
+            let state = match states {
+                MAX_STATES.. => Rc::new([]),
+                _ => self.relevant(node, state, states >= MANY_STATES),
+            };
+            return Target::Item(self.register(node, state));
+        }
+        unreachable!("the loop ends only by returning")
+    }
+
+    fn visit(&mut self, item: u32) {
+        let Item { node, .. } = self.items[item as usize];
+        let state = self.states[item as usize].clone();
+        let lowered = self.lowered;
+        let action = match &lowered.nodes[node as usize] {
+            Node::Test { condition, yes, no } => match self.decide(*condition, &state) {
+                Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, &state)),
+                None => {
+                    let [if_yes, if_no] = [true, false].map(|holds| self.learn(*condition, holds, &state));
+                    let (yes, no) = (self.enter(*yes, &if_yes), self.enter(*no, &if_no));
+                    Action::Test { condition: *condition, yes, no }
+                }
+            },
+            Node::Assign { moves, next } => {
+                let next = self.enter(*next, &state);
+                Action::Assign { moves: moves.clone(), next }
+            }
+            Node::Again { filter, next, exhausted } => {
+                let nothing: State = Rc::new([]);
+                let (next, exhausted) = (self.enter(*next, &nothing), self.enter(*exhausted, &nothing));
+                Action::Again { filter: *filter, next, exhausted }
+            }
+            Node::Note { filter, next } => Action::Note { filter: *filter, next: self.enter(*next, &state) },
+        };
+        self.items[item as usize].action = action;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is said to be known is true, and what is learnt is true.
+        #[test]
+        fn facts_hold(
+            steps in proptest::collection::vec((proptest::collection::vec((0u32..24, 0u32..6), 1..4), any::<bool>()), 1..8),
+        ) {
+            let mut fact = Fact::unknown(0, 31);
+            let mut left: Vec<u32> = (0..32).collect();
+            for (intervals, is_in) in steps {
+                let mut set: Vec<Interval> = intervals.iter().map(|&(low, length)| (low, low + length)).collect();
+                set.sort_unstable();
+                set.dedup_by(|next, last| next.0 <= last.1 + 1 && { last.1 = last.1.max(next.1); true });
+                let contains = |number: &u32| set.iter().any(|(low, high)| (low..=high).contains(&number));
+                match fact.is_in(&set) {
+                    Some(known) => prop_assert!(left.iter().all(|number| contains(number) == known)),
+                    None => {
+                        left.retain(|number| contains(number) == is_in);
+                        if left.is_empty() {
+                            break;
+                        }
+                        fact.learn(&set, is_in);
+                    }
+                }
+                let still = |number: &u32| (fact.low..=fact.high).contains(number) && !fact.holes().contains(number);
+                prop_assert!(left.iter().all(still));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Graphs made of arbitrary bytes, for tests and fuzzing.
+
+use crate::graph::{Block, Comparison, End, Graph, Operand, Operation, Register, Step, Value, Width};
+
+/// Choices that bytes make. When they are used up, the first choice is taken.
+pub struct Choices<'a> {
+    bytes: &'a [u8],
+}
+
+/// Numbers that matter to the headers of packets, and to arithmetic.
+const NUMBERS: [u32; 20] =
+    [0, 1, 2, 4, 5, 6, 8, 14, 17, 31, 32, 80, 0x0f, 0xff, 0x0800, 0x1fff, 0xff00, 0xffff, 0x8000_0000, 0xffff_ffff];
+
+impl<'a> Choices<'a> {
+    /// Choices of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Choices<'a> {
+        Choices { bytes }
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        let Some((&byte, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        byte
+    }
+
+    /// A number below `count`, at most 256.
+    pub fn below(&mut self, count: usize) -> usize {
+        usize::from(self.byte()) % count.max(1)
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    fn number(&mut self) -> u32 {
+        match self.below(4) {
+            0 => self.of(&NUMBERS),
+            1 => u32::from(self.byte()),
+            2 => u32::from(self.byte()) << 8 | u32::from(self.byte()),
+            _ => self.of(&[0, 1, 2, 3]),
+        }
+    }
+
+    fn register(&mut self, registers: usize) -> Register {
+        Register(self.below(registers) as u16)
+    }
+
+    fn operand(&mut self, registers: usize) -> Operand {
+        match self.below(2) {
+            0 => Operand::Register(self.register(registers)),
+            _ => Operand::Constant(self.number()),
+        }
+    }
+
+    fn value(&mut self, registers: usize) -> Value {
+        use Operation::{Add, And, Divide, Multiply, Or, Remainder, ShiftLeft, ShiftRight, Subtract, Xor};
+        const OPERATIONS: [Operation; 13] =
+            [And, Add, ShiftLeft, And, Add, Subtract, Multiply, Divide, Remainder, Or, Xor, ShiftRight, ShiftLeft];
+        match self.below(8) {
+            0..=2 => {
+                let width = self.of(&[Width::Byte, Width::Half, Width::Word]);
+                Value::Load { width, base: None, offset: self.below(48) as u32 }
+            }
+            3 => {
+                let width = self.of(&[Width::Byte, Width::Half, Width::Word]);
+                let offset = if self.below(16) == 15 { self.number() } else { self.below(20) as u32 };
+                Value::Load { width, base: Some(self.register(registers)), offset }
+            }
+            4 => match self.below(4) {
+                0 => Value::Length,
+                _ => Value::Copy(self.operand(registers)),
+            },
+            _ => Value::Binary {
+                operation: self.of(&OPERATIONS),
+                left: self.operand(registers),
+                right: self.operand(registers),
+            },
+        }
+    }
+
+    /// A valid graph. Loops are rare.
+    pub fn graph(&mut self) -> Graph {
+        let registers = 1 + self.below(5);
+        let count = 2 + self.below(20);
+        // Few words are loaded often, so that tests depend on each other.
+        let common: Vec<Value> = (0..3).map(|_| self.value(registers)).collect();
+        let block = |index: usize| {
+            let step = |choices: &mut Self| Step {
+                target: choices.register(registers),
+                value: if choices.below(2) == 0 { choices.of(&common) } else { choices.value(registers) },
+            };
+            let steps = (0..self.below(4)).map(|_| step(self)).collect();
+            Block { steps, end: self.end(index, count, registers), part: index..index + 1 }
+        };
+        Graph { blocks: (0..count).map(block).collect(), registers }
+    }
+
+    fn end(&mut self, index: usize, count: usize, registers: usize) -> End {
+        const COMPARISONS: [Comparison; 5] =
+            [Comparison::Equal, Comparison::Equal, Comparison::Greater, Comparison::GreaterOrEqual, Comparison::AnyBit];
+        if index + 1 == count {
+            return End::Accept;
+        }
+        let later = |choices: &mut Self| match choices.below(4) {
+            0 => count - 1,
+            1 => index + 1,
+            _ => index + 1 + choices.below(count - index - 1),
+        };
+        match self.below(32) {
+            0..=24 => End::Branch {
+                comparison: self.of(&COMPARISONS),
+                left: Operand::Register(self.register(registers)),
+                right: if self.below(8) == 7 { self.operand(registers) } else { Operand::Constant(self.number()) },
+                yes: later(self),
+                no: later(self),
+            },
+            25 | 26 => End::Goto(later(self)),
+            27 => End::Again(self.below(index + 1)),
+            28 => End::Accept,
+            _ => End::Reject,
+        }
+    }
+
+    /// Bytes of a packet: many small ones, so that they are also offsets.
+    pub fn packet(&mut self) -> Vec<u8> {
+        let length = self.below(90);
+        let small = |choices: &mut Self| match choices.below(4) {
+            0 => choices.byte(),
+            1 => choices.of(&[0, 6, 8, 17, 80]),
+            _ => choices.byte() & 0x1f,
+        };
+        (0..length).map(|_| small(self)).collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! Properties of expressions that may surprise.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::generate::is_shift;
+use crate::link::LinkType;
+use crate::mistake::{Warning, WarningKind};
+use crate::syntax::{AddressKind, Connective, Element, Id, Node, Primitive, Protocol};
+use crate::{Options, Scope};
+
+/// The warnings that follow from the tree alone.
+pub(crate) fn find(tree: &Node, options: &Options<'_>) -> Vec<Warning> {
+    let mut walk = Walk { text_shifts: Vec::new(), warnings: Vec::new(), plain: None };
+    walk.node(tree, &mut Vec::new());
+    let mut warnings = if options.scope == Scope::Libpcap { walk.warnings } else { Vec::new() };
+    if options.link_type == LinkType::Ethernet
+        && walk.text_shifts.is_empty()
+        && let Some((name, range)) = walk.plain
+    {
+        warnings.push(Warning {
+            range,
+            kind: WarningKind::SkipsTagged,
+            message: format!("`{name}` does not match packets with a VLAN tag; `vlan and ...` matches those"),
+        });
+    }
+    warnings
+}
+
+/// What a shift does to the headers after it. Equal ones shift alike.
+#[derive(Clone, Debug, PartialEq)]
+enum Shift {
+    Vlan,
+    Mpls,
+    Pppoe,
+    /// Each of them has its own position.
+    Geneve(usize),
+}
+
+struct Walk {
+    /// All shifts so far, in the order of the text, each with its test, place, and whether there is a warning of it.
+    text_shifts: Vec<(Shift, String, Range<usize>, bool)>,
+    warnings: Vec<Warning>,
+    /// The first test of a network protocol.
+    plain: Option<(String, Range<usize>)>,
+}
+
+impl Walk {
+    /// Walks through a node. `scope` are the shifts of the lexical scope.
+    fn node(&mut self, node: &Node, scope: &mut Vec<Shift>) {
+        match node {
+            Node::Primitive(primitive, range) => self.primitive(primitive, range, scope),
+            Node::Not(inner, _) => {
+                let before = scope.len();
+                self.node(inner, scope);
+                scope.truncate(before);
+            }
+            Node::Chain { first, rest, .. } => {
+                let start = scope.len();
+                self.node(first, scope);
+                for (connective, node) in rest {
+                    match connective {
+                        Connective::And => self.node(node, scope),
+                        Connective::Or => {
+                            let ended = scope.split_off(start);
+                            self.node(node, scope);
+                            if scope[start..] != ended {
+                                scope.truncate(start);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn primitive(&mut self, primitive: &Primitive, range: &Range<usize>, scope: &mut Vec<Shift>) {
+        if depends_on_headers(primitive) {
+            let differing = self
+                .text_shifts
+                .iter()
+                .enumerate()
+                .find(|(index, (shift, ..))| scope.get(*index) != Some(shift))
+                .map(|(index, _)| index);
+            if let Some(index) = differing
+                && let (_, name, place, is_warned @ false) = &mut self.text_shifts[index]
+            {
+                *is_warned = true;
+                self.warnings.push(Warning {
+                    range: place.clone(),
+                    kind: WarningKind::ShiftEscapes,
+                    message: format!(
+                        "`{name}` also shifts `{primitive}`, which is not joined to it by `and`: that looks behind \
+                         another header than it seems to; put it first, or use the lexical scope"
+                    ),
+                });
+            }
+        }
+        if is_shift(primitive) {
+            let shift = match primitive {
+                Primitive::Mpls(_) => Shift::Mpls,
+                Primitive::PppoeSession(_) => Shift::Pppoe,
+                Primitive::Geneve(_) => Shift::Geneve(self.text_shifts.len()),
+                _ => Shift::Vlan,
+            };
+            scope.push(shift.clone());
+            self.text_shifts.push((shift, primitive.to_string(), range.clone(), false));
+        } else if self.plain.is_none() && is_above_link(primitive) {
+            self.plain = Some((primitive.to_string(), range.clone()));
+        }
+    }
+}
+
+fn has_load(elements: &[(Element, Range<usize>)], is_it: impl Fn(Protocol) -> bool) -> bool {
+    elements.iter().any(|(element, _)| matches!(element, Element::Load { protocol, .. } if is_it(*protocol)))
+}
+
+/// Whether a test looks at headers, whose positions may be shifted.
+fn depends_on_headers(primitive: &Primitive) -> bool {
+    match primitive {
+        Primitive::Less(_) | Primitive::Greater(_) => false,
+        Primitive::Relation { left, right, .. } => {
+            has_load(&left.elements, |_| true) || has_load(&right.elements, |_| true)
+        }
+        _ => true,
+    }
+}
+
+/// Whether a test looks at the network protocol or above.
+fn is_above_link(primitive: &Primitive) -> bool {
+    match primitive {
+        Primitive::Address { qualifiers, id } => {
+            !matches!(id, Id::Mac(_))
+                && (qualifiers.protocol != Some(Protocol::Link) || qualifiers.kind == AddressKind::Proto)
+        }
+        Primitive::Protocol(_) => true,
+        Primitive::Broadcast(protocol) | Primitive::Multicast(protocol) => {
+            !matches!(protocol, None | Some(Protocol::Link))
+        }
+        Primitive::Relation { left, right, relation: _ } => {
+            let is_above = |protocol| protocol != Protocol::Link;
+            has_load(&left.elements, is_above) || has_load(&right.elements, is_above)
+        }
+        _ => false,
+    }
+}
