@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod filter;
 pub mod frames;
 pub mod wire;

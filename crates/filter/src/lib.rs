@@ -1,5 +1,7 @@
 //! pcap-filter expressions as machine code.
 
+#![deny(unsafe_code)]
+
 mod classic;
 mod explain;
 mod expression;
@@ -10,10 +12,11 @@ mod lexer;
 mod link;
 mod mistake;
 mod names;
+#[cfg(target_arch = "x86_64")]
+mod native;
 mod parser;
 pub mod plan;
-#[doc(hidden)]
-pub mod random;
+pub mod program;
 pub mod syntax;
 mod warnings;
 
@@ -22,3 +25,4 @@ pub use expression::{Expression, Options, Scope};
 pub use link::{LinkType, UnsupportedLinkType};
 pub use mistake::{Mistake, Warning, WarningKind};
 pub use names::{FixedNames, Names, SystemNames, Transport};
+pub use program::{Matches, Program};

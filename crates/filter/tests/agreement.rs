@@ -1,51 +1,111 @@
-//! The interpreter of graphs, that of plans, and machine code say the same.
+//! The interpreter of graphs, that of plans, and machine code say the same, on bytes that end at a page that cannot be
+//! read.
 
-use bellows_filter::graph::Graph;
-use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::plan::{Mode, Plan};
-use bellows_filter::random::Choices;
+use bellows_exercise::filter::{agree, agree_on};
+use bellows_testkit::{skip, soak};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Every length of a packet, and two lengths on the wire.
-fn views(bytes: &[u8]) -> impl Iterator<Item = PacketView<'_>> {
-    let cut = |length: usize| PacketView { bytes: &bytes[..length], wire_length: bytes.len() as u32 };
-    (0..=bytes.len()).map(cut).chain([PacketView { bytes, wire_length: 1_500 }])
-}
+#[path = "support/cbpf.rs"]
+mod cbpf;
 
-fn agree(graphs: &[Graph], packet: &[u8]) {
-    let graphs: Vec<&Graph> = graphs.iter().collect();
-    let plan = Plan::new(graphs[0]).unwrap();
-    let [first, all] = [Mode::First, Mode::All].map(|mode| Plan::of(&graphs, mode).unwrap());
-    for view in views(packet) {
-        let expected: Vec<bool> = graphs.iter().map(|graph| matches(graph, view)).collect();
-        assert_eq!(plan.run(view).first.is_some(), expected[0], "{view:?} {:#?}", graphs[0]);
-        let position = expected.iter().position(|&matches| matches).map(|position| position as u32);
-        assert_eq!(first.run(view).first, position, "{view:?} {graphs:#?}");
-        let bits = expected.iter().rev().fold(0, |bits, &matches| bits << 1 | u64::from(matches));
-        assert_eq!(all.run(view).all, bits, "{view:?} {graphs:#?}");
-    }
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: soak::cases(2_000), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(config(if cfg!(debug_assertions) { 2_000 } else { 40_000 }))]
+    #![proptest_config(config())]
 
     #[test]
-    fn random_graphs(
-        graphs in vec(vec(any::<u8>(), 0..400), 1..4),
-        packet in vec(any::<u8>(), 0..160),
-    ) {
-        let graphs: Vec<Graph> = graphs.iter().map(|bytes| Choices::new(bytes).graph()).collect();
-        // A loop without progress takes all its rounds at every length.
-        let has_loop = graphs.iter().flat_map(|graph| &graph.blocks).any(|block| {
-            matches!(block.end, bellows_filter::graph::End::Again(_))
-        });
-        let packet = Choices::new(&packet).packet();
-        let packet = if has_loop { &packet[packet.len() - packet.len().min(2)..] } else { &packet[..] };
-        agree(&graphs, packet);
+    fn random_graphs(filters in vec(vec(any::<u8>(), 0..400), 1..4), packet in vec(any::<u8>(), 0..160)) {
+        let filters: Vec<&[u8]> = filters.iter().map(|filter| &filter[..]).collect();
+        agree_on(&filters, &packet);
     }
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+/// An Ethernet frame with a header of IP version 4 or 6, and one of TCP, UDP or another protocol.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let ethertype = prop_oneof![Just(0x0800u16), Just(0x86dd), Just(0x0806), Just(0x8100), any::<u16>()];
+    let protocol = prop_oneof![Just(6u8), Just(17), Just(132), Just(0), Just(44), Just(58), any::<u8>()];
+    let port = || prop_oneof![Just(80u16), Just(81), Just(443), Just(1037), Just(8080), 0u16..7_000, any::<u16>()];
+    let address =
+        || prop_oneof![Just(0x0102_0304u32), (0u32..6).prop_map(|low| 0x0a00_0000 | low << 8 | 7), any::<u32>()];
+    let options = prop_oneof![Just(5u8), 4u8..16];
+    (ethertype, protocol, [port(), port()], [address(), address()], options, 0usize..110).prop_map(
+        |(ethertype, protocol, ports, addresses, options, length)| {
+            let mut frame = vec![0; 128];
+            frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+            frame[14] = 0x40 | options;
+            frame[20] = protocol;
+            let transport = if ethertype == 0x86dd {
+                frame[22..26].copy_from_slice(&[0x20, 1, 0xd, 0xb8]);
+                frame[38..42].copy_from_slice(&addresses[0].to_be_bytes());
+                54
+            } else {
+                frame[20] = 0;
+                frame[23] = protocol;
+                frame[26..30].copy_from_slice(&addresses[0].to_be_bytes());
+                frame[30..34].copy_from_slice(&addresses[1].to_be_bytes());
+                14 + 4 * usize::from(options)
+            };
+            for (port, at) in ports.into_iter().zip([transport, transport + 2]) {
+                frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
+            }
+            frame.truncate(length);
+            frame
+        },
+    )
+}
+
+fn list(count: usize, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().join(" or ")
+}
+
+/// What tcpdump compiles, on frames that it is about.
+#[test]
+fn programs_of_tcpdump() {
+    let long = [
+        format!("port {}", list(60, |index| format!("{}", 1_000 + index * 37))),
+        list(60, |index| format!("host 10.0.{index}.7")),
+        list(60, |index| format!("net 10.{index}.0.0/{}", 16 + index % 16)),
+        list(12, |index| format!("host 2001:db8:{index:x}::1")),
+        list(12, |index| format!("net 2001:db8:{index:x}::/{}", 48 + index)),
+    ];
+    let short = [
+        "",
+        "tcp port 80",
+        "portrange 0-6000",
+        "src net 10.0.0.0/8",
+        "host 1.2.3.4",
+        "port 80 or 81 or 443",
+        "tcp",
+        "not tcp",
+        "ip6 protochain 6",
+        "ip protochain 17",
+        "len > 60 and udp",
+        "less 60",
+        "tcp[tcpflags] & tcp-syn != 0",
+        "ip[0] & 0xf != 5",
+        "vlan 5 and ip",
+        "ether[0] & 1 = 0 and ip[2:2] / 3 > 10",
+        "src port 80 and dst port 443",
+        "tcp port 80 and host 1.2.3.4 and not port 443",
+        "icmp or arp",
+        "ip[ip[0] & 0xf] % (ip[1] + 1) = 0",
+    ];
+    let expressions: Vec<&str> = short.into_iter().chain(long.iter().map(String::as_str)).collect();
+    let graphs: Vec<_> = expressions.iter().map_while(|expression| cbpf::compiled(expression)).collect();
+    if graphs.is_empty() {
+        return skip("programs_of_tcpdump", "tcpdump is missing: install tcpdump");
+    }
+    assert_eq!(graphs.len(), expressions.len(), "tcpdump refused one");
+    let graph = 0..graphs.len();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { cases: soak::cases(400), ..config() });
+    let cases = (vec(graph, 1..4), frame());
+    let run = |(picks, frame): (Vec<usize>, Vec<u8>)| {
+        let picked: Vec<_> = picks.iter().map(|&pick| graphs[pick].clone()).collect();
+        agree(&picked, &frame);
+        Ok(())
+    };
+    runner.run(&cases, run).unwrap();
 }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{NonNull, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 /// Size of huge pages on x86-64 and arm64 with 4 KiB base pages.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -191,9 +191,63 @@ impl Drop for Words {
     }
 }
 
+/// Bytes that end in front of a page that cannot be accessed, for tests of code that must not read beyond them.
+#[derive(Debug)]
+pub struct Guarded {
+    start: NonNull<u8>,
+    page: usize,
+}
+
+impl Guarded {
+    /// Maps a page, and one behind it that cannot be accessed.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)` and `mprotect(2)`.
+    pub fn new() -> io::Result<Guarded> {
+        let page = rustix::param::page_size();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe { mmap_anonymous(null_mut(), 2 * page, access, MapFlags::PRIVATE) }?;
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let guarded = Guarded { start, page };
+        // SAFETY: the second page of the mapping just made, which nothing refers to.
+        unsafe { mprotect(start.as_ptr().add(page).cast(), page, MprotectFlags::empty()) }?;
+        Ok(guarded)
+    }
+
+    /// Copies bytes to the end of the page, up to as many as fit.
+    pub fn place(&mut self, bytes: &[u8]) -> &[u8] {
+        let length = bytes.len().min(self.page);
+        // SAFETY: the last bytes of the first page, which is readable and writable, initialised by the kernel, and
+        // known to this value alone, which is borrowed.
+        let place = unsafe { from_raw_parts_mut(self.start.as_ptr().add(self.page - length), length) };
+        place.copy_from_slice(&bytes[..length]);
+        place
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made for this value alone, and nothing can borrow it any more. If unmapping fails, it
+        // leaks, which harms nothing.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), 2 * self.page) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guarded_bytes_end_at_the_end_of_a_page() {
+        let mut guarded = Guarded::new().unwrap();
+        for length in [0, 1, 60, guarded.page] {
+            let bytes = vec![7; length];
+            let placed = guarded.place(&bytes);
+            assert_eq!(placed, bytes);
+            assert!(placed.as_ptr_range().end.addr().is_multiple_of(rustix::param::page_size()));
+        }
+    }
 
     #[test]
     fn a_reservation_is_aligned_zeroed_and_writable_to_its_end() {

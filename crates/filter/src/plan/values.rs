@@ -386,16 +386,6 @@ impl Values {
             _ => Test::If { condition: Condition::Member(value, sets.interval(low, high)), expected: true },
         }
     }
-
-    /// Whether a value depends on another one.
-    pub(crate) fn depends(&self, value: ValueId, on: ValueId) -> bool {
-        value == on
-            || match self.get(value) {
-                Value::Load { base, .. } | Value::Room(base) => base.is_some_and(|base| self.depends(base, on)),
-                Value::Binary { left, right, .. } => self.depends(left, on) || self.depends(right, on),
-                _ => false,
-            }
-    }
 }
 
 impl Test {

@@ -12,6 +12,20 @@ pub use self::burst::Burst;
 use crate::mark::{self, Mark, MarkedEventKind};
 use crate::offload::Offload;
 
+/// Where the fields of a handle are, for generated code that reads them.
+pub mod handle {
+    use super::Packet;
+
+    /// Bytes of a handle.
+    pub const SIZE: usize = size_of::<Packet>();
+    /// Offset of the address of the packet's data.
+    pub const DATA: usize = std::mem::offset_of!(Packet, data);
+    /// Offset of the word whose low bits are the length of the data.
+    pub const WORD: usize = std::mem::offset_of!(Packet, word);
+    /// These bits of the word.
+    pub const LENGTH_MASK: u32 = super::LENGTH_MASK as u32;
+}
+
 const LENGTH_BITS: u32 = 20;
 pub(crate) const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const TAG_SHIFT: u32 = 32;

@@ -1,6 +1,49 @@
-//! Graphs made of arbitrary bytes, for tests and fuzzing.
+//! Filters made of arbitrary bytes: the interpreter of graphs, that of plans, and machine code must agree on them.
 
-use crate::graph::{Block, Comparison, End, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::Program;
+use bellows_filter::graph::{Block, Comparison, End, Graph, Operand, Operation, Register, Step, Value, Width};
+use bellows_filter::interpret::{PacketView, matches};
+use bellows_filter::plan::Mode;
+use bellows_filter::program::Options;
+use bellows_sys::memory::Guarded;
+
+/// Checks that all agree on some filters, alone, in one pass, and on every length of the packet. Its bytes end at a
+/// page that cannot be read.
+pub fn agree(graphs: &[Graph], packet: &[u8]) {
+    let mut guarded = Guarded::new().expect("a page in front of another one");
+    let graphs: Vec<&Graph> = graphs.iter().collect();
+    let program = |graphs: &[&Graph], mode| Program::with(graphs, mode, Options::default()).expect("valid graphs");
+    let one = program(&graphs[..1], Mode::First);
+    let [first, all] = [Mode::First, Mode::All].map(|mode| program(&graphs, mode));
+    for program in [&one, &first, &all] {
+        assert!(program.fallback().is_none() || !cfg!(target_arch = "x86_64"), "{:?}", program.fallback());
+    }
+    let wire_length = packet.len() as u32;
+    for (length, wire_length) in (0..=packet.len()).map(|length| (length, wire_length)).chain([(packet.len(), 1_500)]) {
+        let view = PacketView { bytes: guarded.place(&packet[..length]), wire_length };
+        let expected: Vec<bool> = graphs.iter().map(|graph| matches(graph, view)).collect();
+        let position = expected.iter().position(|&matches| matches).map(|position| position as u32);
+        let bits = expected.iter().rev().fold(0, |bits, &matches| bits << 1 | u64::from(matches));
+        let code = [one.decide(view).first.map_or(0, |_| 1), first.decide(view).all, all.decide(view).all];
+        let plan = [&one, &first, &all].map(|program| program.plan().run(view));
+        let expected_sets = [u64::from(expected[0]), position.map_or(0, |position| 1 << position), bits];
+        assert_eq!(plan.map(|verdict| verdict.all), expected_sets, "plan, {view:?}, {graphs:#?}");
+        assert_eq!(code, expected_sets, "code, {view:?}, {graphs:#?}");
+    }
+}
+
+/// As [`agree`], with filters and a packet made of arbitrary bytes.
+pub fn agree_on(filters: &[&[u8]], packet: &[u8]) {
+    let graphs: Vec<Graph> = filters.iter().map(|bytes| Choices::new(bytes).graph()).collect();
+    let mut packet = Choices::new(packet).packet();
+    // A loop without progress takes all its rounds at every length.
+    if graphs.iter().flat_map(|graph| &graph.blocks).any(|block| matches!(block.end, End::Again(_))) {
+        packet.truncate(2);
+    }
+    if !graphs.is_empty() {
+        agree(&graphs, &packet);
+    }
+}
 
 /// Choices that bytes make. When they are used up, the first choice is taken.
 pub struct Choices<'a> {

@@ -1,0 +1,304 @@
+//! Filters that are ready to run: as machine code where possible, else by the interpreter of plans.
+
+use std::time::Duration;
+
+use bellows_codemem::Symbol;
+use bellows_packet::{CAPACITY, Packet};
+
+use crate::graph::Graph;
+use crate::interpret::PacketView;
+#[cfg(target_arch = "x86_64")]
+use crate::native::{
+    Native,
+    call::{self, Packets, Verdicts},
+};
+use crate::plan::{Mode, Part, Plan, PlanError};
+
+/// One instruction of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeLine {
+    /// Its address.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The instruction, as NASM writes it.
+    pub text: String,
+    /// The part that starts here, if any.
+    pub label: Option<String>,
+}
+
+/// How filters are compiled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Leaves everything to the interpreter.
+    pub interpret: bool,
+    /// Puts code where `perf` looks it up in its map, which interrupts other threads once.
+    pub for_perf: bool,
+}
+
+/// Words of bits for a whole vector, and one that the code may write behind.
+const WORDS: usize = CAPACITY / 64 + 1;
+
+/// Which packets of a vector match.
+#[derive(Clone, Debug)]
+pub struct Matches {
+    words: [u64; WORDS],
+    packets: usize,
+}
+
+impl Default for Matches {
+    fn default() -> Matches {
+        Matches { words: [0; WORDS], packets: 0 }
+    }
+}
+
+impl Matches {
+    /// Number of packets that were decided.
+    pub fn packets(&self) -> usize {
+        self.packets
+    }
+
+    /// A bit for each packet, the lowest one first; 0 behind the last packet.
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.packets.div_ceil(64)]
+    }
+
+    /// Number of packets that match.
+    pub fn count(&self) -> usize {
+        self.words().iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether a packet matches; false behind the last one.
+    pub fn contains(&self, packet: usize) -> bool {
+        self.words().get(packet / 64).is_some_and(|word| word >> (packet % 64) & 1 == 1)
+    }
+
+    /// The positions of the packets that match.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words().iter().enumerate().flat_map(|(index, &word)| {
+            let rest = |word: &u64| Some(word & (word - 1)).filter(|&rest| rest != 0);
+            let words = std::iter::successors(Some(word).filter(|&word| word != 0), rest);
+            words.map(move |word| index * 64 + word.trailing_zeros() as usize)
+        })
+    }
+
+    fn clear(&mut self, packets: usize) {
+        self.packets = packets;
+        self.words[..packets.div_ceil(64)].fill(0);
+    }
+
+    fn set_all(&mut self, packets: usize) {
+        self.packets = packets;
+        self.words[..packets / 64].fill(u64::MAX);
+        self.words[packets / 64] = (1 << (packets % 64)) - 1;
+    }
+}
+
+/// One filter, or several that are decided in one pass.
+pub struct Program {
+    plan: Plan,
+    #[cfg(target_arch = "x86_64")]
+    native: Option<Native>,
+    fallback: Option<String>,
+}
+
+impl Program {
+    /// One filter.
+    ///
+    /// # Errors
+    /// The graph is not [valid](Graph::check).
+    pub fn new(graph: &Graph) -> Result<Program, PlanError> {
+        Program::with(&[graph], Mode::First, Options::default())
+    }
+
+    /// Several filters in one pass: the first one that matches, or all of them.
+    ///
+    /// # Errors
+    /// A graph is not [valid](Graph::check), or there are more than [`MAX_FILTERS`](crate::plan::MAX_FILTERS).
+    pub fn with(graphs: &[&Graph], mode: Mode, options: Options) -> Result<Program, PlanError> {
+        let plan = Plan::of(graphs, mode)?;
+        Ok(Program::of_plan(plan, options))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn of_plan(plan: Plan, options: Options) -> Program {
+        if options.interpret {
+            return Program { plan, native: None, fallback: Some("the interpreter was asked for".to_owned()) };
+        }
+        match Native::assemble(&plan, options.for_perf) {
+            Ok(native) => Program { plan, native: Some(native), fallback: None },
+            Err(reason) => Program { plan, native: None, fallback: Some(reason) },
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of_plan(plan: Plan, _: Options) -> Program {
+        Program { plan, fallback: Some("the machine is not an x86-64".to_owned()) }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Why the interpreter runs instead of machine code, if it does.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    /// Decides which packets match, for a program of one filter. Hot.
+    ///
+    /// # Panics
+    /// If there are more than [`CAPACITY`] packets, or several filters.
+    pub fn matches(&self, packets: &[Packet], matches: &mut Matches) {
+        assert!(packets.len() <= CAPACITY, "{} packets, and a vector has up to {CAPACITY}", packets.len());
+        if let Some(verdict) = self.plan.constant() {
+            return match verdict.first {
+                Some(_) => matches.set_all(packets.len()),
+                None => matches.clear(packets.len()),
+            };
+        }
+        matches.packets = packets.len();
+        self.with_wire_lengths(packets, |lengths| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(native) = &self.native {
+                let verdicts = Verdicts::Bits(&mut matches.words);
+                return call::run(native, &self.plan, Packets::Handles(packets), verdicts, lengths);
+            }
+            matches.clear(packets.len());
+            for (index, packet) in packets.iter().enumerate() {
+                let matching = u64::from(self.plan.run(view(packet, lengths, index)).first.is_some());
+                matches.words[index / 64] |= matching << (index % 64);
+            }
+        });
+    }
+
+    /// The number of the first filter that matches each packet, or the number of filters where none does; for a
+    /// program of several filters. Hot.
+    ///
+    /// # Panics
+    /// If there are more than [`CAPACITY`] packets or fewer numbers than packets, or the program is for
+    /// [`Mode::All`] or one filter.
+    pub fn first(&self, packets: &[Packet], numbers: &mut [u16]) {
+        let numbers = &mut numbers[..packets.len()];
+        let number = |first: Option<u32>| first.map_or(self.plan.filters, |first| first as usize) as u16;
+        if let Some(verdict) = self.plan.constant() {
+            return numbers.fill(number(verdict.first));
+        }
+        self.with_wire_lengths(packets, |lengths| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(native) = &self.native {
+                return call::run(native, &self.plan, Packets::Handles(packets), Verdicts::Numbers(numbers), lengths);
+            }
+            for (index, (packet, to)) in packets.iter().zip(numbers).enumerate() {
+                *to = number(self.plan.run(view(packet, lengths, index)).first);
+            }
+        });
+    }
+
+    /// For each packet a bit for each filter that matches, for a program for [`Mode::All`]. Hot.
+    ///
+    /// # Panics
+    /// If there are more than [`CAPACITY`] packets or fewer sets than packets, or the program is for [`Mode::First`].
+    pub fn all(&self, packets: &[Packet], sets: &mut [u64]) {
+        let sets = &mut sets[..packets.len()];
+        self.with_wire_lengths(packets, |lengths| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(native) = &self.native {
+                return call::run(native, &self.plan, Packets::Handles(packets), Verdicts::Sets(sets), lengths);
+            }
+            for (index, (packet, to)) in packets.iter().zip(sets).enumerate() {
+                *to = self.plan.run(view(packet, lengths, index)).all;
+            }
+        });
+    }
+
+    /// Decides one packet that need not be in a buffer of the pool: the first filter that matches, and for
+    /// [`Mode::All`] whether one does, by its lowest position.
+    pub fn decide(&self, packet: PacketView<'_>) -> crate::plan::Verdict {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native
+            && packet.bytes.len() <= bellows_packet::handle::LENGTH_MASK as usize
+        {
+            let (bytes, wire) = (Packets::Slice(packet.bytes), &[packet.wire_length]);
+            let (mut sets, mut numbers) = ([0], [0]);
+            let first = match (self.plan.mode, self.plan.filters) {
+                (Mode::All, _) => {
+                    call::run(native, &self.plan, bytes, Verdicts::Sets(&mut sets), wire);
+                    return crate::plan::Verdict { first: None, all: sets[0] };
+                }
+                (Mode::First, 1) => {
+                    call::run(native, &self.plan, bytes, Verdicts::Bits(&mut sets), wire);
+                    (sets[0] == 1).then_some(0)
+                }
+                (Mode::First, filters) => {
+                    call::run(native, &self.plan, bytes, Verdicts::Numbers(&mut numbers), wire);
+                    Some(u32::from(numbers[0])).filter(|&number| (number as usize) < filters)
+                }
+            };
+            return crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
+        }
+        self.plan.run(packet)
+    }
+
+    /// Calls `run` with the lengths on the wire, or with none if the filters do not ask.
+    #[inline]
+    fn with_wire_lengths(&self, packets: &[Packet], run: impl FnOnce(&[u32])) {
+        if self.plan.reads_wire_length() { run(&wire_lengths(packets)[..packets.len()]) } else { run(&[]) }
+    }
+
+    /// The machine code, instruction by instruction; empty without. `name` names parts of the expressions.
+    pub fn listing(&self, name: impl Fn(&Part) -> String) -> Vec<CodeLine> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native {
+            return native.listing(name);
+        }
+        let _ = name;
+        Vec::new()
+    }
+
+    /// The sections of the machine code, for `perf`, with names from `name`.
+    pub fn symbols(&self, name: impl Fn(&Part) -> String) -> Vec<Symbol> {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native {
+            return native.symbols(name);
+        }
+        let _ = name;
+        Vec::new()
+    }
+
+    /// Bytes of machine code and of the tables that it reads.
+    pub fn size(&self) -> (usize, usize) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native {
+            return (native.code().bytes().len(), native.table_bytes());
+        }
+        (0, 0)
+    }
+
+    /// How long assembling took.
+    pub fn assembling(&self) -> Duration {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native {
+            return native.assembling();
+        }
+        Duration::ZERO
+    }
+}
+
+/// The lengths on the wire of a vector of packets.
+#[inline(never)]
+fn wire_lengths(packets: &[Packet]) -> [u32; CAPACITY] {
+    let mut lengths = [0; CAPACITY];
+    for (length, packet) in lengths.iter_mut().zip(packets) {
+        // Headers that were added after the capture count.
+        let original = packet.meta().map_or(0, |meta| meta.original_length);
+        *length = original.max(packet.len() as u32);
+    }
+    lengths
+}
+
+fn view<'a>(packet: &'a Packet, lengths: &[u32], index: usize) -> PacketView<'a> {
+    let bytes = packet.bytes();
+    PacketView { bytes, wire_length: lengths.get(index).copied().unwrap_or(bytes.len() as u32) }
+}
