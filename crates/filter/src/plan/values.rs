@@ -167,8 +167,8 @@ impl Values {
         let (first, second) = (self.max(left), self.max(right));
         let amount = self.number(right);
         match operation {
-            Operation::Add => first.checked_add(second).unwrap_or(u32::MAX),
-            Operation::Multiply => first.checked_mul(second).unwrap_or(u32::MAX),
+            Operation::Add => first.saturating_add(second),
+            Operation::Multiply => first.saturating_mul(second),
             Operation::And => first.min(second),
             Operation::Or | Operation::Xor => bits_up_to(first | second),
             Operation::Divide => first,
