@@ -297,3 +297,28 @@ fn the_help_and_the_man_page_describe_the_command() {
     sandbox.bellows(&["man", "-o", "pages"]).fine();
     assert!(fs::read_to_string(sandbox.path("pages/bellows-filter.1")).unwrap().contains("\\-\\-link\\-type"));
 }
+
+#[test]
+fn tap_keeps_the_packets_that_match() {
+    let sandbox = Sandbox::new();
+    let network = format!(
+        "links = [\"in.output -> out.input\"]\n[apps.in]\napp = \"pcap-reader\"\npath = \"{}\"\nrate = \"50kpps\"\n\
+         repeat = \"forever\"\n[apps.out]\napp = \"sink\"\n",
+        quickstart()
+    );
+    let network = sandbox.write("net.toml", &network);
+    let running = sandbox.start(&[&network]);
+    let words = ["tap", &running.name, "in.output -> out.input", "--filter", "udp port 53", "-c", "20"];
+    let said = sandbox.bellows(&words).fine();
+    assert_eq!(said.stdout.lines().count(), 20, "{said:#?}");
+    assert!(said.stdout.lines().all(|line| line.contains(".53 > ") || line.contains(".53:")), "{said:#?}");
+    let cut = [&words[..], &["-w", "out.pcap", "-s", "20"]].concat();
+    assert!(sandbox.bellows(&cut).fine().stderr.contains("20 packets captured"));
+    let report = sandbox.bellows(&["filter", "ip[2:2] > 6", "-r", "out.pcap", "--json"]).fine().json();
+    assert_eq!(report["captures"][0]["packets"], json!(20));
+    let bytes = fs::metadata(sandbox.path("out.pcap")).unwrap().len();
+    assert_eq!(bytes, 24 + 20 * (16 + 20), "the expression has looked at bytes that are not kept");
+    let said = sandbox.bellows(&["tap", &running.name, "in.output -> out.input", "-f", "udp prot 53"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    assert!(said.stderr.contains("1 | udp prot 53\n  |     ^^^^\n"), "{said:#?}");
+}

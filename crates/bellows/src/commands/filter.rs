@@ -1,7 +1,6 @@
 //! `bellows filter`.
 
 mod captures;
-mod compiled;
 mod view;
 
 use std::net::Ipv4Addr;
@@ -12,10 +11,10 @@ use bellows_config::{Diagnostics, Severity};
 use bellows_filter::{LinkType, Mistake, Options, Scope, WarningKind};
 use clap::{Args, ValueEnum};
 
-use self::captures::Count;
-use self::compiled::{Compiled, Compiler, NotCounted};
+use self::captures::{Count, NotCounted};
 use self::view::View;
 use crate::command_error::CommandError;
+use crate::filters::{Compiled, Compiler, EXPRESSION, diagnose};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -119,9 +118,6 @@ impl ScopeName {
     }
 }
 
-/// The name that diagnostics use for the expression.
-const EXPRESSION: &str = "expression";
-
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let text = self.expression.join(" ");
@@ -173,8 +169,7 @@ impl Arguments {
     }
 
     fn refuse(&self, text: &str, mistake: &Mistake) -> Result<ExitCode, CommandError> {
-        let mut diagnostics = Diagnostics::of_text(EXPRESSION, text);
-        diagnostics.add(Severity::Error, mistake.range.clone(), &mistake.message, &mistake.help);
+        let diagnostics = diagnose(text, mistake);
         if !self.json {
             return Err(CommandError::Diagnosed(diagnostics.render(terminal::stderr_is_rich())));
         }

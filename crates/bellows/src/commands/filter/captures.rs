@@ -4,14 +4,21 @@ use std::io;
 use std::path::Path;
 
 use bellows_capture::{Error, Reader, Record};
-use bellows_filter::LinkType;
-use bellows_filter::interpret::PacketView;
+use bellows_filter::{LinkType, Mistake};
 use bellows_inspect::journey::summary;
 use bellows_inspect::text::sanitize;
 
-use super::compiled::{Compiler, NotCounted};
 use crate::command_error::CommandError;
+use crate::filters::Compiler;
 use crate::text::date_and_time;
+
+/// Why packets are not counted.
+pub enum NotCounted {
+    /// An error in the expression.
+    Mistake(Mistake),
+    /// An error of a capture.
+    Capture(CommandError),
+}
 
 /// The packets of one capture.
 pub struct Count {
@@ -76,8 +83,7 @@ impl Count {
             NotCounted::Capture(CommandError::Usage(message))
         })?;
         let compiled = compiler.get(link_type).map_err(NotCounted::Mistake)?;
-        let packet = PacketView { bytes: record.data, wire_length: record.original_length };
-        if compiled.program.decide(packet).first.is_none() {
+        if !compiled.matches(record.data, record.original_length) {
             return Ok(());
         }
         self.matches += 1;

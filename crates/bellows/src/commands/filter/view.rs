@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Arguments;
 use super::captures::{Count, Listed};
-use super::compiled::Compiled;
+use crate::filters::Compiled;
 use crate::text::{count, percent, plural};
 
 /// What there is to show.

@@ -1,8 +1,8 @@
-//! An expression, compiled for each link type that is needed.
+//! Filter expressions of commands: compiled for each link type that is needed, with errors that underline the place.
 
+use bellows_config::{Diagnostics, Severity};
+use bellows_filter::interpret::PacketView;
 use bellows_filter::{Expression, LinkType, Mistake, Options, Program};
-
-use crate::command_error::CommandError;
 
 /// The expression for one link type.
 pub struct Compiled {
@@ -11,12 +11,21 @@ pub struct Compiled {
     pub program: Program,
 }
 
-/// Why packets are not counted.
-pub enum NotCounted {
-    /// An error in the expression.
-    Mistake(Mistake),
-    /// An error of a capture.
-    Capture(CommandError),
+impl Compiled {
+    /// Whether a packet with these captured bytes and this length on the wire matches.
+    pub fn matches(&self, bytes: &[u8], wire_length: u32) -> bool {
+        self.program.decide(PacketView { bytes, wire_length }).first.is_some()
+    }
+}
+
+/// The name that diagnostics use for an expression.
+pub const EXPRESSION: &str = "expression";
+
+/// An error in an expression, ready to print.
+pub fn diagnose(text: &str, mistake: &Mistake) -> Diagnostics {
+    let mut diagnostics = Diagnostics::of_text(EXPRESSION, text);
+    diagnostics.add(Severity::Error, mistake.range.clone(), &mistake.message, &mistake.help);
+    diagnostics
 }
 
 /// Compiles an expression for link types as they come.
