@@ -36,6 +36,7 @@
 //! | `commands` | one thin file for each subcommand |
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
+//! | `filters` | filter expressions of commands, compiled for link types as they come |
 //! | `subcommand` | the shared part of all subcommands |
 //! | `supervisor`, `privileges`, `progress` | the process around a running engine: threads, signals, reloads, privileges, the end |
 //! | `report` | reports of runs and reloads, for people and for programs |
@@ -53,6 +54,7 @@ mod command_error;
 mod commands;
 mod complete;
 mod control;
+mod filters;
 mod logging;
 mod measuring;
 mod privileges;

@@ -28,6 +28,8 @@ pub enum Severity {
     Error,
     /// The network can run, but probably not as intended.
     Warning,
+    /// Worth knowing.
+    Note,
 }
 
 /// A place and a note about it.
@@ -168,10 +170,31 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// No diagnostics yet, about a text other than a network file, such as an expression. `name` stands for it in the
+    /// diagnostics.
+    pub fn of_text(name: impl Into<String>, text: impl Into<String>) -> Diagnostics {
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.add_source(name.into(), text.into());
+        diagnostics
+    }
+
+    /// Adds a diagnostic about these bytes of the text, with advice if `help` is not empty.
+    pub fn add(
+        &mut self,
+        severity: Severity,
+        range: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let place = Place { source: 0, start: range.start, end: range.end };
+        let diagnostic = Diagnostic { severity, ..Diagnostic::error(message) };
+        self.push(diagnostic.at(place, "").help(help));
+    }
+
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         match diagnostic.severity {
             Severity::Error => self.errors += 1,
-            Severity::Warning => self.warnings += 1,
+            Severity::Warning | Severity::Note => self.warnings += 1,
         }
         if self.list.len() < MAX_KEPT {
             self.list.push(diagnostic);
@@ -203,7 +226,7 @@ impl Diagnostics {
         self.errors
     }
 
-    /// The number of warnings.
+    /// The number of warnings and notes.
     pub fn warnings(&self) -> usize {
         self.warnings
     }
@@ -241,6 +264,7 @@ impl Diagnostics {
         let level = match diagnostic.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
+            Severity::Note => Level::NOTE,
         };
         let mut elements: Vec<Element<'a>> = Vec::new();
         if let Some(file) = &diagnostic.file {

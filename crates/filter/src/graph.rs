@@ -4,6 +4,7 @@
 //! once, whatever the rest of the filter says, also under `not`; so does a division by zero. That is the machine of
 //! the BSD packet filter (McCanne and Jacobson 1993), whose verdicts these are.
 
+use std::fmt;
 use std::ops::Range;
 
 /// A filter.
@@ -158,3 +159,83 @@ pub enum End {
 
 /// The maximum number of rounds of all loops of a filter over one packet.
 pub const MAX_ROUNDS: u32 = 65_536;
+
+impl fmt::Display for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.0)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Constant(number @ 0..10) => write!(f, "{number}"),
+            Operand::Constant(number) => write!(f, "{number:#x}"),
+            Operand::Register(register) => write!(f, "{register}"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Copy(from) => write!(f, "{from}"),
+            Value::Load { width, base, offset } => {
+                f.write_str(match width {
+                    Width::Byte => "byte",
+                    Width::Half => "half",
+                    Width::Word => "word",
+                })?;
+                match base {
+                    Some(base) => write!(f, " [{base} + {offset}]"),
+                    None => write!(f, " [{offset}]"),
+                }
+            }
+            Value::Length => f.write_str("length"),
+            Value::Binary { operation, left, right } => write!(f, "{left} {operation} {right}"),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Add => "+",
+            Operation::Subtract => "-",
+            Operation::Multiply => "*",
+            Operation::Divide => "/",
+            Operation::Remainder => "%",
+            Operation::And => "&",
+            Operation::Or => "|",
+            Operation::Xor => "^",
+            Operation::ShiftLeft => "<<",
+            Operation::ShiftRight => ">>",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.target, self.value)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Branch { comparison, left, right, yes, no } => {
+                match comparison {
+                    Comparison::Equal => write!(f, "if {left} == {right}")?,
+                    Comparison::Greater => write!(f, "if {left} > {right}")?,
+                    Comparison::GreaterOrEqual => write!(f, "if {left} >= {right}")?,
+                    Comparison::AnyBit => write!(f, "if {left} & {right} != 0")?,
+                }
+                write!(f, ": {yes}, else {no}")
+            }
+            End::Goto(to) => write!(f, "go to {to}"),
+            End::Again(to) => write!(f, "again from {to}"),
+            End::Accept => f.write_str("match"),
+            End::Reject => f.write_str("no match"),
+        }
+    }
+}

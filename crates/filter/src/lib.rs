@@ -40,7 +40,7 @@ pub mod program;
 pub mod syntax;
 mod warnings;
 
-pub use classic::program::Instruction;
+pub use classic::program::{Instruction, listing};
 pub use expression::{Expression, Options, Scope};
 pub use link::{LinkType, UnsupportedLinkType};
 pub use mistake::{Mistake, Warning, WarningKind};

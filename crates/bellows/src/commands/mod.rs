@@ -10,6 +10,7 @@ subcommands! {
         Apps(apps),
         Schema(schema),
         Graph(graph),
+        Filter(filter),
         Ps(ps),
         Show(show),
         Top(top),

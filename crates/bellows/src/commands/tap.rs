@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
+use bellows_filter::{self as filter, Options};
 use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
@@ -18,6 +19,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::command_error::CommandError;
+use crate::filters::{Compiler, diagnose};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
@@ -42,6 +44,12 @@ pub struct Arguments {
     /// The link, such as `a.output -> b.input`
     #[arg(value_name = "LINK", required = true)]
     link: String,
+    /// Keep only packets that match this expression, such as 'tcp port 80'
+    ///
+    /// The language is that of tcpdump; `bellows filter EXPR` explains an expression. Packets of link types that filters
+    /// do not know are left out, and counted.
+    #[arg(long, short, value_name = "EXPR")]
+    filter: Option<String>,
     /// Pcap file to write, or - for standard output
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -55,9 +63,12 @@ pub struct Arguments {
     #[arg(long, short, value_name = "PACKETS")]
     count: Option<u64>,
     /// Bytes to keep of each packet
-    #[arg(long, short, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    #[arg(long, short, value_name = "BYTES", default_value_t = MAX_SNAP_LENGTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SNAP_LENGTH)))]
     snap_length: u32,
 }
+
+/// The maximum number of bytes to keep of a packet.
+const MAX_SNAP_LENGTH: u32 = 262_144;
 
 /// The file name that stands for standard output.
 const STDOUT: &str = "-";
@@ -80,15 +91,26 @@ impl Execute for Arguments {
                     .to_owned(),
             ));
         }
+        let filter = self.filter.as_deref().map(compile).transpose()?;
         let runtime_dir = networks::pick(self.name.as_deref())?;
-        let request = Request::Tap { link: link.clone(), snap: self.snap_length as usize };
+        // Expressions may look at any byte.
+        let snap = if filter.is_some() { MAX_SNAP_LENGTH } else { self.snap_length };
+        let request = Request::Tap { link: link.clone(), snap: snap as usize };
         let signals = catch_signals()?;
         let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tapping {
             return Err(CommandError::Failed(format!("unexpected reply: {reply:?}")));
         }
         let interrupted = on_signal(signals, connection.hangup()?);
-        let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
+        let mut capture = Capture {
+            packets: 0,
+            missed: 0,
+            foreign: 0,
+            filter,
+            undecided: 0,
+            snap_length: self.snap_length as usize,
+            status: Status::hidden(),
+        };
         let (end, unread) = match &self.write {
             Some(path) => {
                 let Destination { file, name, unread, status } = Destination::open(path, &connection)?;
@@ -121,14 +143,18 @@ impl Execute for Arguments {
             End::Told(TapEnd::Gone) => format!("`{link}` is gone\n"),
             End::Told(TapEnd::Over) => format!("`{}` has ended\n", runtime_dir.name()),
         };
-        let Capture { packets, missed, foreign, status } = capture;
+        let Capture { packets, missed, foreign, undecided, status, .. } = capture;
         drop(status);
         let foreign = match foreign {
             0 => String::new(),
             _ => format!(", {} left out: not the link type of the first packet", count(foreign)),
         };
+        let undecided = match undecided {
+            0 => String::new(),
+            _ => format!(", {} left out: the expression does not apply to their link type", count(undecided)),
+        };
         let packets = plural(packets, "packet");
-        terminal::notice(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
+        terminal::notice(&format!("{why}{packets} captured, {} missed{foreign}{undecided}\n", count(missed)));
         match given_up {
             Some(reason) => {
                 Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name())))
@@ -169,12 +195,28 @@ fn start<W: Write>(sink: W, name: &str, snap_length: u32, link_type: LinkType) -
     Writer::new(sink, name, options, &[Interface::new(link_type)])
 }
 
+/// The expression, checked with Ethernet, the usual link type.
+fn compile(text: &str) -> Result<Compiler<'_>, CommandError> {
+    let mut compiler = Compiler::new(text, Options::default());
+    match compiler.get(filter::LinkType::default()) {
+        Ok(_) => Ok(compiler),
+        Err(mistake) => {
+            Err(CommandError::Diagnosed(diagnose(text, &mistake).render(terminal::stderr_is_rich())))
+        }
+    }
+}
+
 /// A capture that is being written.
-struct Capture {
+struct Capture<'f> {
     packets: u64,
     missed: u64,
     /// Packets whose link type differs from that of the first packet, which is that of the file.
     foreign: u64,
+    filter: Option<Compiler<'f>>,
+    /// Packets of link types to which the expression does not apply.
+    undecided: u64,
+    /// Number of bytes to keep of each packet.
+    snap_length: usize,
     status: Status,
 }
 
@@ -183,7 +225,18 @@ fn next(stream: &mut impl Read) -> Frame {
     Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over))
 }
 
-impl Capture {
+impl Capture<'_> {
+    /// Whether a packet matches the expression, if there is one.
+    fn is_wanted(&mut self, record: &TapRecord) -> bool {
+        let Some(compiler) = &mut self.filter else { return true };
+        let link_type = filter::LinkType::from_number(record.link_type).ok();
+        let Some(compiled) = link_type.and_then(|link_type| compiler.get(link_type).ok()) else {
+            self.undecided += 1;
+            return false;
+        };
+        compiled.matches(&record.bytes, record.length)
+    }
+
     /// Writes up to this number of packets. The first one sets the file's link type; without packets it is Ethernet.
     fn write<W: Write>(
         &mut self,
@@ -202,8 +255,10 @@ impl Capture {
         while most.is_none_or(|most| self.packets < most) {
             match frame {
                 Frame::Packet(TapRecord { link_type, .. }) if LinkType(link_type) != of_file => self.foreign += 1,
+                Frame::Packet(ref record) if !self.is_wanted(record) => {}
                 Frame::Packet(TapRecord { at: timestamp, length: original_length, bytes: data, .. }) => {
-                    writer.write(&Record { data: &data, timestamp, original_length, interface: 0 })?;
+                    let data = &data[..data.len().min(self.snap_length)];
+                    writer.write(&Record { data, timestamp, original_length, interface: 0 })?;
                     self.packets += 1;
                 }
                 Frame::Missed(so_far) => self.missed = so_far,
@@ -231,7 +286,9 @@ impl Capture {
                 out.flush()?;
             }
             match next(stream) {
-                Frame::Packet(record) => {
+                Frame::Packet(ref record) if !self.is_wanted(record) => {}
+                Frame::Packet(mut record) => {
+                    record.bytes.truncate(self.snap_length);
                     self.packets += 1;
                     writeln!(out, "{}", line(&record, arguments))?;
                 }

@@ -24,6 +24,79 @@ impl fmt::Display for Instruction {
     }
 }
 
+/// A program as `tcpdump -d` prints it: an instruction on each line.
+pub fn listing(program: &[Instruction]) -> Vec<String> {
+    program.iter().enumerate().map(|(index, instruction)| line(index, *instruction)).collect()
+}
+
+/// The instruction at this position. Jumps name the position that they lead to.
+fn line(index: usize, instruction: Instruction) -> String {
+    let Instruction { code, yes, no, operand } = instruction;
+    let after = index + 1;
+    let (name, text) = match code & 0x07 {
+        LD | LDX => load_text(code, operand),
+        ST => ("st", format!("M[{operand}]")),
+        STX => ("stx", format!("M[{operand}]")),
+        ALU => operation_text(code, operand),
+        JMP if code & 0xf0 == 0 => ("ja", (after as u32).wrapping_add(operand).to_string()),
+        JMP => {
+            let name = match code & 0xf0 {
+                0x10 => "jeq",
+                0x20 => "jgt",
+                0x30 => "jge",
+                _ => "jset",
+            };
+            let right = if code & X != 0 { "x".to_owned() } else { format!("#0x{operand:x}") };
+            let (yes, no) = (after + usize::from(yes), after + usize::from(no));
+            return format!("({index:03}) {name:<8} {right:<16} jt {yes}\tjf {no}");
+        }
+        RET => ("ret", format!("#{operand}")),
+        _ if code & TXA != 0 => ("txa", String::new()),
+        _ => ("tax", String::new()),
+    };
+    format!("({index:03}) {name:<8} {text}")
+}
+
+fn load_text(code: u16, operand: u32) -> (&'static str, String) {
+    let is_index = code & 0x07 == LDX;
+    let name = match code & 0x18 {
+        0x08 => "ldh",
+        BYTE => "ldb",
+        _ => "ld",
+    };
+    let word = if is_index { "ldx" } else { "ld" };
+    match code & 0xe0 {
+        ABS => (name, format!("[{operand}]")),
+        IND => (name, format!("[x + {operand}]")),
+        MEM => (word, format!("M[{operand}]")),
+        LEN => (word, "#pktlen".to_owned()),
+        MSH => ("ldxb", format!("4*([{operand}]&0xf)")),
+        _ => (word, format!("#0x{operand:x}")),
+    }
+}
+
+fn operation_text(code: u16, operand: u32) -> (&'static str, String) {
+    let (name, is_bits) = match code & 0xf0 {
+        0x00 => ("add", false),
+        0x10 => ("sub", false),
+        0x20 => ("mul", false),
+        0x30 => ("div", false),
+        0x40 => ("or", true),
+        0x50 => ("and", true),
+        0x60 => ("lsh", false),
+        0x70 => ("rsh", false),
+        0x90 => ("mod", false),
+        0xa0 => ("xor", true),
+        _ => return ("neg", String::new()),
+    };
+    let right = match code & X != 0 {
+        true => "x".to_owned(),
+        false if is_bits => format!("#0x{operand:x}"),
+        false => format!("#{operand}"),
+    };
+    (name, right)
+}
+
 const LD: u16 = 0x00;
 const LDX: u16 = 0x01;
 const ST: u16 = 0x02;

@@ -1,0 +1,324 @@
+//! `bellows filter`: explanations, errors, and the packets of captures that match.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_testkit::programs::has_program;
+use serde_json::{Value, json};
+use support::{Sandbox, root};
+
+/// The packets of `examples/captures/quickstart.pcap`.
+const PACKETS: u64 = 2_972;
+
+fn quickstart() -> String {
+    root().join("examples/captures/quickstart.pcap").display().to_string()
+}
+
+/// A pcapng file with packets of these link types.
+fn capture(packets: &[(LinkType, &[u8])]) -> Vec<u8> {
+    let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
+    let mut writer = Writer::new(Vec::new(), "memory", options, &[]).unwrap();
+    for &(link_type, data) in packets {
+        let interface = writer.add_interface(&Interface::new(link_type)).unwrap();
+        let original_length = data.len() as u32;
+        writer.write(&Record { data, timestamp: 1_700_000_000_000_000_000, original_length, interface }).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// An IPv4 packet with a UDP header to port 53.
+fn ipv4() -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    packet.extend([0x30, 0x39, 0, 53, 0, 8, 0, 0]);
+    packet
+}
+
+/// The packet in an Ethernet frame, with these VLAN tags.
+fn ethernet(tags: &[u8], packet: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    for &tag in tags {
+        frame.extend([0x81, 0, 0, tag]);
+    }
+    frame.extend([8, 0]);
+    frame.extend(packet);
+    frame
+}
+
+#[test]
+fn the_meaning_is_printed_with_what_is_implied() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.bellows(&["filter", "port 80 or 443"]).fine();
+    let meaning = "(tcp or udp or sctp) src or dst port 80 or (tcp or udp or sctp) src or dst port 443\n";
+    assert_eq!(said.stdout, meaning);
+    assert!(said.stderr.starts_with("note: "), "{said:#?}");
+    assert!(said.stderr.contains("1 | port 80 or 443\n  | ^^^^^^^\n"), "{said:#?}");
+    let words = sandbox.bellows(&["filter", "port", "80", "or", "443"]).fine();
+    assert_eq!(words.stdout, meaning);
+    assert_eq!(sandbox.bellows(&["filter", ""]).fine().stdout, "every packet\n");
+    let raw = sandbox.bellows(&["filter", "port 80", "--link-type", "RAW"]).fine();
+    assert_eq!(raw.stderr, "", "there are no tags");
+}
+
+#[test]
+fn warnings_underline_what_surprises() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.bellows(&["filter", "vlan 5 or vlan 6"]).fine();
+    assert!(said.stderr.starts_with("warning: `vlan 5` also shifts `vlan 6`"), "{said:#?}");
+    assert!(said.stderr.contains("1 | vlan 5 or vlan 6\n  | ^^^^^^\n"), "{said:#?}");
+    let lexical = sandbox.bellows(&["filter", "vlan 5 or vlan 6", "--scope", "lexical"]).fine();
+    assert_eq!(lexical.stderr, "");
+    let said = sandbox.bellows(&["filter", "vlan and (ip and arp or ip6)"]).fine();
+    assert!(said.stderr.contains("1 | vlan and (ip and arp or ip6)\n  |           ^^^^^^^^^^\n"), "{said:#?}");
+}
+
+#[test]
+fn errors_underline_the_place_and_say_what_was_expected() {
+    let sandbox = Sandbox::new();
+    for (words, excerpt, expected) in [
+        (&["tcp and host"][..], "1 | tcp and host\n  |             ^\n", "expected an address"),
+        (&["tcp prot 80"], "1 | tcp prot 80\n  |     ^^^^\n", "expected `and`, `or` or a qualifier"),
+        (&["tcp and (udp"], "1 | tcp and (udp\n", "expected"),
+        (&["ip[0:3] = 1"], "1 | ip[0:3] = 1\n  | ^^^^^^^\n", "the number of bytes is 1, 2 or 4"),
+        (&["len / 0 = 1"], "1 | len / 0 = 1\n", "division by zero"),
+        (&["ip broadcast"], "1 | ip broadcast\n", "needs the mask of the network"),
+        (&["vlan 5", "--link-type", "raw"], "1 | vlan 5\n  | ^^^^^^\n", "error: "),
+        (&["port \u{1b}[31m80"], "1 | ", "has no meaning here"),
+    ] {
+        let said = sandbox.bellows(&[&["filter"], words].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:#?}");
+        assert!(said.stderr.starts_with("error: ") && said.stderr.contains("--> expression:1:"), "{said:#?}");
+        assert!(said.stderr.contains(excerpt) && said.stderr.contains(expected), "{excerpt}{expected}: {said:#?}");
+        assert!(!said.stderr.contains('\u{1b}'), "{said:#?}");
+    }
+    sandbox.bellows(&["filter", "ip broadcast", "--netmask", "255.255.255.0"]).fine();
+    let said = sandbox.bellows(&["filter"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("<EXPR>"), "{said:#?}");
+}
+
+#[test]
+fn an_error_can_be_read_by_programs() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.bellows(&["filter", "tcp prot 80", "--json"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(2), ""));
+    let report = said.json();
+    assert_eq!((&report["ok"], &report["expression"]), (&json!(false), &json!("tcp prot 80")));
+    let error = &report["diagnostics"][0];
+    assert_eq!((&error["severity"], &error["column"], &error["end_column"]), (&json!("error"), &json!(5), &json!(9)));
+    assert!(error["help"][0].as_str().unwrap().contains("tcp port prot"), "{error:#}");
+}
+
+#[test]
+fn the_packets_of_captures_are_counted_as_tcpdump_counts_them() {
+    if !has_program("bellows filter beside tcpdump", "tcpdump") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let file = quickstart();
+    for expression in ["tcp port 80 or 443", "not ip", "icmp[0] = 8", "ip6 and udp", "greater 1000", "src net 10"] {
+        let theirs = Command::new("tcpdump").args(["-nr", &file, "--count", expression]).output().unwrap();
+        let theirs = String::from_utf8(theirs.stdout).unwrap();
+        let theirs: u64 = theirs.split_whitespace().next().unwrap().parse().unwrap();
+        let report = sandbox.bellows(&["filter", expression, "-r", &file, "--json"]).fine().json();
+        let capture = &report["captures"][0];
+        assert_eq!(capture["packets"], json!(PACKETS));
+        assert_eq!(capture["matches"], json!(theirs), "{expression}");
+    }
+}
+
+#[test]
+fn the_program_for_kernels_is_that_of_tcpdump() {
+    if !has_program("bellows filter beside tcpdump", "tcpdump") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    for expression in [
+        "tcp port 80 or 443",
+        "ip[2:2] * 3 - (tcp[0] ^ 7) % 5 > len / 2 + 1",
+        "ip[6] << 2 >> 1 | 4 & -len != 0xff",
+        "vlan 5 and not (tcp[tcpflags] & tcp-syn != 0)",
+        "ether[0] & 1 = 0 and mpls 1024",
+        "",
+    ] {
+        let theirs = Command::new("tcpdump").args(["-d", "-y", "EN10MB", expression]).output().unwrap();
+        let theirs = String::from_utf8(theirs.stdout).unwrap();
+        let ours = sandbox.bellows(&["filter", expression, "--bpf"]).fine().stdout;
+        let (_, ours) = ours.split_once("\nBPF for Ethernet:\n\n").unwrap();
+        assert_eq!(ours, theirs, "{expression}");
+    }
+    // Both have a loop, but tcpdump leaves it as it is.
+    let chain = sandbox.bellows(&["filter", "ip6 protochain 6", "--bpf"]).fine().stdout;
+    let jumps = chain.lines().filter_map(|line| line.split_once(" ja ")?.1.trim().parse::<usize>().ok());
+    assert_eq!(jumps.filter(|&to| to < chain.lines().count()).count(), 3, "{chain}");
+}
+
+#[test]
+fn matching_packets_are_listed_with_their_numbers() {
+    let sandbox = Sandbox::new();
+    let file = quickstart();
+    let said = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list"]).fine();
+    let lines: Vec<&str> = said.stdout.lines().skip(3).collect();
+    let count = said.stdout.lines().nth(2).unwrap();
+    assert_eq!(count, format!("{file}: 333 of 2,972 packets match (11.2 %)"));
+    assert_eq!(lines.len(), 333);
+    let is_icmp = |line: &&str| line.contains(": ICMP ") || line.contains(": ip-proto-1");
+    assert!(lines.iter().all(is_icmp), "{lines:#?}");
+    let report = sandbox.bellows(&["filter", "icmp", "-r", &file, "--list", "--json"]).fine().json();
+    let first = &report["captures"][0]["list"][0];
+    assert_eq!(lines[0].split_whitespace().next().unwrap(), first["number"].to_string());
+    let said = sandbox.bellows(&["filter", "icmp", "--list"]);
+    assert!(said.code == Some(2) && said.stderr.contains("--read <FILE>"), "{said:#?}");
+}
+
+#[test]
+fn each_packet_is_decided_by_its_link_type() {
+    let sandbox = Sandbox::new();
+    let (packet, tagged) = (ipv4(), ethernet(&[5], &ipv4()));
+    let bytes = capture(&[
+        (LinkType::RAW, &packet),
+        (LinkType::ETHERNET, &ethernet(&[], &packet)),
+        (LinkType::ETHERNET, &tagged),
+    ]);
+    fs::write(sandbox.path("mixed.pcapng"), bytes).unwrap();
+    let report = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--list", "--json"]).fine().json();
+    let names: Vec<&Value> = report["forms"].as_array().unwrap().iter().map(|form| &form["link_type_name"]).collect();
+    assert_eq!(names, ["raw IP", "Ethernet"]);
+    let numbers = report["captures"][0]["list"].as_array().unwrap().iter().map(|packet| packet["number"].clone());
+    assert_eq!(numbers.collect::<Vec<_>>(), [json!(1), json!(2)], "a tagged packet is not decided by `port`");
+    let said = sandbox.bellows(&["filter", "port 53", "-r", "mixed.pcapng", "--bpf"]).fine();
+    assert!(said.stdout.contains("\nBPF for raw IP:\n") && said.stdout.contains("\nBPF for Ethernet:\n"), "{said:#?}");
+}
+
+#[test]
+fn the_scopes_differ_on_tagged_packets() {
+    let sandbox = Sandbox::new();
+    let frames: Vec<Vec<u8>> = [5, 6, 7].iter().map(|&tag| ethernet(&[tag], &ipv4())).collect();
+    let packets: Vec<(LinkType, &[u8])> = frames.iter().map(|frame| (LinkType::ETHERNET, &frame[..])).collect();
+    fs::write(sandbox.path("tagged.pcapng"), capture(&packets)).unwrap();
+    for (scope, matches) in [("libpcap", 1), ("lexical", 2)] {
+        let words = ["filter", "vlan 5 or vlan 6", "-r", "tagged.pcapng", "--scope", scope, "--json"];
+        let report = sandbox.bellows(&words).fine().json();
+        assert_eq!((&report["scope"], &report["captures"][0]["matches"]), (&json!(scope), &json!(matches)));
+    }
+}
+
+#[test]
+fn a_capture_that_cannot_be_filtered_is_an_error_by_name() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("radio.pcapng"), capture(&[(LinkType(127), &ipv4())])).unwrap();
+    let said = sandbox.bellows(&["filter", "ip", "-r", "radio.pcapng"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:#?}");
+    assert!(
+        said.stderr.contains("radio.pcapng, packet 1: there are no filters for link type 127 (802.11"),
+        "{said:#?}"
+    );
+    for (file, expected) in [("missing.pcap", "cannot be opened"), ("text", "neither pcap nor pcapng")] {
+        sandbox.write("text", "this is not a capture");
+        let said = sandbox.bellows(&["filter", "ip", "-r", file]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:#?}");
+        assert!(said.stderr.contains(file) && said.stderr.contains(expected), "{said:#?}");
+    }
+}
+
+#[test]
+fn the_packets_before_damage_are_counted() {
+    let sandbox = Sandbox::new();
+    let bytes = fs::read(quickstart()).unwrap();
+    fs::write(sandbox.path("cut.pcap"), &bytes[..200_000]).unwrap();
+    let said = sandbox.bellows(&["filter", "ip", "-r", "cut.pcap", "--json"]);
+    let capture = said.json()["captures"][0].clone();
+    assert_eq!((said.code, &capture["packets"]), (Some(1), &json!(865)), "{said:#?}");
+    assert!(capture["damage"].as_str().unwrap().contains("ends inside record 866"), "{capture:#}");
+    assert!(said.stderr.starts_with("error: cut.pcap: the file ends inside record 866"), "{said:#?}");
+}
+
+#[test]
+fn a_capture_comes_through_standard_input() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(&["filter", "icmp", "-r", "-"]);
+    let file = fs::File::open(quickstart()).unwrap();
+    let output = command.stdin(Stdio::from(file)).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.ends_with("\nstandard input: 333 of 2,972 packets match (11.2 %)\n"), "{stdout}");
+}
+
+#[test]
+fn the_forms_are_labelled_with_the_parts_of_the_expression() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.bellows(&["filter", "icmp or udp port 53", "--graph", "--code"]).fine();
+    assert!(said.stdout.contains("\ngraph for Ethernet:\n\n0:  ; "), "{said:#?}");
+    assert!(said.stdout.contains("\n    r0 = half [12]\n    if r0 == 0x"), "{said:#?}");
+    let report = sandbox.bellows(&["filter", "icmp or udp port 53", "--json"]).fine().json();
+    let form = &report["forms"][0];
+    let is_known = |part: &Value| ["icmp", "udp port 53", "icmp or udp port 53"].contains(&part.as_str().unwrap());
+    assert!(form["graph"].as_array().unwrap().iter().all(|block| is_known(&block["part"])), "{form:#}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(said.stdout.contains("\nmachine code for Ethernet:\n\n; entry\n"), "{said:#?}");
+        let code = form["code"].as_array().unwrap();
+        let labels: Vec<&Value> = code.iter().map(|line| &line["label"]).filter(|label| !label.is_null()).collect();
+        assert!(labels.contains(&&json!("icmp")) && labels.contains(&&json!("udp port 53")), "{labels:?}");
+        assert_eq!(form["fallback_reason"], json!(null));
+    }
+    let report = sandbox.bellows(&["filter", "ip and arp", "--json"]).fine().json();
+    assert_eq!(report["forms"][0]["constant"], json!(false));
+}
+
+#[test]
+fn every_key_of_the_report_is_documented() {
+    let sandbox = Sandbox::new();
+    let page = fs::read_to_string(root().join("docs/json.md")).unwrap();
+    let (_, section) = page.split_once("## `bellows filter --json`").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let report = sandbox.bellows(&["filter", "icmp", "-r", &quickstart(), "--list", "--json"]).fine().json();
+    let objects = [
+        &report,
+        &report["forms"][0],
+        &report["forms"][0]["graph"][0],
+        &report["forms"][0]["bpf"][0],
+        &report["forms"][0]["code"][0],
+        &report["captures"][0],
+        &report["captures"][0]["list"][0],
+    ];
+    for key in objects.iter().filter_map(|object| object.as_object()).flat_map(|object| object.keys()) {
+        assert!(section.contains(&format!("`{key}`")), "docs/json.md does not describe `{key}`");
+    }
+}
+
+#[test]
+fn the_help_and_the_man_page_describe_the_command() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.bellows(&["filter", "--help"]).fine().stdout;
+    for part in ["tcpdump", "Exit codes:", "--scope <SCOPE>", "docs/json.md"] {
+        assert!(help.contains(part), "{part} is not in {help}");
+    }
+    sandbox.bellows(&["man", "-o", "pages"]).fine();
+    assert!(fs::read_to_string(sandbox.path("pages/bellows-filter.1")).unwrap().contains("\\-\\-link\\-type"));
+}
+
+#[test]
+fn tap_keeps_the_packets_that_match() {
+    let sandbox = Sandbox::new();
+    let network = format!(
+        "links = [\"in.output -> out.input\"]\n[apps.in]\napp = \"pcap-reader\"\npath = \"{}\"\nrate = \"50kpps\"\n\
+         repeat = \"forever\"\n[apps.out]\napp = \"sink\"\n",
+        quickstart()
+    );
+    let network = sandbox.write("net.toml", &network);
+    let running = sandbox.start(&[&network]);
+    let words = ["tap", &running.name, "in.output -> out.input", "--filter", "udp port 53", "-c", "20"];
+    let said = sandbox.bellows(&words).fine();
+    assert_eq!(said.stdout.lines().count(), 20, "{said:#?}");
+    assert!(said.stdout.lines().all(|line| line.contains(".53 > ") || line.contains(".53:")), "{said:#?}");
+    let cut = [&words[..], &["-w", "out.pcap", "-s", "20"]].concat();
+    assert!(sandbox.bellows(&cut).fine().stderr.contains("20 packets captured"));
+    let report = sandbox.bellows(&["filter", "ip[2:2] > 6", "-r", "out.pcap", "--json"]).fine().json();
+    assert_eq!(report["captures"][0]["packets"], json!(20));
+    let bytes = fs::metadata(sandbox.path("out.pcap")).unwrap().len();
+    assert_eq!(bytes, 24 + 20 * (16 + 20), "the expression has looked at bytes that are not kept");
+    let said = sandbox.bellows(&["tap", &running.name, "in.output -> out.input", "-f", "udp prot 53"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    assert!(said.stderr.contains("1 | udp prot 53\n  |     ^^^^\n"), "{said:#?}");
+}
