@@ -493,11 +493,7 @@ impl Passes {
 
     fn set_target(&mut self, way: Way, target: BlockId) {
         if let End::Test { yes, no, .. } = &mut self.blocks[way / 2].end {
-<<<<<<< HEAD
             *(if is_of_success(way) { yes } else { no }) = target;
-=======
-            *(if way.is_multiple_of(2) { yes } else { no }) = target;
->>>>>>> filter-cmd
         }
     }
 
