@@ -35,7 +35,7 @@ impl View<'_> {
             let forms = [
                 (arguments.graph, "graph", self.graph(compiled)),
                 (arguments.code, "machine code", self.code(compiled)),
-                (arguments.bpf, "BPF", lines(listing(&compiled.expression.program()))),
+                (arguments.bpf, "BPF", lines(listing(&compiled.expression.instructions()))),
             ];
             for (_, name, form) in forms.iter().filter(|(is_wanted, ..)| *is_wanted) {
                 let _ = write!(text, "\n{name} for {}:\n\n{form}", compiled.link_type);
@@ -137,7 +137,7 @@ impl View<'_> {
             }
             entry
         });
-        let instructions = expression.program();
+        let instructions = expression.instructions();
         let bpf = instructions.iter().zip(listing(&instructions)).map(|(instruction, text)| {
             json!({
                 "code": instruction.code, "jt": instruction.yes, "jf": instruction.no, "k": instruction.operand,
