@@ -42,6 +42,7 @@ apps! {
     Impair(impair),
     Join(join),
     Match(matching),
+    PcapFilter(pcap_filter),
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),

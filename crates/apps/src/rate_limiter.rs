@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Part, Rate, SettingError, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -246,6 +246,7 @@ impl Configure for RateLimiter {
                 key: None,
                 message: "neither `rate` nor `packets` is given".into(),
                 help: help.into(),
+ part: Part::default(),
             });
         }
         if rate.is_some_and(TrafficRate::is_zero) {

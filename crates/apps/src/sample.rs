@@ -1,6 +1,6 @@
 //! `sample`: passes some packets of many.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, SettingError};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, Part, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -114,6 +114,7 @@ impl Configure for Sample {
                     key: None,
                     message: "neither `every` nor `probability` is given".into(),
                     help: help.into(),
+ part: Part::default(),
                 });
             }
         };

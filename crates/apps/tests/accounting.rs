@@ -4,6 +4,7 @@
 use bellows_apps::counter::{self, Counter};
 use bellows_apps::join::{self, Join};
 use bellows_apps::matching::{self, Match};
+use bellows_apps::pcap_filter::{self, PcapFilter, Which};
 use bellows_apps::repeater::{self, Repeater};
 use bellows_apps::rss::{self, Rss};
 use bellows_apps::sample::{self, Sample};
@@ -92,6 +93,13 @@ proptest! {
         run::<Join>(join::Config {}, &three, &out, batches, lossless, times(1))?;
         run::<Split>(split::Config {}, &one, &two, batches, lossless, times(1))?;
         run::<Rss>(rss::Config::default(), &one, &two, batches, lossless, times(1))?;
+        let filter = pcap_filter::Config { filter: Some("len > 1000".to_owned()), ..Default::default() };
+        run::<PcapFilter>(filter.clone(), &one, &["match"], batches, lossless, times(1))?;
+        run::<PcapFilter>(filter, &one, &["rest", "match"], batches, lossless, times(1))?;
+        let every = |name: &str| (name.to_owned(), "len >= 0".to_owned());
+        let filters = pcap_filter::Filters(vec![every("a"), every("b")]);
+        let all = pcap_filter::Config { filters, which: Which::All, ..Default::default() };
+        run::<PcapFilter>(all, &one, &two, batches, lossless, times(2))?;
         run::<Truncate>(truncate::Config { length: Bytes::new(700) }, &one, &out, batches, lossless, times(1))?;
         run::<Counter>(counter::Config::default(), &one, &out, batches, lossless, times(1))?;
         let every = sample::Config { every: Some(3), ..Default::default() };

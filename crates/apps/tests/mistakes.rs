@@ -125,3 +125,37 @@ fn mistakes_in_shared_objects_are_reported() {
         assert!(report(objects, table).contains(said), "{said}: {}", report(objects, table));
     }
 }
+
+#[test]
+fn mistakes_in_expressions_are_underlined() {
+    let report = |keys: &str| {
+        let text = format!(
+            "links = [\"s -> f\", \"f.match -> end\"]\n[apps.s]\napp = \"source\"\n[apps.end]\napp = \"sink\"\n\
+             [apps.f]\napp = \"pcap-filter\"\n{keys}\n"
+        );
+        match load_str(&text, "net.toml", Path::new("."), &registry(), &Overrides::default()) {
+            Ok(loaded) => loaded.warnings.render(false),
+            Err(diagnostics) => diagnostics.render(false),
+        }
+    };
+    assert_eq!(report("filter = \"tcp port 80 or 443\""), "");
+    for keys in [
+        "filter = \"tcp and vlan 70000\"",
+        "filter = 'tcp and vlan 70000'",
+        "filter = \"\\u0074cp and vlan 70000\"",
+        "filter = \"\"\"\n tcp and\n vlan 70000\"\"\"",
+        "filters.match = \"tcp and vlan 70000\"",
+        "filters = { match = \"tcp and vlan 70000\" }",
+    ] {
+        let report = report(keys);
+        let lines: Vec<&str> = report.lines().collect();
+        let at =
+            lines.iter().position(|line| line.contains("70000") && !line.starts_with("error")).expect("an excerpt");
+        let marked: String =
+            lines[at].chars().zip(lines[at + 1].chars()).filter(|(_, mark)| *mark == '^').map(|(c, _)| c).collect();
+        assert!(["70000", "vlan 70000"].contains(&&*marked), "{keys}: {report}");
+        assert!(report.contains("help: "), "{report}");
+    }
+    let report = report("filters = { web = \"tcp\" }");
+    assert!(report.contains("the output `match` is linked, but there is no filter of this name"), "{report}");
+}

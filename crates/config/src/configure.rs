@@ -1,6 +1,9 @@
 //! Creating an app from its table in a network file.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -98,7 +101,7 @@ pub struct Context {
     used_set: Cell<bool>,
     /// The shared objects of the network.
     objects: Arc<Objects>,
-    /// What the objects were made from that [`Context::object`] has returned.
+    /// What the objects were made from that [`Context::object`] has returned, and what [`Context::read_text`] has read.
     used_objects: RefCell<String>,
 }
 
@@ -118,7 +121,7 @@ impl Context {
         Context { objects: Arc::clone(objects), ..self }
     }
 
-    /// What the objects were made from that the app uses.
+    /// What the objects were made from that the app uses, and the texts.
     pub(crate) fn used_objects(&self) -> String {
         self.used_objects.take()
     }
@@ -152,7 +155,42 @@ impl Context {
         }
         self.folder.join(path)
     }
+
+    /// Reads a text file that a key names. A reload starts the app anew if the text has changed.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is longer than 1 MiB, or is not UTF-8.
+    pub fn read_text(&self, key: &'static str, path: &Path) -> Result<String, SettingError> {
+        let path = self.path(path);
+        let name = path.display();
+        let unreadable = |error: std::io::Error| {
+            SettingError::at(key, format!("cannot read `{name}`: {error}"), "give the path of a text file")
+        };
+        // Opening a pipe would wait for its writer.
+        if !std::fs::metadata(&path).map_err(unreadable)?.is_file() {
+            return Err(SettingError::at(key, format!("`{name}` is not a file"), "give the path of a text file"));
+        }
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(&path).map_err(unreadable)?;
+        file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_TEXT {
+            let message = format!("`{name}` is longer than 1 MiB");
+            return Err(SettingError::at(key, message, "give the path of a shorter text file"));
+        }
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        self.used_objects.borrow_mut().push_str(&format!(
+            " with a text of {} bytes {:x}",
+            bytes.len(),
+            hasher.finish()
+        ));
+        let not_text = |_| SettingError::at(key, format!("`{name}` is not UTF-8"), "give the path of a text file");
+        String::from_utf8(bytes).map_err(not_text)
+    }
 }
+
+/// The maximum length of a text that [`Context::read_text`] reads, in bytes.
+const MAX_TEXT: u64 = 1 << 20;
 
 /// A value that an app refuses: the key, the error, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,11 +202,36 @@ pub struct SettingError {
     pub message: String,
     /// How to fix it, as one sentence without a full stop. May be empty.
     pub help: String,
+    /// The place within the key's value, if it is known.
+    pub part: Part,
+}
+
+/// A place within the value of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The name of an entry, if the value is a table.
+    pub entry: Option<String>,
+    /// Bytes of the text, if the value (or the entry) is text.
+    pub range: Option<Range<usize>>,
 }
 
 impl SettingError {
     /// An error in the value of a key.
     pub fn at(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> SettingError {
-        SettingError { key: Some(key), message: message.into(), help: help.into() }
+        SettingError { key: Some(key), message: message.into(), help: help.into(), part: Part::default() }
+    }
+
+    /// The same error at an entry of the key's value, which is a table.
+    #[must_use]
+    pub fn in_entry(mut self, name: impl Into<String>) -> SettingError {
+        self.part.entry = Some(name.into());
+        self
+    }
+
+    /// The same error at a part of the key's value, or of the entry's, which is text: a range of its bytes.
+    #[must_use]
+    pub fn in_text(mut self, range: Range<usize>) -> SettingError {
+        self.part.range = Some(range);
+        self
     }
 }

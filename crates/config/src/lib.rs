@@ -22,6 +22,7 @@
 //! | `schema` | checks values against a JSON Schema, and describes types in words |
 //! | `resources` | files and sockets that apps use, and conflicts between them |
 //! | `load` | creates the apps and checks the links |
+//! | `written` | where in a written string a part of its text is |
 //! | `assignment` | writes workers of apps into network files |
 //!
 //! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
@@ -47,10 +48,11 @@ mod source;
 mod value;
 mod values;
 mod worker;
+mod written;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{Bench, BenchFiles, BenchRow};
-pub use configure::{Configure, Context, SettingError, SharedObject};
+pub use configure::{Configure, Context, Part, SettingError, SharedObject};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
 pub use load::{Loaded, load, load_chain, load_str};

@@ -16,7 +16,7 @@ use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
-use crate::configure::{Context, SettingError};
+use crate::configure::{Context, Part, SettingError};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::manual::engine_manual;
@@ -28,6 +28,7 @@ use crate::schema::{Checker, Shape, with_article};
 use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
+use crate::written;
 
 /// The maximum number of apps in a network.
 const MAX_APPS: usize = 10_000;
@@ -592,9 +593,26 @@ impl<'r> Builder<'r> {
         place
     }
 
+    /// The place of a part of a key's value, as closely as the text tells it.
+    fn part(&self, table: &Table, key: &str, part: &Part) -> Option<Place> {
+        let value = table.get(key)?;
+        let node = match (&part.entry, &value.value) {
+            (Some(entry), Value::Table(entries)) => entries.get(entry).unwrap_or(value),
+            _ => value,
+        };
+        let place = node.place;
+        let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
+        let within = written::place_within(self.diagnostics.text(place), text, range);
+        Some(within.map_or(place, |range| Place {
+            start: place.start + range.start,
+            end: place.start + range.end,
+            ..place
+        }))
+    }
+
     /// Reports an error that the app's own check found.
     fn refused(&mut self, mistake: SettingError, app: &str, table: &Table, header: Place) {
-        let place = mistake.key.and_then(|key| self.place(table, key));
+        let place = mistake.key.and_then(|key| self.part(table, key, &mistake.part).or_else(|| self.place(table, key)));
         let wrong = Diagnostic::error(format!("{}: {}", quoted(app), mistake.message));
         let label = match (place, mistake.key) {
             (None, Some(key)) => format!("`{key}` is not given here"),

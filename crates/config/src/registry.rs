@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::configure::{Configure, Context, SettingError, SharedObject};
+use crate::configure::{Configure, Context, Part, SettingError, SharedObject};
 use crate::manual::{self, AppManual, Key};
 use crate::meant::nearest;
 use crate::objects::{Living, Made};
@@ -117,7 +117,7 @@ impl AppTableError {
     /// A config that serde can read, but not write.
     pub(crate) fn unwritable(error: serde_json::Error) -> AppTableError {
         let message = format!("its config cannot be serialized: {error}");
-        AppTableError::Refused(SettingError { key: None, message, help: String::new() })
+        AppTableError::Refused(SettingError { key: None, message, help: String::new(), part: Part::default() })
     }
 }
 

@@ -1,0 +1,372 @@
+//! `pcap-filter`: passes packets that match expressions in the language of tcpdump.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `filters.rs` | the keys `filter`, `file` and `filters`: expressions in the order of the file |
+//! | `decider.rs` | verdicts on a vector, for one link type or for each that packets have |
+
+mod decider;
+mod filters;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Resource, SettingError};
+use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
+use bellows_filter::{Scope, WarningKind};
+use bellows_packet::{CAPACITY, Vector, free_all};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use self::decider::Decider;
+pub use self::filters::Filters;
+
+/// Passes packets that match an expression in the language of tcpdump, or sorts them by several.
+///
+/// With `filter` (or `file`), packets that match go to the output `match`. With `filters`, each filter has an output of
+/// its name; a packet goes to the first one that matches, or with `which = "all"` to each. Packets that match no filter go
+/// to the output `rest`; if that is not linked, they are dropped as `not_matched`. Each output keeps the order of its
+/// packets. Several filters cost little more than one, because they are decided in one pass over the headers.
+///
+/// The language is that of `man pcap-filter`, and verdicts are those of libpcap. A packet that was cut short matches only
+/// by what is there of it. Names of hosts and services are resolved when the app is created. An expression that can match
+/// nothing, for example, is logged as a warning when the app starts.
+///
+/// A reload exchanges filters between two packets, and loses none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The expression: `"tcp port 80 or 443"`. An empty one matches every packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+
+    /// A text file with the expression. A reload reads it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+
+    /// Up to 64 expressions by the names of their outputs: `{ web = "tcp port 80 or 443", dns = "port 53" }`. They are
+    /// tried in the order in which they are written.
+    #[serde(skip_serializing_if = "Filters::is_empty")]
+    pub filters: Filters,
+
+    /// Where a packet goes that matches several `filters`.
+    pub which: Which,
+
+    /// How packets begin.
+    pub link_type: LinkType,
+
+    /// How far `vlan`, `mpls`, `pppoes` and `geneve` shift the tests behind them.
+    pub scope: ScopeChoice,
+}
+
+/// Where a packet goes that matches several filters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum Which {
+    /// To the output of the first one.
+    #[default]
+    First,
+    /// To the output of each; the last one in the order of the filters gets the packet itself, the others get copies.
+    All,
+}
+
+/// How packets begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum LinkType {
+    /// With an Ethernet header.
+    #[default]
+    Ethernet,
+    /// With an IPv4 or IPv6 header.
+    Raw,
+    /// With the header of captures of Linux' interface `any`.
+    LinuxSll,
+    /// With the second version of that header.
+    LinuxSll2,
+    /// With the address family in the byte order of the machine that captured.
+    Null,
+    /// With the address family, the highest byte first.
+    Loop,
+    /// As the metadata of each packet tells, which readers of captures set; packets without metadata with an Ethernet
+    /// header. Packets of other link types match nothing, nor do those of a link type for which libpcap refuses the
+    /// expression.
+    ByPacket,
+}
+
+impl LinkType {
+    /// The only link type, or `None` if each packet has its own.
+    fn only(self) -> Option<bellows_filter::LinkType> {
+        Some(match self {
+            LinkType::Ethernet => bellows_filter::LinkType::Ethernet,
+            LinkType::Raw => bellows_filter::LinkType::Raw,
+            LinkType::LinuxSll => bellows_filter::LinkType::Cooked,
+            LinkType::LinuxSll2 => bellows_filter::LinkType::Cooked2,
+            LinkType::Null => bellows_filter::LinkType::Null,
+            LinkType::Loop => bellows_filter::LinkType::Loop,
+            LinkType::ByPacket => return None,
+        })
+    }
+}
+
+/// How far tests shift later ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum ScopeChoice {
+    /// To the end of the expression, as in libpcap: the second test of `vlan 5 or vlan 6` looks for a second tag.
+    #[default]
+    Libpcap,
+    /// Through what is joined to them by `and`: each side of `vlan 5 or vlan 6` looks for the first tag.
+    Lexical,
+}
+
+impl From<ScopeChoice> for Scope {
+    fn from(choice: ScopeChoice) -> Scope {
+        match choice {
+            ScopeChoice::Libpcap => Scope::Libpcap,
+            ScopeChoice::Lexical => Scope::Lexical,
+        }
+    }
+}
+
+/// Passes packets that match.
+pub struct PcapFilter {
+    /// The outputs of the filters, in their order.
+    names: Vec<String>,
+    decider: Decider,
+    which: Which,
+    /// What may surprise about the expressions, until the start.
+    warnings: Vec<String>,
+    /// The output of each filter, and behind them `rest`; empty before the first tick, in which outputs are known.
+    outputs: Vec<usize>,
+    /// The packets of a call, by filter, and behind them the rest. Between two calls there are none.
+    lanes: Vec<Vector>,
+    numbers: Vec<u16>,
+    sets: Vec<u64>,
+}
+
+/// The output of packets that match no filter.
+const REST: &str = "rest";
+
+/// An output that is not linked.
+const UNLINKED: usize = usize::MAX;
+
+counters! { PcapFilter;
+    asked drop NOT_MATCHED = "not_matched", "packets that match no filter, if `rest` is not linked";
+    count MATCHED = "matched", "packets that match a filter";
+    count REST_PACKETS = "rest", "packets that match no filter";
+}
+
+impl App for PcapFilter {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to decide about")]);
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "the packets that match; `rest`: those that match nothing" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.outputs.is_empty() {
+            self.rewire(io);
+        }
+        match self.which {
+            Which::First => self.push_first(io),
+            Which::All => self.push_all(io),
+        }
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.rewire(io);
+    }
+
+    fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
+        for warning in self.warnings.drain(..) {
+            warn!("{warning}");
+        }
+        Ok(())
+    }
+}
+
+impl PcapFilter {
+    /// Finds the outputs of the filters.
+    #[cold]
+    fn rewire(&mut self, io: &Io<Self>) {
+        let position = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
+        let names = self.names.iter().map(String::as_str).chain([REST]);
+        self.outputs = names.map(|name| position(name).unwrap_or(UNLINKED)).collect();
+    }
+
+    /// Sends each packet to the first filter that matches. Hot.
+    fn push_first(&mut self, io: &Io<Self>) {
+        let mut input = io.input(0);
+        let (count, filters) = (input.len(), self.names.len());
+        if count == 0 {
+            return;
+        }
+        let numbers = &mut self.numbers[..count];
+        self.decider.first(input.packets(), numbers);
+        let first = numbers[0];
+        let rest = numbers.iter().filter(|&&number| usize::from(number) == filters).count();
+        Self::tally(io, count, rest);
+        if numbers.iter().all(|&number| number == first) {
+            drop(input);
+            return self.pass_whole(io, usize::from(first));
+        }
+        input.scatter(&self.numbers[..count], &mut self.lanes);
+        self.send(io);
+    }
+
+    /// Sends a copy of each packet to each filter that matches. Hot.
+    fn push_all(&mut self, io: &Io<Self>) {
+        let mut input = io.input(0);
+        let (count, filters) = (input.len(), self.names.len());
+        if count == 0 {
+            return;
+        }
+        let sets = &mut self.sets[..count];
+        self.decider.all(input.packets(), sets);
+        let first = sets[0];
+        Self::tally(io, count, sets.iter().filter(|&&set| set == 0).count());
+        if sets.iter().all(|&set| set == first) {
+            for filter in copied(first) {
+                io.output(self.outputs[filter]).push_copies(input.packets());
+            }
+            drop(input);
+            return self.pass_whole(io, last(first).unwrap_or(filters));
+        }
+        let mut missing = 0;
+        for (&set, packet) in self.sets[..count].iter().zip(&mut input) {
+            for filter in copied(set) {
+                match packet.copy() {
+                    // A lane has room for a whole input.
+                    Some(copy) => drop(self.lanes[filter].push(copy)),
+                    None => missing += 1,
+                }
+            }
+            drop(self.lanes[last(set).unwrap_or(filters)].push(packet));
+        }
+        if missing > 0 {
+            io.count_no_buffer(missing);
+        }
+        drop(input);
+        self.send(io);
+    }
+
+    /// Sends a whole input to one output, or drops it.
+    #[inline]
+    fn pass_whole(&self, io: &Io<Self>, lane: usize) {
+        match self.outputs[lane] {
+            UNLINKED if lane == self.names.len() => io.drop_all(&mut io.input(0), PcapFilter::NOT_MATCHED),
+            output => io.forward(0, output),
+        }
+    }
+
+    /// Sends the packets that are in lanes. Hot.
+    fn send(&mut self, io: &Io<Self>) {
+        let rest = self.names.len();
+        for (index, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+            let output = self.outputs[index];
+            if index == rest && output == UNLINKED {
+                discard(io, lane);
+                continue;
+            }
+            let mut output = io.output(output);
+            output.send_from(lane);
+            if !lane.is_empty() {
+                lane.drain(usize::MAX).for_each(|packet| output.push(packet));
+            }
+        }
+    }
+
+    #[inline]
+    fn tally(io: &Io<Self>, count: usize, rest: usize) {
+        io.count(PcapFilter::MATCHED, (count - rest) as u64);
+        io.count(PcapFilter::REST_PACKETS, rest as u64);
+    }
+}
+
+/// Drops packets that match nothing.
+fn discard(io: &Io<PcapFilter>, lane: &mut Vector) {
+    if lane.as_slice().iter().any(|packet| packet.is_marked()) {
+        lane.drain(usize::MAX).for_each(|packet| io.drop(packet, PcapFilter::NOT_MATCHED));
+    } else {
+        io.lost(lane.len() as u64, PcapFilter::NOT_MATCHED);
+        free_all(lane);
+    }
+}
+
+/// The filters of a set that get copies: all but the last.
+#[inline]
+fn copied(set: u64) -> impl Iterator<Item = usize> {
+    let mut left = set;
+    std::iter::from_fn(move || {
+        let filter = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (left != 0).then_some(filter)
+    })
+}
+
+/// The last filter of a set.
+#[inline]
+fn last(set: u64) -> Option<usize> {
+    set.checked_ilog2().map(|filter| filter as usize)
+}
+
+impl Configure for PcapFilter {
+    const NAME: &'static str = "pcap-filter";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        let row = |label, keys: &str, outputs| BenchRow { label, keys: keys.to_owned(), outputs, ..BenchRow::default() };
+        Bench::Rows(vec![
+            row("", "filter = \"udp\"", &["match", "rest"]),
+            row("no match", "filter = \"tcp port 80\"", &["match", "rest"]),
+            row("2 filters", "filters = { web = \"tcp port 80\", udp = \"udp\" }", &["web", "udp", "rest"]),
+        ])
+    }
+
+    fn resources(config: &Config, context: &Context) -> Vec<Resource> {
+        config.file.iter().map(|file| Resource::reads("file", context.path(file))).collect()
+    }
+
+    fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {
+        let (key, names) = config.names();
+        if let Some(unknown) = outputs.iter().find(|&&output| output != REST && !names.contains(&output)) {
+            let known: Vec<String> = names.iter().chain([&REST]).map(|name| format!("`{name}`")).collect();
+            let message = format!("the output `{unknown}` is linked, but there is no filter of this name");
+            return Err(SettingError::at(key, message, format!("the outputs are {}", known.join(", "))));
+        }
+        if let Some(missing) = names.iter().find(|name| !outputs.contains(name)) {
+            let message = format!("the output `{missing}` is not linked");
+            let help = format!("add a link from it, such as `\"APP.{missing} -> sink\"`");
+            return Err(SettingError::at(key, message, help).in_entry(*missing));
+        }
+        Ok(())
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<PcapFilter, SettingError> {
+        let expressions = config.expressions(context)?;
+        let (decider, found) = Decider::new(&expressions, &config)?;
+        let worth_a_warning = |kind| kind != WarningKind::SkipsTagged;
+        let warnings = found.into_iter().filter(|(_, warning)| worth_a_warning(warning.kind)).map(|(index, warning)| {
+            let expression = &expressions[index];
+            let part = expression.text.get(warning.range.clone()).unwrap_or_default();
+            format!("`{}`: {}: `{part}`: {}", context.app, expression.place(), warning.message)
+        });
+        let warnings = warnings.collect();
+        let names: Vec<String> = expressions.into_iter().map(|expression| expression.output).collect();
+        let mut lanes = Vec::new();
+        lanes.resize_with(names.len() + 1, Vector::new);
+        Ok(PcapFilter {
+            names,
+            decider,
+            which: config.which,
+            warnings,
+            outputs: Vec::new(),
+            lanes,
+            numbers: vec![0; CAPACITY],
+            sets: vec![0; CAPACITY],
+        })
+    }
+}

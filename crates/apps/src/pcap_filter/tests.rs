@@ -1,0 +1,266 @@
+use std::fs;
+
+use bellows_config::{Configure, Context};
+use bellows_engine::Settings;
+use bellows_filter::interpret::{PacketView, matches};
+use bellows_filter::{Expression, LinkType, Options};
+use bellows_packet::{Meta, Packet};
+use bellows_rig::Rig;
+use bellows_testkit::scratch::scratch;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// An IPv4 packet with two ports; `mark` is its last byte.
+fn datagram(protocol: u8, source: u16, destination: u16, mark: u8) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1];
+    packet.extend(source.to_be_bytes());
+    packet.extend(destination.to_be_bytes());
+    packet.extend([0; 21]);
+    packet.push(mark);
+    packet
+}
+
+/// The same in an Ethernet frame.
+fn frame(protocol: u8, source: u16, destination: u16, mark: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00];
+    frame.extend(datagram(protocol, source, destination, mark));
+    frame
+}
+
+fn configured(config: Value) -> Result<PcapFilter, SettingError> {
+    PcapFilter::configure(serde_json::from_value(config).unwrap(), &Context::default())
+}
+
+fn rig(config: Value, outputs: &[&str]) -> Rig {
+    Rig::new(configured(config).unwrap(), &["input"], outputs)
+}
+
+/// Web, name and other packets, each with a number.
+fn mixed(count: usize) -> Vec<Vec<u8>> {
+    let kinds = [(TCP, 5000, 80), (UDP, 5000, 53), (TCP, 443, 5000), (UDP, 123, 123)];
+    (0..count)
+        .map(|number| {
+            let (protocol, source, destination) = kinds[number * number / 3 % kinds.len()];
+            frame(protocol, source, destination, number as u8)
+        })
+        .collect()
+}
+
+/// The packets that an expression matches, by the interpreter.
+fn matching(text: &str, packets: &[Vec<u8>]) -> Vec<bool> {
+    let expression = Expression::parse(text, &Options::default()).unwrap();
+    packets.iter().map(|packet| matches(expression.graph(), PacketView::whole(packet))).collect()
+}
+
+#[test]
+fn packets_that_match_and_others_go_apart_in_order() {
+    for lossless in [false, true] {
+        let filter = configured(json!({ "filter": "tcp port 80 or 443" })).unwrap();
+        let settings = Settings { lossless, ..Settings::default() };
+        let mut rig = Rig::with_settings(filter, &["input"], &["rest", "match"], settings);
+        let packets = mixed(3000);
+        rig.send("input", &packets);
+        rig.settle();
+        let (web, rest): (Vec<_>, Vec<_>) = packets.into_iter().partition(|packet| packet[23] == TCP);
+        assert!(rig.received("match") == web && rig.received("rest") == rest);
+        let counters = rig.counts().counters;
+        assert_eq!((counters["matched"], counters["rest"]), (web.len() as u64, rest.len() as u64));
+    }
+}
+
+#[test]
+fn others_are_dropped_if_there_is_no_output_for_them() {
+    let mut rig = rig(json!({ "filter": "udp" }), &["match"]);
+    let packets = mixed(1000);
+    rig.send("input", &packets);
+    rig.settle();
+    // A whole vector of them.
+    rig.send("input", (0..300).map(|_| frame(TCP, 1, 2, 3)));
+    rig.settle();
+    let matched = packets.iter().filter(|packet| packet[23] == UDP).count();
+    assert_eq!(rig.received("match").len(), matched);
+    assert_eq!(rig.counts().drops["not_matched"], (1300 - matched) as u64);
+}
+
+#[test]
+fn the_first_filter_in_the_order_of_the_file_gets_a_packet() {
+    let filters = Filters(vec![("web".into(), "port 80 or 443".into()), ("any".into(), "tcp or udp".into())]);
+    let reversed = Filters(filters.0.iter().rev().cloned().collect());
+    for (filters, web) in [(filters, 1000), (reversed, 0)] {
+        let config = Config { filters, ..Config::default() };
+        let filter = PcapFilter::configure(config, &Context::default()).unwrap();
+        let mut rig = Rig::new(filter, &["input"], &["any", "rest", "web"]);
+        let packets: Vec<_> = (0..1000).map(|mark| frame(TCP, 80, 5000, mark as u8)).collect();
+        rig.send("input", &packets);
+        rig.send("input", [frame(1, 0, 0, 7)]);
+        rig.settle();
+        let counts = ["web", "any", "rest"].map(|output| rig.received(output).len());
+        assert_eq!(counts, [web, 1000 - web, 1]);
+    }
+}
+
+#[test]
+fn the_order_of_the_file_is_kept() {
+    let config: Config = serde_json::from_str(r#"{"filters": {"z": "udp", "a": "tcp", "m": "ip"}}"#).unwrap();
+    let names: Vec<&str> = config.filters.0.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["z", "a", "m"]);
+    // A reload tells a changed order from what it was.
+    assert!(serde_json::to_string(&config).unwrap().contains(r#"{"z":"udp","a":"tcp","m":"ip"}"#));
+}
+
+#[test]
+fn with_all_each_filter_that_matches_gets_a_packet() {
+    let config = json!({ "which": "all", "filters": { "ip": "ip", "tcp": "tcp", "none": "arp" } });
+    let mut rig = rig(config, &["none", "tcp", "ip", "rest"]);
+    let mut packets = mixed(1000);
+    packets.push(vec![0; 60]);
+    rig.send("input", &packets);
+    rig.settle();
+    for (output, text) in [("ip", "ip"), ("tcp", "tcp"), ("none", "arp"), ("rest", "not ip")] {
+        let expected = packets.iter().zip(matching(text, &packets)).filter(|(_, matches)| *matches);
+        let expected: Vec<&Vec<u8>> = expected.map(|(packet, _)| packet).collect();
+        assert!(rig.received(output).iter().eq(expected), "{output}");
+    }
+    assert_eq!(rig.counts().dropped(), 0);
+}
+
+#[test]
+fn the_link_type_comes_from_the_packets() {
+    let mut rig = rig(json!({ "filter": "udp port 53", "link_type": "by-packet" }), &["match", "rest"]);
+    let raw = datagram(UDP, 5000, 53, 0);
+    let with_type = |bytes: &[u8], link_type| {
+        let mut packet = Packet::from_bytes(bytes).unwrap();
+        packet.set_meta(Meta { link_type, ..Meta::default() });
+        packet
+    };
+    let ethernet = frame(UDP, 5000, 53, 0);
+    rig.send_packets("input", (0..300).flat_map(|_| {
+        let number = |link_type: LinkType| link_type.number();
+        let matching = [with_type(&raw, number(LinkType::Raw)), with_type(&raw, number(LinkType::Ipv4))];
+        let others = [with_type(&raw, number(LinkType::Ethernet)), with_type(&raw, 147), with_type(&ethernet, 101)];
+        matching.into_iter().chain(others).chain([Packet::from_bytes(&ethernet).unwrap()])
+    }));
+    rig.settle();
+    assert_eq!((rig.received("match").len(), rig.received("rest").len()), (900, 900));
+}
+
+#[test]
+fn link_types_and_scopes_are_chosen() {
+    let mut raw = rig(json!({ "filter": "udp", "link_type": "raw" }), &["match"]);
+    raw.send("input", [datagram(UDP, 1, 2, 3)]);
+    raw.settle();
+    assert_eq!(raw.received("match").len(), 1);
+    let mut tagged = frame(UDP, 1, 2, 3);
+    tagged.splice(12..12, [0x81, 0x00, 0, 6]);
+    for (scope, count) in [("libpcap", 0), ("lexical", 1)] {
+        let mut rig = rig(json!({ "filter": "vlan 5 or vlan 6", "scope": scope }), &["match"]);
+        rig.send("input", [&tagged]);
+        rig.settle();
+        assert_eq!(rig.received("match").len(), count, "{scope}");
+    }
+}
+
+#[test]
+fn mistakes_have_places_and_help() {
+    let error = |config| configured(config).err().unwrap();
+    let wrong = error(json!({ "filter": "tcp port 80 or ether proto" }));
+    assert_eq!(wrong.key, Some("filter"));
+    assert!(wrong.part.range.is_some() && !wrong.help.is_empty(), "{wrong:?}");
+    let wrong = error(json!({ "filters": { "web": "tcp port 80", "x": "vlan 70000" } }));
+    assert_eq!((wrong.key, wrong.part.entry.as_deref()), (Some("filters"), Some("x")));
+    assert_eq!(error(json!({ "filters": { "rest": "tcp" } })).part.entry.as_deref(), Some("rest"));
+    assert_eq!(error(json!({ "filters": { "a.b": "tcp" } })).part.entry.as_deref(), Some("a.b"));
+    assert_eq!(error(json!({ "filter": "tcp", "filters": { "a": "tcp" } })).key, Some("filters"));
+    assert_eq!(error(json!({ "filter": "tcp", "file": "x" })).key, Some("file"));
+    assert_eq!(error(json!({})).key, None);
+    assert_eq!(error(json!({ "file": "no/such/file" })).key, Some("file"));
+    assert_eq!(error(json!({ "filter": "vlan", "link_type": "raw" })).key, Some("filter"));
+    let many: Vec<(String, String)> = (0..65).map(|number| (format!("f{number}"), "tcp".to_owned())).collect();
+    let config = Config { filters: Filters(many), ..Config::default() };
+    assert_eq!(PcapFilter::configure(config, &Context::default()).err().unwrap().key, Some("filters"));
+    let outputs = |config: Value, outputs: &[&str]| {
+        PcapFilter::check_outputs(&serde_json::from_value(config).unwrap(), outputs).err().map(|error| error.message)
+    };
+    let one = json!({ "filter": "tcp" });
+    assert_eq!(outputs(one.clone(), &["match"]), None);
+    assert_eq!(outputs(one.clone(), &["rest", "match"]), None);
+    assert!(outputs(one.clone(), &["rest"]).is_some_and(|message| message.contains("`match`")));
+    assert!(outputs(one, &["match", "web"]).is_some_and(|message| message.contains("`web`")));
+}
+
+#[test]
+fn an_expression_comes_from_a_file() {
+    let folder = scratch();
+    fs::write(folder.path().join("web.filter"), "tcp\n  port 80\n").unwrap();
+    let configured = |file: &str| {
+        let config: Config = serde_json::from_value(json!({ "file": file })).unwrap();
+        PcapFilter::configure(config, &Context::new(folder.path(), "filter"))
+    };
+    let mut rig = Rig::new(configured("web.filter").unwrap(), &["input"], &["match"]);
+    rig.send("input", [frame(TCP, 80, 5000, 1), frame(UDP, 80, 5000, 1)]);
+    rig.settle();
+    assert_eq!(rig.received("match").len(), 1);
+    fs::write(folder.path().join("wrong.filter"), "tcp and\n  vlan 70000\n").unwrap();
+    let wrong = configured("wrong.filter").err().unwrap();
+    assert!(wrong.message.starts_with("`wrong.filter`, line 2, column "), "{wrong}");
+    assert_eq!(configured(".").err().unwrap().key, Some("file"));
+}
+
+#[test]
+fn what_may_surprise_is_told_at_the_start() {
+    let filter = configured(json!({ "filters": { "a": "tcp", "b": "ip and arp" } })).unwrap();
+    assert_eq!(filter.warnings.len(), 1);
+    assert!(filter.warnings[0].contains("`filters.b`: `ip and arp`: "), "{:?}", filter.warnings);
+    assert_eq!(configured(json!({ "filter": "tcp" })).unwrap().warnings, [""; 0]);
+}
+
+const EXPRESSIONS: [&str; 8] =
+    ["tcp", "udp port 53", "port 80 or 443", "len > 61", "ip[8] < 20", "src port 5000", "not ip", "1 = 1"];
+
+fn any_packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let known = (prop::sample::select(vec![TCP, UDP, 1]), prop::sample::select(vec![53, 80, 443, 5000]), any::<u8>());
+    let known = (known, 0..20usize).prop_map(|((protocol, port, mark), cut)| {
+        let mut frame = frame(protocol, 5000, port, mark);
+        frame[22] = mark;
+        frame.truncate(60 - cut * cut % 60);
+        frame
+    });
+    let any = prop::collection::vec(any::<u8>(), 0..80);
+    prop::collection::vec(prop_oneof![8 => known, 1 => any], 0..400)
+}
+
+proptest! {
+    /// The interpreter of expressions is the model.
+    #[test]
+    fn outputs_get_what_the_interpreter_says(
+        packets in any_packets(), chosen in prop::sample::subsequence(EXPRESSIONS.to_vec(), 1..=4), all: bool,
+        by_packet: bool, lossless: bool,
+    ) {
+        let name = |number: usize| format!("f{number}");
+        let filters = Filters(chosen.iter().enumerate().map(|(n, text)| (name(n), (*text).to_owned())).collect());
+        let which = if all { Which::All } else { Which::First };
+        let link_type = if by_packet { super::LinkType::ByPacket } else { super::LinkType::Ethernet };
+        let filter = PcapFilter::configure(Config { filters, which, link_type, ..Config::default() }, &Context::default());
+        let names: Vec<String> = (0..chosen.len()).map(name).chain(["rest".to_owned()]).collect();
+        let outputs: Vec<&str> = names.iter().rev().map(String::as_str).collect();
+        let settings = Settings { lossless, ..Settings::default() };
+        let mut rig = Rig::with_settings(filter.unwrap(), &["input"], &outputs, settings);
+        rig.send("input", &packets);
+        rig.settle();
+        let verdicts: Vec<Vec<bool>> = chosen.iter().map(|text| matching(text, &packets)).collect();
+        for (output, name) in names.iter().enumerate() {
+            let before = if all && output < chosen.len() { 0..0 } else { 0..output };
+            let goes = |packet: usize| {
+                let own = verdicts.get(output).is_none_or(|verdict| verdict[packet]);
+                own && !verdicts[before.clone()].iter().any(|verdict| verdict[packet])
+            };
+            let expected: Vec<&Vec<u8>> = (0..packets.len()).filter(|&packet| goes(packet)).map(|n| &packets[n]).collect();
+            prop_assert!(rig.received(name).iter().eq(expected), "{}", name);
+        }
+    }
+}
