@@ -66,7 +66,7 @@ fn the_meaning_is_printed_with_what_is_implied() {
 fn warnings_underline_what_surprises() {
     let sandbox = Sandbox::new();
     let said = sandbox.bellows(&["filter", "vlan 5 or vlan 6"]).fine();
-    assert!(said.stderr.starts_with("warning: `vlan 5` also shifts `vlan 6`"), "{said:#?}");
+    assert!(said.stderr.starts_with("warning: `vlan 5` shifts everything after it, also `vlan 6`"), "{said:#?}");
     assert!(said.stderr.contains("1 | vlan 5 or vlan 6\n  | ^^^^^^\n"), "{said:#?}");
     let lexical = sandbox.bellows(&["filter", "vlan 5 or vlan 6", "--scope", "lexical"]).fine();
     assert_eq!(lexical.stderr, "");
