@@ -79,7 +79,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         if options.filter.is_none() {
             let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
             let mut models = cargo(&["test"]);
-            let programs = ["interleavings", "mailbox", "requests", "stack", "verdicts"]
+            let programs = ["barrier", "interleavings", "mailbox", "requests", "stack", "verdicts"]
                 .into_iter()
                 .flat_map(|name| ["--test", name]);
             report.run("interleavings", models.args(packages).args(programs));

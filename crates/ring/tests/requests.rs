@@ -2,41 +2,15 @@
 //! that could go on: `cargo test -p bellows-ring --features loom`.
 #![cfg(feature = "loom")]
 
+mod support;
+
 use std::sync::Arc;
 
-use bellows_ring::Bell;
 use bellows_ring::requests::{Requests, Rules, Sound};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering;
-use loom::sync::{Condvar, Mutex};
 use loom::thread;
-
-/// Rings until it is silenced, as an `eventfd` is readable until it is read.
-#[derive(Default)]
-struct Event {
-    is_raised: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell for Event {
-    fn ring(&self) {
-        *self.is_raised.lock().unwrap() = true;
-        self.changed.notify_one();
-    }
-}
-
-impl Event {
-    fn wait(&self) {
-        let mut is_raised = self.is_raised.lock().unwrap();
-        while !*is_raised {
-            is_raised = self.changed.wait(is_raised).unwrap();
-        }
-    }
-
-    fn clear(&self) {
-        *self.is_raised.lock().unwrap() = false;
-    }
-}
+use support::Event;
 
 struct Shared<R> {
     requests: Requests<Event, R>,
