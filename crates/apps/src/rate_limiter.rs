@@ -246,7 +246,7 @@ impl Configure for RateLimiter {
                 key: None,
                 message: "neither `rate` nor `packets` is given".into(),
                 help: help.into(),
- part: Part::default(),
+                part: Part::default(),
             });
         }
         if rate.is_some_and(TrafficRate::is_zero) {

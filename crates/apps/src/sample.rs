@@ -114,7 +114,7 @@ impl Configure for Sample {
                     key: None,
                     message: "neither `every` nor `probability` is given".into(),
                     help: help.into(),
- part: Part::default(),
+                    part: Part::default(),
                 });
             }
         };

@@ -232,6 +232,13 @@ proptest! {
     }
 }
 
+#[test]
+fn outputs_in_another_order_reorder_no_flow() {
+    let step = |outputs| Step { breaths: 1, config: config(), outputs };
+    let run = run(Numbers::new(1, 10, 200), &[step(vec![0, 1, 2, 3]), step(vec![1, 0, 2, 3])], false);
+    assert_eq!((run.reordered(), run.notes.len()), (0, 2_000));
+}
+
 /// All flows on the slowest output, then all on the fastest.
 fn drained(config: &rss::Config) -> Vec<Step> {
     let step = |weights: &[(usize, u32)], breaths| Step {

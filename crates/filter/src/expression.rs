@@ -1,59 +1,17 @@
 //! Expressions: from text to a graph.
 #![forbid(unsafe_code)]
 
-use std::net::Ipv4Addr;
-
 use crate::classic::program::{self, Instruction};
 use crate::classic::simplify::{self, ConstantError};
 use crate::classic::{Block, End, Flow, lower};
 use crate::explain;
 use crate::generate;
 use crate::graph::Graph;
-use crate::link::LinkType;
 use crate::mistake::{Mistake, Warning};
-use crate::names::{Names, SystemNames};
+use crate::options::Options;
 use crate::parser;
 use crate::syntax::Node;
 use crate::warnings;
-
-/// How far `vlan`, `mpls`, `pppoes` and `geneve` shift what comes after them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// To the end of the expression, as in libpcap: across `or`, `not` and parentheses. The second test of `vlan 5 or
-    /// vlan 6` looks for a second tag.
-    #[default]
-    Libpcap,
-    /// Through what is joined to them by `and`. Each side of an `or` starts where the `or` started; what follows the
-    /// `or` is shifted if both sides are shifted alike. What follows a `not` is never shifted by what is in it.
-    Lexical,
-}
-
-/// What an expression's meaning depends on, other than its text.
-#[derive(Clone, Copy)]
-pub struct Options<'n> {
-    /// How packets begin.
-    pub link_type: LinkType,
-    /// How far tests shift later ones.
-    pub scope: Scope,
-    /// Maximum number of captured bytes, which [programs](Expression::instructions) return for packets that match.
-    pub snap_length: u32,
-    /// The mask of the network for `ip broadcast`, which is refused if it is not known.
-    pub netmask: Option<Ipv4Addr>,
-    /// Where names are looked up.
-    pub names: &'n dyn Names,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Options {
-            link_type: LinkType::Ethernet,
-            scope: Scope::Libpcap,
-            snap_length: 262_144,
-            netmask: None,
-            names: &SystemNames,
-        }
-    }
-}
 
 /// A compiled expression.
 #[derive(Clone, Debug)]
@@ -138,6 +96,7 @@ impl Expression {
 mod tests {
     use super::*;
     use crate::interpret::{PacketView, matches};
+    use crate::options::Scope;
     use crate::{FixedNames, WarningKind};
 
     fn parse(text: &str, scope: Scope) -> Expression {

@@ -14,11 +14,11 @@ use crate::graph::{Comparison, Operation, Width};
 use crate::link::LinkType;
 use crate::mistake::{Mistake, Warning, WarningKind};
 use crate::names::{self, Transport};
+use crate::options::{Options, Scope};
 use crate::syntax::{
     AddressKind, Arithmetic, ByteOperation, Connective, Direction, Element, Id, Llc, Node, Primitive, Protocol,
     Qualifiers, Relation,
 };
-use crate::{Options, Scope};
 
 /// The largest length in the type field of Ethernet; greater values are types.
 const MAX_ETHERNET_LENGTH: u32 = 1500;

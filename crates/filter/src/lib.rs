@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod classic;
+mod code_line;
 mod explain;
 mod expression;
 mod generate;
@@ -32,8 +33,10 @@ mod lexer;
 mod link;
 mod mistake;
 mod names;
+mod names_printed;
 #[cfg(target_arch = "x86_64")]
 mod native;
+mod options;
 mod parser;
 pub mod plan;
 pub mod program;
@@ -41,8 +44,10 @@ pub mod syntax;
 mod warnings;
 
 pub use classic::program::{Instruction, listing};
-pub use expression::{Expression, Options, Scope};
+pub use code_line::CodeLine;
+pub use expression::Expression;
 pub use link::{LinkType, UnsupportedLinkType};
 pub use mistake::{Mistake, Warning, WarningKind};
 pub use names::{FixedNames, Names, SystemNames, Transport};
+pub use options::{Options, Scope};
 pub use program::{Matches, Program};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bellows_codemem::Symbol;
 use bellows_packet::{CAPACITY, Packet};
 
+use crate::code_line::CodeLine;
 use crate::graph::Graph;
 use crate::interpret::PacketView;
 #[cfg(target_arch = "x86_64")]
@@ -13,19 +14,6 @@ use crate::native::{
     call::{self, Packets, Verdicts},
 };
 use crate::plan::{Mode, Part, Plan, PlanError};
-
-/// One instruction of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeLine {
-    /// Its address.
-    pub address: u64,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// The instruction, as NASM writes it.
-    pub text: String,
-    /// The part that starts here, if any.
-    pub label: Option<String>,
-}
 
 /// How filters are compiled.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::generate::is_shift;
 use crate::link::LinkType;
 use crate::mistake::{Warning, WarningKind};
+use crate::options::{Options, Scope};
 use crate::syntax::{AddressKind, Connective, Element, Id, Node, Primitive, Protocol};
-use crate::{Options, Scope};
 
 /// The warnings that follow from the tree alone.
 pub(crate) fn find(tree: &Node, options: &Options<'_>) -> Vec<Warning> {

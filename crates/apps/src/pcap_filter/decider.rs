@@ -166,9 +166,8 @@ fn by_packet(sources: &[Source], config: &Config) -> Result<(Programs, Found), S
     }
     // Those for Ethernet stand for the others, which say the same.
     let ethernet = parsed.iter().enumerate().filter_map(|(index, of)| Some((index, of.first()?.as_ref()?)));
-    let found = ethernet.flat_map(|(index, expression)| {
-        expression.warnings().iter().map(move |warning| (index, warning.clone()))
-    });
+    let found = ethernet
+        .flat_map(|(index, expression)| expression.warnings().iter().map(move |warning| (index, warning.clone())));
     let found = found.collect();
     Ok((Programs::ByPacket(programs), found))
 }

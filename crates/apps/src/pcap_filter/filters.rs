@@ -99,7 +99,8 @@ impl Source {
         let Mistake { range, message, help } = mistake;
         let Some(file) = &self.file else { return self.error(message, help).in_text(range) };
         let before = self.text.get(..range.start).unwrap_or(&self.text);
-        let (line, column) = (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
+        let (line, column) =
+            (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
         let at = match self.text.get(range) {
             None | Some("") => String::new(),
             Some(part) => format!(", at `{part}`"),

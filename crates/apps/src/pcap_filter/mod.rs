@@ -318,7 +318,8 @@ impl Configure for PcapFilter {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        let row = |label, keys: &str, outputs| BenchRow { label, keys: keys.to_owned(), outputs, ..BenchRow::default() };
+        let row =
+            |label, keys: &str, outputs| BenchRow { label, keys: keys.to_owned(), outputs, ..BenchRow::default() };
         Bench::Rows(vec![
             row("", "filter = \"udp\"", &["match", "rest"]),
             row("no match", "filter = \"tcp port 80\"", &["match", "rest"]),
@@ -349,11 +350,12 @@ impl Configure for PcapFilter {
         let expressions = config.expressions(context)?;
         let (decider, found) = Decider::new(&expressions, &config)?;
         let worth_a_warning = |kind| kind != WarningKind::SkipsTagged;
-        let warnings = found.into_iter().filter(|(_, warning)| worth_a_warning(warning.kind)).map(|(index, warning)| {
-            let expression = &expressions[index];
-            let part = expression.text.get(warning.range.clone()).unwrap_or_default();
-            format!("`{}`: {}: `{part}`: {}", context.app, expression.place(), warning.message)
-        });
+        let warnings =
+            found.into_iter().filter(|(_, warning)| worth_a_warning(warning.kind)).map(|(index, warning)| {
+                let expression = &expressions[index];
+                let part = expression.text.get(warning.range.clone()).unwrap_or_default();
+                format!("`{}`: {}: `{part}`: {}", context.app, expression.place(), warning.message)
+            });
         let warnings = warnings.collect();
         let names: Vec<String> = expressions.into_iter().map(|expression| expression.output).collect();
         let mut lanes = Vec::new();

@@ -139,12 +139,15 @@ fn the_link_type_comes_from_the_packets() {
         packet
     };
     let ethernet = frame(UDP, 5000, 53, 0);
-    rig.send_packets("input", (0..300).flat_map(|_| {
-        let number = |link_type: LinkType| link_type.number();
-        let matching = [with_type(&raw, number(LinkType::Raw)), with_type(&raw, number(LinkType::Ipv4))];
-        let others = [with_type(&raw, number(LinkType::Ethernet)), with_type(&raw, 147), with_type(&ethernet, 101)];
-        matching.into_iter().chain(others).chain([Packet::from_bytes(&ethernet).unwrap()])
-    }));
+    rig.send_packets(
+        "input",
+        (0..300).flat_map(|_| {
+            let number = |link_type: LinkType| link_type.number();
+            let matching = [with_type(&raw, number(LinkType::Raw)), with_type(&raw, number(LinkType::Ipv4))];
+            let others = [with_type(&raw, number(LinkType::Ethernet)), with_type(&raw, 147), with_type(&ethernet, 101)];
+            matching.into_iter().chain(others).chain([Packet::from_bytes(&ethernet).unwrap()])
+        }),
+    );
     rig.settle();
     assert_eq!((rig.received("match").len(), rig.received("rest").len()), (900, 900));
 }

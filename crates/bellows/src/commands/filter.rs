@@ -26,7 +26,9 @@ use crate::terminal;
 ///
 /// Names of hosts, networks, services and protocols are looked up once, when the expression is compiled.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes:\n  0  the expression is compiled, also if no packet matches\n  1  a capture is damaged; the packets before the damage are counted\n  2  an error in the expression, or a capture that cannot be filtered")]
+#[command(
+    after_help = "Exit codes:\n  0  the expression is compiled, also if no packet matches\n  1  a capture is damaged; the packets before the damage are counted\n  2  an error in the expression, or a capture that cannot be filtered"
+)]
 pub struct Arguments {
     /// The expression, such as 'tcp port 80 or 443'
     #[arg(value_name = "EXPR", required = true)]
@@ -44,16 +46,16 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "SCOPE", default_value = "libpcap")]
     scope: ScopeName,
     /// The network's mask, which `ip broadcast` needs, such as 255.255.255.0
-    #[arg(long, value_name = "MASK")]
+    #[arg(long, value_name = "MASK", hide_short_help = true)]
     netmask: Option<Ipv4Addr>,
     /// Print the intermediate form: blocks of steps, each with the part of the expression that it decides
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     graph: bool,
     /// Print the machine code, labelled by the parts of the expression
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     code: bool,
     /// Print the program for kernels, as tcpdump -d does
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     bpf: bool,
     /// Print JSON (see docs/json.md)
     #[arg(long)]

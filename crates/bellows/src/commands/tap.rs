@@ -200,9 +200,7 @@ fn compile(text: &str) -> Result<Compiler<'_>, CommandError> {
     let mut compiler = Compiler::new(text, Options::default());
     match compiler.get(filter::LinkType::default()) {
         Ok(_) => Ok(compiler),
-        Err(mistake) => {
-            Err(CommandError::Diagnosed(diagnose(text, &mistake).render(terminal::stderr_is_rich())))
-        }
+        Err(mistake) => Err(CommandError::Diagnosed(diagnose(text, &mistake).render(terminal::stderr_is_rich()))),
     }
 }
 

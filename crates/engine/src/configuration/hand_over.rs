@@ -41,7 +41,9 @@ pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -
         mem::swap(new.app_mut(index), old.app_mut(app));
         let (before, after) = (old.node(app), new.node(index));
         // An app whose links are others gets a tick before the next breath.
-        let is_relinked = relinked.contains(&*topologies[1].apps[index].name);
+        let is_relinked = relinked.contains(&*topologies[1].apps[index].name)
+            || is_reordered(&before.outputs, &after.outputs, plan)
+            || is_reordered(&before.inputs, &after.inputs, plan);
         after.deadline.set(if is_relinked { 0 } else { before.deadline.get() });
         let slots = before.slots(old.home(app).table()).iter().zip(after.slots(new.home(index).table()));
         slots.for_each(|(before, after)| after.take_over(before));
@@ -54,6 +56,15 @@ fn relinked<'a>([old, new]: &'a [Arc<Topology>; 2], plan: &Plan) -> HashSet<&'a 
     let removed = plan.succession.removed_links().map(|link| &old.links[link]);
     let added = new.links.iter().zip(&plan.kept_links).filter_map(|(link, kept)| kept.is_none().then_some(link));
     removed.chain(added).flat_map(|link| [&*link.from.app, &*link.to.app]).collect()
+}
+
+/// Whether the links of an app, all of which remain, have other positions among its inputs or outputs. What has no place
+/// among the links, such as an open port, does not count.
+fn is_reordered(before: &[u32], after: &[u32], plan: &Plan) -> bool {
+    before
+        .iter()
+        .zip(after)
+        .any(|(&before, &after)| plan.kept_links.get(after as usize).is_some_and(|kept| *kept != Some(before as usize)))
 }
 
 /// Continues the counts of calls and buffers.

@@ -19,8 +19,8 @@ use bellows_packet::handle;
 
 use self::call::Handle;
 use self::writer::{Section, Writer};
+use crate::code_line::CodeLine;
 use crate::plan::{Part, Plan};
-use crate::program::CodeLine;
 
 /// Bytes of a handle.
 const HANDLE_SIZE: usize = handle::SIZE;

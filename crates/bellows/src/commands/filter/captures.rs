@@ -69,14 +69,21 @@ impl Count {
             links = reader.interfaces().iter().map(|interface| interface.link_type.0).collect();
             let Some(&link) = links.get(record.interface as usize) else {
                 let number = count.packets + 1;
-                count.damage = Some(format!("{}: packet {number} is of an interface that is not described", count.file));
+                count.damage =
+                    Some(format!("{}: packet {number} is of an interface that is not described", count.file));
                 return Ok(count);
             };
             count.add(&record, link, compiler, list)?;
         }
     }
 
-    fn add(&mut self, record: &Record<'_>, link: u32, compiler: &mut Compiler<'_>, list: bool) -> Result<(), NotCounted> {
+    fn add(
+        &mut self,
+        record: &Record<'_>,
+        link: u32,
+        compiler: &mut Compiler<'_>,
+        list: bool,
+    ) -> Result<(), NotCounted> {
         self.packets += 1;
         let link_type = LinkType::from_number(link).map_err(|error| {
             let message = format!("{}, packet {}: {error}", self.file, self.packets);

@@ -107,7 +107,8 @@ impl View<'_> {
         let (mut text, mut last) = (String::new(), None);
         for line in compiled.program.listing(|part| self.name(part)) {
             // Several tests may decide the same part.
-            if line.label.is_some() && line.label != last
+            if line.label.is_some()
+                && line.label != last
                 && let Some(label) = &line.label
             {
                 let gap = if text.is_empty() { "" } else { "\n" };
