@@ -25,7 +25,7 @@ pub struct Options<'n> {
     pub link_type: LinkType,
     /// How far tests shift later ones.
     pub scope: Scope,
-    /// Maximum number of captured bytes, which [programs](Expression::instructions) return for packets that match.
+    /// Maximum number of captured bytes, which [programs](crate::Expression::instructions) return for packets that match.
     pub snap_length: u32,
     /// The mask of the network for `ip broadcast`, which is refused if it is not known.
     pub netmask: Option<Ipv4Addr>,
