@@ -1,6 +1,6 @@
 //! Moves kept apps and links from one configuration to the next, between two breaths of all workers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
@@ -40,10 +40,8 @@ pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -
         let AppAction::Keep(app) = *action else { continue };
         mem::swap(new.app_mut(index), old.app_mut(app));
         let (before, after) = (old.node(app), new.node(index));
-        // An app whose links are others gets a tick before the next breath.
-        let is_relinked = relinked.contains(&*topologies[1].apps[index].name)
-            || is_reordered(&before.outputs, &after.outputs, plan)
-            || is_reordered(&before.inputs, &after.inputs, plan);
+        // An app whose links are others, or in another order, gets a tick before the next breath.
+        let is_relinked = relinked.contains(&*topologies[1].apps[index].name);
         after.deadline.set(if is_relinked { 0 } else { before.deadline.get() });
         let slots = before.slots(old.home(app).table()).iter().zip(after.slots(new.home(index).table()));
         slots.for_each(|(before, after)| after.take_over(before));
@@ -51,20 +49,21 @@ pub(crate) fn hand_over(old: &mut Parts<'_>, new: &mut Parts<'_>, plan: &Plan) -
     dropped
 }
 
-/// The apps at the ends of links that only one of two configurations has.
+/// The apps at the ends of links that only one of two configurations has, or that follow each other in another order.
 fn relinked<'a>([old, new]: &'a [Arc<Topology>; 2], plan: &Plan) -> HashSet<&'a str> {
     let removed = plan.succession.removed_links().map(|link| &old.links[link]);
     let added = new.links.iter().zip(&plan.kept_links).filter_map(|(link, kept)| kept.is_none().then_some(link));
-    removed.chain(added).flat_map(|link| [&*link.from.app, &*link.to.app]).collect()
-}
-
-/// Whether the links of an app, all of which remain, have other positions among its inputs or outputs. What has no place
-/// among the links, such as an open port, does not count.
-fn is_reordered(before: &[u32], after: &[u32], plan: &Plan) -> bool {
-    before
-        .iter()
-        .zip(after)
-        .any(|(&before, &after)| plan.kept_links.get(after as usize).is_some_and(|kept| *kept != Some(before as usize)))
+    let mut relinked: HashSet<&str> = removed.chain(added).flat_map(|link| [&*link.from.app, &*link.to.app]).collect();
+    // The old position of the last link at each side of each app.
+    let mut last = HashMap::new();
+    for (link, kept) in new.links.iter().zip(&plan.kept_links) {
+        for side in [(0, &*link.from.app), (1, &*link.to.app)] {
+            if last.insert(side, *kept) > Some(*kept) {
+                relinked.insert(side.1);
+            }
+        }
+    }
+    relinked
 }
 
 /// Continues the counts of calls and buffers.

@@ -286,9 +286,12 @@ impl Vector {
     #[inline]
     pub fn scatter(&mut self, numbers: &[u16], vectors: &mut [Vector]) -> usize {
         let count = numbers.len().min(self.len());
+        if count == 0 {
+            return 0;
+        }
         let numbers = &numbers[..count];
         let most = numbers.iter().fold(0, |most, &number| most.max(number));
-        assert!(count == 0 || usize::from(most) < vectors.len(), "there is no vector {most}");
+        assert!(usize::from(most) < vectors.len(), "there is no vector {most}");
         if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
             return self.scatter_some(numbers, vectors);
         }
