@@ -51,3 +51,8 @@ pub use mistake::{Mistake, Warning, WarningKind};
 pub use names::{FixedNames, Names, SystemNames, Transport};
 pub use options::{Options, Scope};
 pub use program::{Matches, Program};
+
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

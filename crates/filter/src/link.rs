@@ -68,6 +68,18 @@ impl fmt::Display for OtherName {
 }
 
 impl LinkType {
+    /// All link types.
+    pub const ALL: [LinkType; 8] = [
+        LinkType::Ethernet,
+        LinkType::Raw,
+        LinkType::Ipv4,
+        LinkType::Ipv6,
+        LinkType::Cooked,
+        LinkType::Cooked2,
+        LinkType::Null,
+        LinkType::Loop,
+    ];
+
     /// The link type with this number in capture files (`LINKTYPE_*`).
     ///
     /// # Errors

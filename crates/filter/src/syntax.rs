@@ -525,21 +525,6 @@ impl fmt::Display for Relation {
     }
 }
 
-fn operation_sign(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Add => "+",
-        Operation::Subtract => "-",
-        Operation::Multiply => "*",
-        Operation::Divide => "/",
-        Operation::Remainder => "%",
-        Operation::And => "&",
-        Operation::Or => "|",
-        Operation::Xor => "^",
-        Operation::ShiftLeft => "<<",
-        Operation::ShiftRight => ">>",
-    }
-}
-
 impl fmt::Display for Arithmetic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Each operand, with the operation that it ends with, if any.
@@ -573,7 +558,7 @@ impl fmt::Display for Arithmetic {
                     let is_chain =
                         left.1 == Some(operation) && !matches!(operation, Operation::Remainder | Operation::Xor);
                     let mut text = if is_chain { left.0 } else { closed(left) };
-                    write!(text, " {} {right}", operation_sign(operation))?;
+                    write!(text, " {operation} {right}")?;
                     (text, Some(operation))
                 }
             };

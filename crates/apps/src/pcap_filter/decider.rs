@@ -10,18 +10,6 @@ use bellows_packet::Packet;
 use super::filters::Source;
 use super::{Config, Which};
 
-/// All link types that have filters.
-const LINK_TYPES: [LinkType; 8] = [
-    LinkType::Ethernet,
-    LinkType::Raw,
-    LinkType::Ipv4,
-    LinkType::Ipv6,
-    LinkType::Cooked,
-    LinkType::Cooked2,
-    LinkType::Null,
-    LinkType::Loop,
-];
-
 /// Decides which filters packets match.
 pub(super) struct Decider {
     filters: usize,
@@ -146,7 +134,7 @@ fn by_packet(sources: &[Source], config: &Config) -> Result<(Programs, Found), S
     let mut parsed: Vec<Vec<Option<Expression>>> = Vec::new();
     for source in sources {
         let mut mistake = None;
-        let results = LINK_TYPES.map(|link_type| match parse(source, link_type, config) {
+        let results = LinkType::ALL.map(|link_type| match parse(source, link_type, config) {
             Ok(expression) => Some(expression),
             Err(error) => {
                 mistake.get_or_insert(error);
@@ -159,7 +147,7 @@ fn by_packet(sources: &[Source], config: &Config) -> Result<(Programs, Found), S
         parsed.push(results.into());
     }
     let mut programs = Vec::new();
-    for (index, link_type) in LINK_TYPES.into_iter().enumerate() {
+    for (index, link_type) in LinkType::ALL.into_iter().enumerate() {
         let graphs: Vec<&Graph> =
             parsed.iter().map(|of| of[index].as_ref().map_or(&nothing, Expression::graph)).collect();
         programs.push((link_type, compile(&graphs, sources, config)?));

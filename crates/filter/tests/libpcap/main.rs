@@ -23,17 +23,6 @@ use fastrand::Rng;
 use expressions::Generator;
 use oracle::{Answer, Oracle, Packet, Verdict};
 
-const LINK_TYPES: [LinkType; 8] = [
-    LinkType::Ethernet,
-    LinkType::Raw,
-    LinkType::Ipv4,
-    LinkType::Ipv6,
-    LinkType::Cooked,
-    LinkType::Cooked2,
-    LinkType::Null,
-    LinkType::Loop,
-];
-
 /// What has been compared.
 #[derive(Default)]
 struct Books {
@@ -165,7 +154,7 @@ fn compare_captures(test: &str, files: &[PathBuf]) {
     let Some(mut oracle) = Oracle::start(test) else { return };
     let mut books = Books::default();
     let mut packets = packets_of(files);
-    for link_type in LINK_TYPES {
+    for link_type in LinkType::ALL {
         let packets = packets.remove(&link_type.number()).unwrap_or_default();
         oracle.load(&packets);
         for expression in written() {
@@ -186,64 +175,42 @@ fn real_captures() {
     compare_captures("real_captures", &files);
 }
 
-/// The seconds of the random comparison, and the seed of its first round.
-fn random_settings() -> (Duration, u64) {
+/// Compares random expressions on random packets, for seconds, or as long as the environment says. Each round has a seed
+/// of its own, a link type, and `count` expressions that `expression` makes, on `packets` packets.
+fn random_rounds(test: &str, packets: usize, count: usize, mut expression: impl FnMut(&mut Rng) -> String) {
+    let Some(mut oracle) = Oracle::start(test) else { return };
     let number = |name| env::var(name).ok().and_then(|value| value.parse().ok());
     let usual = if soak::is_soaking() { 300 } else { 5 };
-    let seconds = number("BELLOWS_FILTER_SECONDS").unwrap_or(usual);
-    (Duration::from_secs(seconds), number("BELLOWS_FILTER_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32)))
-}
-
-#[test]
-fn random_expressions() {
-    let Some(mut oracle) = Oracle::start("random_expressions") else { return };
-    let (duration, first) = random_settings();
+    let duration = Duration::from_secs(number("BELLOWS_FILTER_SECONDS").unwrap_or(usual));
+    let first = number("BELLOWS_FILTER_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let start = Instant::now();
     let mut books = Books::default();
     let mut seed = first;
-    while start.elapsed() < duration {
+    while start.elapsed() < duration && books.mistakes.is_empty() {
         println!("BELLOWS_FILTER_SEED={seed}");
         let mut random = Rng::with_seed(seed);
-        let link_type = if random.bool() { LinkType::Ethernet } else { LINK_TYPES[random.usize(..LINK_TYPES.len())] };
-        let packets = packets::random(&mut random, link_type, 300);
+        let any = LinkType::ALL[random.usize(..LinkType::ALL.len())];
+        let link_type = if random.bool() { LinkType::Ethernet } else { any };
+        let packets = packets::random(&mut random, link_type, packets);
         oracle.load(&packets);
-        for _ in 0..100 {
-            let expression = Generator::new(&mut random).expression();
-            books.compare(&mut oracle, link_type, &expression, &packets);
-        }
-        if !books.mistakes.is_empty() {
-            break;
+        for _ in 0..count {
+            books.compare(&mut oracle, link_type, &expression(&mut random), &packets);
         }
         seed += 1;
     }
     books.finish(&format!("seeds {first}..{seed}"));
+}
+
+#[test]
+fn random_expressions() {
+    random_rounds("random_expressions", 300, 100, |random| Generator::new(random).expression());
 }
 
 /// Pieces of expressions in any order: most are refused, and by both.
 #[test]
 fn random_pieces() {
-    let Some(mut oracle) = Oracle::start("random_pieces") else { return };
-    let (duration, first) = random_settings();
-    let start = Instant::now();
-    let mut books = Books::default();
-    let mut seed = first;
     let written = written();
-    while start.elapsed() < duration {
-        println!("BELLOWS_FILTER_SEED={seed}");
-        let mut random = Rng::with_seed(seed);
-        let link_type = LINK_TYPES[random.usize(..LINK_TYPES.len())];
-        let packets = packets::random(&mut random, link_type, 30);
-        oracle.load(&packets);
-        for _ in 0..300 {
-            let expression = expressions::pieces(&mut random, &written);
-            books.compare(&mut oracle, link_type, &expression, &packets);
-        }
-        if !books.mistakes.is_empty() {
-            break;
-        }
-        seed += 1;
-    }
-    books.finish(&format!("seeds {first}..{seed}"));
+    random_rounds("random_pieces", 30, 300, |random| expressions::pieces(random, &written));
 }
 
 /// An expression that is printed and parsed again is the same. So are both scopes, unless there is a warning.
