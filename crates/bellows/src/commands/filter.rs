@@ -76,10 +76,10 @@ enum LinkName {
     Ipv6,
     /// Linux cooked captures, of the interface `any`
     #[value(alias = "linux_sll")]
-    Cooked,
+    LinuxSll,
     /// Linux cooked captures of version 2
-    #[value(alias = "linux_sll2")]
-    Cooked2,
+    #[value(name = "linux-sll2", alias = "linux_sll2")]
+    LinuxSll2,
     /// BSD loopback: the address family in the byte order of the machine that captured
     Null,
     /// OpenBSD loopback: the address family with the highest byte first
@@ -93,8 +93,8 @@ impl From<LinkName> for LinkType {
             LinkName::Raw => LinkType::Raw,
             LinkName::Ipv4 => LinkType::Ipv4,
             LinkName::Ipv6 => LinkType::Ipv6,
-            LinkName::Cooked => LinkType::Cooked,
-            LinkName::Cooked2 => LinkType::Cooked2,
+            LinkName::LinuxSll => LinkType::Cooked,
+            LinkName::LinuxSll2 => LinkType::Cooked2,
             LinkName::Null => LinkType::Null,
             LinkName::Loop => LinkType::Loop,
         }
