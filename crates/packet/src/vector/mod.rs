@@ -563,12 +563,19 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push(u8),
-        Drain { max: usize, taken: usize },
-        Append { to_second: bool, max: usize },
+        Drain {
+            max: usize,
+            taken: usize,
+        },
+        Append {
+            to_second: bool,
+            max: usize,
+        },
         Compact,
         FreeAll,
         Truncate(usize),
-        Scatter(Vec<u16>),
+        /// To so many vectors, of which the second one is the test's.
+        Scatter(usize, Vec<u16>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -580,8 +587,14 @@ mod tests {
             1 => Just(Step::Compact),
             1 => Just(Step::FreeAll),
             1 => (0usize..40).prop_map(Step::Truncate),
-            3 => proptest::collection::vec(prop_oneof![3 => Just(1u16), 1 => 0u16..3], 0..60).prop_map(Step::Scatter),
+            3 => scatter(2),
+            3 => scatter(3),
         ]
+    }
+
+    fn scatter(vectors: usize) -> impl Strategy<Value = Step> {
+        let numbers = proptest::collection::vec(prop_oneof![3 => Just(1u16), 1 => 0..vectors as u16], 0..60);
+        numbers.prop_map(move |numbers| Step::Scatter(vectors, numbers))
     }
 
     fn lengths(vector: &Vector) -> VecDeque<usize> {
@@ -617,7 +630,7 @@ mod tests {
                         prop_assert_eq!(moved, from_model.len().min(max).min(room));
                         to_model.extend(from_model.drain(..moved));
                     }
-                    Step::Scatter(numbers) => {
+                    Step::Scatter(count, numbers) => {
                         let mut vectors = [Vector::new(), Vector::new(), Vector::new()];
                         mem::swap(&mut vectors[1], &mut second);
                         vectors[1].compact();
@@ -632,7 +645,7 @@ mod tests {
                             models[number].push_back(length);
                             expected += 1;
                         }
-                        prop_assert_eq!(first.scatter(&numbers, &mut vectors), expected);
+                        prop_assert_eq!(first.scatter(&numbers, &mut vectors[..count]), expected);
                         for (vector, model) in vectors.iter().zip(&models) {
                             prop_assert_eq!(&lengths(vector), model);
                             prop_assert_eq!(vector.bytes(), model.iter().sum::<usize>() as u64);
