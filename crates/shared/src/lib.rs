@@ -31,7 +31,7 @@ mod published;
 mod readers;
 
 pub use published::{Published, Writer};
-pub use readers::{Reader, Readers};
+pub use readers::{Passage, Reader, Readers};
 
 /// A proof that the thread is within a breath.
 ///

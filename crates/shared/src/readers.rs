@@ -73,7 +73,7 @@ impl Readers {
     }
 
     /// Asks all readers to pass.
-    pub(crate) fn ask(&self) -> Passage {
+    pub fn ask(&self) -> Passage {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         readers.retain(|reader| !reader.has_ended());
         let ask = |reader: &Arc<State>| {
@@ -85,12 +85,15 @@ impl Readers {
     }
 }
 
-/// The readers that have yet to pass, each with the number of its request.
-pub(crate) struct Passage(Vec<(Arc<State>, u64)>);
+/// The readers that have yet to pass since they were [asked](Readers::ask).
+pub struct Passage(
+    /// Each reader with the number of its request.
+    Vec<(Arc<State>, u64)>,
+);
 
 impl Passage {
     /// Whether all readers have passed.
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub fn is_over(&mut self) -> bool {
         self.0.retain(|(reader, number)| !reader.has_passed(*number));
         self.0.is_empty()
     }

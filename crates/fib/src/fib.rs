@@ -1,0 +1,174 @@
+//! Routes, and the compiled tables that follow them.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellows_shared::{Breath, Published, Readers};
+
+use crate::builder::Builder;
+use crate::nodes::Nodes;
+use crate::sweep::Window;
+use crate::tables::Tables;
+use crate::{Family, Prefix, Rib, Route};
+
+/// The highest number that a route may have.
+pub const MAX_NEXT: u32 = (1 << 30) - 2;
+
+/// A forwarding table that many threads read while one at a time changes it.
+pub struct Fib<A: Family> {
+    tables: Published<Tables<A>>,
+    readers: Arc<Readers>,
+    state: Mutex<State<A>>,
+}
+
+struct State<A> {
+    rib: Rib<A>,
+    nodes: Nodes,
+    /// Prefixes whose best route is another one than when the tables were compiled.
+    dirty: Vec<Prefix<A>>,
+}
+
+/// Why a route was not added.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the number {0} of a route is above {MAX_NEXT}")]
+pub struct NextError(u32);
+
+/// The sizes of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Routes, including those that others are preferred to.
+    pub routes: usize,
+    /// Bytes of the compiled tables that are in use, the whole root included.
+    pub bytes: usize,
+}
+
+impl<A: Family> Fib<A> {
+    /// An empty table that the workers of this process read.
+    ///
+    /// # Errors
+    /// `ENOMEM` if there is no memory.
+    pub fn new() -> io::Result<Fib<A>> {
+        Fib::with_readers(Arc::clone(Readers::of_process()))
+    }
+
+    /// An empty table with readers of its own.
+    ///
+    /// # Errors
+    /// As for [`Fib::new`].
+    pub fn with_readers(readers: Arc<Readers>) -> io::Result<Fib<A>> {
+        let tables = Published::with_readers(Tables::new(A::place(0))?, Arc::clone(&readers));
+        let state = State { rib: Rib::default(), nodes: Nodes::default(), dirty: Vec::new() };
+        Ok(Fib { tables, readers, state: Mutex::new(state) })
+    }
+
+    /// The compiled tables, for this breath. Hot.
+    #[inline(always)]
+    pub fn tables<'b>(&'b self, breath: &'b impl Breath) -> &'b Tables<A> {
+        self.tables.read(breath)
+    }
+
+    /// The right to change routes, which waits for whoever has it.
+    pub fn lock(&self) -> Changes<'_, A> {
+        Changes { fib: self, state: self.state.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+/// Changes of a table. They take effect for readers with [`Changes::commit`].
+pub struct Changes<'f, A: Family> {
+    fib: &'f Fib<A>,
+    state: MutexGuard<'f, State<A>>,
+}
+
+impl<A: Family> Changes<'_, A> {
+    /// The routes, with all changes so far.
+    pub fn rib(&self) -> &Rib<A> {
+        &self.state.rib
+    }
+
+    /// Adds a route, in place of one with the same metric, which is returned.
+    ///
+    /// # Errors
+    /// If its number is above [`MAX_NEXT`].
+    pub fn insert(&mut self, prefix: Prefix<A>, route: Route) -> Result<Option<Route>, NextError> {
+        if route.next > MAX_NEXT {
+            return Err(NextError(route.next));
+        }
+        Ok(self.state.change(prefix, |rib| rib.insert(prefix, route)))
+    }
+
+    /// Removes the route with this metric, or the best one if no metric is given.
+    pub fn remove(&mut self, prefix: Prefix<A>, metric: Option<u32>) -> Option<Route> {
+        self.state.change(prefix, |rib| rib.remove(prefix, metric))
+    }
+
+    /// Replaces all routes.
+    pub fn replace(&mut self, rib: Rib<A>) {
+        self.state.rib = rib;
+        self.state.dirty = vec![Prefix::ALL];
+    }
+
+    /// Compiles what has changed. Readers see each slot of the root change at once, the slots one after the other.
+    ///
+    /// # Errors
+    /// `ENOMEM` if there is no memory. Then the routes are not all compiled; the next commit tries again.
+    pub fn commit(&mut self) -> io::Result<()> {
+        let State { rib, nodes, dirty } = &mut *self.state;
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        nodes.reclaim();
+        // In order, each prefix is behind those that cover it.
+        dirty.sort_unstable();
+        let mut tables = self.fib.tables.lock();
+        let mut builder = Builder::new(tables.get(), nodes);
+        let mut done: Option<Prefix<A>> = None;
+        let mut leaves = Vec::new();
+        let mut result = Ok(());
+        for prefix in dirty.iter().map(|prefix| prefix.shortened(A::ROOT.width)) {
+            if done.is_some_and(|done| done.covers(prefix)) {
+                continue;
+            }
+            leaves.clear();
+            leaves.extend(rib.within(prefix).map(|(prefix, route)| (prefix, route.next + 1)));
+            let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+            result = builder.build(&leaves, slots(A::ROOT, prefix), default);
+            if result.is_err() {
+                break;
+            }
+            done = Some(prefix);
+        }
+        if let Some(grown) = builder.into_grown() {
+            tables.replace(grown);
+        }
+        tables.reclaim();
+        if nodes.has_dropped() {
+            nodes.retire(self.fib.readers.ask());
+        }
+        if result.is_ok() {
+            dirty.clear();
+        }
+        result
+    }
+
+    /// The sizes of the table.
+    pub fn size(&self) -> Size {
+        let words = A::place(0) + self.state.nodes.used() * A::UNIT;
+        Size { routes: self.state.rib.len(), bytes: words * size_of::<u32>() }
+    }
+}
+
+impl<A: Family> State<A> {
+    fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> T) -> T {
+        let best = self.rib.best(prefix).map(|route| route.next);
+        let result = change(&mut self.rib);
+        if self.rib.best(prefix).map(|route| route.next) != best {
+            self.dirty.push(prefix);
+        }
+        result
+    }
+}
+
+/// The slots of the root that a prefix reaches.
+fn slots<A: Family>(root: Window, prefix: Prefix<A>) -> (u32, u32) {
+    (prefix.address().bits(root), prefix.last().bits(root))
+}

@@ -1,0 +1,193 @@
+//! The routing information base: all routes, also those that others are preferred to.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+
+use crate::{Address, Prefix};
+
+/// A route to a prefix, which has at most one of each metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// Of several routes to a prefix, the one with the lowest metric is used.
+    pub metric: u32,
+    /// Where packets go: an adjacency, or several paths, by the number that the user of the table gave it.
+    pub next: u32,
+}
+
+/// All routes, ordered by their prefixes.
+#[derive(Clone)]
+pub struct Rib<A> {
+    routes: BTreeMap<Prefix<A>, Routes>,
+    count: usize,
+}
+
+/// The routes to a prefix: almost always one.
+#[derive(Clone, Debug)]
+enum Routes {
+    One(Route),
+    /// Two or more, the best one first.
+    Many(Vec<Route>),
+}
+
+impl Routes {
+    fn all(&self) -> &[Route] {
+        match self {
+            Routes::One(route) => std::slice::from_ref(route),
+            Routes::Many(routes) => routes,
+        }
+    }
+
+    fn best(&self) -> Route {
+        self.all()[0]
+    }
+}
+
+impl<A: Address> Default for Rib<A> {
+    fn default() -> Rib<A> {
+        Rib { routes: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl<A: Address> Rib<A> {
+    /// The number of routes.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no routes.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a route, in place of one with the same metric, which is returned.
+    pub fn insert(&mut self, prefix: Prefix<A>, route: Route) -> Option<Route> {
+        let replaced = match self.routes.entry(prefix) {
+            Entry::Vacant(entry) => {
+                entry.insert(Routes::One(route));
+                None
+            }
+            Entry::Occupied(mut entry) => {
+                let mut routes = entry.get().all().to_vec();
+                let replaced = match routes.binary_search_by_key(&route.metric, |route| route.metric) {
+                    Ok(place) => Some(std::mem::replace(&mut routes[place], route)),
+                    Err(place) => {
+                        routes.insert(place, route);
+                        None
+                    }
+                };
+                entry.insert(if routes.len() == 1 { Routes::One(route) } else { Routes::Many(routes) });
+                replaced
+            }
+        };
+        self.count += usize::from(replaced.is_none());
+        replaced
+    }
+
+    /// Removes the route with this metric, or the best one if there is no metric given.
+    pub fn remove(&mut self, prefix: Prefix<A>, metric: Option<u32>) -> Option<Route> {
+        let Entry::Occupied(mut entry) = self.routes.entry(prefix) else { return None };
+        let mut routes = entry.get().all().to_vec();
+        let place = metric.map_or(Some(0), |metric| routes.iter().position(|route| route.metric == metric))?;
+        let removed = routes.remove(place);
+        match *routes {
+            [] => drop(entry.remove()),
+            [route] => drop(entry.insert(Routes::One(route))),
+            _ => drop(entry.insert(Routes::Many(routes))),
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+
+    /// The routes to a prefix, the best one first.
+    pub fn routes(&self, prefix: Prefix<A>) -> &[Route] {
+        self.routes.get(&prefix).map_or(&[], Routes::all)
+    }
+
+    /// The best route to a prefix.
+    pub fn best(&self, prefix: Prefix<A>) -> Option<Route> {
+        self.routes.get(&prefix).map(Routes::best)
+    }
+
+    /// The longest prefix that has routes and covers this one, itself included, and its best route.
+    pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, Route)> {
+        // Whatever covers the prefix covers what is between them in the order, too: each step goes to the longest that
+        // may cover it.
+        let mut bound = Bound::Included(prefix);
+        loop {
+            let (&candidate, routes) = self.routes.range((Bound::Unbounded, bound)).next_back()?;
+            if candidate.covers(prefix) {
+                return Some((candidate, routes.best()));
+            }
+            let common = common_length(candidate, prefix);
+            let shorter = prefix.shortened(common);
+            bound = Bound::Included(shorter);
+        }
+    }
+
+    /// The best routes to the prefix and to those within it, in order.
+    pub fn within(&self, prefix: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Route)> {
+        let last = Prefix::of(prefix.last(), A::BITS).expect("an address has all of its bits");
+        self.routes.range(prefix..=last).map(|(&prefix, routes)| (prefix, routes.best()))
+    }
+
+    /// All routes in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Route)> {
+        self.routes.iter().flat_map(|(&prefix, routes)| routes.all().iter().map(move |&route| (prefix, route)))
+    }
+}
+
+/// The number of bits that two prefixes have in common.
+fn common_length<A: Address>(one: Prefix<A>, other: Prefix<A>) -> u8 {
+    let longest = one.length().min(other.length());
+    // Addresses differ somewhere in these bits, or one prefix is within the other.
+    let (mut low, mut high) = (0, longest);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if one.shortened(middle) == other.shortened(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix<u32> {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_lowest_metric_is_preferred() {
+        let mut rib = Rib::default();
+        let to = prefix("10.0.0.0/8");
+        assert_eq!(rib.insert(to, Route { metric: 20, next: 1 }), None);
+        assert_eq!(rib.insert(to, Route { metric: 10, next: 2 }), None);
+        assert_eq!(rib.insert(to, Route { metric: 20, next: 3 }), Some(Route { metric: 20, next: 1 }));
+        assert_eq!(rib.best(to), Some(Route { metric: 10, next: 2 }));
+        assert_eq!((rib.len(), rib.routes(to).len()), (2, 2));
+        assert_eq!(rib.remove(to, Some(15)), None);
+        assert_eq!(rib.remove(to, None), Some(Route { metric: 10, next: 2 }));
+        assert_eq!(rib.remove(to, Some(20)), Some(Route { metric: 20, next: 3 }));
+        assert_eq!((rib.remove(to, None), rib.len()), (None, 0));
+    }
+
+    #[test]
+    fn covering_prefixes() {
+        let mut rib = Rib::default();
+        for (next, text) in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.2.0/24"].iter().enumerate() {
+            rib.insert(prefix(text), Route { metric: 0, next: next as u32 });
+        }
+        for (text, next) in
+            [("10.1.2.7/32", 4), ("10.1.3.0/24", 2), ("10.1.0.0/24", 3), ("10.1.0.0/20", 2), ("10.2.0.0/16", 1), ("11.0.0.0/8", 0)]
+        {
+            assert_eq!(rib.covering(prefix(text)).unwrap().1.next, next, "{text}");
+        }
+        rib.remove(prefix("0.0.0.0/0"), None);
+        assert_eq!(rib.covering(prefix("11.0.0.0/8")), None);
+    }
+}

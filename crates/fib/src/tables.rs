@@ -1,0 +1,113 @@
+//! Compiled tables, and look-ups in them.
+
+use std::io;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use bellows_sys::simd::{Level, Simd};
+
+use crate::cells::Cells;
+use crate::search::{self, Search};
+use crate::{Family, NO_ROUTE};
+
+/// An entry leads to a node: all other bits but [`NEXT`] are its place, in units from the end of the root.
+pub(crate) const NODE: u32 = 1 << 31;
+
+/// A node that decides by the next window of the address.
+pub(crate) const NEXT: u32 = 1 << 30;
+
+/// The bits of an entry that are not a place.
+pub(crate) const FLAGS: u32 = NODE | NEXT;
+
+/// The keys that are looked up together.
+pub(crate) const BATCH: usize = 128;
+
+/// What is compiled from the routes of a family. An entry in it is a number of the user plus 1, 0 without a route, or
+/// leads to a node.
+pub struct Tables<A> {
+    /// The root, then the nodes.
+    pub(crate) cells: Cells,
+    family: PhantomData<A>,
+}
+
+impl<A: Family> Tables<A> {
+    /// Empty tables with room for this number of words.
+    pub(crate) fn new(words: usize) -> io::Result<Tables<A>> {
+        Ok(Tables { cells: Cells::new(words)?, family: PhantomData })
+    }
+
+    /// Looks up addresses: writes the number of the longest prefix's best route, or [`NO_ROUTE`], to the place of each. Of
+    /// slices of different lengths only the common part counts. Hot.
+    pub fn look_up(&self, keys: &[A], next: &mut [u32]) {
+        match Way::chosen() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the way is chosen only if the processor has these instructions.
+            Way::Avx512 => unsafe { look_up_avx512(self, keys, next) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Way::Avx2 => unsafe { look_up_avx2(self, keys, next) },
+            Way::Baseline => look_up::<A, search::Baseline>(self, keys, next),
+        }
+    }
+}
+
+/// The instructions that look-ups are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Baseline,
+}
+
+impl Way {
+    /// The way that this process uses.
+    #[inline(always)]
+    fn chosen() -> Way {
+        static CHOSEN: OnceLock<Way> = OnceLock::new();
+        *CHOSEN.get_or_init(|| Way::best(Simd::chosen().level()))
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn best(level: Level) -> Way {
+        let has_bits = is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt");
+        match level {
+            Level::Avx512 if has_bits => Way::Avx512,
+            Level::Avx2 if has_bits => Way::Avx2,
+            _ => Way::Baseline,
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn best(_: Level) -> Way {
+        Way::Baseline
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx2,bmi2,popcnt")]
+fn look_up_avx512<A: Family>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
+    look_up::<A, search::Avx2>(tables, keys, next);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2,popcnt")]
+fn look_up_avx2<A: Family>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
+    look_up::<A, search::Avx2>(tables, keys, next);
+}
+
+#[inline(always)]
+fn look_up<A: Family, S: Search>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
+    for (keys, next) in keys.chunks(BATCH).zip(next.chunks_mut(BATCH)) {
+        let count = keys.len().min(next.len());
+        let (keys, next) = (&keys[..count], &mut next[..count]);
+        A::look_up::<S>(&tables.cells, keys, next);
+        for next in next {
+            *next = next.wrapping_sub(1);
+        }
+    }
+}
+
+// An entry without a route becomes this number.
+const _: () = assert!(NO_ROUTE == 0_u32.wrapping_sub(1));

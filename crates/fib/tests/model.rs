@@ -1,0 +1,117 @@
+//! Look-ups beside a list of all routes, while routes change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Route};
+use bellows_shared::{Breath, Readers};
+use proptest::prelude::*;
+
+struct Call;
+
+// SAFETY: in these tests the thread passes only while it has no reference to a table.
+unsafe impl Breath for Call {}
+
+/// A change of a route.
+#[derive(Clone, Debug)]
+enum Change<A: Family> {
+    Insert(Prefix<A>, Route),
+    Remove(Prefix<A>, Option<u32>),
+}
+
+/// Addresses that are near to one another, so that prefixes nest.
+trait Near: Family {
+    fn near(seed: u64) -> Self;
+    fn length(seed: u64) -> u8;
+}
+
+impl Near for u32 {
+    fn near(seed: u64) -> u32 {
+        // Few values of each byte.
+        (seed as u32) & 0x8103_0c83
+    }
+
+    fn length(seed: u64) -> u8 {
+        (seed % 33) as u8
+    }
+}
+
+impl Near for u128 {
+    fn near(seed: u64) -> u128 {
+        let parts = [0x2001_u128 << 112, 1 << 109, 1 << 107, 1 << 106, 1 << 90, 3 << 75, 1 << 74, 1 << 64, 1 << 40, 7 << 20, 1];
+        parts.iter().enumerate().filter(|(bit, _)| seed >> bit & 1 != 0).map(|(_, part)| part).sum()
+    }
+
+    fn length(seed: u64) -> u8 {
+        (seed % 129) as u8
+    }
+}
+
+fn prefixes<A: Near>() -> impl Strategy<Value = Prefix<A>> {
+    (any::<u64>(), any::<u64>()).prop_map(|(address, length)| {
+        Prefix::of(A::near(address), A::length(length)).expect("the length is at most that of an address")
+    })
+}
+
+fn changes<A: Near>() -> impl Strategy<Value = Vec<Vec<Change<A>>>> {
+    let insert = (prefixes(), 0..3_u32, 0..5_u32)
+        .prop_map(|(prefix, metric, next)| Change::Insert(prefix, Route { metric, next }));
+    let remove = (prefixes(), proptest::option::of(0..3_u32)).prop_map(|(prefix, metric)| Change::Remove(prefix, metric));
+    let change = prop_oneof![3 => insert, 1 => remove];
+    proptest::collection::vec(proptest::collection::vec(change, 1..20), 1..8)
+}
+
+/// The routes by prefix and metric.
+type Model<A> = BTreeMap<(Prefix<A>, u32), u32>;
+
+fn expected<A: Family>(model: &Model<A>, key: A) -> u32 {
+    let covering = model.iter().filter(|((prefix, _), _)| prefix.contains(key));
+    covering.max_by_key(|((prefix, metric), _)| (prefix.length(), u32::MAX - metric)).map_or(NO_ROUTE, |(_, &next)| next)
+}
+
+fn check<A: Near>(rounds: &[Vec<Change<A>>], seeds: &[u64]) {
+    let readers = Arc::new(Readers::new());
+    let reader = readers.enrol(|| ());
+    let fib = Fib::<A>::with_readers(readers).unwrap();
+    let mut model = Model::new();
+    for round in rounds {
+        let mut changes = fib.lock();
+        for change in round {
+            match *change {
+                Change::Insert(prefix, route) => {
+                    let replaced = changes.insert(prefix, route).unwrap();
+                    assert_eq!(replaced.map(|route| route.next), model.insert((prefix, route.metric), route.next));
+                }
+                Change::Remove(prefix, metric) => {
+                    let best = model.range((prefix, 0)..=(prefix, u32::MAX)).next().map(|(&(_, metric), _)| metric);
+                    let removed = metric.or(best).and_then(|metric| model.remove(&(prefix, metric)));
+                    assert_eq!(changes.remove(prefix, metric).map(|route| route.next), removed);
+                }
+            }
+        }
+        changes.commit().unwrap();
+        assert_eq!(changes.rib().len(), model.len());
+        drop(changes);
+        // The ends of all prefixes, what is beside them, and other addresses.
+        let ends = model.keys().flat_map(|(prefix, _)| [prefix.address(), prefix.last()]);
+        let keys: Vec<A> = ends.chain(seeds.iter().map(|&seed| A::near(seed))).collect();
+        let mut found = vec![0; keys.len()];
+        fib.tables(&Call).look_up(&keys, &mut found);
+        for (&key, &found) in keys.iter().zip(&found) {
+            assert_eq!(found, expected(&model, key), "{}", key.shown());
+        }
+        reader.pass();
+    }
+}
+
+proptest! {
+    #[test]
+    fn ipv4_as_the_list(rounds in changes::<u32>(), seeds in proptest::collection::vec(any::<u64>(), 200)) {
+        check(&rounds, &seeds);
+    }
+
+    #[test]
+    fn ipv6_as_the_list(rounds in changes::<u128>(), seeds in proptest::collection::vec(any::<u64>(), 200)) {
+        check(&rounds, &seeds);
+    }
+}
