@@ -77,7 +77,14 @@ fn measure<A: Random>(prefixes: &[Prefix<A>], hops: u32, name: &str) {
             A::join(prefix.address(), prefix.length(), A::random())
         })
         .collect();
-    for (kind, keys) in [("uniform", uniform), ("by prefix", by_prefix)] {
+    let few: Vec<Prefix<A>> = (0..2000).map(|_| prefixes[fastrand::usize(..prefixes.len())]).collect();
+    let hot: Vec<A> = (0..1 << 20)
+        .map(|_| {
+            let prefix = few[fastrand::usize(..few.len())];
+            A::join(prefix.address(), prefix.length(), A::random())
+        })
+        .collect();
+    for (kind, keys) in [("uniform", uniform), ("by prefix", by_prefix), ("2,000 prefixes", hot)] {
         let mut out = vec![0; keys.len()];
         let mut best = u64::MAX;
         let mut seconds = f64::MAX;

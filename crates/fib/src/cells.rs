@@ -41,7 +41,7 @@ impl Cells {
     /// A root. Hot.
     #[inline(always)]
     fn root(&self, at: usize) -> &AtomicU32 {
-        assert!(at < self.length);
+        debug_assert!(at < self.length);
         // SAFETY: the word is within the memory, which lives as long as this value. Roots are only accessed atomically.
         unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(at)) }
     }
@@ -67,6 +67,30 @@ impl Cells {
         debug_assert!(at + WORDS <= self.length);
         // SAFETY: within the memory and not written, as the caller promises; all bits are valid, and a word is aligned.
         unsafe { self.first.add(at).cast().as_ref() }
+    }
+
+    /// A word of a node. Loads of single words are kept single, because a gather is slower than they are. Hot.
+    ///
+    /// # Safety
+    /// As for [`Cells::node`].
+    #[inline(always)]
+    pub unsafe fn word(&self, at: usize) -> u32 {
+        debug_assert!(at < self.length);
+        // SAFETY: within the memory, as the caller promises.
+        unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(at)) }.load(Ordering::Relaxed)
+    }
+
+    /// Has the line with this word brought into the first-level cache. It need not exist. Hot.
+    #[inline(always)]
+    pub fn prefetch(&self, at: usize) {
+        let address = self.first.as_ptr().wrapping_add(at);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction is on every x86-64 processor, changes nothing and does not fault.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
     }
 
     /// Writes a node.

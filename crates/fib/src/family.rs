@@ -17,6 +17,9 @@ pub(crate) trait Layout: Table {
     /// The words in a unit, in which nodes are measured.
     const UNIT: usize;
 
+    /// The units of the first node. It is all zeros, and any number may be looked up in it.
+    const FIRST: u32;
+
     /// The word that a unit begins with.
     #[inline(always)]
     fn place(unit: u32) -> usize {

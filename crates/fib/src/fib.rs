@@ -57,7 +57,7 @@ impl<A: Family> Fib<A> {
     /// As for [`Fib::new`].
     pub fn with_readers(readers: Arc<Readers>) -> io::Result<Fib<A>> {
         let tables = Published::with_readers(Tables::new(A::place(0))?, Arc::clone(&readers));
-        let state = State { rib: Rib::default(), nodes: Nodes::default(), dirty: Vec::new() };
+        let state = State { rib: Rib::default(), nodes: Nodes::new(A::FIRST), dirty: Vec::new() };
         Ok(Fib { tables, readers, state: Mutex::new(state) })
     }
 

@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::cells::Cells;
 use crate::sweep::{Content, Leaf, Window, sweep};
 use crate::search::Search;
-use crate::tables::{BATCH, FLAGS, NODE};
+use crate::tables::{NODE, node_or_first};
 use crate::{Family, family};
 
 const ROOT: Window = Window { offset: 0, width: 18 };
@@ -26,6 +26,7 @@ impl Family for u32 {}
 impl family::Layout for u32 {
     const ROOT: Window = ROOT;
     const UNIT: usize = 2;
+    const FIRST: u32 = 8;
 
     fn build(builder: &mut Builder<'_, u32>, leaves: &[Leaf<u32>], default: u32) -> u32 {
         node(builder, leaves, ROOT.end(), default)
@@ -43,36 +44,29 @@ impl family::Layout for u32 {
 
     #[inline(always)]
     fn look_up<S: Search>(cells: &Cells, keys: &[u32], next: &mut [u32]) {
-        // The keys whose entries lead to nodes, by their places.
-        let mut list = [0_u8; BATCH];
-        let mut count = 0;
-        for (place, (&key, next)) in keys.iter().zip(&mut *next).enumerate() {
+        let mut any = 0;
+        for (&key, next) in keys.iter().zip(&mut *next) {
             *next = cells.load((key >> (32 - ROOT.width)) as usize);
-            list[count % BATCH] = place as u8;
-            count += (*next >> 31) as usize;
+            any |= *next;
+            cells.prefetch(Self::place(node_or_first(*next)));
         }
         let mut shift = ROOT.width;
-        let mut maps = [0_u64; BATCH];
-        while count > 0 {
-            // These loads do not wait for one another.
-            for (map, &place) in maps.iter_mut().zip(&list[..count]) {
-                // SAFETY: a root or a node leads to this node.
-                let [low, high] = unsafe { *cells.node::<MAP>(Self::place(next[place as usize] & !FLAGS)) };
-                *map = u64::from(low) | u64::from(high) << 32;
-            }
-            let mut left = 0;
-            for at in 0..count {
-                let place = list[at] as usize;
-                let slot = keys[place] << (shift & 31) >> (32 - WIDTH);
-                let rank = (maps[at] << (63 - slot)).count_ones() as usize;
+        while any & NODE != 0 {
+            any = 0;
+            for (&key, next) in keys.iter().zip(&mut *next) {
+                let entry = *next;
+                let node = Self::place(node_or_first(entry));
+                // SAFETY: a root or a node leads to this node, or it is the first one.
+                let (low, high) = unsafe { (cells.word(node), cells.word(node + 1)) };
+                let map = u64::from(low) | u64::from(high) << 32;
+                let slot = key << (shift & 31) >> (32 - WIDTH);
+                let rank = (map << (63 - slot)).count_ones() as usize;
                 // SAFETY: as above. The bit of slot 0 is set, so there is a first entry at least; there is one for each
                 // bit that is set.
-                let [entry] = unsafe { *cells.node(Self::place(next[place] & !FLAGS) + MAP - 1 + rank) };
-                next[place] = entry;
-                list[left] = place as u8;
-                left += (entry >> 31) as usize;
+                let child = unsafe { cells.word(node + MAP - 1 + rank) };
+                *next = std::hint::select_unpredictable(entry & NODE != 0, child, entry);
+                any |= *next;
             }
-            count = left;
             shift += WIDTH;
         }
     }

@@ -9,7 +9,7 @@ use crate::builder::Builder;
 use crate::cells::Cells;
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
 use crate::search::Search;
-use crate::tables::{BATCH, FLAGS, NEXT, NODE};
+use crate::tables::{BATCH, FLAGS, NEXT, NODE, node_or_first};
 use crate::{Family, family};
 
 const ROOT: Window = Window { offset: 0, width: 21 };
@@ -25,6 +25,7 @@ impl Family for u128 {}
 impl family::Layout for u128 {
     const ROOT: Window = ROOT;
     const UNIT: usize = 2 * FAN_OUT;
+    const FIRST: u32 = 1;
 
     fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], default: u32) -> u32 {
         tree(builder, leaves, ROOT.end(), default)
@@ -43,38 +44,35 @@ impl family::Layout for u128 {
 
     #[inline(always)]
     fn look_up<S: Search>(cells: &Cells, keys: &[u128], next: &mut [u32]) {
-        // The keys whose entries lead to nodes, by their places.
-        let mut list = [0_u8; BATCH];
-        let mut count = 0;
         let mut numbers = [0_u32; BATCH];
         let mut offsets = [ROOT.width; BATCH];
-        for (place, (&key, next)) in keys.iter().zip(&mut *next).enumerate() {
+        let mut any = 0;
+        for ((&key, next), number) in keys.iter().zip(&mut *next).zip(&mut numbers) {
             let high = (key >> 64) as u64;
             *next = cells.load((high >> (64 - ROOT.width)) as usize);
-            numbers[place] = (high << ROOT.width >> WIDTH) as u32;
-            list[count % BATCH] = place as u8;
-            count += (*next >> 31) as usize;
+            *number = (high << ROOT.width >> WIDTH) as u32;
+            any |= *next;
+            cells.prefetch(Self::place(node_or_first(*next)));
         }
-        while count > 0 {
-            let mut left = 0;
-            for at in 0..count {
-                let place = list[at] as usize;
-                let node = Self::place(next[place] & !FLAGS);
-                // SAFETY: a root or a node leads to this node.
+        while any & NODE != 0 {
+            any = 0;
+            for (at, next) in next.iter_mut().enumerate() {
+                let entry = *next;
+                let node = Self::place(node_or_first(entry));
+                // SAFETY: a root or a node leads to this node, or it is the first one.
                 let firsts = unsafe { cells.node::<FAN_OUT>(node) };
-                let rank = S::rank(firsts, numbers[place]);
+                let rank = S::rank(firsts, numbers[at % BATCH]);
                 // SAFETY: as above. The first interval of a node has all numbers that lead to it and are below the
                 // second, so the rank is at least 1; it is at most the number of intervals.
-                let [entry] = unsafe { *cells.node(node + FAN_OUT - 1 + rank as usize) };
-                next[place] = entry;
-                if entry & FLAGS == FLAGS {
-                    offsets[place] += WIDTH;
-                    numbers[place] = keys[place].bits(Window { offset: offsets[place], width: WIDTH });
+                let child = unsafe { cells.word(node + FAN_OUT - 1 + rank as usize) };
+                *next = std::hint::select_unpredictable(entry & NODE != 0, child, entry);
+                any |= *next;
+                if *next & FLAGS == FLAGS {
+                    offsets[at] += WIDTH;
+                    numbers[at] = keys[at].bits(Window { offset: offsets[at], width: WIDTH });
                 }
-                list[left] = place as u8;
-                left += (entry >> 31) as usize;
+                cells.prefetch(Self::place(node_or_first(*next)));
             }
-            count = left;
         }
     }
 }

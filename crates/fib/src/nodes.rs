@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use bellows_shared::Passage;
 
 /// Where nodes are, and where there is room.
-#[derive(Default)]
 pub(crate) struct Nodes {
     /// Free places by size, in units.
     free: Vec<Vec<u32>>,
@@ -26,6 +25,11 @@ struct Place {
 }
 
 impl Nodes {
+    /// An empty list of nodes behind the first one.
+    pub fn new(first: u32) -> Nodes {
+        Nodes { free: Vec::new(), end: first, dropped: Vec::new(), retired: VecDeque::new(), used: first as usize }
+    }
+
     /// Room for a node of `size` units.
     pub fn allocate(&mut self, size: u32) -> u32 {
         self.used += size as usize;

@@ -19,6 +19,13 @@ pub(crate) const NEXT: u32 = 1 << 30;
 /// The bits of an entry that are not a place.
 pub(crate) const FLAGS: u32 = NODE | NEXT;
 
+/// The place of the node that an entry leads to, or of the first one, which is in nobody's way: a look-up that is done goes
+/// on there without a branch, and its result does not count.
+#[inline(always)]
+pub(crate) fn node_or_first(entry: u32) -> u32 {
+    entry & !FLAGS & (entry.cast_signed() >> 31).cast_unsigned()
+}
+
 /// The keys that are looked up together.
 pub(crate) const BATCH: usize = 128;
 
