@@ -1,125 +1,112 @@
-//! Clocks of look-ups in the table of a file with a prefix in each line (`.gz`): `fib_clocks FILE [NEXT-HOPS]`.
+//! What look-ups and changes cost in a table of the prefixes of a file, one in a line, compressed by gzip.
+//!
+//! `fib_clocks FILE [NUMBERS]`: each prefix has one of so many numbers at random (256 if not given).
 
-use std::arch::x86_64::_rdtsc;
+use std::error::Error;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bellows_fib::{Family, Fib, Prefix, Rib, Route};
+use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
+use bellows_sys::clock;
+use flate2::read::GzDecoder;
+
+const BATCH: usize = 128;
+const KEYS: usize = 1 << 20;
+const ROUNDS: usize = 9;
+const CHANGES: usize = 100_000;
 
 struct Call;
+
+// SAFETY: no reader is enrolled, so none passes.
 unsafe impl Breath for Call {}
 
 trait Random: Family {
-    fn random() -> Self;
-    fn join(network: Self, mask_length: u8, host: Self) -> Self;
+    /// An address of those that are in use anywhere.
+    fn anywhere() -> Self;
+
+    /// An address in the prefix.
+    fn within(prefix: Prefix<Self>) -> Self;
 }
+
 impl Random for u32 {
-    fn random() -> u32 {
+    fn anywhere() -> u32 {
         fastrand::u32(..)
     }
-    fn join(network: u32, length: u8, host: u32) -> u32 {
-        network | host & 0_u32.last_(length)
-    }
-}
-impl Random for u128 {
-    fn random() -> u128 {
-        (1 << 125) | fastrand::u128(..) >> 3
-    }
-    fn join(network: u128, length: u8, host: u128) -> u128 {
-        network | host & 0_u128.last_(length)
-    }
-}
-trait Last {
-    fn last_(self, length: u8) -> Self;
-}
-impl<A: bellows_fib::Address> Last for A {
-    fn last_(self, length: u8) -> A {
-        self.last(length)
+
+    fn within(prefix: Prefix<u32>) -> u32 {
+        fastrand::u32(prefix.address()..=prefix.last())
     }
 }
 
-fn measure<A: Random>(prefixes: &[Prefix<A>], hops: u32, name: &str) {
+impl Random for u128 {
+    fn anywhere() -> u128 {
+        fastrand::u128(0x2000 << 112..0x4000 << 112)
+    }
+
+    fn within(prefix: Prefix<u128>) -> u128 {
+        fastrand::u128(prefix.address()..=prefix.last())
+    }
+}
+
+fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Result<(), Box<dyn Error>> {
+    let any = || prefixes[fastrand::usize(..prefixes.len())];
+    let route = || Route { metric: 0, next: fastrand::u32(..numbers) };
     let start = Instant::now();
     let mut rib = Rib::default();
     for &prefix in prefixes {
-        rib.insert(prefix, Route { metric: 0, next: fastrand::u32(..hops) });
+        rib.insert(prefix, route());
     }
-    let inserted = start.elapsed();
-    let fib = Fib::<A>::with_readers(Arc::new(Readers::new())).unwrap();
+    let collected = start.elapsed();
+    let fib = Fib::<A>::with_readers(Arc::new(Readers::new()))?;
     let mut changes = fib.lock();
     let start = Instant::now();
     changes.replace(rib);
-    changes.commit().unwrap();
-    println!("{name}: {} prefixes, rib {inserted:?}, compiled {:?}, {:?}", prefixes.len(), start.elapsed(), changes.size());
-    let start = Instant::now();
-    for _ in 0..100_000 {
-        let prefix = prefixes[fastrand::usize(..prefixes.len())];
-        changes.insert(prefix, Route { metric: 0, next: fastrand::u32(..hops) }).unwrap();
-        changes.commit().unwrap();
-    }
-    println!("  changes one by one: {:.0} a second", 1e5 / start.elapsed().as_secs_f64());
-    let start = Instant::now();
-    for _ in 0..1000 {
-        for _ in 0..100 {
-            let prefix = prefixes[fastrand::usize(..prefixes.len())];
-            changes.insert(prefix, Route { metric: 0, next: fastrand::u32(..hops) }).unwrap();
-        }
-        changes.commit().unwrap();
-    }
-    println!("  changes by 100: {:.0} a second", 1e5 / start.elapsed().as_secs_f64());
-    drop(changes);
-    let uniform: Vec<A> = (0..1 << 20).map(|_| A::random()).collect();
-    let by_prefix: Vec<A> = (0..1 << 20)
-        .map(|_| {
-            let prefix = prefixes[fastrand::usize(..prefixes.len())];
-            A::join(prefix.address(), prefix.length(), A::random())
-        })
-        .collect();
-    let few: Vec<Prefix<A>> = (0..2000).map(|_| prefixes[fastrand::usize(..prefixes.len())]).collect();
-    let hot: Vec<A> = (0..1 << 20)
-        .map(|_| {
-            let prefix = few[fastrand::usize(..few.len())];
-            A::join(prefix.address(), prefix.length(), A::random())
-        })
-        .collect();
-    for (kind, keys) in [("uniform", uniform), ("by prefix", by_prefix), ("2,000 prefixes", hot)] {
-        let mut out = vec![0; keys.len()];
-        let mut best = u64::MAX;
-        let mut seconds = f64::MAX;
-        for _ in 0..9 {
-            let begin = Instant::now();
-            let from = unsafe { _rdtsc() };
-            for (keys, out) in keys.chunks(128).zip(out.chunks_mut(128)) {
-                fib.tables(&Call).look_up(keys, out);
+    changes.commit()?;
+    println!("{name}: collected in {collected:.1?}, compiled in {:.1?}, {:?}", start.elapsed(), changes.size());
+    for commit in [1, 100] {
+        let start = Instant::now();
+        for change in 0..CHANGES {
+            changes.insert(any(), route())?;
+            if change % commit == commit - 1 {
+                changes.commit()?;
             }
-            best = best.min(unsafe { _rdtsc() } - from);
-            seconds = seconds.min(begin.elapsed().as_secs_f64());
         }
-        println!(
-            "  {kind}: {:.2} clocks, {:.0} M/s, {:.0} % without a route",
-            best as f64 / keys.len() as f64,
-            keys.len() as f64 / seconds / 1e6,
-            out.iter().filter(|&&next| next == bellows_fib::NO_ROUTE).count() as f64 * 100.0 / keys.len() as f64
-        );
+        println!("  {:.0} changes a second, committed by {commit}", CHANGES as f64 / start.elapsed().as_secs_f64());
     }
+    drop(changes);
+    let few: Vec<Prefix<A>> = (0..2_000).map(|_| any()).collect();
+    let anywhere: Vec<A> = (0..KEYS).map(|_| A::anywhere()).collect();
+    let by_prefix = (0..KEYS).map(|_| A::within(any())).collect();
+    let hot = (0..KEYS).map(|_| A::within(few[fastrand::usize(..few.len())])).collect();
+    for (kind, keys) in [("anywhere", anywhere), ("by prefix", by_prefix), ("in 2,000 prefixes", hot)] {
+        let mut next = vec![0; KEYS];
+        let mut clocks = u64::MAX;
+        for _ in 0..ROUNDS {
+            let start = clock::ticks();
+            for (keys, next) in keys.chunks(BATCH).zip(next.chunks_mut(BATCH)) {
+                fib.tables(&Call).look_up(keys, next);
+            }
+            clocks = clocks.min(clock::ticks() - start);
+        }
+        let without = next.iter().filter(|&&next| next == NO_ROUTE).count() as f64 / KEYS as f64;
+        println!("  {kind}: {:.2} clocks, {:.0} % without a route", clocks as f64 / KEYS as f64, 100.0 * without);
+    }
+    Ok(())
 }
 
-fn main() {
-    let file = std::env::args().nth(1).expect("a file");
-    let hops = std::env::args().nth(2).map_or(256, |hops| hops.parse().expect("a number"));
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().ok_or("name a file")?;
+    let numbers = arguments.next().map_or(Ok(256), |numbers| numbers.parse())?;
     fastrand::seed(1);
-    let file = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for line in BufReader::new(file).lines() {
-        let line = line.unwrap();
-        if line.contains(':') {
-            v6.push(line.parse::<Prefix<u128>>().unwrap());
-        } else {
-            v4.push(line.parse::<Prefix<u32>>().unwrap());
-        }
+    let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+    for line in BufReader::new(GzDecoder::new(File::open(file)?)).lines() {
+        let line = line?;
+        if line.contains(':') { ipv6.push(line.parse()?) } else { ipv4.push(line.parse()?) }
     }
-    measure(&v4, hops, "IPv4");
-    measure(&v6, hops, "IPv6");
+    measure::<u32>("IPv4", &ipv4, numbers)?;
+    measure::<u128>("IPv6", &ipv6, numbers)
 }

@@ -6,8 +6,8 @@
 
 use crate::builder::Builder;
 use crate::cells::Cells;
-use crate::sweep::{Content, Leaf, Window, sweep};
 use crate::search::Search;
+use crate::sweep::{Content, Leaf, Window, sweep};
 use crate::tables::{NODE, node_or_first};
 use crate::{Family, family};
 

@@ -7,8 +7,8 @@
 
 use crate::builder::Builder;
 use crate::cells::Cells;
-use crate::sweep::{Content, Leaf, Table, Window, sweep};
 use crate::search::Search;
+use crate::sweep::{Content, Leaf, Table, Window, sweep};
 use crate::tables::{BATCH, FLAGS, NEXT, NODE, node_or_first};
 use crate::{Family, family};
 

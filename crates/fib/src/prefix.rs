@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_prefix_is_ordered_before_those_within_it() {
-        let [wide, narrow, next] = ["10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9"].map(|text| text.parse::<Prefix<u32>>().unwrap());
+        let [wide, narrow, next] =
+            ["10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9"].map(|text| text.parse::<Prefix<u32>>().unwrap());
         assert!(wide < narrow && narrow < next);
         assert!(wide.covers(narrow) && wide.covers(wide) && !narrow.covers(wide));
         assert!(narrow.contains(0x0a7f_ffff) && !narrow.contains(0x0a80_0000));

@@ -179,12 +179,18 @@ mod tests {
     #[test]
     fn covering_prefixes() {
         let mut rib = Rib::default();
-        for (next, text) in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.2.0/24"].iter().enumerate() {
+        for (next, text) in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.2.0/24"].iter().enumerate()
+        {
             rib.insert(prefix(text), Route { metric: 0, next: next as u32 });
         }
-        for (text, next) in
-            [("10.1.2.7/32", 4), ("10.1.3.0/24", 2), ("10.1.0.0/24", 3), ("10.1.0.0/20", 2), ("10.2.0.0/16", 1), ("11.0.0.0/8", 0)]
-        {
+        for (text, next) in [
+            ("10.1.2.7/32", 4),
+            ("10.1.3.0/24", 2),
+            ("10.1.0.0/24", 3),
+            ("10.1.0.0/20", 2),
+            ("10.2.0.0/16", 1),
+            ("11.0.0.0/8", 0),
+        ] {
             assert_eq!(rib.covering(prefix(text)).unwrap().1.next, next, "{text}");
         }
         rib.remove(prefix("0.0.0.0/0"), None);

@@ -78,7 +78,7 @@ fn ipv4() {
 #[test]
 fn ipv6() {
     let prefix = |place: u128| {
-        let address = 0x2001_0db8 << 96 | place * 0x39c << 77 | (place % 3) << 50;
+        let address = 0x2001_0db8 << 96 | (place * 0x39c) << 77 | (place % 3) << 50;
         Prefix::of(address, [48, 56, 80, 128][place as usize % 4]).unwrap()
     };
     look_up_while_changing(&distinct((0..500).map(prefix).collect()));

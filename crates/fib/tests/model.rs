@@ -38,7 +38,8 @@ impl Near for u32 {
 
 impl Near for u128 {
     fn near(seed: u64) -> u128 {
-        let parts = [0x2001_u128 << 112, 1 << 109, 1 << 107, 1 << 106, 1 << 90, 3 << 75, 1 << 74, 1 << 64, 1 << 40, 7 << 20, 1];
+        let parts =
+            [0x2001_u128 << 112, 1 << 109, 1 << 107, 1 << 106, 1 << 90, 3 << 75, 1 << 74, 1 << 64, 1 << 40, 7 << 20, 1];
         parts.iter().enumerate().filter(|(bit, _)| seed >> bit & 1 != 0).map(|(_, part)| part).sum()
     }
 
@@ -56,7 +57,8 @@ fn prefixes<A: Near>() -> impl Strategy<Value = Prefix<A>> {
 fn changes<A: Near>() -> impl Strategy<Value = Vec<Vec<Change<A>>>> {
     let insert = (prefixes(), 0..3_u32, 0..5_u32)
         .prop_map(|(prefix, metric, next)| Change::Insert(prefix, Route { metric, next }));
-    let remove = (prefixes(), proptest::option::of(0..3_u32)).prop_map(|(prefix, metric)| Change::Remove(prefix, metric));
+    let remove =
+        (prefixes(), proptest::option::of(0..3_u32)).prop_map(|(prefix, metric)| Change::Remove(prefix, metric));
     let change = prop_oneof![3 => insert, 1 => remove];
     proptest::collection::vec(proptest::collection::vec(change, 1..20), 1..8)
 }
@@ -66,7 +68,9 @@ type Model<A> = BTreeMap<(Prefix<A>, u32), u32>;
 
 fn expected<A: Family>(model: &Model<A>, key: A) -> u32 {
     let covering = model.iter().filter(|((prefix, _), _)| prefix.contains(key));
-    covering.max_by_key(|((prefix, metric), _)| (prefix.length(), u32::MAX - metric)).map_or(NO_ROUTE, |(_, &next)| next)
+    covering
+        .max_by_key(|((prefix, metric), _)| (prefix.length(), u32::MAX - metric))
+        .map_or(NO_ROUTE, |(_, &next)| next)
 }
 
 fn check<A: Near>(rounds: &[Vec<Change<A>>], seeds: &[u64]) {
