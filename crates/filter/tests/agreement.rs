@@ -2,6 +2,8 @@
 //! read.
 
 use bellows_exercise::filter::{agree, agree_on};
+use bellows_filter::interpret::{PacketView, matches};
+use bellows_filter::{Expression, Options};
 use bellows_testkit::{skip, soak};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -57,6 +59,23 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// The length of an authentication header is the position of the next header, as in libpcap, so a chain can go in a
+/// circle.
+#[test]
+fn a_chain_in_a_circle_ends() {
+    let expression = Expression::parse("ip protochain 17", &Options::default()).unwrap();
+    let (authentication, udp) = (51, 17);
+    for next in [authentication, udp] {
+        let mut frame = vec![0; 64];
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[23] = authentication;
+        // (3 + 2) × 4 is the position of this header.
+        frame[34..36].copy_from_slice(&[next, 3]);
+        assert_eq!(matches(expression.graph(), PacketView::whole(&frame)), next == udp);
+        agree(&[expression.graph().clone()], &frame);
+    }
+}
+
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(" or ")
 }
@@ -80,6 +99,9 @@ fn programs_of_tcpdump() {
         "port 80 or 81 or 443",
         "tcp",
         "not tcp",
+        "src host 1.2.3.4 or 10.0.2.7 or 9.9.9.9",
+        "host 10.0.0.7 or 1.2.3.4 or 10.0.4.7 or 255.255.255.255 or 0.0.0.0",
+        "not (src net 10.0.1.0/24 or net 128.0.0.0/1 or host 10.0.3.7 or host 10.0.5.7)",
         "ip6 protochain 6",
         "ip protochain 17",
         "len > 60 and udp",

@@ -38,10 +38,15 @@ const STEPS_A_VISIT: usize = 16;
 /// Passes in a row that only move branches, after which a phase ends: it may go in circles.
 const MAX_MOVES: usize = 100;
 
-/// Registers: the words of memory, then the accumulator and the index.
+/// Registers: the accumulator, the index, then the words of memory, which few programs use.
 const REGISTERS: usize = MEMORY_WORDS + 2;
-const ACCUMULATOR: usize = MEMORY_WORDS;
-const INDEX: usize = MEMORY_WORDS + 1;
+const ACCUMULATOR: usize = 0;
+const INDEX: usize = 1;
+
+/// The register of a word of memory.
+fn memory(word: u8) -> usize {
+    INDEX + 1 + usize::from(word)
+}
 
 /// A set of registers.
 type Registers = u32;
@@ -59,10 +64,6 @@ const UNKNOWN: ValueId = 0;
 /// A way from a block to the next: twice its index, plus 1 if the test fails.
 type Way = usize;
 
-fn is_of_success(way: Way) -> bool {
-    way & 1 == 0
-}
-
 const NONE: u32 = u32::MAX;
 
 /// Simplifies a program.
@@ -78,7 +79,7 @@ pub(crate) fn simplify(flow: Flow) -> Result<Flow, ConstantError> {
 fn reads(op: Op) -> Registers {
     match op {
         Op::LoadIndexed(..) | Op::StoreIndex(_) | Op::FromIndex => mask(INDEX),
-        Op::LoadMemory(word) | Op::IndexMemory(word) => mask(word.into()),
+        Op::LoadMemory(word) | Op::IndexMemory(word) => mask(memory(word)),
         Op::Store(_) | Op::Constant(..) | Op::Negate | Op::ToIndex => mask(ACCUMULATOR),
         Op::Index(_) => mask(ACCUMULATOR) | mask(INDEX),
         Op::Nothing
@@ -104,7 +105,7 @@ fn sets(op: Op) -> Option<usize> {
         | Op::Negate
         | Op::FromIndex => Some(ACCUMULATOR),
         Op::IndexConstant(_) | Op::IndexMemory(_) | Op::IndexHeaderLength(_) | Op::ToIndex => Some(INDEX),
-        Op::Store(word) | Op::StoreIndex(word) => Some(word.into()),
+        Op::Store(word) | Op::StoreIndex(word) => Some(memory(word)),
     }
 }
 
@@ -361,7 +362,10 @@ type SameTest = (TestKind, ValueId, ValueId);
 
 /// The state of the passes.
 struct Passes {
+    /// The blocks. During the passes, `targets` says what follows them.
     blocks: Vec<Block>,
+    /// Where each way leads; `NONE` for those of blocks that do not test.
+    targets: Vec<u32>,
     root: BlockId,
     is_done: bool,
     /// Whether a pass did more than move branches.
@@ -369,8 +373,10 @@ struct Passes {
     /// Number of blocks that this phase has looked at.
     visits: usize,
     values: Values,
-    /// Values at the end of each block.
-    exit: Vec<[ValueId; REGISTERS]>,
+    /// Number of registers, up to the last one that the program uses.
+    registers: usize,
+    /// Values at the end of each block, one for each register.
+    exit: Vec<ValueId>,
     /// The value with which the test of each block compares.
     right: Vec<ValueId>,
     /// Registers that are needed at the end of each block.
@@ -410,14 +416,24 @@ impl Passes {
             })
             .collect();
         let count = blocks.len();
+        let targets = blocks.iter().flat_map(|block| match block.end {
+            End::Test { yes, no, .. } => [yes as u32, no as u32],
+            _ => [NONE; 2],
+        });
+        let targets = targets.collect();
+        let used =
+            blocks.iter().flat_map(|block| &block.ops).fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
+        let registers = (INDEX + 1).max((Registers::BITS - used.leading_zeros()) as usize);
         Passes {
             blocks,
+            targets,
             root: 0,
             is_done: false,
             is_progress: false,
             visits: 0,
             values: Values::default(),
-            exit: vec![[UNKNOWN; REGISTERS]; count],
+            registers,
+            exit: vec![UNKNOWN; registers * count],
             right: vec![UNKNOWN; count],
             needed: vec![0; count],
             order: Vec::new(),
@@ -478,23 +494,25 @@ impl Passes {
     }
 
     fn ways(&self, block: BlockId) -> Option<(BlockId, BlockId)> {
-        match self.blocks[block].end {
-            End::Test { yes, no, .. } => Some((yes, no)),
-            _ => None,
-        }
+        let (yes, no) = (self.targets[2 * block], self.targets[2 * block + 1]);
+        (yes != NONE).then_some((yes as BlockId, no as BlockId))
     }
 
     fn target(&self, way: Way) -> BlockId {
-        match self.blocks[way / 2].end {
-            End::Test { yes, no, .. } => [yes, no][way % 2],
-            _ => unreachable!("only tests have ways out"),
-        }
+        self.targets[way] as BlockId
     }
 
     fn set_target(&mut self, way: Way, target: BlockId) {
-        if let End::Test { yes, no, .. } = &mut self.blocks[way / 2].end {
-            *(if is_of_success(way) { yes } else { no }) = target;
-        }
+        self.targets[way] = target as u32;
+    }
+
+    /// The value of a register at the end of a block.
+    fn exit(&self, block: BlockId, register: usize) -> ValueId {
+        self.exit[block * self.registers + register]
+    }
+
+    fn exits(&self, block: BlockId) -> &[ValueId] {
+        &self.exit[block * self.registers..][..self.registers]
     }
 
     /// Sorts the reachable blocks by the longest way from them to an end.
@@ -606,7 +624,8 @@ impl Passes {
         for op in &mut ops {
             self.visit_op(op, &mut values, changes_ops)?;
         }
-        self.exit[block] = values;
+        let registers = self.registers;
+        self.exit[block * registers..][..registers].copy_from_slice(&values[..registers]);
         let is_test = self.ways(block).is_some();
         let keeps_values = self.needed[block] == 0
             && before.0 != UNKNOWN
@@ -624,7 +643,7 @@ impl Passes {
         self.blocks[block].ops = ops;
         self.right[block] = match self.blocks[block].end {
             End::Test { right: Right::Constant(number), .. } => self.values.constant(number),
-            End::Test { right: Right::Index, .. } => self.exit[block][INDEX],
+            End::Test { right: Right::Index, .. } => self.exit(block, INDEX),
             _ => UNKNOWN,
         };
         Ok(())
@@ -632,11 +651,12 @@ impl Passes {
 
     /// The values with which a block is entered on all ways.
     fn values_before(&self, block: BlockId) -> [ValueId; REGISTERS] {
+        let mut values = [UNKNOWN; REGISTERS];
         let mut ways = self.ways_in(block);
-        let Some(first) = ways.next() else { return [UNKNOWN; REGISTERS] };
-        let mut values = self.exit[first / 2];
+        let Some(first) = ways.next() else { return values };
+        values[..self.registers].copy_from_slice(self.exits(first / 2));
         for way in ways {
-            for (value, other) in values.iter_mut().zip(&self.exit[way / 2]) {
+            for (value, other) in values.iter_mut().zip(self.exits(way / 2)) {
                 if value != other {
                     *value = UNKNOWN;
                 }
@@ -678,7 +698,7 @@ impl Passes {
             Op::IndexConstant(number) => (INDEX, self.values.constant(number)),
             Op::IndexHeaderLength(offset) => (INDEX, self.values.number(Origin::HeaderLength(offset))),
             Op::LoadMemory(word) | Op::IndexMemory(word) => {
-                let value = values[usize::from(word)];
+                let value = values[memory(word)];
                 let register = if matches!(op, Op::LoadMemory(_)) { ACCUMULATOR } else { INDEX };
                 if changes_ops && let Some(number) = self.values.is_constant(value) {
                     *op = if register == ACCUMULATOR { Op::LoadConstant(number) } else { Op::IndexConstant(number) };
@@ -688,8 +708,8 @@ impl Passes {
             }
             Op::FromIndex => (ACCUMULATOR, values[INDEX]),
             Op::ToIndex => (INDEX, values[ACCUMULATOR]),
-            Op::Store(word) => (word.into(), values[ACCUMULATOR]),
-            Op::StoreIndex(word) => (word.into(), values[INDEX]),
+            Op::Store(word) => (memory(word), values[ACCUMULATOR]),
+            Op::StoreIndex(word) => (memory(word), values[INDEX]),
             Op::Negate => {
                 let operand = values[ACCUMULATOR];
                 values[ACCUMULATOR] = match self.values.is_constant(operand) {
@@ -854,49 +874,54 @@ impl Passes {
 
     /// Merges the last instruction of a block with its test.
     fn merge_with_test(&mut self, block: BlockId, last: &mut Op) {
-        let End::Test { comparison: Comparison::Equal, right: Right::Constant(number), yes, no } =
-            self.blocks[block].end
+        let End::Test { comparison: Comparison::Equal, right: Right::Constant(number), .. } = self.blocks[block].end
         else {
             return;
         };
         if self.needed[block] & mask(ACCUMULATOR) != 0 {
             return;
         }
-        let test = |right| End::Test { comparison: Comparison::Equal, right, yes, no };
-        self.blocks[block].end = match *last {
-            Op::Index(Operation::Subtract) => match self.values.is_constant(self.exit[block][INDEX]) {
-                Some(index) => test(Right::Constant(number.wrapping_add(index))),
-                None if number == 0 => test(Right::Index),
+        let (new_comparison, new_right) = match *last {
+            Op::Index(Operation::Subtract) => match self.values.is_constant(self.exit(block, INDEX)) {
+                Some(index) => (Comparison::Equal, Right::Constant(number.wrapping_add(index))),
+                None if number == 0 => (Comparison::Equal, Right::Index),
                 None => return,
             },
-            Op::Constant(Operation::Subtract, less) => test(Right::Constant(number.wrapping_add(less))),
+            Op::Constant(Operation::Subtract, less) => (Comparison::Equal, Right::Constant(number.wrapping_add(less))),
             Op::Constant(Operation::And, bits) if number == 0 => {
-                End::Test { comparison: Comparison::AnyBit, right: Right::Constant(bits), yes: no, no: yes }
+                self.targets.swap(2 * block, 2 * block + 1);
+                (Comparison::AnyBit, Right::Constant(bits))
             }
             _ => return,
         };
+        if let End::Test { comparison, right, .. } = &mut self.blocks[block].end {
+            (*comparison, *right) = (new_comparison, new_right);
+        }
         *last = Op::Nothing;
         self.note_progress();
     }
 
     /// Decides a test whose result is known.
     fn decide(&mut self, block: BlockId) {
-        let End::Test { comparison, right, yes, no } = &mut self.blocks[block].end else { return };
-        if let (Comparison::AnyBit, Right::Constant(bits)) = (*comparison, *right) {
+        let End::Test { comparison, mut right, .. } = self.blocks[block].end else { return };
+        if let (Comparison::AnyBit, Right::Constant(bits)) = (comparison, right) {
             if bits == 0 {
-                *yes = *no;
+                self.targets[2 * block] = self.targets[2 * block + 1];
             }
             if bits == u32::MAX {
-                *no = *yes;
+                self.targets[2 * block + 1] = self.targets[2 * block];
             }
         }
-        if *right == Right::Index
-            && let Some(number) = self.values.is_constant(self.exit[block][INDEX])
+        if right == Right::Index
+            && let Some(number) = self.values.is_constant(self.exit(block, INDEX))
         {
-            *right = Right::Constant(number);
+            right = Right::Constant(number);
+            if let End::Test { right: old, .. } = &mut self.blocks[block].end {
+                *old = right;
+            }
         }
-        if let Right::Constant(right) = *right
-            && let Some(left) = self.values.is_constant(self.exit[block][ACCUMULATOR])
+        if let Right::Constant(right) = right
+            && let Some(left) = self.values.is_constant(self.exit(block, ACCUMULATOR))
         {
             let holds = match comparison {
                 Comparison::Equal => left == right,
@@ -904,13 +929,9 @@ impl Passes {
                 Comparison::GreaterOrEqual => left >= right,
                 Comparison::AnyBit => left & right != 0,
             };
-            let changes = yes != no;
-            if holds {
-                *no = *yes;
-            } else {
-                *yes = *no;
-            }
-            if changes {
+            let [yes, no] = [self.targets[2 * block], self.targets[2 * block + 1]];
+            self.targets[2 * block..][..2].fill(if holds { yes } else { no });
+            if yes != no {
                 self.note_progress();
             }
         }
@@ -936,7 +957,7 @@ impl Passes {
             }
         }
         forget(&mut last, test_reads(self.blocks[block].end));
-        for register in 0..REGISTERS {
+        for register in 0..self.registers {
             if last[register] != NONE && self.needed[block] & mask(register) == 0 {
                 ops[last[register] as usize] = Op::Nothing;
                 // The value at the exit stays as it was, although the register does not have it then. In libpcap 1.10 it
@@ -951,7 +972,7 @@ impl Passes {
         let mut needed = self.needed[to];
         while needed != 0 {
             let register = needed.trailing_zeros() as usize;
-            if self.exit[from][register] != self.exit[to][register] {
+            if self.exit(from, register) != self.exit(to, register) {
                 return true;
             }
             needed &= needed - 1;
@@ -983,7 +1004,7 @@ impl Passes {
             if block as usize != self.root {
                 dominators.add(block as usize, common[block as usize]);
             }
-            for next in self.blocks[block as usize].next().into_iter().flatten() {
+            for next in self.ways(block as usize).into_iter().flat_map(|(yes, no)| [yes, no]) {
                 common[next] = match common[next] {
                     NONE => block,
                     other => dominators.common(other, block),
@@ -1028,7 +1049,7 @@ impl Passes {
         let mut equal_counts = vec![0; self.values.constants.len()];
         for &block in &self.order[..self.tests] {
             let Some(kind) = self.test_kind(block as usize) else { continue };
-            let (left, right) = (self.exit[block as usize][ACCUMULATOR], self.right[block as usize]);
+            let (left, right) = (self.exit(block as usize, ACCUMULATOR), self.right[block as usize]);
             let number = *numbers.entry((kind, left, right)).or_insert_with(|| {
                 counts.push(0);
                 (counts.len() - 1) as u32
@@ -1052,7 +1073,7 @@ impl Passes {
             if number == NONE {
                 continue;
             }
-            let (left, right) = (self.exit[block as usize][ACCUMULATOR], self.right[block as usize]);
+            let (left, right) = (self.exit(block as usize, ACCUMULATOR), self.right[block as usize]);
             let (enter, leave) = (enter[way as usize], leave[way as usize]);
             if counts[number as usize] > 1 {
                 same.add(2 * number as usize + side, enter, leave, block, right);
@@ -1086,7 +1107,7 @@ impl Passes {
             let block = self.target(way);
             let Some((yes, no)) = self.ways(block) else { return };
             let Some(kind) = self.test_kind(block) else { return };
-            let (left, right) = (self.exit[block][ACCUMULATOR], self.right[block]);
+            let (left, right) = (self.exit(block, ACCUMULATOR), self.right[block]);
             let enter = walk.enter[way];
             let find = |side| Some(known.same.above(2 * known.of_block[block] as usize + side, enter)?.first.0);
             let mut found: Option<(u32, BlockId)> = None;
@@ -1125,8 +1146,8 @@ impl Passes {
     /// of an "and" on failure, side 1), if it tests the value that was loaded last before the chain.
     fn pull_up(&mut self, block: BlockId, side: usize, dominators: &Walk) {
         let Some(first) = self.ways_in(block).next() else { return };
-        let value = self.exit[first / 2][ACCUMULATOR];
-        if self.ways_in(block).any(|way| self.exit[way / 2][ACCUMULATOR] != value) {
+        let value = self.exit(first / 2, ACCUMULATOR);
+        if self.ways_in(block).any(|way| self.exit(way / 2, ACCUMULATOR) != value) {
             return;
         }
         let along = 1 - side;
@@ -1148,7 +1169,7 @@ impl Passes {
                 self.visits += steps / STEPS_A_VISIT;
                 return;
             }
-            if self.exit[member][ACCUMULATOR] != value {
+            if self.exit(member, ACCUMULATOR) != value {
                 break;
             }
             different = 2 * member + along;
@@ -1163,7 +1184,7 @@ impl Passes {
                 self.visits += steps / STEPS_A_VISIT;
                 return;
             }
-            if self.exit[member][ACCUMULATOR] == value {
+            if self.exit(member, ACCUMULATOR) == value {
                 break;
             }
             same = 2 * member + along;
@@ -1188,16 +1209,26 @@ impl Passes {
     /// Merges blocks that do the same.
     fn merge_equal_blocks(&mut self) {
         self.find_order();
-        let mut known: Map<(Vec<Op>, End), BlockId> = Map::default();
+        let mut ops: Vec<Vec<Op>> = self.blocks.iter_mut().map(|block| mem::take(&mut block.ops)).collect();
+        for ops in &mut ops {
+            ops.retain(|&op| op != Op::Nothing);
+        }
+        let mut known: Map<(&[Op], End), BlockId> =
+            Map::with_capacity_and_hasher(self.order.len(), BuildHasherDefault::default());
         let mut merged = vec![0; self.blocks.len()];
         // From the ends upwards, so that what follows is merged already.
         for &block in self.order.iter().rev() {
             let block = block as usize;
-            if let End::Test { yes, no, .. } = &mut self.blocks[block].end {
-                (*yes, *no) = (merged[*yes], merged[*no]);
+            let ways = self.ways(block);
+            let end = &mut self.blocks[block].end;
+            if let (End::Test { yes, no, .. }, Some(ways)) = (&mut *end, ways) {
+                (*yes, *no) = (merged[ways.0], merged[ways.1]);
             }
-            let ops = self.blocks[block].ops.iter().copied().filter(|&op| op != Op::Nothing).collect();
-            merged[block] = *known.entry((ops, self.blocks[block].end)).or_insert(block);
+            merged[block] = *known.entry((&ops[block], *end)).or_insert(block);
+        }
+        drop(known);
+        for (block, ops) in self.blocks.iter_mut().zip(ops) {
+            block.ops = ops;
         }
     }
 }

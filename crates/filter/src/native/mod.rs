@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `writer` | the code of a plan |
 //! | `tables` | tables for long lists |
+//! | `short_lists` | tests of a few intervals at once |
 //! | `call` | calls the code: the only `unsafe` of the crate |
 
 pub(crate) mod call;
+mod short_lists;
 mod tables;
 mod writer;
 

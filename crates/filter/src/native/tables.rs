@@ -44,7 +44,7 @@ impl Tables {
         self.words.into()
     }
 
-    fn add(&mut self, words: impl IntoIterator<Item = u32>) -> usize {
+    pub(super) fn add(&mut self, words: impl IntoIterator<Item = u32>) -> usize {
         // Each table starts at a cache line, as far as the allocation does.
         self.words.resize(self.words.len().next_multiple_of(16), 0);
         let start = self.words.len();

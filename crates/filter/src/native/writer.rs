@@ -23,6 +23,7 @@ use iced_x86::Register::{
 };
 use iced_x86::{Code as Op, Instruction, MemoryOperand, Register};
 
+use super::short_lists::{self, MAX_INTERVALS};
 use super::tables::{SECOND_PLACE, Tables, TupleTable};
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE, HANDLE_WORD};
 use crate::graph::{Comparison, MAX_ROUNDS, Operation, Width};
@@ -177,6 +178,7 @@ pub(super) struct Writer<'a> {
     addresses: Vec<(usize, usize)>,
     tries: FastMap<u32, super::tables::Trie>,
     bitmaps: FastMap<(u32, u32), usize>,
+    short_lists: FastMap<u32, usize>,
     tuple_tables: FastMap<u32, TupleTable>,
 }
 
@@ -244,6 +246,7 @@ impl<'a> Writer<'a> {
             addresses: Vec::new(),
             tries: FastMap::default(),
             bitmaps: FastMap::default(),
+            short_lists: FastMap::default(),
             tuple_tables: FastMap::default(),
         };
         writer.choose_cached();
@@ -345,6 +348,10 @@ impl<'a> Writer<'a> {
             Value::Binary { left, right, .. } => self.is_volatile(left) || self.is_volatile(right),
             Value::Constant(_) | Value::WireLength => false,
         }
+    }
+
+    pub(super) fn code(&mut self) -> &mut Assembler<Section> {
+        &mut self.code
     }
 
     /// Writes everything. Returns the code, and the tables.
@@ -840,6 +847,14 @@ impl<'a> Writer<'a> {
                 in_first(self, first, R11D)?;
                 in_first(self, second, R8D)?;
                 self.code.registers(Op::Or_r32_rm32, R11D, R8D)?;
+                Ok(Flags::NotEqual)
+            }
+            [..] if intervals.len() <= MAX_INTERVALS => {
+                let tables = &mut self.tables;
+                let offset = *self.short_lists.entry(set).or_insert_with(|| tables.add(short_lists::words(intervals)));
+                let register = self.operand(value, 0)?;
+                self.table(R11, offset)?;
+                self.in_short_list(register, intervals.len())?;
                 Ok(Flags::NotEqual)
             }
             [..] => self.in_trie(value, set),

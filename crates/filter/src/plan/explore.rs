@@ -1,9 +1,10 @@
 //! Follows all paths with what is known on them: tests whose outcome is known are left out.
 
-use std::rc::Rc;
+use std::hash::Hasher;
+use std::mem;
 
 use super::lower::{Lowered, Next, Node};
-use super::values::{Condition, FastMap, Interval, Value, ValueId};
+use super::values::{Condition, FastMap, Interval, Mix, Value, ValueId};
 
 /// Numbers that a value is known not to be are remembered up to this count.
 const MAX_HOLES: usize = 6;
@@ -12,26 +13,43 @@ const MAX_HOLES: usize = 6;
 const MAX_FACTS: usize = 12;
 
 /// From this number of states of one node on, less is remembered.
-const MANY_STATES: usize = 6;
+const MANY_STATES: u32 = 6;
 
 /// From this number of states of one node on, nothing is remembered.
-const MAX_STATES: usize = 16;
+const MAX_STATES: u32 = 16;
+
+/// From this number of items on beyond the first few of their nodes, nodes have few states.
+const MANY_ITEMS: u32 = 40_000;
+
+/// From this number of states of one node on, nothing is remembered in long filters.
+const FEW_STATES: u32 = 4;
 
 /// Nodes that are passed before a state is remembered at one.
 const MAX_STRIDE: usize = 32;
 
 /// What is known of a value.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 struct Fact {
     value: ValueId,
     low: u32,
     high: u32,
     holes: [u32; MAX_HOLES],
     hole_count: u8,
+    /// Up to this node, all holes matter.
+    until: u32,
+}
+
+impl PartialEq for Fact {
+    fn eq(&self, other: &Fact) -> bool {
+        (self.value, self.low, self.high, self.holes()) == (other.value, other.low, other.high, other.holes())
+    }
 }
 
 /// What is known on a path, sorted by value.
-type State = Rc<[Fact]>;
+type State = [Fact];
+
+/// No item.
+const NONE: u32 = u32::MAX;
 
 /// Where an edge leads: an item, or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +100,7 @@ pub(crate) struct Explored {
 
 impl Fact {
     fn unknown(value: ValueId, max: u32) -> Fact {
-        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0 }
+        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0, until: u32::MAX }
     }
 
     fn holes(&self) -> &[u32] {
@@ -172,11 +190,43 @@ struct Explorer<'a> {
     /// Values about which nothing is remembered, because tests of addresses of several words must keep their shape.
     is_forgotten: Vec<bool>,
     items: Vec<Item>,
-    states: Vec<State>,
-    known: FastMap<(u32, State), u32>,
+    states: Vec<StateOfItem>,
+    /// The facts of all items.
+    facts: Vec<Fact>,
     /// The items of each node.
-    of_node: Vec<Vec<u32>>,
+    of_node: Vec<ItemsOfNode>,
     is_loop_start: Vec<bool>,
+    /// Number of items that are not one of the first few of their nodes.
+    further: u32,
+    /// Space for the state at hand.
+    kept: Vec<Fact>,
+}
+
+/// The state of an item.
+struct StateOfItem {
+    /// Its first fact, and how many it has.
+    start: u32,
+    count: u32,
+    hash: u64,
+    /// The item of the same node before it.
+    before: u32,
+}
+
+/// The items of a node.
+#[derive(Clone, Copy)]
+struct ItemsOfNode {
+    last: u32,
+    count: u32,
+}
+
+fn hash_of(state: &State) -> u64 {
+    let mut hash = Mix::default();
+    for fact in state {
+        hash.write_u64(u64::from(fact.value) << 32 | u64::from(fact.low));
+        hash.write_u64(u64::from(fact.high) << 32 | u64::from(fact.hole_count));
+        fact.holes().iter().for_each(|&hole| hash.write_u32(hole));
+    }
+    hash.finish()
 }
 
 /// Follows all paths.
@@ -189,9 +239,11 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
         is_forgotten: forgotten(lowered),
         items: Vec::new(),
         states: Vec::new(),
-        known: FastMap::default(),
-        of_node: vec![Vec::new(); count],
+        facts: Vec::new(),
+        of_node: vec![ItemsOfNode { last: NONE, count: 0 }; count],
         is_loop_start: vec![false; count],
+        further: 0,
+        kept: Vec::new(),
     };
     for (index, node) in lowered.nodes.iter().enumerate() {
         match node {
@@ -209,18 +261,23 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
     }
     for start in 0..count {
         if explorer.is_loop_start[start] {
-            explorer.register(start as u32, Rc::new([]));
+            explorer.register(start as u32, &[]);
         }
     }
-    let nothing: State = Rc::new([]);
-    let entry = explorer.enter(lowered.entry, &nothing);
+    let entry = explorer.enter(lowered.entry, &[]);
     let mut order = Vec::new();
+    let mut scratch = Scratch::default();
     for node in 0..count {
-        let items = std::mem::take(&mut explorer.of_node[node]);
-        for &item in &items {
-            explorer.visit(item);
+        let start = order.len();
+        let mut item = explorer.of_node[node].last;
+        while item != NONE {
+            order.push(item);
+            item = explorer.states[item as usize].before;
         }
-        order.extend_from_slice(&items);
+        order[start..].reverse();
+        for &item in &order[start..] {
+            explorer.visit(item, &mut scratch);
+        }
     }
     let loop_starts = explorer.items.iter().map(|item| explorer.is_loop_start[item.node as usize]).collect();
     Explored { items: explorer.items, order, entry, loop_starts }
@@ -254,43 +311,77 @@ fn forgotten(lowered: &Lowered) -> Vec<bool> {
     (0..lowered.values.len() as ValueId).map(is_forgotten).collect()
 }
 
+/// Space for states.
+#[derive(Default)]
+struct Scratch {
+    state: Vec<Fact>,
+    learnt: Vec<Fact>,
+}
+
 impl Explorer<'_> {
-    fn register(&mut self, node: u32, state: State) -> u32 {
-        if let Some(&item) = self.known.get(&(node, state.clone())) {
-            return item;
+    fn register(&mut self, node: u32, state: &State) -> u32 {
+        let hash = hash_of(state);
+        let ItemsOfNode { last, count } = self.of_node[node as usize];
+        let mut known = last;
+        while known != NONE {
+            let of_item = &self.states[known as usize];
+            if of_item.hash == hash && self.facts_of(known) == state {
+                return known;
+            }
+            known = of_item.before;
         }
         let item = self.items.len() as u32;
         self.items.push(Item { node, action: Action::Skip(Target::End(0)) });
-        self.states.push(state.clone());
-        self.known.insert((node, state), item);
-        self.of_node[node as usize].push(item);
+        let (start, length) = (self.facts.len() as u32, state.len() as u32);
+        self.facts.extend_from_slice(state);
+        self.states.push(StateOfItem { start, count: length, hash, before: last });
+        self.further += u32::from(count >= FEW_STATES);
+        self.of_node[node as usize] = ItemsOfNode { last: item, count: count + 1 };
         item
     }
 
-    /// What of this matters at a node.
-    fn relevant(&self, node: u32, state: &State, forget_numbers: bool) -> State {
-        let last_point = |value, number| self.last_point.get(&(value, number)).copied().unwrap_or(0);
-        let is_relevant = |fact: &Fact| {
-            self.last_test[fact.value as usize] >= node
-                && !(forget_numbers && fact.low == fact.high && last_point(fact.value, fact.low) < node)
-        };
-        let needs_no_change =
-            |fact: &Fact| is_relevant(fact) && fact.holes().iter().all(|&hole| last_point(fact.value, hole) >= node);
-        if state.iter().all(needs_no_change) {
-            return state.clone();
-        }
-        let keep = |fact: &Fact| {
-            if !is_relevant(fact) {
-                return None;
+    fn facts_of(&self, item: u32) -> &State {
+        let StateOfItem { start, count, .. } = self.states[item as usize];
+        &self.facts[start as usize..][..count as usize]
+    }
+
+    fn last_point(&self, value: ValueId, number: u32) -> u32 {
+        self.last_point.get(&(value, number)).copied().unwrap_or(0)
+    }
+
+    /// Keeps what of this matters at a node.
+    fn keep_relevant(&self, node: u32, state: &State, forget_numbers: bool, kept: &mut Vec<Fact>) {
+        kept.clear();
+        for fact in state {
+            if self.last_test[fact.value as usize] < node
+                || (forget_numbers && fact.low == fact.high && self.last_point(fact.value, fact.low) < node)
+            {
+                continue;
             }
             let mut fact = *fact;
-            let holes: Vec<u32> =
-                fact.holes().iter().copied().filter(|&hole| last_point(fact.value, hole) >= node).collect();
-            fact.set_holes(&holes);
-            let is_unknown = fact.low == 0 && fact.high == self.lowered.values.max(fact.value) && holes.is_empty();
-            (!is_unknown).then_some(fact)
-        };
-        state.iter().filter_map(keep).collect()
+            if fact.until < node {
+                self.drop_holes(&mut fact, node);
+            }
+            let is_unknown = fact.hole_count == 0 && fact.low == 0 && fact.high == self.lowered.values.max(fact.value);
+            if !is_unknown {
+                kept.push(fact);
+            }
+        }
+    }
+
+    /// Drops the holes that do not matter from a node on.
+    fn drop_holes(&self, fact: &mut Fact, node: u32) {
+        let (mut holes, mut count, mut until) = ([0; MAX_HOLES], 0, u32::MAX);
+        for &hole in fact.holes() {
+            let last = self.last_point(fact.value, hole);
+            if last >= node {
+                holes[count] = hole;
+                count += 1;
+                until = until.min(last);
+            }
+        }
+        fact.set_holes(&holes[..count]);
+        fact.until = until;
     }
 
     fn decide(&self, condition: Condition, state: &State) -> Option<bool> {
@@ -302,23 +393,27 @@ impl Explorer<'_> {
         }
     }
 
-    fn learn(&self, condition: Condition, holds: bool, state: &State) -> State {
-        let Condition::Member(value, set) = condition else { return state.clone() };
-        let Some(set) = self.lowered.sets.simple(set) else { return state.clone() };
+    /// Learns the outcome of a test.
+    fn learn(&self, condition: Condition, holds: bool, facts: &mut Vec<Fact>) {
+        let Condition::Member(value, set) = condition else { return };
+        let Some(set) = self.lowered.sets.simple(set) else { return };
         if self.is_forgotten[value as usize] {
-            return state.clone();
+            return;
         }
-        let mut facts = state.to_vec();
         let at = match facts.binary_search_by_key(&value, |fact| fact.value) {
             Ok(at) => at,
-            Err(_) if facts.len() == MAX_FACTS => return state.clone(),
+            Err(_) if facts.len() == MAX_FACTS => return,
             Err(at) => {
                 facts.insert(at, Fact::unknown(value, self.lowered.values.max(value)));
                 at
             }
         };
         facts[at].learn(set, holds);
-        facts.into()
+        if let (&[(low, high)], false) = (set, holds)
+            && low == high
+        {
+            facts[at].until = facts[at].until.min(self.last_point(value, low));
+        }
     }
 
     /// Where an edge leads in a state, past all tests that are known.
@@ -331,7 +426,7 @@ impl Explorer<'_> {
                 Next::Block(_) | Next::Accept | Next::Reject => unreachable!("edges are set when graphs are lowered"),
             };
             if self.is_loop_start[node as usize] {
-                return Target::Item(self.register(node, Rc::new([])));
+                return Target::Item(self.register(node, &[]));
             }
             if stride < MAX_STRIDE
                 && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
@@ -340,39 +435,49 @@ impl Explorer<'_> {
                 next = if holds { *yes } else { *no };
                 continue;
             }
-            let states = self.of_node[node as usize].len();
-            let state = match states {
-                MAX_STATES.. => Rc::new([]),
-                _ => self.relevant(node, state, states >= MANY_STATES),
-            };
-            return Target::Item(self.register(node, state));
+            let states = self.of_node[node as usize].count;
+            let mut kept = mem::take(&mut self.kept);
+            let max = if self.further < MANY_ITEMS { MAX_STATES } else { FEW_STATES };
+            if states < max {
+                self.keep_relevant(node, state, states >= MANY_STATES, &mut kept);
+            } else {
+                kept.clear();
+            }
+            let item = self.register(node, &kept);
+            self.kept = kept;
+            return Target::Item(item);
         }
         unreachable!("the loop ends only by returning")
     }
 
-    fn visit(&mut self, item: u32) {
+    fn visit(&mut self, item: u32, scratch: &mut Scratch) {
         let Item { node, .. } = self.items[item as usize];
-        let state = self.states[item as usize].clone();
+        let Scratch { state, learnt } = scratch;
+        state.clear();
+        state.extend_from_slice(self.facts_of(item));
         let lowered = self.lowered;
         let action = match &lowered.nodes[node as usize] {
-            Node::Test { condition, yes, no } => match self.decide(*condition, &state) {
-                Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, &state)),
+            Node::Test { condition, yes, no } => match self.decide(*condition, state) {
+                Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, state)),
                 None => {
-                    let [if_yes, if_no] = [true, false].map(|holds| self.learn(*condition, holds, &state));
-                    let (yes, no) = (self.enter(*yes, &if_yes), self.enter(*no, &if_no));
+                    let mut after = |holds: bool, next: Next| {
+                        learnt.clone_from(state);
+                        self.learn(*condition, holds, learnt);
+                        self.enter(next, learnt)
+                    };
+                    let (yes, no) = (after(true, *yes), after(false, *no));
                     Action::Test { condition: *condition, yes, no }
                 }
             },
             Node::Assign { moves, next } => {
-                let next = self.enter(*next, &state);
+                let next = self.enter(*next, state);
                 Action::Assign { moves: moves.clone(), next }
             }
             Node::Again { filter, next, exhausted } => {
-                let nothing: State = Rc::new([]);
-                let (next, exhausted) = (self.enter(*next, &nothing), self.enter(*exhausted, &nothing));
+                let (next, exhausted) = (self.enter(*next, &[]), self.enter(*exhausted, &[]));
                 Action::Again { filter: *filter, next, exhausted }
             }
-            Node::Note { filter, next } => Action::Note { filter: *filter, next: self.enter(*next, &state) },
+            Node::Note { filter, next } => Action::Note { filter: *filter, next: self.enter(*next, state) },
         };
         self.items[item as usize].action = action;
     }

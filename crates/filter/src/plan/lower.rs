@@ -150,6 +150,22 @@ enum Cursor {
     No(u32),
 }
 
+/// The values of registers at a place. A register without a value is not read there, or is 0.
+#[derive(Default)]
+struct Current(Vec<Option<ValueId>>);
+
+impl Current {
+    fn get(&self, register: u16) -> Option<ValueId> {
+        self.0.get(usize::from(register)).copied().flatten()
+    }
+
+    fn set(&mut self, register: u16, value: ValueId) {
+        if let Some(place) = self.0.get_mut(usize::from(register)) {
+            *place = Some(value);
+        }
+    }
+}
+
 struct Lowering<'a> {
     lowered: &'a mut Lowered,
     graph: &'a Graph,
@@ -250,8 +266,9 @@ impl<'a> Lowering<'a> {
     fn run(mut self) -> Next {
         while self.evaluate() {}
         let first_node = self.lowered.nodes.len();
+        let mut registers = Current::default();
         for index in 0..self.graph.blocks.len() {
-            self.block(index);
+            self.block(index, &mut registers);
         }
         // A block without a node starts where its goto leads.
         for index in (0..self.starts.len()).rev() {
@@ -283,9 +300,9 @@ impl<'a> Lowering<'a> {
         // The first block can be the start of a loop.
         self.enter_variables(0);
         let mut is_new = false;
+        let mut registers = Current::default();
         for (index, block) in graph.blocks.iter().enumerate() {
-            let Some(mut registers) = self.registers(index) else { continue };
-            if !self.steps(index, &mut registers, None) {
+            if !self.enter_block(index, &mut registers) || !self.steps(index, &mut registers, None) {
                 continue;
             }
             for next in successors(&block.end).into_iter().flatten() {
@@ -318,15 +335,19 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn registers(&self, block: usize) -> Option<FastMap<u16, ValueId>> {
-        let state = self.states[block].as_ref()?;
-        Some(self.alive[block].iter().copied().zip(state.iter().copied()).collect())
+    /// The values at the start of a block. False if it is never reached.
+    fn enter_block(&self, block: usize, registers: &mut Current) -> bool {
+        let Some(state) = &self.states[block] else { return false };
+        registers.0.clear();
+        registers.0.resize(self.graph.registers, None);
+        self.alive[block].iter().zip(state).for_each(|(&register, &value)| registers.set(register, value));
+        true
     }
 
     /// True if a register became a variable.
-    fn merge(&mut self, block: usize, registers: &FastMap<u16, ValueId>) -> bool {
+    fn merge(&mut self, block: usize, registers: &Current) -> bool {
         let zero = self.lowered.values.constant(0);
-        let value = |register: &u16| registers.get(register).copied().unwrap_or(zero);
+        let value = |register: &u16| registers.get(*register).unwrap_or(zero);
         let Some(state) = &mut self.states[block] else {
             self.states[block] = Some(self.alive[block].iter().map(value).collect());
             self.enter_variables(block);
@@ -356,7 +377,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Takes the steps, and writes their tests at the cursor if there is one. False if a step always fails.
-    fn steps(&mut self, block: usize, registers: &mut FastMap<u16, ValueId>, mut cursor: Option<&mut Cursor>) -> bool {
+    fn steps(&mut self, block: usize, registers: &mut Current, mut cursor: Option<&mut Cursor>) -> bool {
         let graph = self.graph;
         for (index, step) in graph.blocks[block].steps.iter().enumerate() {
             let Some((mut value, test)) = self.step(step, registers) else { return false };
@@ -378,13 +399,13 @@ impl<'a> Lowering<'a> {
                 }
                 value = self.lowered.values.intern(Value::Variable(variable));
             }
-            registers.insert(step.target.0, value);
+            registers.set(step.target.0, value);
         }
         true
     }
 
     /// The value of the step, and what must hold before; `None` if it never does.
-    fn step(&mut self, step: &Step, registers: &FastMap<u16, ValueId>) -> Option<(ValueId, Test)> {
+    fn step(&mut self, step: &Step, registers: &Current) -> Option<(ValueId, Test)> {
         use crate::graph::Value as Graphed;
         Some(match step.value {
             Graphed::Copy(from) => (self.operand(from, registers), Test::Always(true)),
@@ -416,11 +437,11 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    fn operand(&mut self, operand: Operand, registers: &FastMap<u16, ValueId>) -> ValueId {
+    fn operand(&mut self, operand: Operand, registers: &Current) -> ValueId {
         let number = match operand {
             Operand::Constant(number) => number,
-            Operand::Register(register) => match registers.get(&register.0) {
-                Some(&value) => return value,
+            Operand::Register(register) => match registers.get(register.0) {
+                Some(value) => return value,
                 None => 0,
             },
         };
@@ -461,19 +482,21 @@ impl<'a> Lowering<'a> {
         node
     }
 
-    fn block(&mut self, index: usize) {
+    fn block(&mut self, index: usize, registers: &mut Current) {
         let graph = self.graph;
         let block = &graph.blocks[index];
-        let Some(mut registers) = self.registers(index) else { return };
+        if !self.enter_block(index, registers) {
+            return;
+        }
         let mut cursor = Cursor::Start;
-        if !self.steps(index, &mut registers, Some(&mut cursor)) {
+        if !self.steps(index, registers, Some(&mut cursor)) {
             return self.set(index, cursor, Next::Reject);
         }
         match block.end {
             End::Accept => self.set(index, cursor, Next::Accept),
             End::Reject => self.set(index, cursor, Next::Reject),
             End::Goto(next) => {
-                let next = self.edge(index, next, &registers);
+                let next = self.edge(index, next, registers);
                 self.set(index, cursor, next);
             }
             End::Again(next) => {
@@ -481,21 +504,21 @@ impl<'a> Lowering<'a> {
                 let node = self.again_node(Next::Reject, part);
                 self.set(index, cursor, Next::Node(node));
                 // The variables are set before the next round: the order of nodes is that of their edges.
-                let next = self.edge(index, next, &registers);
+                let next = self.edge(index, next, registers);
                 self.set(index, Cursor::Yes(node), next);
                 self.swap_loop(node);
             }
             End::Branch { comparison, left, right, yes, no } => {
-                let (left, right) = (self.operand(left, &registers), self.operand(right, &registers));
+                let (left, right) = (self.operand(left, registers), self.operand(right, registers));
                 let lowered = &mut *self.lowered;
                 match lowered.values.compare(&mut lowered.sets, comparison, left, right) {
                     Test::Always(holds) => {
-                        let next = self.edge(index, if holds { yes } else { no }, &registers);
+                        let next = self.edge(index, if holds { yes } else { no }, registers);
                         self.set(index, cursor, next);
                     }
                     Test::If { condition, expected } => {
                         let node = self.test_node(index, cursor, condition);
-                        let [yes, no] = [yes, no].map(|next| self.edge(index, next, &registers));
+                        let [yes, no] = [yes, no].map(|next| self.edge(index, next, registers));
                         let (yes, no) = if expected { (yes, no) } else { (no, yes) };
                         self.set(index, Cursor::Yes(node), yes);
                         self.set(index, Cursor::No(node), no);
@@ -523,11 +546,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// An edge to a block, which sets its variables.
-    fn edge(&mut self, from: usize, to: usize, registers: &FastMap<u16, ValueId>) -> Next {
+    fn edge(&mut self, from: usize, to: usize, registers: &Current) -> Next {
         let mut moves = Vec::new();
         for register in &self.alive[to] {
             let Some(&variable) = self.variables.get(&(to, *register)) else { continue };
-            let value = registers.get(register).copied();
+            let value = registers.get(*register);
             let value = value.unwrap_or_else(|| self.lowered.values.constant(0));
             if self.lowered.values.get(value) != Value::Variable(variable) {
                 moves.push((variable, value));
