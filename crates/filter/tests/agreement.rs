@@ -114,6 +114,9 @@ fn programs_of_tcpdump() {
         "tcp port 80 and host 1.2.3.4 and not port 443",
         "icmp or arp",
         "ip[ip[0] & 0xf] % (ip[1] + 1) = 0",
+        "ip[9] = 6 and ip[6:2] & 0x3fff = 0 and ether[0] = 0",
+        "ether[0] = 0 and ether[1] = 0 and ether[2] & 1 = 0 and udp",
+        "ether[12] = 8 or ether[14] & 0xf = 5 or ether[14] & 0xf = 6",
     ];
     let expressions: Vec<&str> = short.into_iter().chain(long.iter().map(String::as_str)).collect();
     let graphs: Vec<_> = expressions.iter().map_while(|expression| cbpf::compiled(expression)).collect();

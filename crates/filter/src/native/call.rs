@@ -76,7 +76,8 @@ pub(crate) fn run(native: &Native, plan: &Plan, packets: Packets<'_>, verdicts: 
     // packets, or the one made above, and say the truth about bytes that are borrowed until the call returns. The
     // assertions above checked the room for the verdicts and the lengths on the wire. The code reads packets only
     // behind tests of their length, and its tables, which `native` owns, only at indices that fit (property tests, also
-    // with packets in front of a page that cannot be read).
+    // with packets in front of a page that cannot be read). A prefetch takes its address from one of the handles, and has
+    // no effect but on caches.
     unsafe {
         let function: Function = transmute(native.code().address());
         function(handles, count, out, wire.as_ptr());

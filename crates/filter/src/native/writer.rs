@@ -6,20 +6,22 @@
 //!   rdx, ecx          its first byte, and the number of bytes that were captured
 //!   rbx               where the next verdicts go
 //!   r9                verdicts: of up to 64 packets, the top bit last; or of this packet
-//!   r10, r12–r14      values that several tests use
+//!   r10, r12, r13     values that several tests use
+//!   r14               how far ahead packets are prefetched, in bytes of handles: 0 for the last packets
 //!   r15, rbp          outcomes of tests that are combined without a branch
 //!   rax, r8, r11, rsi scratch
 //! ```
 //!
 //! A load has no bounds check of its own: the plan tests the room before. The last tests of a path, if they are few,
 //! are combined without a branch, so that a mix of packets that match and of others costs no mispredicted branches.
+//! Headers are prefetched some packets ahead, since a vector is rarely in the first-level cache when it arrives.
 
 use std::error::Error;
 
 use bellows_codemem::assembler::{Assembled, Assembler, Label, Mark, Written, memory};
 use iced_x86::Register::{
-    AL, AX, BPL, EAX, ECX, R8, R8D, R9, R9D, R9W, R10D, R11, R11D, R12D, R13D, R14D, R15L, RAX, RBP, RBX, RCX, RDI,
-    RDX, RSI, RSP,
+    AL, AX, EAX, EBP, ECX, R8, R8D, R9, R9D, R9W, R10D, R11, R11D, R12D, R13D, R14, R14D, R15D, RAX, RBP, RBX, RCX,
+    RDI, RDX, RSI, RSP,
 };
 use iced_x86::{Code as Op, Instruction, MemoryOperand, Register};
 
@@ -50,7 +52,10 @@ pub(super) struct Function {
 }
 
 /// Registers for values that several tests use.
-const CACHE: [Register; 4] = [R10D, R12D, R13D, R14D];
+const CACHE: [Register; 3] = [R10D, R12D, R13D];
+
+/// How many packets ahead the code prefetches headers.
+const PREFETCH: usize = 16;
 
 /// The callee-saved registers.
 const CALLEE_SAVED: [Register; 6] = [RBX, RBP, Register::R12, Register::R13, Register::R14, Register::R15];
@@ -183,6 +188,15 @@ pub(super) struct Writer<'a> {
 }
 
 fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<dyn Error>> {
+    let is_short = i8::try_from(value.cast_signed()).is_ok();
+    let op = match op {
+        Op::Add_rm32_imm32 if is_short => Op::Add_rm32_imm8,
+        Op::And_rm32_imm32 if is_short => Op::And_rm32_imm8,
+        Op::Or_rm32_imm32 if is_short => Op::Or_rm32_imm8,
+        Op::Xor_rm32_imm32 if is_short => Op::Xor_rm32_imm8,
+        Op::Cmp_rm32_imm32 if is_short => Op::Cmp_rm32_imm8,
+        _ => op,
+    };
     Ok(Instruction::with2(op, register, value.cast_signed())?)
 }
 
@@ -198,8 +212,15 @@ fn whole(register: Register) -> Register {
         R11D => R11,
         R12D => Register::R12,
         R13D => Register::R13,
-        R14D => Register::R14,
         other => other,
+    }
+}
+
+fn low_byte(register: Register) -> Register {
+    match register {
+        EBP => Register::BPL,
+        R15D => Register::R15L,
+        _ => AL,
     }
 }
 
@@ -208,7 +229,6 @@ fn low_half(register: Register) -> Register {
         R10D => Register::R10W,
         R12D => Register::R12W,
         R13D => Register::R13W,
-        R14D => Register::R14W,
         _ => AX,
     }
 }
@@ -242,7 +262,7 @@ impl<'a> Writer<'a> {
             tails: 0,
             variables: FastMap::default(),
             rounds: FastMap::default(),
-            slots: 3,
+            slots: 4,
             addresses: Vec::new(),
             tries: FastMap::default(),
             bitmaps: FastMap::default(),
@@ -284,8 +304,9 @@ impl<'a> Writer<'a> {
         for step in &self.plan.steps {
             match step {
                 Step::Member { value, set, .. } => {
-                    let is_point = matches!(self.plan.sets[*set as usize][..], [(low, high)] if low == high);
-                    self.count(*value, is_point, &mut uses);
+                    let is_raw = matches!(self.plan.sets[*set as usize][..], [(low, high)] if low == high)
+                        || self.pair(*value, *set).is_some();
+                    self.count(*value, is_raw, &mut uses);
                 }
                 Step::Compare { left, right, .. } => {
                     self.count(*left, false, &mut uses);
@@ -402,6 +423,7 @@ impl<'a> Writer<'a> {
     const END: usize = 0;
     const WIRE_POINTER: usize = 1;
     const WIRE_LENGTH: usize = 2;
+    const LAST_END: usize = 3;
 
     fn frame(&self) -> u32 {
         ((self.slots + MAX_TEMPORARIES) * 8) as u32
@@ -415,7 +437,16 @@ impl<'a> Writer<'a> {
         self.code.registers(Op::Mov_r64_rm64, RBX, RDX)?;
         self.code.put(Instruction::with2(Op::Shl_rm64_imm8, RSI, HANDLE_SIZE.trailing_zeros())?)?;
         self.code.registers(Op::Add_r64_rm64, RSI, RDI)?;
-        self.code.store(Op::Mov_rm64_r64, self.slot(Self::END), RSI)?;
+        self.code.store(Op::Mov_rm64_r64, self.slot(Self::LAST_END), RSI)?;
+        // The loop stops where there is nothing left to prefetch, and goes on without.
+        let distance = PREFETCH * HANDLE_SIZE;
+        self.code.load(Op::Lea_r64_m, RAX, MemoryOperand::with_base_displ(RSI, -(distance as i64)))?;
+        self.code.put(immediate(Op::Mov_r32_imm32, R14D, distance as u32)?)?;
+        self.code.registers(Op::Xor_r32_rm32, R8D, R8D)?;
+        self.code.registers(Op::Cmp_r64_rm64, RAX, RDI)?;
+        self.code.registers(Op::Cmovbe_r64_rm64, RAX, RSI)?;
+        self.code.registers(Op::Cmovbe_r32_rm32, R14D, R8D)?;
+        self.code.store(Op::Mov_rm64_r64, self.slot(Self::END), RAX)?;
         self.code.store(Op::Mov_rm64_r64, self.slot(Self::WIRE_POINTER), RCX)?;
         self.reset_bits()
     }
@@ -432,7 +463,9 @@ impl<'a> Writer<'a> {
     fn begin_packet(&mut self) -> Written {
         self.code.load(Op::Mov_r64_rm64, RDX, memory(RDI, 0))?;
         self.code.load(Op::Mov_r32_rm32, ECX, memory(RDI, HANDLE_WORD))?;
+        self.code.load(Op::Mov_r64_rm64, RAX, indexed(RDI, R14, 1, 0))?;
         self.code.put(immediate(Op::And_rm32_imm32, ECX, HANDLE_LENGTH_MASK)?)?;
+        self.code.put(Instruction::with1(Op::Prefetcht0_m8, memory(RAX, 0))?)?;
         if self.plan.reads_wire_length {
             self.code.load(Op::Mov_r64_rm64, RAX, self.slot(Self::WIRE_POINTER))?;
             self.code.immediate(Op::Add_rm64_imm8, self.slot(Self::WIRE_POINTER), 4)?;
@@ -499,6 +532,11 @@ impl<'a> Writer<'a> {
         self.code.place(&mut self.join);
         self.tail(Some(&mut next))?;
         self.code.place(&mut self.finish);
+        self.code.load(Op::Mov_r64_rm64, RAX, self.slot(Self::LAST_END))?;
+        self.code.store(Op::Mov_rm64_r64, self.slot(Self::END), RAX)?;
+        self.code.registers(Op::Xor_r32_rm32, R14D, R14D)?;
+        self.code.registers(Op::Cmp_r64_rm64, RDI, RAX)?;
+        self.code.jump(Op::Jne_rel32_64, &mut self.head)?;
         if self.is_bits() {
             self.code.registers(Op::Bsf_r64_rm64, RCX, R9)?;
             self.code.put(Instruction::with2(Op::Shr_rm64_CL, R9, Register::CL)?)?;
@@ -580,12 +618,17 @@ impl<'a> Writer<'a> {
         if let Some(elements) = self.flat(current) {
             return self.flat_code(&elements);
         }
+        if let Some((offset, mask, number, yes, no)) = self.masked(current) {
+            self.code.load(Op::Mov_r32_rm32, EAX, MemoryOperand::with_base_displ(RDX, i64::from(offset)))?;
+            self.code.put(immediate(Op::And_rm32_imm32, EAX, mask)?)?;
+            self.compare_number(EAX, number)?;
+            return self.branch(Flags::Equal, yes, no, current);
+        }
         match &plan.steps[current] {
             Step::Member { yes, no, .. } => {
                 if let (Some(note), true) = (self.note(*yes, *no), plan.mode == Mode::All) {
                     let flags = self.condition(current)?;
-                    self.code.register(flags.set(), AL)?;
-                    self.code.registers(Op::Movzx_r32_rm8, EAX, AL)?;
+                    self.set(flags, EAX)?;
                     self.code.put(Instruction::with2(Op::Shl_rm64_imm8, RAX, note)?)?;
                     self.code.registers(Op::Or_r64_rm64, R9, RAX)?;
                     return self.goto(*no, current);
@@ -627,6 +670,54 @@ impl<'a> Writer<'a> {
                 self.goto(*next, current)
             }
         }
+    }
+
+    /// Two or more tests from this step on that compare bytes of one word of the packet with numbers, as one test: the
+    /// word's offset, its bits that matter and what they must be, in the order of the packet's bytes; and where to go.
+    fn masked(&self, current: usize) -> Option<(u32, u32, u32, To, To)> {
+        let (mut first, mut parts) = (None, Vec::new());
+        let mut step = current;
+        let (mut start, mut end) = (u32::MAX, 0u32);
+        let (yes, no) = loop {
+            let Some(&Step::Member { value, set, yes, no }) = self.plan.steps.get(step) else { return None };
+            let part = self.part_of_word(value, set).filter(|_| *first.get_or_insert(no) == no);
+            let (offset, width, mask, number) = part?;
+            (start, end) = (start.min(offset), end.max(offset + width.bytes()));
+            parts.push((offset, width, mask, number));
+            let To::Step(next) = yes else { break (yes, no) };
+            // Nothing else leads there, now or later: jumps go to later steps.
+            let is_joined = !self.is_needed[next as usize]
+                && matches!(self.plan.steps[next as usize], Step::Member { value, set, no: other, .. } if other == no
+                && self.part_of_word(value, set).is_some_and(|(offset, width, ..)| {
+                    end.max(offset + width.bytes()) - start.min(offset) <= 4
+                }));
+            if !is_joined {
+                break (yes, no);
+            }
+            step = next as usize;
+        };
+        // The word ends with the last of the bytes, since none behind them need be there.
+        let offset = end.checked_sub(4).filter(|_| parts.len() > 1)?;
+        let in_word = |at: u32, width: Width, bits: u32| raw(width, bits) << (8 * (at - offset));
+        let join = |joined, number| joined | number;
+        let mask = parts.iter().map(|&(at, width, mask, _)| in_word(at, width, mask)).fold(0, join);
+        let number = parts.iter().map(|&(at, width, _, number)| in_word(at, width, number)).fold(0, join);
+        Some((offset, mask, number, yes, no))
+    }
+
+    /// What a test compares bytes at a fixed place with, if they are in no register: their place, the bits that matter and
+    /// what these must be.
+    fn part_of_word(&self, value: ValueId, set: u32) -> Option<(u32, Width, u32, u32)> {
+        let [(number, high)] = self.plan.sets[set as usize][..] else { return None };
+        let (load, mask) = match self.plan.values.get(value) {
+            Value::Binary { operation: Operation::And, left, right } => (left, self.plan.values.number(right)?),
+            _ => (value, u32::MAX),
+        };
+        let Value::Load { width, base: None, offset } = self.plan.values.get(load) else { return None };
+        let mask = mask & self.plan.values.max(load);
+        let is_point = number == high && number & !mask == 0 && offset < HANDLE_LENGTH_MASK;
+        (is_point && ![value, load].iter().any(|value| self.cached.contains_key(value)))
+            .then_some((offset, width, mask, number))
     }
 
     /// The filter that is noted if a test holds, if all goes on in the same way.
@@ -673,7 +764,7 @@ impl<'a> Writer<'a> {
         let element = |(position, &(step, yes, no, is_room)): (usize, &(usize, To, To, bool))| {
             let (kind, is_negated) = if position == last {
                 (ElementKind::Last, false)
-            } else if no == other && is_room && !has_or {
+            } else if no == other && is_room {
                 (ElementKind::Room, false)
             } else if is_room {
                 return None;
@@ -696,59 +787,136 @@ impl<'a> Writer<'a> {
 
     /// Computes the outcomes of all these tests, and combines them.
     fn flat_code(&mut self, elements: &[Element]) -> Written {
+        let Some(&Element { step: last, .. }) = elements.last() else { return Ok(()) };
+        let (Step::Member { yes, no, .. } | Step::Compare { yes, no, .. }) = self.plan.steps[last] else {
+            return Ok(());
+        };
+        let is_product = self.is_product(elements);
         let (mut has_and, mut has_or) = (false, false);
+        // Where the outcome is that of the alternatives before: the room for the next one is missing.
+        let mut short = Label::default();
         for &Element { step, is_negated, kind } in elements {
+            if is_product && kind != ElementKind::Room {
+                self.difference(step, kind == ElementKind::Last)?;
+                if kind == ElementKind::Last {
+                    self.code.put(Instruction::with2(Op::Cmp_rm64_imm8, RBP, 1)?)?;
+                    self.verdict(Flags::Below, false, false, yes, no)?;
+                }
+                has_or = true;
+                continue;
+            }
             let flags = self.condition(step)?;
             let flags = if is_negated { flags.negated() } else { flags };
-            let (Step::Member { yes, no, .. } | Step::Compare { yes, no, .. }) = &self.plan.steps[step] else {
-                return Ok(());
-            };
             match kind {
-                ElementKind::Room => self.jump(flags.negated().jump(), *no)?,
+                ElementKind::Room if has_or => self.code.jump(flags.negated().jump(), &mut short)?,
+                ElementKind::Room => self.jump(flags.negated().jump(), no)?,
                 ElementKind::And if !has_and => {
-                    self.code.register(flags.set(), R15L)?;
+                    self.set(flags, R15D)?;
                     has_and = true;
                 }
                 ElementKind::And => {
-                    self.code.register(flags.set(), AL)?;
-                    self.code.registers(Op::And_r8_rm8, R15L, AL)?;
+                    self.set(flags, EAX)?;
+                    self.code.registers(Op::And_r32_rm32, R15D, EAX)?;
                 }
-                ElementKind::Or => {
-                    self.code.register(flags.set(), AL)?;
-                    if has_and {
-                        self.code.registers(Op::And_r8_rm8, AL, R15L)?;
-                    }
-                    self.code.registers(if has_or { Op::Or_r8_rm8 } else { Op::Mov_r8_rm8 }, BPL, AL)?;
+                ElementKind::Or if !has_or && !has_and => {
+                    self.set(flags, EBP)?;
                     has_or = true;
                 }
-                ElementKind::Last => self.verdict(flags, has_and, has_or, *yes, *no)?,
+                ElementKind::Or => {
+                    self.set(flags, EAX)?;
+                    if has_and {
+                        self.code.registers(Op::And_r32_rm32, EAX, R15D)?;
+                    }
+                    self.code.registers(if has_or { Op::Or_r32_rm32 } else { Op::Mov_r32_rm32 }, EBP, EAX)?;
+                    has_or = true;
+                }
+                ElementKind::Last => self.verdict(flags, has_and, has_or, yes, no)?,
             }
+        }
+        if elements.iter().skip_while(|element| element.kind != ElementKind::Or).any(|e| e.kind == ElementKind::Room) {
+            self.code.place(&mut short);
+            self.code.put(Instruction::with2(Op::Cmp_rm64_imm8, RBP, 1)?)?;
+            let flags = if is_product { Flags::Below } else { Flags::NotBelow };
+            self.verdict(flags, false, false, yes, no)?;
         }
         Ok(())
     }
 
+    /// Whether the tests are two alternatives that each compare bytes of the packet with a number. One holds if the
+    /// product of the differences is 0, which needs neither flags nor branches.
+    fn is_product(&self, elements: &[Element]) -> bool {
+        let tests: Vec<&Element> = elements.iter().filter(|element| element.kind != ElementKind::Room).collect();
+        let is_point = |element: &Element| match &self.plan.steps[element.step] {
+            Step::Member { value, set, .. } => {
+                matches!(self.plan.values.get(*value), Value::Load { .. })
+                    && matches!(self.plan.sets[*set as usize][..], [(low, high)] if low == high)
+                    && !element.is_negated
+            }
+            _ => false,
+        };
+        matches!(tests[..], [first, second] if first.kind == ElementKind::Or && is_point(first) && is_point(second))
+    }
+
+    /// Computes the bits in which a value and the only number of its set differ, into `rbp`; or multiplies `rbp` by them.
+    fn difference(&mut self, step: usize, is_second: bool) -> Written {
+        let plan = self.plan;
+        let Step::Member { value, set, .. } = plan.steps[step] else { return Ok(()) };
+        let (Value::Load { width, base, offset }, [(number, _)]) =
+            (plan.values.get(value), &plan.sets[set as usize][..])
+        else {
+            return Ok(());
+        };
+        let to = if is_second { R8D } else { EBP };
+        let is_raw = self.cached.get(&value).is_none_or(|cached| cached.is_raw);
+        if self.cached.contains_key(&value) {
+            let register = self.operand(value, 0)?;
+            self.code.registers(Op::Mov_r32_rm32, to, register)?;
+        } else {
+            let from = self.place(base, offset, 0)?;
+            let op = match width {
+                Width::Byte => Op::Movzx_r32_rm8,
+                Width::Half => Op::Movzx_r32_rm16,
+                Width::Word => Op::Mov_r32_rm32,
+            };
+            self.code.load(op, to, from)?;
+        }
+        let number = if is_raw { raw(width, *number) } else { *number };
+        self.code.put(immediate(Op::Xor_rm32_imm32, to, number)?)?;
+        if is_second { self.code.registers(Op::Imul_r64_rm64, RBP, R8) } else { Ok(()) }
+    }
+
+    /// Sets a register to 1 if the condition holds, and otherwise to 0. All of it, so that it does not depend on what it
+    /// held.
+    fn set(&mut self, flags: Flags, register: Register) -> Written {
+        // Unlike `xor`, this leaves the flags.
+        self.code.put(immediate(Op::Mov_r32_imm32, register, 0)?)?;
+        self.code.register(flags.set(), low_byte(register))
+    }
+
     fn verdict(&mut self, flags: Flags, has_and: bool, has_or: bool, yes: To, no: To) -> Written {
         let flags = if has_and || has_or {
-            self.code.register(flags.set(), AL)?;
+            self.set(flags, EAX)?;
             if has_and {
-                self.code.registers(Op::And_r8_rm8, AL, R15L)?;
+                self.code.registers(Op::And_r32_rm32, EAX, R15D)?;
             }
             if has_or {
-                self.code.registers(Op::Or_r8_rm8, AL, BPL)?;
-            } else {
-                self.code.registers(Op::Test_rm8_r8, AL, AL)?;
+                self.code.registers(Op::Or_r32_rm32, EAX, EBP)?;
             }
-            Flags::NotEqual
+            self.code.register(Op::Neg_rm32, EAX)?;
+            Flags::Below
         } else {
             flags
         };
         let (To::End(yes), To::End(no)) = (yes, no) else { return Ok(()) };
         if self.is_bits() {
             // The bit is carried into the verdicts.
-            let flags = if yes == NO_MATCH { flags.negated() } else { flags };
-            if flags != Flags::Below {
-                self.code.register(flags.set(), AL)?;
-                self.code.register(Op::Neg_rm8, AL)?;
+            match if yes == NO_MATCH { flags.negated() } else { flags } {
+                Flags::Below => {}
+                Flags::NotBelow => self.code.put(Instruction::with(Op::Cmc))?,
+                flags => {
+                    self.set(flags, EAX)?;
+                    self.code.register(Op::Neg_rm32, EAX)?;
+                }
             }
         } else {
             let (yes, no) = (self.number_of(yes), self.number_of(no));
@@ -805,13 +973,15 @@ impl<'a> Writer<'a> {
         if number == 0 {
             return self.code.registers(Op::Test_rm32_r32, register, register);
         }
-        let op = if i8::try_from(number.cast_signed()).is_ok() { Op::Cmp_rm32_imm8 } else { Op::Cmp_rm32_imm32 };
-        self.code.put(immediate(op, register, number)?)
+        self.code.put(immediate(Op::Cmp_rm32_imm32, register, number)?)
     }
 
     fn member(&mut self, value: ValueId, set: u32) -> Result<Flags, Box<dyn Error>> {
         let plan = self.plan;
         let intervals = &plan.sets[set as usize][..];
+        if let Some(numbers) = self.pair(value, set) {
+            return self.in_pair(value, numbers);
+        }
         match *intervals {
             [] => self.never(),
             [(low, u32::MAX)] if matches!(plan.values.get(value), Value::Room(_)) => self.room(value, low),
@@ -888,12 +1058,7 @@ impl<'a> Writer<'a> {
         let plan = self.plan;
         if self.cached.contains_key(&value) {
             let register = self.operand(value, 0)?;
-            let is_raw = self.cached[&value].is_raw;
-            let number = match (is_raw, plan.values.get(value)) {
-                (true, Value::Load { width, .. }) => raw(width, number),
-                _ => number,
-            };
-            self.compare_number(register, number)?;
+            self.compare_number(register, self.held(value, number))?;
             return Ok(Flags::Equal);
         }
         match plan.values.get(value) {
@@ -927,6 +1092,44 @@ impl<'a> Writer<'a> {
                 Ok(Flags::Equal)
             }
         }
+    }
+
+    /// The number as the register of a value holds it.
+    fn held(&self, value: ValueId, number: u32) -> u32 {
+        match (self.cached.get(&value), self.plan.values.get(value)) {
+            (Some(Cached { is_raw: true, .. }), Value::Load { width, .. }) => raw(width, number),
+            _ => number,
+        }
+    }
+
+    /// The numbers of a set of two, if the product of two such numbers fits into a register.
+    fn pair(&self, value: ValueId, set: u32) -> Option<[u32; 2]> {
+        match self.plan.sets[set as usize][..] {
+            [(first, first_high), (second, second_high)]
+                if first == first_high
+                    && second == second_high
+                    && second <= self.plan.values.max(value)
+                    && self.plan.values.max(value) <= 0xffff =>
+            {
+                Some([first, second])
+            }
+            _ => None,
+        }
+    }
+
+    /// One of two numbers: the product of the differences is 0. Shorter than a bitmap, and without a table.
+    fn in_pair(&mut self, value: ValueId, numbers: [u32; 2]) -> Result<Flags, Box<dyn Error>> {
+        let register = self.operand(value, 0)?;
+        self.code.registers(Op::Mov_r32_rm32, R8D, register)?;
+        if register != EAX {
+            self.code.registers(Op::Mov_r32_rm32, EAX, register)?;
+        }
+        for (register, number) in [R8D, EAX].into_iter().zip(numbers) {
+            self.code.put(immediate(Op::Xor_rm32_imm32, register, self.held(value, number))?)?;
+        }
+        self.code.registers(Op::Imul_r32_rm32, EAX, R8D)?;
+        self.code.put(immediate(Op::Cmp_rm32_imm32, EAX, 1)?)?;
+        Ok(Flags::Below)
     }
 
     fn table(&mut self, register: Register, offset: usize) -> Written {
