@@ -156,6 +156,14 @@ fn mistakes_in_expressions_are_underlined() {
         assert!(["70000", "vlan 70000"].contains(&&*marked), "{keys}: {report}");
         assert!(report.contains("help: "), "{report}");
     }
+    let text = "links = [\"r -> end\"]\n[apps.end]\napp = \"sink\"\n\
+                [apps.r]\napp = \"pcap-reader\"\npath = \"x\"\nfilter = 'tcp and vlan 70000'\n";
+    let folder = bellows_testkit::scratch();
+    let header = [0xa1b2_c3d4u32.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4], [0, 0, 4, 0], [1, 0, 0, 0]].concat();
+    std::fs::write(folder.path().join("x"), header).unwrap();
+    let wrong = load_str(text, "net.toml", folder.path(), &registry(), &Overrides::default()).unwrap_err();
+    let wrong = wrong.render(false);
+    assert!(wrong.contains("7 | filter = 'tcp and vlan 70000'\n  |                   ^^^^^^^^^^\n"), "{wrong}");
     let report = report("filters = { web = \"tcp\" }");
     assert!(report.contains("the output `match` is linked, but there is no filter of this name"), "{report}");
 }

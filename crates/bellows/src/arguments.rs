@@ -48,6 +48,9 @@ pub struct NetworkFile {
     /// directory. `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
+    /// Whether apps put the code that they generate where `perf` looks it up.
+    #[arg(skip)]
+    pub for_perf: bool,
 }
 
 /// The name that reports use for a network read from standard input.
@@ -72,6 +75,7 @@ impl NetworkFile {
     /// # Errors
     /// All errors in the network.
     pub fn load(&self, registry: &Registry) -> Result<Loaded, Diagnostics> {
+        let overrides = Overrides::new(&self.overrides).for_perf(self.for_perf);
         if self.is_stdin() {
             bellows_apps::pcap_reader::reserve_stdin();
             let mut text = Vec::new();
@@ -79,9 +83,8 @@ impl NetworkFile {
                 tracing::error!("standard input cannot be read: {error}");
             }
             let text = String::from_utf8_lossy(&text);
-            let overrides = Overrides::new(&self.overrides);
             return bellows_config::load_str(&text, STDIN, Path::new(""), registry, &overrides);
         }
-        bellows_config::load(&self.path, registry, &Overrides::new(&self.overrides))
+        bellows_config::load(&self.path, registry, &overrides)
     }
 }

@@ -3,6 +3,7 @@
 use bellows_config::{Diagnostics, Severity};
 use bellows_filter::interpret::PacketView;
 use bellows_filter::{Expression, LinkType, Mistake, Options, Program};
+use bellows_packet::Packet;
 
 /// The expression for one link type.
 pub struct Compiled {
@@ -59,8 +60,37 @@ impl<'t> Compiler<'t> {
         Ok(&self.compiled[index])
     }
 
+    /// The expression for Ethernet, the usual link type, and for all others for which it makes sense.
+    fn all(mut self) -> Result<Vec<Compiled>, Mistake> {
+        self.get(LinkType::default())?;
+        for link_type in LinkType::ALL {
+            // Its packets do not match.
+            let _ = self.get(link_type);
+        }
+        Ok(self.compiled)
+    }
+
     /// What has been compiled, in this order.
     pub fn compiled(&self) -> &[Compiled] {
         &self.compiled
+    }
+}
+
+/// An expression, compiled for each link type to which it applies.
+pub struct ByLinkType(Vec<Compiled>);
+
+impl ByLinkType {
+    pub fn compile(text: &str) -> Result<ByLinkType, Mistake> {
+        Compiler::new(text, Options::default()).all().map(ByLinkType)
+    }
+
+    /// Whether a packet matches. Those without metadata begin with an Ethernet header.
+    pub fn matches(&self, packet: &Packet) -> bool {
+        let meta = packet.meta();
+        let number = meta.map_or(LinkType::default().number(), |meta| meta.link_type);
+        let link_type = LinkType::from_number(number).ok();
+        let length = meta.map_or(0, |meta| meta.original_length).max(packet.len() as u32);
+        let compiled = self.0.iter().find(|compiled| Some(compiled.link_type) == link_type);
+        compiled.is_some_and(|compiled| compiled.matches(packet.bytes(), length))
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
-use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError};
+use bellows_engine::{Control, Engine, MAIN, Network, Outcome, ReloadError, Settings, StartError, TraceOrder};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
 use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
@@ -399,7 +399,9 @@ impl control::Engine for Run {
                     Reply::Refused { mistake, message }
                 }
             },
-            Request::Trace { count, app, seconds } => return control::trace(&self.control, count, app, seconds),
+            Request::Trace { count, app, filter, seconds } => {
+                return control::trace(&self.control, TraceOrder { count, app }, filter.as_deref(), seconds);
+            }
             Request::Tap { link, snap } => return control::tap(&self.control, &link, snap),
         };
         reply.into()

@@ -28,6 +28,20 @@ fn copy(from: &str, to: &str) -> String {
     )
 }
 
+#[test]
+fn files_and_pipes_send_the_packets_that_match() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("quickstart.pcap"), capture()).unwrap();
+    let filter = ["--set", "apps.in.filter=\"tcp port 80 or 443\"", "--json"];
+    for (path, bytes) in [("quickstart.pcap", Vec::new()), ("-", capture())] {
+        sandbox.write("copy.toml", &copy(path, "out.pcap"));
+        let report = with_input(&sandbox, &[&["run", "copy.toml"], &filter[..]].concat(), &bytes).fine().json();
+        // As `tcpdump --count` counts them: see the tests of `bellows filter`.
+        let sent = report["links"][0]["packets"].as_u64().unwrap();
+        assert_eq!((sent, &report["apps"][0]["drops"]["not_matched"]), (1_552, &json!(PACKETS - 1_552)), "{report:#}");
+    }
+}
+
 /// Runs the command with these bytes on standard input.
 fn with_input(sandbox: &Sandbox, words: &[&str], bytes: &[u8]) -> Said {
     let mut command = sandbox.command(words);

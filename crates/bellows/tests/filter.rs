@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_testkit::programs::has_program;
 use serde_json::{Value, json};
-use support::{Sandbox, root};
+use support::{Running, Sandbox, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
@@ -83,7 +83,7 @@ fn errors_underline_the_place_and_say_what_was_expected() {
         (&["tcp and (udp"], "1 | tcp and (udp\n", "expected"),
         (&["ip[0:3] = 1"], "1 | ip[0:3] = 1\n  | ^^^^^^^\n", "the number of bytes is 1, 2 or 4"),
         (&["len / 0 = 1"], "1 | len / 0 = 1\n", "division by zero"),
-        (&["ip broadcast"], "1 | ip broadcast\n", "needs the mask of the network"),
+        (&["ip broadcast"], "1 | ip broadcast\n", "or give the mask: `--netmask 255.255.255.0`"),
         (&["vlan 5", "--link-type", "raw"], "1 | vlan 5\n  | ^^^^^^\n", "error: "),
         (&["port \u{1b}[31m80"], "1 | ", "has no meaning here"),
     ] {
@@ -321,4 +321,104 @@ fn tap_keeps_the_packets_that_match() {
     let said = sandbox.bellows(&["tap", &running.name, "in.output -> out.input", "-f", "udp prot 53"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
     assert!(said.stderr.contains("1 | udp prot 53\n  |     ^^^^\n"), "{said:#?}");
+}
+
+/// UDP packets, sorted by length and port.
+const SORTED: &str = r#"
+links = ["source -> classes", "classes.long -> long.input", "classes.rest -> rest.input"]
+[apps.source]
+app = "source"
+size = 100
+headers = "ipv4"
+[apps.classes]
+app = "pcap-filter"
+filters = { long = "udp and len > 200" }
+[apps.long]
+app = "sink"
+[apps.rest]
+app = "sink"
+"#;
+
+fn run<'a>(sandbox: &'a Sandbox, network: &str, arguments: &[&str]) -> Running<'a> {
+    let network = sandbox.write("network.toml", network);
+    sandbox.start(&[&[&*network], arguments].concat())
+}
+
+#[test]
+fn the_status_of_an_app_shows_its_filters() {
+    let sandbox = Sandbox::new();
+    let _running = run(&sandbox, SORTED, &[]);
+    let text = sandbox.bellows(&["show", "status", "network"]).fine().stdout;
+    assert!(text.contains("classes (pcap-filter):\n  filters:\n"), "{text}");
+    assert!(text.contains("expression: (ip or ip6) proto udp and len > 200") && text.contains("name: long"), "{text}");
+    assert!(text.contains("link_type: Ethernet"), "{text}");
+    let report = sandbox.bellows(&["show", "status", "network", "--json"]).fine().json();
+    let program = &report["apps"][0]["status"]["programs"][0];
+    assert_eq!(program["fallback_reason"].is_null(), program["code_bytes"].as_u64() > Some(0), "{report:#}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_code_of_filters_is_named_for_perf_and_hot_spots() {
+    let sandbox = Sandbox::new();
+    let running = run(&sandbox, SORTED, &["--perf-map"]);
+    let map_file = format!("/tmp/perf-{}.map", running.pid());
+    let map = || fs::read_to_string(&map_file).unwrap();
+    assert!(map().contains(" classes: udp\n") && map().contains(" classes: entry\n"), "{}", map());
+    assert!(map().contains(" breath: push classes"), "{}", map());
+    let line = map().lines().find(|line| line.ends_with(" classes: entry")).unwrap().to_owned();
+    let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    let mappings = fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
+    let holds = |line: &&str| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        (number(start)..number(end)).contains(&address)
+    };
+    let code = mappings.lines().find(holds).unwrap();
+    assert!(code.contains(" r-xp ") && code.split_whitespace().count() == 5, "perf asks no map for a file: {code}");
+
+    let listing = sandbox.bellows(&["show", "breath", "--json"]).fine().json();
+    assert_eq!(listing["app_code"][0]["app"], "classes");
+    let hot = sandbox.bellows(&["show", "hot", "--for", "700ms", "--json"]);
+    if hot.stderr.contains("may not be sampled") || hot.stderr.contains("perf_event_open") {
+        bellows_testkit::skip("the code of filters is hot", hot.stderr.trim_end());
+    } else {
+        let report = hot.fine().json();
+        let functions = report["functions"].as_array().unwrap();
+        let found = functions.iter().find(|function| {
+            let name = function["symbol"].as_str().unwrap_or_default();
+            name == "classes: udp" || name == "classes: len > 200"
+        });
+        let found = found.unwrap_or_else(|| panic!("no part of the filter is hot: {report:#}"));
+        assert_eq!(found["apps"], json!(["classes"]));
+        assert!(!found["instructions"].as_array().unwrap().is_empty(), "{found:#}");
+    }
+
+    sandbox.write("network.toml", &SORTED.replace("udp and len", "tcp and len"));
+    sandbox.bellows(&["reload", "network"]).fine();
+    assert!(map().contains(" classes: tcp\n") && !map().contains(" classes: udp\n"), "{}", map());
+    drop(running);
+    fs::remove_file(map_file).unwrap();
+}
+
+#[test]
+fn a_watched_network_reloads_when_the_file_of_a_filter_changes() {
+    let sandbox = Sandbox::new();
+    sandbox.write("long.filter", "udp and len > 200");
+    let network = SORTED.replace("filters = { long = \"udp and len > 200\" }", "file = \"long.filter\"");
+    let mut running = run(&sandbox, &network.replace("classes.long", "classes.match"), &["--watch"]);
+    let expression = |text: &str| {
+        let report = sandbox.bellows(&["show", "status", "--json"]).fine().json();
+        let text = format!("(ip or ip6) proto {text}");
+        assert_eq!(report["apps"][0]["status"]["filters"][0]["expression"], text);
+    };
+    expression("udp and len > 200");
+    sandbox.write("long.filter", "udp and len > 300");
+    running.wait_for_log("replaced: classes");
+    expression("udp and len > 300");
+    sandbox.write("long.filter", "udp and prot 300");
+    running.wait_for_log("not reloaded");
+    sandbox.write("long.filter", "udp and len > 400");
+    running.wait_for_log("replaced: classes");
+    expression("udp and len > 400");
 }

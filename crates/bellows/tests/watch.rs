@@ -131,6 +131,34 @@ fn packets_are_followed_through_copies_delays_and_losses() {
 }
 
 #[test]
+fn packets_that_match_an_expression_are_followed() {
+    let sandbox = Sandbox::new();
+    let source = |name: &str, size: usize| {
+        format!("[apps.{name}]\napp = \"source\"\nsize = {size}\nheaders = \"ipv4\"\nrate = \"1kpps\"\n")
+    };
+    let network = format!(
+        "links = [\"short -> both.short\", \"long -> both.long\", \"both -> end\"]\n{}{}[apps.both]\napp = \"join\"\n\
+         [apps.end]\napp = \"sink\"\n",
+        source("short", 100),
+        source("long", 200)
+    );
+    let _running = run(&sandbox, &network);
+    for app in [&[][..], &["--app", "both"]] {
+        let words = [&["trace", "network", "--count", "20", "--filter", "udp and len > 150", "--json"], app].concat();
+        let report = sandbox.bellows(&words).fine().json();
+        let packets = report["packets"].as_array().unwrap();
+        assert_eq!((packets.len(), &report["complete"]), (20, &json!(true)), "{report:#}");
+        assert!(packets.iter().all(|packet| packet["steps"][0]["length"] == 200), "{report:#}");
+    }
+    let said = sandbox.bellows(&["trace", "--filter", "tcp", "--for", "100ms"]).fine();
+    assert!(said.stderr.contains("a packet that comes into the network and matches `tcp`, and none came"), "{said:?}");
+    let said = sandbox.bellows(&["trace", "--filter", "tcp prot 80"]);
+    assert_eq!(said.code, Some(2));
+    let excerpt = " --> expression:1:5\n  |\n1 | tcp prot 80\n  |     ^^^^\n";
+    assert!(said.stderr.starts_with("error: expected `and`") && said.stderr.contains(excerpt), "{said:?}");
+}
+
+#[test]
 fn packets_on_their_way_are_marked() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, &FORKED.replace("3ms", "1h"));

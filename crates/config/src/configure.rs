@@ -95,6 +95,8 @@ pub struct Context {
     pub folder: PathBuf,
     /// The app's name in the network.
     pub app: String,
+    /// Whether the app is to put the code that it generates where `perf` looks it up in its map.
+    pub for_perf: bool,
     /// Texts set by `--set`, whose paths are relative to the current directory.
     set: Vec<String>,
     /// Whether [`Context::path`] was called with one of them.
@@ -103,6 +105,8 @@ pub struct Context {
     objects: Arc<Objects>,
     /// What the objects were made from that [`Context::object`] has returned, and what [`Context::read_text`] has read.
     used_objects: RefCell<String>,
+    /// The files that [`Context::read_text`] was to read.
+    texts: RefCell<Vec<PathBuf>>,
 }
 
 impl Context {
@@ -124,6 +128,11 @@ impl Context {
     /// What the objects were made from that the app uses, and the texts.
     pub(crate) fn used_objects(&self) -> String {
         self.used_objects.take()
+    }
+
+    /// The files of the texts that the app has read, or could not read.
+    pub(crate) fn texts(&self) -> Vec<PathBuf> {
+        self.texts.take()
     }
 
     /// The shared object that the value `name` of a key names.
@@ -156,12 +165,14 @@ impl Context {
         self.folder.join(path)
     }
 
-    /// Reads a text file that a key names. A reload starts the app anew if the text has changed.
+    /// Reads a text file that a key names. A reload starts the app anew if the text has changed, and `run --watch`
+    /// reloads.
     ///
     /// # Errors
     /// If the file cannot be read, is longer than 1 MiB, or is not UTF-8.
     pub fn read_text(&self, key: &'static str, path: &Path) -> Result<String, SettingError> {
         let path = self.path(path);
+        self.texts.borrow_mut().push(path.clone());
         let name = path.display();
         let unreadable = |error: std::io::Error| {
             SettingError::at(key, format!("cannot read `{name}`: {error}"), "give the path of a text file")

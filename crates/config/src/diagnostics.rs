@@ -216,6 +216,15 @@ impl Diagnostics {
         self.sources.get(place.source).map_or("", |source| &source.text[source.range(place)])
     }
 
+    /// Adds files that apps have read, or could not read.
+    pub(crate) fn add_files(&mut self, files: Vec<PathBuf>) {
+        for file in files {
+            if !self.files.contains(&file) {
+                self.files.push(file);
+            }
+        }
+    }
+
     /// Sorts the diagnostics by place: files in reading order, then settings.
     pub(crate) fn sort(&mut self) {
         self.list.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.place));

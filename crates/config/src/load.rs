@@ -46,7 +46,8 @@ pub struct Loaded {
     pub network: Network,
     /// The table `[engine]`.
     pub engine: EngineConfig,
-    /// All files that were read, to watch for changes. The first is the network file itself.
+    /// All files that were read, also the texts that apps have read, to watch for changes. The first is the network file
+    /// itself.
     pub files: Vec<PathBuf>,
     /// The text of all files, and the settings.
     pub text: String,
@@ -117,6 +118,7 @@ fn finish(
     let Reader { description, diagnostics, .. } = reader;
     let Description { links, apps, objects, engine, workers, is_partial, text } = description;
     let mut builder = Builder::new(diagnostics, registry, is_partial);
+    builder.for_perf = overrides.is_for_perf();
     let pool = engine.get("pool").map(|node| node.place);
     let engine = builder.engine(engine);
     let workers = builder.workers(workers);
@@ -133,6 +135,7 @@ fn finish(
         builder.diagnostics.push(much.in_file(name).help(help));
         return Err(builder.diagnostics);
     }
+    let files = builder.diagnostics.files.clone();
     let tables = builder.objects(objects);
     for app in apps {
         builder.app(app);
@@ -144,7 +147,6 @@ fn finish(
     if !builder.is_partial {
         builder.wiring(&links);
     }
-    let files = builder.diagnostics.files.clone();
     for wrong in resources::check(&builder.used, &files) {
         builder.diagnostics.push(wrong);
     }
@@ -190,6 +192,8 @@ struct Builder<'r> {
     used: Vec<ResourceUse>,
     /// The capabilities that the apps need while they run.
     capabilities: Set,
+    /// Whether apps put generated code where `perf` looks it up.
+    for_perf: bool,
     known: Vec<Known>,
     /// The shared objects.
     objects: Arc<Objects>,
@@ -250,6 +254,7 @@ impl<'r> Builder<'r> {
             made: Vec::new(),
             used: Vec::new(),
             capabilities: Set::EMPTY,
+            for_perf: false,
             known: Vec::new(),
             objects: Arc::default(),
             named_workers: Vec::new(),
@@ -524,8 +529,10 @@ impl<'r> Builder<'r> {
         let called = format!("app type `{}`", entry.name());
         let owner = Owner { called: &called, others: Common::KEYS };
         let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
-        let context = Context::new(folder, &key.name).with_set(set).with_objects(&self.objects);
+        let mut context = Context::new(folder, &key.name).with_set(set).with_objects(&self.objects);
+        context.for_perf = self.for_perf;
         let made = self.configure(&key, &mut table, wrong, |table| entry.make(table, &context));
+        self.diagnostics.add_files(context.texts());
         self.capabilities = self.capabilities | entry.capabilities(&table);
         for resource in entry.resources(&table, &context) {
             // A key without a place has its default value, or was wrong and has been removed.

@@ -37,6 +37,7 @@ const MAX_SYNTAX_ERRORS: usize = 10;
 pub struct Overrides {
     set: Vec<String>,
     variables: Option<BTreeMap<String, String>>,
+    for_perf: bool,
 }
 
 impl Overrides {
@@ -44,7 +45,17 @@ impl Overrides {
     /// as text; a relative path starts at the current directory. Without a value, as in `apps.capture.rate=`, the key
     /// is removed.
     pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
-        Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
+        Overrides { set: set.into_iter().map(Into::into).collect(), variables: None, for_perf: false }
+    }
+
+    /// Has apps put the code that they generate where `perf` looks it up in its map.
+    #[must_use]
+    pub fn for_perf(self, for_perf: bool) -> Overrides {
+        Overrides { for_perf, ..self }
+    }
+
+    pub(crate) fn is_for_perf(&self) -> bool {
+        self.for_perf
     }
 
     /// Looks up `${VARIABLE}` here instead of in the process's environment.

@@ -157,6 +157,8 @@ impl Engine {
             return Err(StartError::Counters(error));
         }
         shared.show(graphs.iter(), &plan.statuses);
+        // The code of apps that have started.
+        shared.renew_map_for_perf();
         let now = clock::unix_ns();
         slab.set(cells::STARTED, now);
         for worker in &slab.directory.workers {

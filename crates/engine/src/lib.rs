@@ -86,7 +86,7 @@ pub use bellows_observe::{
 pub use bellows_observe::{
     Count, CountTable, Counter, Counters, DropReason, Gauge, PROGRESS, PROGRESS_TOTAL, counters,
 };
-pub use bellows_watch::{Tap, Trace, WatchError};
+pub use bellows_watch::{Selector, Tap, Trace, WatchError};
 pub use bellows_wiring::{
     End as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
 };

@@ -12,7 +12,7 @@ use crate::classic::simplify::simplify;
 use crate::classic::{Block, BlockId, End, Flow, MEMORY_WORDS, Op, Right};
 use crate::graph::{Comparison, Operation, Width};
 use crate::link::LinkType;
-use crate::mistake::{Mistake, Warning, WarningKind};
+use crate::mistake::{Mistake, NETMASK_UNKNOWN, Warning, WarningKind};
 use crate::names::{self, Transport};
 use crate::options::{Options, Scope};
 use crate::syntax::{
@@ -1749,10 +1749,8 @@ impl Generator<'_> {
             }
             Some(Protocol::Ip) => {
                 let Some(mask) = self.options.netmask else {
-                    return self.mistake(
-                        "`ip broadcast` needs the mask of the network, which is not known",
-                        "write the address: `ip dst host 10.0.0.255`, or `ether broadcast`",
-                    );
+                    return self
+                        .mistake(NETMASK_UNKNOWN, "write the address: `ip dst host 10.0.0.255`, or `ether broadcast`");
                 };
                 let host = !mask.to_bits();
                 self.link_types_then(ethertype::IP, |this| {

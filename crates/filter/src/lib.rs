@@ -47,7 +47,7 @@ pub use classic::program::{Instruction, listing};
 pub use code_line::CodeLine;
 pub use expression::Expression;
 pub use link::{LinkType, UnsupportedLinkType};
-pub use mistake::{Mistake, Warning, WarningKind};
+pub use mistake::{Mistake, NETMASK_UNKNOWN, Warning, WarningKind};
 pub use names::{FixedNames, Names, SystemNames, Transport};
 pub use options::{Options, Scope};
 pub use program::{Matches, Program};

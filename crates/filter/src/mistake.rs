@@ -3,6 +3,9 @@
 
 use std::ops::Range;
 
+/// The message of a mistake that [`Options::netmask`](crate::Options::netmask) avoids.
+pub const NETMASK_UNKNOWN: &str = "`ip broadcast` needs the mask of the network, which is not known";
+
 /// What is wrong with an expression, where, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

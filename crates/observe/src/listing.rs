@@ -30,6 +30,15 @@ pub struct CodeLine {
     pub label: Option<String>,
 }
 
+/// Machine code that an app has generated: one piece without gaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppCode {
+    /// The app's name in the network.
+    pub app: String,
+    /// The instructions.
+    pub code: Vec<CodeLine>,
+}
+
 /// The listing of a running network's breath.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
@@ -47,6 +56,9 @@ pub struct Listing {
     pub assembling_ns: u64,
     /// The machine code; empty without.
     pub code: Vec<CodeLine>,
+    /// In the listing of the first worker: the machine code that apps of all workers have generated, such as filters.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub app_code: Vec<AppCode>,
     /// In the listing of the first worker: those of the others.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub further: Vec<Listing>,

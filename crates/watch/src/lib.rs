@@ -21,5 +21,5 @@ mod watch;
 
 pub use network::{Call, Network};
 pub use tap::{Tap, TapWatch};
-pub use trace::{Trace, TraceWatch};
+pub use trace::{Selector, Trace, TraceWatch};
 pub use watch::{Order, Watch, WatchError};

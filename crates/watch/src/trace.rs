@@ -22,6 +22,9 @@ const HOPS_PER_PACKET: usize = 64;
 /// The number of the next packet to follow, for all engines of the process.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
+/// Whether to follow a packet.
+pub type Selector = Box<dyn FnMut(&Packet) -> bool + Send>;
+
 /// A trace in progress. Dropping it ends it.
 pub struct Trace {
     hops: Receiver<Hop>,
@@ -47,6 +50,8 @@ impl Trace {
 /// The engine's side of a trace.
 pub struct TraceWatch {
     order: TraceOrder,
+    /// Which packets to follow; all if there is none.
+    selector: Option<Selector>,
     /// Where the hops go; none once the trace is complete.
     hops: Option<Sender<Hop>>,
     over: Arc<AtomicBool>,
@@ -61,15 +66,20 @@ pub struct TraceWatch {
 }
 
 impl TraceWatch {
-    /// A trace of the packets that an order selects, and its receiving end. `wake` makes the engine check its traces
+    /// A trace of the packets that an order and a selector select, and its receiving end. `wake` makes the engine check its traces
     /// and taps.
-    pub fn new(order: TraceOrder, wake: impl Fn() + Send + Sync + 'static) -> (TraceWatch, Trace) {
+    pub fn new(
+        order: TraceOrder,
+        selector: Option<Selector>,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> (TraceWatch, Trace) {
         let (sender, hops) = channel();
         let over = Arc::new(AtomicBool::new(false));
         let listener = Listener::new(&over, Box::new(wake));
         let hops_left = 1_000 + HOPS_PER_PACKET * order.count;
         let (numbers, alive) = (HashMap::new(), Vec::new());
-        let watch = TraceWatch { order, hops: Some(sender), over, app: None, numbers, alive, living: 0, hops_left };
+        let watch =
+            TraceWatch { order, selector, hops: Some(sender), over, app: None, numbers, alive, living: 0, hops_left };
         (watch, Trace { hops, is_over: false, _listener: listener })
     }
 
@@ -94,6 +104,10 @@ impl TraceWatch {
         self.app.map_or(call.brings_in, |app| app == call.app)
     }
 
+    fn is_selected(&mut self, packet: &Packet) -> bool {
+        self.selector.as_mut().is_none_or(|selects| selects(packet))
+    }
+
     fn send(&mut self, position: usize, at: u64, app: &str, what: HopKind) {
         self.hops_left = self.hops_left.saturating_sub(1);
         if let Some(hops) = &self.hops {
@@ -114,7 +128,7 @@ impl TraceWatch {
         let begins = self.begins_at(call);
         for packet in packets {
             let mut position = packet.marked().and_then(|mark| self.position(mark));
-            if position.is_none() && begins && self.alive.len() < self.order.count {
+            if position.is_none() && begins && self.alive.len() < self.order.count && self.is_selected(packet) {
                 let created = packet.marked().map_or(start, |mark| mark.created);
                 // After four billion packets, numbers begin again; 0 means none.
                 let id = NEXT.fetch_add(1, Relaxed).max(1);

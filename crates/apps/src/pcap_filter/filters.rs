@@ -69,7 +69,7 @@ impl JsonSchema for Filters {
 }
 
 /// An expression, and where it comes from.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// The name of its output.
     pub output: String,
     pub text: String,
@@ -79,6 +79,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// The expression that a key gives.
+    pub fn of_key(key: &'static str, text: impl Into<String>) -> Source {
+        Source { output: "match".to_owned(), text: text.into(), key, file: None }
+    }
+
     /// Where it is, for messages.
     pub fn place(&self) -> String {
         match (&self.file, self.key) {
@@ -123,12 +128,11 @@ impl Config {
     pub(super) fn expressions(&self, context: &Context) -> Result<Vec<Source>, SettingError> {
         const GIVE_ONE: &str = "give `filter = \"tcp port 80\"`, for example, or `file`, or `filters`";
         let Config { filter, file, filters, .. } = self;
-        let one = |key, text, file| vec![Source { output: "match".to_owned(), text, key, file }];
         match (filter, file, filters.is_empty()) {
-            (Some(text), None, true) => Ok(one("filter", text.clone(), None)),
+            (Some(text), None, true) => Ok(vec![Source::of_key("filter", text)]),
             (None, Some(path), true) => {
                 let text = context.read_text("file", path)?;
-                Ok(one("file", text, Some(path.display().to_string())))
+                Ok(vec![Source { file: Some(path.display().to_string()), ..Source::of_key("file", text) }])
             }
             (None, None, false) => filters.0.iter().map(|entry| self.named(entry)).collect(),
             (None, None, true) => {

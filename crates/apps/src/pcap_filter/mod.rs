@@ -3,18 +3,23 @@
 //! | file | contents |
 //! |---|---|
 //! | `filters.rs` | the keys `filter`, `file` and `filters`: expressions in the order of the file |
-//! | `decider.rs` | verdicts on a vector, for one link type or for each that packets have |
+//! | `programs.rs` | their programs, for one link type or for each that packets have; and what other threads see of them |
+//! | `decider.rs` | verdicts on a vector |
 
 mod decider;
 mod filters;
+mod programs;
 #[cfg(test)]
 mod tests;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Resource, SettingError};
-use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
-use bellows_filter::{Scope, WarningKind};
+use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
+use bellows_filter::plan::Mode;
+use bellows_filter::{NETMASK_UNKNOWN, Scope};
 use bellows_packet::{CAPACITY, Vector, free_all};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +27,8 @@ use tracing::warn;
 
 use self::decider::Decider;
 pub use self::filters::Filters;
+pub(crate) use self::filters::Source;
+pub(crate) use self::programs::{Choices, Programs};
 
 /// Passes packets that match an expression in the language of tcpdump, or sorts them by several.
 ///
@@ -59,6 +66,10 @@ pub struct Config {
 
     /// How far `vlan`, `mpls`, `pppoes` and `geneve` shift the tests behind them.
     pub scope: ScopeChoice,
+
+    /// The mask of the network, such as `"255.255.255.0"`, for `ip broadcast`, which is refused without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netmask: Option<Ipv4Addr>,
 }
 
 /// Where a packet goes that matches several filters.
@@ -137,6 +148,7 @@ impl From<ScopeChoice> for Scope {
 pub struct PcapFilter {
     /// The outputs of the filters, in their order.
     names: Vec<String>,
+    programs: Arc<Programs>,
     decider: Decider,
     which: Which,
     /// What may surprise about the expressions, until the start.
@@ -185,6 +197,10 @@ impl App for PcapFilter {
             warn!("{warning}");
         }
         Ok(())
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        Some(Arc::clone(&self.programs) as Arc<dyn Status>)
     }
 }
 
@@ -347,21 +363,27 @@ impl Configure for PcapFilter {
     }
 
     fn configure(config: Config, context: &Context) -> Result<PcapFilter, SettingError> {
-        let expressions = config.expressions(context)?;
-        let (decider, found) = Decider::new(&expressions, &config)?;
-        let worth_a_warning = |kind| kind != WarningKind::SkipsTagged;
-        let warnings =
-            found.into_iter().filter(|(_, warning)| worth_a_warning(warning.kind)).map(|(index, warning)| {
-                let expression = &expressions[index];
-                let part = expression.text.get(warning.range.clone()).unwrap_or_default();
-                format!("`{}`: {}: `{part}`: {}", context.app, expression.place(), warning.message)
-            });
-        let warnings = warnings.collect();
-        let names: Vec<String> = expressions.into_iter().map(|expression| expression.output).collect();
+        let mode = match config.which {
+            Which::First => Mode::First,
+            Which::All => Mode::All,
+        };
+        let Config { link_type, scope, netmask, .. } = config;
+        let choices = Choices { link_type: link_type.only(), scope: scope.into(), netmask, mode };
+        let compiled = Programs::compile(config.expressions(context)?, &choices, context);
+        let (programs, warnings) = compiled.map_err(|mut error| {
+            if error.message.ends_with(NETMASK_UNKNOWN) {
+                error.help.push_str(", or give the mask: `netmask = \"255.255.255.0\"`");
+            }
+            error
+        })?;
+        let programs = Arc::new(programs);
+        let decider = Decider::new(&programs);
+        let names: Vec<String> = programs.sources().iter().map(|source| source.output.clone()).collect();
         let mut lanes = Vec::new();
         lanes.resize_with(names.len() + 1, Vector::new);
         Ok(PcapFilter {
             names,
+            programs,
             decider,
             which: config.which,
             warnings,

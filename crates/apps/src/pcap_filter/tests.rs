@@ -197,6 +197,46 @@ fn mistakes_have_places_and_help() {
 }
 
 #[test]
+fn a_netmask_tells_broadcast_addresses() {
+    let wrong = configured(json!({ "filter": "ip broadcast" })).err().unwrap();
+    assert!(wrong.help.contains("`netmask = \"255.255.255.0\"`"), "{wrong:?}");
+    let mut rig = rig(json!({ "filter": "ip broadcast", "netmask": "255.255.255.0" }), &["match"]);
+    let to = |host| {
+        let mut frame = frame(UDP, 1, 2, 3);
+        frame[33] = host;
+        frame
+    };
+    rig.send("input", [to(1), to(255)]);
+    rig.settle();
+    assert_eq!(rig.received("match"), [to(255)]);
+}
+
+#[test]
+fn the_status_tells_what_the_filters_became() {
+    let one = configured(json!({ "filter": "port 80" })).unwrap();
+    let status = one.status().unwrap();
+    let shown = status.status();
+    let explained = "(tcp or udp or sctp) src or dst port 80";
+    assert_eq!(shown["filters"], json!([{ "name": "match", "expression": explained }]));
+    let [program] = &shown["programs"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!(program["link_type"], "Ethernet");
+    let code = status.code();
+    let size: usize = code.concat().iter().map(|line| line.bytes.len() / 2).sum();
+    assert_eq!(program["code_bytes"], size);
+    assert_eq!(program["fallback_reason"].is_null(), size > 0, "{shown}");
+
+    let two = configured(json!({ "filters": { "web": "tcp port 80", "x": "arp" }, "link_type": "by-packet" })).unwrap();
+    let status = two.status().unwrap();
+    let link_types = bellows_filter::LinkType::ALL;
+    assert_eq!(status.status()["programs"].as_array().unwrap().len(), link_types.len());
+    if size > 0 {
+        assert_eq!(status.code().len(), link_types.len());
+        let labels: Vec<String> = status.code().concat().into_iter().filter_map(|line| line.label).collect();
+        assert!(labels.contains(&"web: tcp port 80 (raw IP)".to_owned()), "{labels:?}");
+    }
+}
+
+#[test]
 fn an_expression_comes_from_a_file() {
     let folder = scratch();
     fs::write(folder.path().join("web.filter"), "tcp\n  port 80\n").unwrap();

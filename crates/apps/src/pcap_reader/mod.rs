@@ -11,20 +11,23 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
 use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError, TrafficRate};
-use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
+use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, counters};
 use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, Meta, Packet, pool};
 use bellows_sys::way_out;
 use rustix::fs::OFlags;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tracing::warn;
 
 use self::pace::{Pace, Verdict};
 use self::pipe::{Pipe, Place};
 use crate::claims;
+use crate::pcap_filter::{Choices, Programs, Source};
 
 pub use self::pipe::reserve_stdin;
 
@@ -48,12 +51,21 @@ pub use self::pipe::reserve_stdin;
 /// they come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends
 /// inside a packet is damaged.
 ///
+/// With `filter`, packets that do not match are left out and counted as `not_matched`. They take no share of a `rate`, but
+/// recorded pauses go on: two readers of one file with different filters keep their packets in step.
+///
 /// A reload that does not change `path` continues in the file; new settings apply from there.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file or pipe, relative to the network file, or `-` for standard input.
     pub path: PathBuf,
+
+    /// Send only packets that match this expression, `"tcp port 80 or 443"` for example, in the language of tcpdump.
+    /// The file gives the link type of each packet; packets of other link types than those that the app `pcap-filter`
+    /// knows match nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 
     /// When packets leave: `max` for as soon as there is room, `recorded` to keep the recorded pauses. Packets that are
     /// late, or that have no time, follow at once.
@@ -185,6 +197,9 @@ pub struct PcapReader {
     path: PathBuf,
     pace: Pace,
     repeat: Repeat,
+    /// The filter, and what may surprise about it, until the start.
+    filter: Option<Arc<Programs>>,
+    warnings: Vec<String>,
     /// `None` before the start, and after another app has taken over the file.
     reading: Option<Reading>,
     /// The pipe, if packets do not come from a file; its thread runs from `begin` on.
@@ -223,6 +238,7 @@ enum Waiting {
 }
 
 counters! { PcapReader;
+    asked drop NOT_MATCHED = "not_matched", "packets that do not match the filter";
     drop TOO_LONG = "too_long", "packets longer than the largest buffer";
     gauge SENT = PROGRESS, "bytes read from the file, over all passes", in "bytes";
     gauge TOTAL = PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end", in "bytes";
@@ -238,21 +254,24 @@ impl App for PcapReader {
             io.slot(0).never();
             return;
         }
+        let filter = self.filter.as_deref();
         if let Some(pipe) = &mut self.pipe {
             let mut output = io.output(0);
             let (now, pace) = (io.now(), &mut self.pace);
-            return pipe.send(io, &mut output, |timestamp, length| match pace.judge(now, 0, timestamp, length) {
-                Verdict::Go => Ok(()),
-                Verdict::Wait { until } => Err(until),
+            return pipe.send(io, &mut output, filter, |timestamp, length| {
+                match pace.judge(now, 0, timestamp, length) {
+                    Verdict::Go => Ok(()),
+                    Verdict::Wait { until } => Err(until),
+                }
             });
         }
         let Some(reading) = &mut self.reading else { return };
         let mut output = io.output(0);
         if let Pace::Max = self.pace {
-            reading.send(io, &mut output, self.repeat, |_, _, _| true);
+            reading.send(io, &mut output, (self.repeat, filter), |_, _, _| true);
         } else {
             let now = io.now();
-            reading.send(io, &mut output, self.repeat, |pass, timestamp, length| {
+            reading.send(io, &mut output, (self.repeat, filter), |pass, timestamp, length| {
                 match self.pace.judge(now, pass, timestamp, length) {
                     Verdict::Go => true,
                     Verdict::Wait { until } => {
@@ -293,7 +312,12 @@ impl App for PcapReader {
         }
     }
 
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        self.filter.clone().map(|filter| filter as Arc<dyn Status>)
+    }
+
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        self.warnings.drain(..).for_each(|warning| warn!("{warning}"));
         if let Some(place) = &self.place {
             let inherited = old.filter(|old| old.place == self.place).and_then(|old| old.pipe.take());
             self.pipe = Some(match inherited {
@@ -353,29 +377,40 @@ impl Reading {
         self.waiting.is_none() && (self.error.is_some() || last_pass_is_over)
     }
 
-    /// Sends a burst, as far as there are room and buffers, and as long as `goes` allows it for a packet's pass, time
-    /// and length; the first packet that it rejects waits. Hot.
+    /// Sends a burst of the packets that match, as far as there are room and buffers, and as long as `goes` allows it for
+    /// a packet's pass, time and, if it matches, length; the first packet that it rejects waits. Hot.
     #[inline(always)]
     fn send(
         &mut self,
         io: &Io<PcapReader>,
         output: &mut Output<'_>,
-        repeat: Repeat,
-        mut goes: impl FnMut(u64, u64, usize) -> bool,
+        (repeat, filter): (Repeat, Option<&Programs>),
+        mut goes: impl FnMut(u64, u64, Option<usize>) -> bool,
     ) {
         let mut left = io.burst().min(output.room());
         if left == 0 {
             return;
         }
+        // The number of packets sent, or the packet if it has to wait.
+        let mut offer = |pass: u64, timestamp: u64, packet: Packet| {
+            let is_wanted = filter.is_none_or(|filter| filter.matches(&packet));
+            if !goes(pass, timestamp, is_wanted.then(|| packet.len())) {
+                return Err(Waiting::Packet(packet));
+            }
+            if is_wanted {
+                output.push(packet);
+            } else {
+                io.drop(packet, PcapReader::NOT_MATCHED);
+            }
+            Ok(usize::from(is_wanted))
+        };
         if let Some(waiting) = self.waiting.take() {
             let Some(packet) = self.make(waiting) else { return };
             let timestamp = packet.meta().map_or(0, |meta| meta.timestamp);
-            if !goes(self.passes, timestamp, packet.len()) {
-                self.waiting = Some(Waiting::Packet(packet));
-                return;
+            match offer(self.passes, timestamp, packet) {
+                Ok(sent) => left -= sent,
+                Err(waiting) => return self.waiting = Some(waiting),
             }
-            output.push(packet);
-            left -= 1;
         }
         if self.error.is_some() || (self.at_end && !self.begin_pass(io, repeat)) {
             return;
@@ -400,11 +435,10 @@ impl Reading {
                 }
                 Err(error) => return self.fail(io, error),
             };
-            let ingress_port = record.interface;
             let mut meta = Meta {
                 timestamp: record.timestamp,
                 original_length: record.original_length.max(record.data.len() as u32),
-                ingress_port,
+                ingress_port: record.interface,
                 link_type: 0,
             };
             if record.data.len() <= DATA_ROOM {
@@ -416,18 +450,16 @@ impl Reading {
                 continue;
             } else {
                 let bytes = record.data.into();
-                meta.link_type = self.link_type(ingress_port);
+                meta.link_type = self.link_type(meta.ingress_port);
                 self.waiting = Some(Waiting::Bytes(bytes, meta));
                 return;
             }
-            meta.link_type = self.link_type(ingress_port);
+            meta.link_type = self.link_type(meta.ingress_port);
             packet.set_meta(meta);
-            if !goes(self.passes, meta.timestamp, packet.len()) {
-                self.waiting = Some(Waiting::Packet(packet));
-                return;
+            match offer(self.passes, meta.timestamp, packet) {
+                Ok(sent) => left -= sent,
+                Err(waiting) => return self.waiting = Some(waiting),
             }
-            output.push(packet);
-            left -= 1;
         }
     }
 
@@ -551,7 +583,18 @@ impl Configure for PcapReader {
             let looked = open_file(&path).and_then(|file| reader(&path, file));
             looked.map_err(|FileError { message, help }| SettingError::at("path", message, help))?;
         }
-        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, place, pipe: None })
+        let compile = |text| Programs::compile(vec![Source::of_key("filter", text)], &Choices::default(), context);
+        let (filter, warnings) = config.filter.map(compile).transpose()?.unzip();
+        Ok(PcapReader {
+            path,
+            pace,
+            repeat: config.repeat,
+            filter: filter.map(Arc::new),
+            warnings: warnings.unwrap_or_default(),
+            reading: None,
+            place,
+            pipe: None,
+        })
     }
 }
 

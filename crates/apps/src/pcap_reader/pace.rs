@@ -36,8 +36,9 @@ impl Pace {
     }
 
     /// Whether a packet of this length that was recorded at `timestamp` may leave `now`, in this pass over the file; if
-    /// so, it counts as sent. Times are in nanoseconds.
-    pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64, length: usize) -> Verdict {
+    /// so, it counts as sent. One without a length is only left out, when its recorded time has come. Times are in
+    /// nanoseconds.
+    pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64, length: Option<usize>) -> Verdict {
         let due = match self {
             Pace::Max => now,
             // A simple packet block of pcapng carries no time.
@@ -50,6 +51,7 @@ impl Pace {
                 start.saturating_add((timestamp.saturating_sub(first) as f64 / *factor) as u64)
             }
             Pace::Rate(pace) => {
+                let Some(length) = length else { return Verdict::Go };
                 if pace.take_one(now, length) {
                     return Verdict::Go;
                 }
@@ -69,9 +71,9 @@ mod tests {
     fn departures(mut pace: Pace, start: u64, times: &[u64]) -> Vec<u64> {
         let mut now = start;
         let departure = |&timestamp: &u64| {
-            if let Verdict::Wait { until } = pace.judge(now, 0, timestamp, 60) {
+            if let Verdict::Wait { until } = pace.judge(now, 0, timestamp, Some(60)) {
                 now = until;
-                assert_eq!(pace.judge(now, 0, timestamp, 60), Verdict::Go);
+                assert_eq!(pace.judge(now, 0, timestamp, Some(60)), Verdict::Go);
             }
             now
         };
@@ -92,17 +94,17 @@ mod tests {
     #[test]
     fn a_pass_begins_when_the_one_before_has_ended() {
         let mut pace = Pace::recorded(1.0);
-        assert_eq!(pace.judge(0, 0, 1_000, 60), Verdict::Go);
-        assert_eq!(pace.judge(5, 0, 1_010, 60), Verdict::Wait { until: 10 });
-        assert_eq!(pace.judge(10, 1, 1_000, 60), Verdict::Go);
-        assert_eq!(pace.judge(10, 1, 1_010, 60), Verdict::Wait { until: 20 });
+        assert_eq!(pace.judge(0, 0, 1_000, Some(60)), Verdict::Go);
+        assert_eq!(pace.judge(5, 0, 1_010, Some(60)), Verdict::Wait { until: 10 });
+        assert_eq!(pace.judge(10, 1, 1_000, Some(60)), Verdict::Go);
+        assert_eq!(pace.judge(10, 1, 1_010, Some(60)), Verdict::Wait { until: 20 });
     }
 
     #[test]
     fn a_long_delay_is_not_made_up_for() {
         let mut pace = Pace::rate("1kpps".parse().unwrap());
-        assert_eq!(pace.judge(0, 0, 0, 60), Verdict::Go);
-        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0, 60) == Verdict::Go).count();
+        assert_eq!(pace.judge(0, 0, 0, Some(60)), Verdict::Go);
+        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0, Some(60)) == Verdict::Go).count();
         assert_eq!(late, 101);
     }
 

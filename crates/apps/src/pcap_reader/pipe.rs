@@ -18,6 +18,7 @@ use bellows_sys::way_out;
 use rustix::fs::{Access, OFlags, access};
 
 use super::{PcapReader, exceeds_buffers};
+use crate::pcap_filter::Programs;
 
 /// Maximum bytes of packets that wait for the engine; the thread stops reading when it is reached.
 const MAX_WAITING: usize = 1 << 20;
@@ -304,12 +305,14 @@ impl Pipe {
         io.slot(0).watch(Arc::clone(&self.feed), u32::MAX, self.seen);
     }
 
-    /// Sends a burst of the packets that are there, as long as `goes` allows it for a packet's time. Hot.
+    /// Sends a burst of the packets that are there and match, as long as `goes` allows it for a packet's time and, if it
+    /// matches, length. Hot.
     pub(super) fn send(
         &mut self,
         io: &Io<PcapReader>,
         output: &mut Output<'_>,
-        mut goes: impl FnMut(u64, usize) -> Result<(), u64>,
+        filter: Option<&Programs>,
+        mut goes: impl FnMut(u64, Option<usize>) -> Result<(), u64>,
     ) {
         if self.next == self.batch.heads.len() && !self.take() {
             return;
@@ -321,14 +324,17 @@ impl Pipe {
             && let Some(mut packet) = burst.next()
         {
             let data = &self.batch.bytes[self.at..self.at + head.length];
-            if let Err(until) = goes(head.meta.timestamp, head.length) {
+            let is_wanted = filter.is_none_or(|filter| filter.matches_bytes(data, &head.meta));
+            if let Err(until) = goes(head.meta.timestamp, is_wanted.then_some(head.length)) {
                 io.wake_at(until);
                 io.slot(0).never();
                 self.is_watching = false;
                 return;
             }
             let mut is_too_long = false;
-            if data.len() <= DATA_ROOM {
+            if !is_wanted {
+                // Counted below.
+            } else if data.len() <= DATA_ROOM {
                 packet.append(data);
             } else if let Some(large) = Packet::from_bytes(data) {
                 packet = large;
@@ -341,7 +347,9 @@ impl Pipe {
             self.at += head.length;
             self.next += 1;
             self.seen = self.seen.wrapping_add(1);
-            if is_too_long {
+            if !is_wanted {
+                io.drop(packet, PcapReader::NOT_MATCHED);
+            } else if is_too_long {
                 io.drop(packet, PcapReader::TOO_LONG);
             } else {
                 output.push(packet);

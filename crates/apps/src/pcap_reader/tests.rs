@@ -236,6 +236,87 @@ fn changes_since_the_check_are_errors_of_the_start() {
     }
 }
 
+/// A capture of Ethernet and raw IP packets in turn, each a UDP or, every third, a TCP packet; the last byte is a number.
+fn mixed(count: usize) -> Vec<u8> {
+    let interfaces = [Interface::new(LinkType::ETHERNET), Interface::new(LinkType::RAW)];
+    let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
+    let mut writer = Writer::new(Vec::new(), "memory", options, &interfaces).unwrap();
+    for number in 0..count {
+        let protocol = if number % 3 == 0 { 6 } else { 17 };
+        let mut data =
+            [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00][..], &[0x45, 0, 0, 46, 0, 0, 0, 0, 64]].concat();
+        data.push(protocol);
+        data.resize(60, 0);
+        data[59] = number as u8;
+        let data = &data[if number % 2 == 0 { 0 } else { 14 }..];
+        let timestamp = START + 1_000 * number as u64;
+        let original_length = data.len() as u32 + 1_000;
+        writer.write(&Record { data, timestamp, original_length, interface: number as u32 % 2 }).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn last_bytes(rig: &mut Rig) -> Vec<u8> {
+    rig.received("output").iter().map(|bytes| *bytes.last().unwrap()).collect()
+}
+
+#[test]
+fn only_packets_that_match_are_sent() {
+    let file = Scratch::new(&mixed(240));
+    for (keys, passes) in [("", 1), (r#", "repeat": 3"#, 3), (r#", "rate": "1Gpps", "repeat": 2"#, 2)] {
+        for (filter, wanted) in [
+            ("tcp", &(|number: u8| number.is_multiple_of(3)) as &dyn Fn(u8) -> bool),
+            ("udp and len > 1050", &|number| number % 3 != 0 && number % 2 == 0),
+            ("ether[0] = 2", &|number| number % 2 == 0),
+            ("arp", &|_| false),
+            ("", &|_| true),
+        ] {
+            let mut rig = file.rig(&format!(r#", "filter": "{filter}"{keys}"#));
+            let mut now = 1_000_000_000;
+            while !rig.is_done() {
+                rig.set_time(now);
+                rig.settle();
+                now += 1_000_000;
+            }
+            let expected: Vec<u8> = (0..240).filter(|&number| wanted(number)).collect();
+            assert_eq!(last_bytes(&mut rig), expected.repeat(passes), "{filter}{keys}");
+            let left_out = rig.counts().drops["not_matched"];
+            assert_eq!(left_out as usize, passes * (240 - expected.len()), "{filter}{keys}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_do_not_match_keep_their_time_and_take_no_share_of_a_rate() {
+    let file = Scratch::new(&mixed(8));
+    let mut rig = file.rig(r#", "filter": "udp", "speed": "recorded", "repeat": 2"#);
+    let mut sent = Vec::new();
+    for time in 0..20 {
+        rig.set_time(1_000_000_000 + 1_000 * time);
+        rig.settle();
+        sent.extend(last_bytes(&mut rig).into_iter().map(|number| (time, number)));
+    }
+    // The first packet of each pass is one of TCP.
+    let first = [1u8, 2, 4, 5, 7].map(|number| (u64::from(number), number));
+    assert_eq!(sent, [first, first.map(|(time, number)| (time + 7, number))].concat());
+    assert!(rig.is_done());
+
+    let mut rig = file.rig(r#", "filter": "udp", "rate": 1000"#);
+    for (milliseconds, number) in [1, 2, 4, 5, 7].into_iter().enumerate() {
+        rig.set_time(1_000_000_000 + 1_000_000 * milliseconds as u64);
+        rig.settle();
+        assert_eq!(last_bytes(&mut rig), [number]);
+    }
+    assert!(rig.is_done());
+}
+
+#[test]
+fn a_mistake_in_the_filter_has_a_place() {
+    let file = Scratch::new(&mixed(1));
+    let error = file.reader(r#", "filter": "tcp port 80 or ether proto""#).err().unwrap();
+    assert_eq!((error.key, error.part.range), (Some("filter"), Some(26..26)));
+}
+
 #[test]
 fn invalid_configs_name_their_key() {
     let file = Scratch::new(&capture(&[(0, 60)]));

@@ -41,7 +41,7 @@ impl Execute for Arguments {
         let is_rich = terminal::stderr_is_rich();
         let (mut results, mut wrong) = (Vec::new(), Vec::new());
         for path in &self.paths {
-            let file = NetworkFile { path: path.clone(), overrides: self.overrides.clone() };
+            let file = NetworkFile { path: path.clone(), overrides: self.overrides.clone(), for_perf: false };
             let loaded = file.load(&program.registry);
             if self.json {
                 results.push(as_json(path, &loaded));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellows_config::{Diagnostics, Severity};
-use bellows_filter::{LinkType, Mistake, Options, Scope, WarningKind};
+use bellows_filter::{LinkType, Mistake, NETMASK_UNKNOWN, Options, Scope, WarningKind};
 use clap::{Args, ValueEnum};
 
 use self::captures::{Count, NotCounted};
@@ -131,7 +131,12 @@ impl Execute for Arguments {
         let mut compiler = Compiler::new(&text, options);
         let counts = match self.compile(&mut compiler) {
             Ok(counts) => counts,
-            Err(NotCounted::Mistake(mistake)) => return self.refuse(&text, &mistake),
+            Err(NotCounted::Mistake(mut mistake)) => {
+                if mistake.message == NETMASK_UNKNOWN {
+                    mistake.help.push_str(", or give the mask: `--netmask 255.255.255.0`");
+                }
+                return self.refuse(&text, &mistake);
+            }
             Err(NotCounted::Capture(error)) => return Err(error),
         };
         let warnings = warnings(&text, compiler.compiled());

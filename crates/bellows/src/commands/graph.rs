@@ -170,7 +170,7 @@ fn too_large(graph: &Graph) -> CommandError {
 
 /// The network of a file, without rates.
 fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, CommandError> {
-    let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec() };
+    let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec(), for_perf: false };
     match file.load(registry) {
         Ok(loaded) => Ok(of_network(&loaded.network)),
         Err(mistakes) => Err(CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),

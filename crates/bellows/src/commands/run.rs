@@ -51,7 +51,7 @@ pub struct Arguments {
     /// Write /tmp/perf-PID.map, so that `perf` can name generated code
     #[arg(long)]
     perf_map: bool,
-    /// Reload when the network file or an included file changes
+    /// Reload when the network file, an included file or the `file` of a filter changes
     #[arg(long)]
     watch: bool,
     /// Print the report as JSON (see docs/json.md)
@@ -70,6 +70,7 @@ impl Execute for Arguments {
             // The option overrides the file's setting, even an invalid one.
             self.file.overrides.push(format!("engine.cpu={cpu}"));
         }
+        self.file.for_perf = self.perf_map;
         let rich_errors = terminal::stderr_is_rich();
         let loaded = self
             .file

@@ -35,6 +35,12 @@ pub struct Arguments {
     /// Follow packets that this app sends [default: those that any app brings in]
     #[arg(long, value_name = "APP")]
     app: Option<String>,
+    /// Follow packets that match this expression, such as 'tcp port 80'
+    ///
+    /// The language is that of tcpdump; `bellows filter EXPR` explains an expression. Packets of link types that filters
+    /// do not know match nothing.
+    #[arg(long, short, value_name = "EXPR")]
+    filter: Option<String>,
     /// Stop after this time, such as `500ms`
     #[arg(long = "for", value_name = "TIME", default_value = "5s", allow_hyphen_values = true)]
     duration: bellows_config::Duration,
@@ -53,7 +59,12 @@ impl Execute for Arguments {
         let runtime_dir = networks::pick(self.name.as_deref())?;
         let name = runtime_dir.name();
         let duration = self.duration.std();
-        let request = Request::Trace { count: self.count, app: self.app.clone(), seconds: duration.as_secs_f64() };
+        let request = Request::Trace {
+            count: self.count,
+            app: self.app.clone(),
+            filter: self.filter.clone(),
+            seconds: duration.as_secs_f64(),
+        };
         let signals = catch_signals()?;
         let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tracing {
@@ -100,10 +111,13 @@ fn obstacle(runtime_dir: &RuntimeDir, name: &str) -> Option<String> {
 
 /// The note on how a trace ended after this many packets.
 fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> Option<String> {
-    let whom = match &arguments.app {
+    let mut whom = match &arguments.app {
         Some(app) => format!("a packet that app `{app}` sends"),
         None => "a packet that comes into the network".to_owned(),
     };
+    if let Some(filter) = &arguments.filter {
+        whom.push_str(&format!(" and matches `{filter}`"));
+    }
     let until = span(arguments.duration.std());
     match end {
         TraceEnd::Complete => None,

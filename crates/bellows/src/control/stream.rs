@@ -9,11 +9,12 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
-use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Tap, Trace, TraceOrder, WatchError};
+use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Selector, Tap, Trace, TraceOrder, WatchError};
 use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
 use super::server::Answer;
+use crate::filters::{ByLinkType, diagnose};
 
 /// The sender of a stream.
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
@@ -60,8 +61,9 @@ pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
     }
 }
 
-/// Starts a trace. Its steps follow the reply.
-pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64) -> Answer {
+/// Starts a trace of packets that match an expression, if there is one. Its steps follow the reply.
+pub fn trace(control: &Control, order: TraceOrder, filter: Option<&str>, seconds: f64) -> Answer {
+    let count = order.count;
     let refused = |message: String| Reply::Refused { mistake: true, message: format!("error: {message}") }.into();
     if !(1..=MAX_TRACED).contains(&count) {
         return refused(format!("{count} packets cannot be followed; give a number from 1 to {MAX_TRACED}"));
@@ -69,11 +71,21 @@ pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64)
     let Ok(duration) = Duration::try_from_secs_f64(seconds) else {
         return refused(format!("packets cannot be followed for {seconds} seconds; give a time from 0 on"));
     };
-    let order = TraceOrder { count, app };
-    match control.trace(order.clone()) {
+    // Compiled on this thread: looking up names may take long.
+    let selector = match filter.map(selector).transpose() {
+        Ok(selector) => selector,
+        Err(message) => return Reply::Refused { mistake: true, message }.into(),
+    };
+    match control.trace_selected(order.clone(), selector) {
         Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
         Err(error) => watch_error(&error, control),
     }
+}
+
+/// Selects packets by an expression. The error is ready to print.
+fn selector(text: &str) -> Result<Selector, String> {
+    let filter = ByLinkType::compile(text).map_err(|mistake| diagnose(text, &mistake).render(false))?;
+    Ok(Box::new(move |packet| filter.matches(packet)))
 }
 
 /// The error for an unknown name, with a suggestion if there is one.

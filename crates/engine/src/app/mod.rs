@@ -7,6 +7,7 @@ pub(crate) mod io;
 
 use std::sync::Arc;
 
+use bellows_observe::listing::CodeLine;
 use bellows_observe::{Counter, Counters};
 use bellows_wiring::Ports;
 
@@ -244,6 +245,12 @@ pub trait App: Send + Sized + 'static {
 pub trait Status: Send + Sync + 'static {
     /// The current status.
     fn status(&self) -> serde_json::Value;
+
+    /// The machine code that the app has generated, in pieces without gaps; labels name its parts. For `show hot` and
+    /// the map of `perf`.
+    fn code(&self) -> Vec<Vec<CodeLine>> {
+        Vec::new()
+    }
 }
 
 /// The constants of an app type.

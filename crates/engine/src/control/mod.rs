@@ -9,7 +9,7 @@ use std::thread;
 
 use bellows_observe::listing::Listing;
 use bellows_observe::{AppStatus, Liveness, MAX_TRACED, ObjectStatus, SlowBreaths, Snapshot, TraceOrder, Watchdog};
-use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
+use bellows_watch::{Order, Selector, Tap, TapWatch, Trace, TraceWatch, WatchError};
 use bellows_wiring::LinkSpec;
 
 pub use self::reload::ReloadError;
@@ -97,12 +97,13 @@ impl Control {
 
     /// The listing of the breaths of all workers: the calls in order, and their machine code.
     pub fn listing(&self) -> Listing {
-        let View { topology, breaths, .. } = lock(&self.shared.view).clone();
+        let view = lock(&self.shared.view).clone();
+        let View { topology, breaths, .. } = &view;
         let listing =
             |(worker, breath): (&WorkerSpec, &Arc<Breath>)| Listing { worker: worker.name.clone(), ..breath.listing() };
-        let mut listings = topology.workers.iter().zip(&breaths).map(listing);
+        let mut listings = topology.workers.iter().zip(breaths).map(listing);
         let first = listings.next().unwrap_or_default();
-        Listing { further: listings.collect(), ..first }
+        Listing { app_code: view.app_code(), further: listings.collect(), ..first }
     }
 
     /// The status of each object that several apps use. Does not disturb the engine.
@@ -135,6 +136,15 @@ impl Control {
     /// If there is no such app or it sends nothing, another trace is running, more than 10,000 packets are requested,
     /// or the run is over.
     pub fn trace(&self, order: TraceOrder) -> Result<Trace, WatchError> {
+        self.trace_selected(order, None)
+    }
+
+    /// As [`Control::trace`], but only of packets that the selector selects. It is called on the threads of workers, for
+    /// each packet that would be followed without it.
+    ///
+    /// # Errors
+    /// Those of [`Control::trace`].
+    pub fn trace_selected(&self, order: TraceOrder, selector: Option<Selector>) -> Result<Trace, WatchError> {
         if order.count > MAX_TRACED {
             return Err(WatchError::TooMany(order.count));
         }
@@ -160,7 +170,7 @@ impl Control {
         if watchers.trace.as_ref().and_then(Weak::upgrade).is_some_and(|over| !over.load(Relaxed)) {
             return Err(WatchError::Busy);
         }
-        let (watch, trace) = TraceWatch::new(order, self.rescan_watches());
+        let (watch, trace) = TraceWatch::new(order, selector, self.rescan_watches());
         watchers.trace = Some(watch.lifetime());
         watchers.orders.push(Order::Trace(watch));
         drop(watchers);

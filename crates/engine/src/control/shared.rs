@@ -8,7 +8,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use bellows_codemem::PerfMap;
+use bellows_codemem::{PerfMap, Symbol};
+use bellows_observe::listing::AppCode;
 use bellows_observe::timeline::Names;
 use bellows_observe::{Liveness, RuntimeDir, Slab, Watchdog};
 use bellows_watch::Order;
@@ -145,6 +146,31 @@ impl View {
             statuses: statuses.to_vec(),
         })
     }
+
+    /// The machine code that apps have generated.
+    pub(super) fn app_code(&self) -> Vec<AppCode> {
+        let statuses = self.topology.apps.iter().zip(&self.statuses);
+        let with_status = statuses.filter_map(|(app, status)| Some((&app.name, status.as_ref()?)));
+        let pieces = with_status.flat_map(|(app, status)| {
+            let pieces = catch_panic(|| status.code()).unwrap_or_default().into_iter();
+            pieces.map(|code| AppCode { app: app.clone(), code })
+        });
+        pieces.collect()
+    }
+}
+
+/// The parts of an app's code, for `perf`.
+fn symbols(piece: &AppCode) -> Vec<Symbol> {
+    let mut symbols: Vec<Symbol> = Vec::new();
+    for line in &piece.code {
+        if let Some(label) = &line.label {
+            symbols.push(Symbol { start: line.address as usize, size: 0, name: format!("{}: {label}", piece.app) });
+        }
+        if let Some(symbol) = symbols.last_mut() {
+            symbol.size += line.bytes.len() / 2;
+        }
+    }
+    symbols
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -239,8 +265,9 @@ impl Shared {
 
     pub(crate) fn map_for_perf(&self) -> io::Result<()> {
         let Some(map) = &self.perf_map else { return Ok(()) };
-        let breaths = lock(&self.view).breaths.clone();
-        map.write(&breaths.iter().flat_map(|breath| breath.symbols()).collect::<Vec<_>>())
+        let view = lock(&self.view).clone();
+        let of_breaths = view.breaths.iter().flat_map(|breath| breath.symbols());
+        map.write(&of_breaths.chain(view.app_code().iter().flat_map(symbols)).collect::<Vec<_>>())
     }
 
     pub(crate) fn take_request(&self) -> Option<Request> {

@@ -195,6 +195,7 @@ impl Breath {
             assembling_ns: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
             code: code.unwrap_or_default(),
             calls,
+            app_code: Vec::new(),
             further: Vec::new(),
         }
     }

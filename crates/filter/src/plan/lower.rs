@@ -70,9 +70,10 @@ pub(crate) struct Lowered {
 }
 
 /// What several filters decide together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The first filter that matches.
+    #[default]
     First,
     /// All filters that match.
     All,

@@ -38,6 +38,9 @@ pub enum Request {
         /// The app whose sent packets are followed; by default packets that any app brings in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         app: Option<String>,
+        /// The expression that followed packets match, in the language of pcap-filter.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filter: Option<String>,
         /// The maximum duration.
         seconds: f64,
     },

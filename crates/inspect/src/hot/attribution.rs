@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use bellows_engine::listing::{Call, Listing};
 use bellows_pmu::Stack;
 
-use super::image::Image;
+use super::image::{BREATH, Image};
 use super::name;
 
 /// A set of apps: the index of a list in [`Attribution::apps`].
@@ -26,7 +26,7 @@ pub struct Attribution {
     owners: Vec<Vec<String>>,
     /// The app of the call that returns to an address.
     returns: HashMap<u64, Owner>,
-    /// The app that each stretch of the breath serves, by its label.
+    /// The app that each stretch of generated code serves, by the name that the image has for it.
     stretches: HashMap<String, Owner>,
     /// The apps of each type, with the longest names first.
     types: Vec<(String, Owner)>,
@@ -57,6 +57,12 @@ impl Attribution {
         };
         let workers = || std::iter::once(listing).chain(&listing.further);
         workers().for_each(|listing| attribution.read_code(listing));
+        for piece in &listing.app_code {
+            let owner = attribution.owner(vec![piece.app.clone()]);
+            let labels = piece.code.iter().filter_map(|line| line.label.as_ref());
+            let names = labels.map(|label| (format!("{}: {label}", piece.app), owner));
+            attribution.stretches.extend(names);
+        }
         let calls: Vec<&Call> = workers().flat_map(|listing| &listing.calls).collect();
         attribution.read_types(&calls);
         attribution
@@ -67,9 +73,9 @@ impl Attribution {
         &self.owners[owner]
     }
 
-    /// The app that a stretch of the breath serves, from the name that the image has for it.
+    /// The app that a stretch of generated code serves, from the name that the image has for it.
     pub fn stretch(&self, function: &str) -> Option<Owner> {
-        self.stretches.get(function.strip_prefix("breath: ")?).copied()
+        self.stretches.get(function).copied()
     }
 
     /// The evidence of a thread's stack and instruction.
@@ -124,7 +130,7 @@ impl Attribution {
             }
             if let Some(label) = &line.label {
                 serves = app_of(label, &listing.calls).map(|app| self.owner(vec![app.to_owned()]));
-                self.stretches.extend(serves.map(|owner| (label.clone(), owner)));
+                self.stretches.extend(serves.map(|owner| (format!("{BREATH}: {label}"), owner)));
             }
             is_call = line.text.starts_with("call ");
         }

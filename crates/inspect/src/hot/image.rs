@@ -6,13 +6,16 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bellows_engine::listing::Listing;
+use bellows_engine::listing::{CodeLine, Listing};
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{
     Architecture, Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
 };
 
 use super::name;
+
+/// What begins the names of the breath's parts; the names of an app's code begin with the app.
+pub const BREATH: &str = "breath";
 
 /// A function: a named piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +87,8 @@ struct Mapping {
 pub struct Image {
     process: u32,
     mappings: Vec<Mapping>,
-    /// The addresses of the code that the engine has assembled for each worker, which are the first modules.
+    /// The addresses of the code that the engine has assembled for each worker, and of the code that apps have generated,
+    /// which are the first modules.
     assembled: Vec<Range<u64>>,
     modules: Vec<Module>,
     /// The module of each file.
@@ -102,7 +106,10 @@ impl Image {
         let program = format!("/proc/{process}/exe");
         let data = fs::read(&program).map_err(|error| format!("{program} cannot be read: {error}"))?;
         check(&data)?;
-        let modules: Vec<Module> = std::iter::once(listing).chain(&listing.further).map(assembled).collect();
+        let breaths = std::iter::once(listing).chain(&listing.further);
+        let breaths = breaths.map(|listing| assembled(BREATH, &listing.code));
+        let of_apps = listing.app_code.iter().map(|piece| assembled(&piece.app, &piece.code));
+        let modules: Vec<Module> = breaths.chain(of_apps).collect();
         let range =
             |module: &Module| module.segments.first().map_or(0..0, |part| part.address..part.address + part.length);
         let assembled = modules.iter().map(range).collect();
@@ -137,7 +144,7 @@ impl Image {
         Some(self.location(module, address))
     }
 
-    /// Whether the engine's own code lies at a run-time address.
+    /// Whether generated code lies at a run-time address.
     pub fn is_assembled(&self, address: u64) -> bool {
         self.assembled.iter().any(|range| range.contains(&address))
     }
@@ -160,7 +167,8 @@ impl Image {
     /// The demangled name of the function that a call or jump in a module leads to.
     pub fn target(&mut self, module: usize, address: u64) -> Option<String> {
         // Assembled code is at its run-time address, and leads into other modules.
-        let location = if module == 0 { self.locate(address)? } else { self.location(module, address) };
+        let location =
+            if module < self.assembled.len() { self.locate(address)? } else { self.location(module, address) };
         let function = self.function(location).filter(|function| function.range.start == location.address);
         function.map(Function::name)
     }
@@ -263,14 +271,15 @@ fn pointers_of<'a, E: FileHeader>(file: &'a object::read::elf::ElfFile<'a, E>) -
     all.filter_map(|(address, relocation)| Some((address, pointer(&relocation)?))).collect()
 }
 
-/// The code that the engine has assembled for a worker. Each stretch is a function.
-fn assembled(listing: &Listing) -> Module {
+/// Code that the engine has assembled for a worker, or an app has generated. Each stretch is a function, whose name begins
+/// with `of`.
+fn assembled(of: &str, code: &[CodeLine]) -> Module {
     let mut module = Module { name: "assembled".to_owned(), ..Module::default() };
-    let Some(first) = listing.code.first() else { return module };
-    for line in &listing.code {
+    let Some(first) = code.first() else { return module };
+    for line in code {
         let address = first.address + module.data.len() as u64;
         if let Some(label) = &line.label {
-            module.functions.push(Function { range: address..address, symbol: format!("breath: {label}") });
+            module.functions.push(Function { range: address..address, symbol: format!("{of}: {label}") });
         }
         let digits = line.bytes.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or_default());
         module.data.extend(digits.map(|pair| u8::from_str_radix(pair, 16).unwrap_or_default()));

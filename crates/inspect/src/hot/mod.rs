@@ -128,7 +128,7 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
     let after = breath(runtime_dir)?;
     let code = |listing: &Listing| -> Vec<_> {
         let workers = std::iter::once(listing).chain(&listing.further);
-        workers.map(|listing| (listing.calls.clone(), listing.code.clone())).collect()
+        workers.map(|listing| (listing.calls.clone(), listing.code.clone(), listing.app_code.clone())).collect()
     };
     if code(&after) != code(&listing) {
         return Err(InspectError::Failed(format!("`{name}` was reloaded while it was sampled; sample it again")));
