@@ -18,6 +18,8 @@ pub(super) struct Decider {
 }
 
 enum Programs {
+    /// No packet matches.
+    Nothing,
     /// For packets of one link type.
     Only(Box<Program>),
     /// By link type.
@@ -28,8 +30,11 @@ enum Programs {
 type Found = Vec<(usize, Warning)>;
 
 impl Decider {
-    /// Compiles expressions.
+    /// Compiles expressions. Without any there is one filter, which matches nothing.
     pub fn new(sources: &[Source], config: &Config) -> Result<(Decider, Found), SettingError> {
+        if sources.is_empty() {
+            return Ok((Decider { filters: 1, programs: Programs::Nothing, matches: Matches::default() }, Vec::new()));
+        }
         let (programs, found) = match config.link_type.only() {
             Some(link_type) => {
                 let expressions: Result<Vec<Expression>, SettingError> =
@@ -77,6 +82,7 @@ impl Programs {
     #[inline]
     fn each(&self, packets: &[Packet], mut run: impl FnMut(Option<&Program>, std::ops::Range<usize>)) {
         let programs = match self {
+            Programs::Nothing => return run(None, 0..packets.len()),
             Programs::Only(program) => return run(Some(program), 0..packets.len()),
             Programs::ByPacket(programs) => programs,
         };
@@ -92,7 +98,7 @@ impl Programs {
 
 /// The number of a packet's link type.
 #[inline]
-fn number(packet: &Packet) -> u32 {
+pub(super) fn number(packet: &Packet) -> u32 {
     packet.meta().map_or(1, |meta| meta.link_type)
 }
 
