@@ -256,7 +256,7 @@ proptest! {
             let is_new_syn = flags & (SYN | ACK) == SYN;
             let known = model.get(&member.key).copied();
             let may_pass = known.filter(|known| {
-                !known.has_expired(now) && !(known.stage == Stage::Closing && is_new_syn)
+                !(known.has_expired(now) || known.stage == Stage::Closing && is_new_syn)
             });
             let passed = passes(&table, &member, now);
             prop_assert_eq!(passed, may_pass.is_some(), "{:?} {:?}", step, known);
