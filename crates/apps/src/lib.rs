@@ -17,6 +17,7 @@ mod lanes;
 pub mod mac_table;
 mod pace;
 mod port;
+pub mod state_table;
 mod virtio;
 
 use bellows_config::Registry;
@@ -29,7 +30,9 @@ macro_rules! apps {
 
         /// Every app and every shared object that comes with Bellows.
         pub fn registry() -> Registry {
-            Registry::new()$(.with::<$module::$app>())*.with_object::<mac_table::MacTable>()
+            Registry::new()$(.with::<$module::$app>())*
+                .with_object::<mac_table::MacTable>()
+                .with_object::<state_table::StateTable>()
         }
     };
 }

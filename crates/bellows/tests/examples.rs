@@ -120,3 +120,17 @@ fn a_shaper_delays_packets_that_a_policer_drops() {
     let report = sandbox.bellows(&short).fine().json();
     assert!(app(&report, "shape")["drops"]["queue_full"].as_u64().unwrap() > 0, "{report:#}");
 }
+
+#[test]
+fn a_firewall_lets_answers_in_and_nothing_else() {
+    let sandbox = checkout();
+    let report = sandbox.bellows(&["run", "examples/firewall.toml", "--json"]).fine().json();
+    let counter = |name: &str, counter: &str| app(&report, name)["counters"][counter].as_u64().unwrap();
+    assert!(counter("out", "states_entered") > 100, "{report:#}");
+    assert_eq!(counter("back", "matched"), counter("back", "passed_by_state"));
+    // Web and names in both directions; pings, neighbours and their fragments stay out.
+    let web_and_names = 769 + 783 + 508 + 48 + 60;
+    let passed = link(&report, "file.input")["packets"].as_u64().unwrap();
+    assert!((web_and_names - 60..=web_and_names + 15).contains(&passed), "{passed}");
+    assert_eq!(passed + app(&report, "end")["in_packets"].as_u64().unwrap(), PACKETS);
+}

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `grouped` | words that threads read and replace together |
 //! | `published` | a value that workers read and one writer at a time replaces |
 //! | `readers` | the threads that read, and the breaths that they have passed |
 //!
@@ -27,9 +28,11 @@
 //! ```
 
 mod atomics;
+mod grouped;
 mod published;
 mod readers;
 
+pub use grouped::{Head, Seen, Words};
 pub use published::{Published, Writer};
 pub use readers::{Passage, Reader, Readers};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bellows_shared::{Breath, Published, Reader, Readers};
+use bellows_shared::{Breath, Head, Published, Reader, Readers, Words};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
@@ -110,5 +110,45 @@ fn writers_take_turns() {
         add(&published);
         other.join().unwrap();
         assert_eq!(published.lock().get().number(), 3);
+    });
+}
+
+/// A group of two words, which are both the number in its head.
+type Group = (Head, Words<2>);
+
+fn replace(group: &Group, number: u64) -> bool {
+    group.0.replace(group.0.load(), number, &group.1, &[number; 2])
+}
+
+#[test]
+fn words_that_are_replaced_together_are_seen_together() {
+    // One comparison in each model, which has few interleavings then.
+    for expected in [[0, 0], [1, 1], [0, 1], [1, 0]] {
+        loom::model(move || {
+            let group = Arc::new((Head::default(), Words::<2>::default()));
+            let writer = {
+                let group = Arc::clone(&group);
+                thread::spawn(move || assert!(replace(&group, 1)))
+            };
+            let seen = group.0.load();
+            if group.0.belongs_to(seen, &group.1, &expected) {
+                assert_eq!(expected, [seen.value(); 2]);
+            }
+            writer.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn one_of_two_writers_replaces_words_at_a_time() {
+    loom::model(|| {
+        let group = Arc::new((Head::default(), Words::<2>::default()));
+        let other = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || replace(&group, 1))
+        };
+        assert!(replace(&group, 2) | other.join().unwrap());
+        let last = group.0.load();
+        assert!(group.0.belongs_to(last, &group.1, &[last.value(); 2]));
     });
 }

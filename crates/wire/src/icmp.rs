@@ -5,9 +5,14 @@ use std::ops::Range;
 use crate::view::{Error, view};
 use crate::{IpPair, IpProtocol, Sum};
 
-/// Message types of echo.
+/// Message types of echo, and the errors about packets (RFC 792, RFC 4443).
 pub mod message_type {
     #![allow(missing_docs, reason = "the names say it")]
+    pub const V4_UNREACHABLE: u8 = 3;
+    pub const V4_TIME_EXCEEDED: u8 = 11;
+    pub const V4_PARAMETER_PROBLEM: u8 = 12;
+    pub const V6_UNREACHABLE: u8 = 1;
+    pub const V6_PARAMETER_PROBLEM: u8 = 4;
     pub const V4_ECHO_REPLY: u8 = 0;
     pub const V4_ECHO_REQUEST: u8 = 8;
     pub const V6_ECHO_REQUEST: u8 = 128;

@@ -9,7 +9,7 @@
 //!    plain struct such as [`UdpHeader`] whose `emit` writes a whole header, including lengths and checksum.
 //! 3. Whole frames: [`verify`] checks every checksum in a frame, [`frame`] builds UDP frames of a given size,
 //!    [`summary`] describes a packet on one line, like tcpdump, [`offload`] finishes checksums and segments TCP GSO
-//!    packets, [`flow`] computes the flow of a frame.
+//!    packets, [`flow`] computes the flow of a frame, [`connection`] finds the connection of a packet.
 //!
 //! A view's `new_checked` checks once that the header lies within the bytes. After that no accessor panics, for any
 //! bytes and anything that the setters wrote: a payload with invalid bounds is empty. Lengths are in bytes, values in
@@ -21,6 +21,7 @@ mod view;
 
 pub mod arp;
 pub mod checksum;
+pub mod connection;
 pub mod ethernet;
 pub mod flow;
 pub mod frame;

@@ -15,8 +15,9 @@ pub(super) struct Decider {
 }
 
 impl Decider {
+    /// Without expressions there is one filter, which matches nothing.
     pub fn new(programs: &Arc<Programs>) -> Decider {
-        Decider { filters: programs.sources().len(), programs: Arc::clone(programs), matches: Matches::default() }
+        Decider { filters: programs.sources().len().max(1), programs: Arc::clone(programs), matches: Matches::default() }
     }
 
     /// The number of the first filter that matches each packet, or the number of filters where none does. Hot.

@@ -120,20 +120,26 @@ impl Config {
         match (&self.filter, &self.file) {
             (Some(_), _) => ("filter", vec!["match"]),
             (_, Some(_)) => ("file", vec!["match"]),
+            _ if self.filters.is_empty() && self.state_table.is_some() => ("state_table", vec!["match"]),
             _ => ("filters", self.filters.0.iter().map(|(name, _)| name.as_str()).collect()),
         }
     }
 
-    /// The expressions, at least one.
+    /// The expressions: at least one, unless there are states.
     pub(super) fn expressions(&self, context: &Context) -> Result<Vec<Source>, SettingError> {
         const GIVE_ONE: &str = "give `filter = \"tcp port 80\"`, for example, or `file`, or `filters`";
-        let Config { filter, file, filters, .. } = self;
+        let Config { filter, file, filters, state_table, .. } = self;
         match (filter, file, filters.is_empty()) {
             (Some(text), None, true) => Ok(vec![Source::of_key("filter", text)]),
             (None, Some(path), true) => {
                 let text = context.read_text("file", path)?;
                 Ok(vec![Source { file: Some(path.display().to_string()), ..Source::of_key("file", text) }])
             }
+            (None, None, false) if state_table.is_some() => {
+                let help = "give `filter` or `file`; several apps may share one table";
+                Err(SettingError::at("state_table", "`state_table` and `filters` exclude each other", help))
+            }
+            (None, None, true) if state_table.is_some() => Ok(Vec::new()),
             (None, None, false) => filters.0.iter().map(|entry| self.named(entry)).collect(),
             (None, None, true) => {
                 let message = "there is no expression".to_owned();

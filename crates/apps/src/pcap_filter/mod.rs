@@ -5,10 +5,12 @@
 //! | `filters.rs` | the keys `filter`, `file` and `filters`: expressions in the order of the file |
 //! | `programs.rs` | their programs, for one link type or for each that packets have; and what other threads see of them |
 //! | `decider.rs` | verdicts on a vector |
+//! | `states.rs` | packets of connections that a filter has let through |
 
 mod decider;
 mod filters;
 mod programs;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +31,8 @@ use self::decider::Decider;
 pub use self::filters::Filters;
 pub(crate) use self::filters::Source;
 pub(crate) use self::programs::{Choices, Programs};
+use self::states::States;
+use crate::state_table::StateTable;
 
 /// Passes packets that match an expression in the language of tcpdump, or sorts them by several.
 ///
@@ -41,7 +45,13 @@ pub(crate) use self::programs::{Choices, Programs};
 /// by what is there of it. Names of hosts and services are resolved when the app is created. An expression that can match
 /// nothing, for example, is logged as a warning when the app starts.
 ///
-/// A reload exchanges filters between two packets, and loses none.
+/// With `state_table`, packets of the connections in that table go to `match` whatever the expression says, in both
+/// directions, and the connection of each other packet that matches is entered. Without `filter` and `file`, only packets
+/// of connections in the table match: the app for the way back. ICMP errors about a packet of a connection pass as well.
+/// Fragments behind the first, other ICMP messages and frames without IP are decided by the expression alone. Sequence
+/// numbers are not checked.
+///
+/// A reload exchanges filters between two packets, and loses no packet and no state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -57,6 +67,11 @@ pub struct Config {
     /// tried in the order in which they are written.
     #[serde(skip_serializing_if = "Filters::is_empty")]
     pub filters: Filters,
+
+    /// The table of connections: the name of an object of type `state-table`, which other filters may share. Not with
+    /// `filters`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_table: Option<String>,
 
     /// Where a packet goes that matches several `filters`.
     pub which: Which,
@@ -150,6 +165,7 @@ pub struct PcapFilter {
     names: Vec<String>,
     programs: Arc<Programs>,
     decider: Decider,
+    states: Option<States>,
     which: Which,
     /// What may surprise about the expressions, until the start.
     warnings: Vec<String>,
@@ -169,8 +185,13 @@ const UNLINKED: usize = usize::MAX;
 
 counters! { PcapFilter;
     asked drop NOT_MATCHED = "not_matched", "packets that match no filter, if `rest` is not linked";
-    count MATCHED = "matched", "packets that match a filter";
+    count MATCHED = "matched", "packets that match a filter, or belong to a connection";
     count REST_PACKETS = "rest", "packets that match no filter";
+    count PASSED_BY_STATE = "passed_by_state", "packets that belong to a connection in the state table";
+    count STATES_ENTERED = "states_entered", "connections that were entered", in "connections";
+    count STATES_EVICTED = "states_evicted", "connections, not established, that made room for new ones", in "connections";
+    count STATES_REFUSED = "states_refused", "packets that match whose connection found no room";
+    count STATES_EXPIRED = "states_expired", "connections that were removed after their timeout", in "connections";
 }
 
 impl App for PcapFilter {
@@ -190,6 +211,9 @@ impl App for PcapFilter {
 
     fn tick(&mut self, io: &Io<Self>) {
         self.rewire(io);
+        if let Some(states) = &self.states {
+            states.expire(io);
+        }
     }
 
     fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
@@ -205,6 +229,42 @@ impl App for PcapFilter {
 }
 
 impl PcapFilter {
+    /// Compiles the expressions. The table is that of the key `state_table`.
+    fn new(config: Config, table: Option<Arc<StateTable>>, context: &Context) -> Result<PcapFilter, SettingError> {
+        // With one filter, which states need, both say the same.
+        let which = if table.is_some() { Which::First } else { config.which };
+        let mode = match which {
+            Which::First => Mode::First,
+            Which::All => Mode::All,
+        };
+        let Config { link_type, scope, netmask, .. } = config;
+        let choices = Choices { link_type: link_type.only(), scope: scope.into(), netmask, mode };
+        let compiled = Programs::compile(config.expressions(context)?, &choices, context);
+        let (programs, warnings) = compiled.map_err(|mut error| {
+            if error.message.ends_with(NETMASK_UNKNOWN) {
+                error.help.push_str(", or give the mask: `netmask = \"255.255.255.0\"`");
+            }
+            error
+        })?;
+        let programs = Arc::new(programs);
+        let decider = Decider::new(&programs);
+        let names: Vec<String> = config.names().1.into_iter().map(str::to_owned).collect();
+        let mut lanes = Vec::new();
+        lanes.resize_with(names.len() + 1, Vector::new);
+        Ok(PcapFilter {
+            names,
+            programs,
+            decider,
+            states: table.map(|table| States::new(table, link_type.only())),
+            which,
+            warnings,
+            outputs: Vec::new(),
+            lanes,
+            numbers: vec![0; CAPACITY],
+            sets: vec![0; CAPACITY],
+        })
+    }
+
     /// Finds the outputs of the filters.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
@@ -222,6 +282,9 @@ impl PcapFilter {
         }
         let numbers = &mut self.numbers[..count];
         self.decider.first(input.packets(), numbers);
+        if let Some(states) = &mut self.states {
+            states.decide(io, input.packets(), numbers);
+        }
         let first = numbers[0];
         let rest = numbers.iter().filter(|&&number| usize::from(number) == filters).count();
         Self::tally(io, count, rest);
@@ -363,34 +426,7 @@ impl Configure for PcapFilter {
     }
 
     fn configure(config: Config, context: &Context) -> Result<PcapFilter, SettingError> {
-        let mode = match config.which {
-            Which::First => Mode::First,
-            Which::All => Mode::All,
-        };
-        let Config { link_type, scope, netmask, .. } = config;
-        let choices = Choices { link_type: link_type.only(), scope: scope.into(), netmask, mode };
-        let compiled = Programs::compile(config.expressions(context)?, &choices, context);
-        let (programs, warnings) = compiled.map_err(|mut error| {
-            if error.message.ends_with(NETMASK_UNKNOWN) {
-                error.help.push_str(", or give the mask: `netmask = \"255.255.255.0\"`");
-            }
-            error
-        })?;
-        let programs = Arc::new(programs);
-        let decider = Decider::new(&programs);
-        let names: Vec<String> = programs.sources().iter().map(|source| source.output.clone()).collect();
-        let mut lanes = Vec::new();
-        lanes.resize_with(names.len() + 1, Vector::new);
-        Ok(PcapFilter {
-            names,
-            programs,
-            decider,
-            which: config.which,
-            warnings,
-            outputs: Vec::new(),
-            lanes,
-            numbers: vec![0; CAPACITY],
-            sets: vec![0; CAPACITY],
-        })
+        let table = config.state_table.as_ref().map(|name| context.object("state_table", name)).transpose()?;
+        PcapFilter::new(config, table, context)
     }
 }

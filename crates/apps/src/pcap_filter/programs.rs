@@ -36,14 +36,18 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Compiles expressions. The texts are what may surprise about them. An expression that libpcap refuses for one of
+    /// Compiles expressions. Without any, no packet matches. The texts are what may surprise about them. An expression that libpcap refuses for one of
     /// several link types matches none of its packets.
     pub fn compile(
         sources: Vec<Source>,
         choices: &Choices,
         context: &Context,
     ) -> Result<(Programs, Vec<String>), SettingError> {
-        let link_types = choices.link_type.map_or(LinkType::ALL.to_vec(), |only| vec![only]);
+        let link_types = match choices.link_type {
+            _ if sources.is_empty() => Vec::new(),
+            Some(only) => vec![only],
+            None => LinkType::ALL.to_vec(),
+        };
         let parsed: Result<Vec<_>, _> = sources.iter().map(|source| parse_all(source, &link_types, choices)).collect();
         let parsed = parsed?;
         let nothing = Graph { blocks: vec![Block { steps: Vec::new(), end: End::Reject, part: 0..0 }], registers: 0 };
@@ -129,7 +133,7 @@ const WITHOUT_META: Meta = Meta { timestamp: 0, original_length: 0, ingress_port
 
 /// The number of a packet's link type.
 #[inline]
-fn number(packet: &Packet) -> u32 {
+pub(super) fn number(packet: &Packet) -> u32 {
     packet.meta().unwrap_or(WITHOUT_META).link_type
 }
 

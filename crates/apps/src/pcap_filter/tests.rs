@@ -1,7 +1,8 @@
 use std::fs;
+use std::sync::Arc;
 
-use bellows_config::{Configure, Context};
-use bellows_engine::Settings;
+use bellows_config::{Configure, Context, SharedObject};
+use bellows_engine::{Settings, Status};
 use bellows_filter::interpret::{PacketView, matches};
 use bellows_filter::{Expression, LinkType, Options};
 use bellows_packet::{Meta, Packet};
@@ -306,4 +307,172 @@ proptest! {
             prop_assert!(rig.received(name).iter().eq(expected), "{}", name);
         }
     }
+}
+
+/// Two filters with one table: one that admits, and one without an expression for the way back.
+fn both_ways(config: Value, table: &Arc<StateTable>) -> [Rig; 2] {
+    [config, json!({ "state_table": "flows" })].map(|config| stateful(config, table))
+}
+
+fn stateful(mut config: Value, table: &Arc<StateTable>) -> Rig {
+    config["state_table"] = json!("flows");
+    let config = serde_json::from_value(config).unwrap();
+    let filter = PcapFilter::new(config, Some(Arc::clone(table)), &Context::default()).unwrap();
+    Rig::new(filter, &["input"], &["match", "rest"])
+}
+
+fn table(config: Value) -> Arc<StateTable> {
+    let config = serde_json::from_value(config).unwrap();
+    Arc::new(StateTable::configure(config, &Context::default()).unwrap())
+}
+
+/// The numbers of packets that match and of others.
+fn through(rig: &mut Rig, packets: impl IntoIterator<Item = Vec<u8>>) -> [usize; 2] {
+    rig.send("input", packets);
+    rig.settle();
+    ["match", "rest"].map(|output| rig.received(output).len())
+}
+
+/// The packet in the other direction.
+fn back(mut frame: Vec<u8>) -> Vec<u8> {
+    let (addresses, ports) = (frame[26..34].to_vec(), frame[34..38].to_vec());
+    frame[26..34].copy_from_slice(&[&addresses[4..], &addresses[..4]].concat());
+    frame[34..38].copy_from_slice(&[&ports[2..], &ports[..2]].concat());
+    frame
+}
+
+#[test]
+fn answers_pass_after_what_the_expression_admits() {
+    let table = table(json!({}));
+    let [mut out, mut home] = both_ways(json!({ "filter": "udp dst port 53" }), &table);
+    let (request, stranger) = (frame(UDP, 5000, 53, 0), frame(UDP, 5001, 53, 0));
+    assert_eq!(through(&mut home, [back(request.clone())]), [0, 1]);
+    assert_eq!(through(&mut out, [request.clone(), frame(UDP, 5000, 54, 0)]), [1, 1]);
+    assert_eq!(through(&mut home, [back(request.clone()), back(stranger), request.clone()]), [2, 1]);
+    // The answer passes the first filter as well, though it does not match.
+    assert_eq!(through(&mut out, [back(request.clone()), request.clone()]), [2, 0]);
+    let counters = out.counts().counters;
+    let [entered, passed] = ["states_entered", "passed_by_state"].map(|name| counters[name]);
+    assert_eq!((entered, passed, counters["matched"], counters["rest"]), (1, 2, 3, 1));
+    assert_eq!(table.status()["protocols"], json!({ "tcp": 0, "udp": 1, "icmp": 0, "other": 0 }));
+    // Another filter with the table, as a reload makes it.
+    let mut other = stateful(json!({ "filter": "arp" }), &table);
+    assert_eq!(through(&mut other, [request.clone(), back(request), frame(UDP, 5000, 54, 0)]), [2, 1]);
+}
+
+#[test]
+fn an_answer_in_the_same_vector_passes() {
+    let mut rig = stateful(json!({ "filter": "tcp dst port 80", "which": "all" }), &table(json!({})));
+    let requests = (0..100).map(|port| frame(TCP, 5000 + port, 80, 0));
+    let packets: Vec<_> = requests.flat_map(|request| [back(request.clone()), request.clone(), back(request)]).collect();
+    assert_eq!(through(&mut rig, packets), [200, 100]);
+}
+
+#[test]
+fn states_expire_by_the_engines_time() {
+    const S: u64 = 1_000_000_000;
+    let table = table(json!({ "capacity": 64, "udp": "10s", "tcp_transitory": "20s" }));
+    let [mut out, mut home] = both_ways(json!({ "filter": "dst port 80" }), &table);
+    let (tcp, udp) = (frame(TCP, 5000, 80, 0), frame(UDP, 5000, 80, 0));
+    let answers = [back(tcp.clone()), back(udp.clone())];
+    assert_eq!(through(&mut out, [tcp, udp]), [2, 0]);
+    for (seconds, passed) in [(9, 2), (20, 1), (39, 1), (62, 0)] {
+        home.set_time((1 + seconds) * S);
+        assert_eq!(through(&mut home, answers.clone())[0], passed, "after {seconds} s");
+    }
+    out.set_time(200 * S);
+    out.settle();
+    let expired = [&out, &home].map(|rig| rig.counts().counters["states_expired"]);
+    assert_eq!((expired.iter().sum::<u64>(), &table.status()["connections"]), (2, &json!(0)));
+}
+
+#[test]
+fn errors_about_a_connection_pass_and_later_fragments_do_not() {
+    let table = table(json!({}));
+    let [mut out, mut home] = both_ways(json!({ "filter": "udp dst port 53" }), &table);
+    let request = frame(UDP, 5000, 53, 0);
+    let mut fragment = request.clone();
+    fragment[21] = 10;
+    assert_eq!(through(&mut out, [request.clone(), fragment.clone()]), [1, 1], "it has no port to match");
+    assert_eq!(through(&mut home, [back(fragment)]), [0, 1]);
+    let error_about = |packet: &[u8]| {
+        let mut error = frame(1, 0x0303, 0, 0);
+        error.truncate(42);
+        // From a router to the sender.
+        error[26..34].copy_from_slice(&[203, 0, 113, 1, 192, 0, 2, 1]);
+        [&error, &packet[14..42]].concat()
+    };
+    let stranger = frame(UDP, 5001, 53, 0);
+    assert_eq!(through(&mut home, [error_about(&request), error_about(&stranger)]), [1, 1]);
+    // An error that matches begins no connection.
+    let mut all = stateful(json!({ "filter": "" }), &table);
+    assert_eq!(through(&mut all, [error_about(&stranger), vec![0; 60]]), [2, 0]);
+    assert_eq!(all.counts().counters["states_entered"], 0);
+}
+
+#[test]
+fn states_know_the_link_types() {
+    let raw = datagram(UDP, 5000, 53, 0);
+    let behind = |header: &[u8]| [header, &raw].concat();
+    let mut cooked = [0; 16];
+    cooked[14] = 8;
+    let mut cooked2 = [0; 20];
+    cooked2[0] = 8;
+    let (null, of_loop) = ([2, 0, 0, 0], [0, 0, 0, 2]);
+    let kinds = [
+        ("ethernet", 1, frame(UDP, 5000, 53, 0)),
+        ("raw", 101, raw.clone()),
+        ("linux-sll", 113, behind(&cooked)),
+        ("linux-sll2", 276, behind(&cooked2)),
+        ("null", 0, behind(&null)),
+        ("loop", 108, behind(&of_loop)),
+    ];
+    for (link_type, _, packet) in &kinds {
+        let mut rig = stateful(json!({ "filter": "udp", "link_type": link_type }), &table(json!({})));
+        assert_eq!(through(&mut rig, [packet.clone()]), [1, 0]);
+        assert_eq!(rig.counts().counters["states_entered"], 1, "{link_type}");
+    }
+    // One connection, whatever the link.
+    let mut rig = stateful(json!({ "filter": "udp", "link_type": "by-packet" }), &table(json!({})));
+    rig.send_packets(
+        "input",
+        kinds.iter().map(|(_, link_type, bytes)| {
+            let mut packet = Packet::from_bytes(bytes).unwrap();
+            packet.set_meta(Meta { link_type: *link_type, ..Meta::default() });
+            packet
+        }),
+    );
+    rig.settle();
+    let counters = rig.counts().counters;
+    assert_eq!((counters["states_entered"], counters["passed_by_state"]), (1, 5));
+}
+
+#[test]
+fn a_flood_is_counted_and_leaves_what_is_established() {
+    let table = table(json!({ "capacity": 64 }));
+    let [mut out, mut home] = both_ways(json!({ "filter": "udp dst port 53" }), &table);
+    let request = frame(UDP, 5000, 53, 0);
+    assert_eq!(through(&mut out, [request.clone(), back(request.clone()), request.clone()]), [3, 0]);
+    let flood = (0..20_000u16).filter(|&port| port != 5000).map(|port| frame(UDP, port, 53, 0));
+    assert_eq!(through(&mut out, flood), [19_999, 0]);
+    assert_eq!(through(&mut home, [back(request)]), [1, 0]);
+    let counters = out.counts().counters;
+    assert_eq!(counters["states_entered"], 20_000);
+    assert!(counters["states_evicted"] > 19_000 && counters["states_refused"] == 0, "{counters:?}");
+}
+
+#[test]
+fn mistakes_with_a_state_table() {
+    let error = |config: Value| {
+        let config = serde_json::from_value(config).unwrap();
+        PcapFilter::new(config, Some(table(json!({}))), &Context::default()).err().and_then(|error| error.key)
+    };
+    assert_eq!(error(json!({ "state_table": "flows", "filters": { "a": "tcp" } })), Some("state_table"));
+    assert_eq!(error(json!({ "state_table": "flows", "filter": "tcp prot" })), Some("filter"));
+    assert_eq!(configured(json!({ "state_table": "flows" })).err().unwrap().key, Some("state_table"));
+    let outputs = |outputs: &[&str]| {
+        let config = serde_json::from_value(json!({ "state_table": "flows" })).unwrap();
+        PcapFilter::check_outputs(&config, outputs).err().and_then(|error| error.key)
+    };
+    assert_eq!((outputs(&["match"]), outputs(&["rest"])), (None, Some("state_table")));
 }

@@ -10,7 +10,7 @@
 //! at once, for many packets: a flow that is a value of its own goes through memory, which takes longer than the hash.
 
 mod tunnel;
-mod walk;
+pub(crate) mod walk;
 
 use crate::{EtherType, IpProtocol, MacAddr, ethernet, ipv4, ipv6};
 
@@ -90,11 +90,11 @@ const IPV4_START: (u32, u32) = (0x0800_4500, 0xffff_ff00);
 const IPV6_START: (u32, u32) = (0x86dd_6000, 0xffff_f000);
 
 /// "More fragments" and the fragment's offset.
-const FRAGMENT: u16 = 0x3fff;
+pub(crate) const FRAGMENT: u16 = 0x3fff;
 
 /// Some bytes of a header.
 #[inline(always)]
-fn at<const N: usize, const LEN: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
+pub(crate) fn at<const N: usize, const LEN: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
     array

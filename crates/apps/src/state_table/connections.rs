@@ -1,0 +1,331 @@
+//! The connections of a table: groups of words that all threads read and replace.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use bellows_shared::{Head, Seen, Words};
+use bellows_sys::cache::prefetch;
+use bellows_wire::connection::{Key, Kind, Member, WORDS};
+use bellows_wire::tcp::flags;
+
+/// Connections in a bucket: the heads of one cache line.
+pub(super) const WAYS: usize = 8;
+
+/// Nanoseconds of a unit of time, 67 ms, as a power of two.
+const UNIT_SHIFT: u32 = 26;
+
+/// How often a change is tried again that another thread was faster with.
+const TRIES: usize = 4;
+
+/// The parts of a head: the tag in the lowest bits, the end that began, the stage, the protocol, the time.
+const TAG_BITS: u32 = 16;
+const STAGE_SHIFT: u32 = TAG_BITS + 1;
+const PROTOCOL_SHIFT: u32 = STAGE_SHIFT + 3;
+const TIME_SHIFT: u32 = PROTOCOL_SHIFT + 2;
+const TIMES: u32 = 1 << (Head::BITS - TIME_SHIFT);
+
+/// How far a connection has come. A stage of 0 is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// Only one end has sent.
+    Opening = 1,
+    /// The other end has answered.
+    Answered = 2,
+    /// The first end has sent again.
+    Established = 3,
+    /// TCP after FIN or RST.
+    Closing = 4,
+}
+
+/// What decides about the timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Protocol {
+    Tcp = 0,
+    Udp = 1,
+    Icmp = 2,
+    Other = 3,
+}
+
+/// The names of the protocols in the status, by their numbers.
+pub(super) const PROTOCOLS: [&str; 4] = ["tcp", "udp", "icmp", "other"];
+
+/// The parts of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    tag: u16,
+    /// Whether the first end of the key sent the first packet.
+    first_began: bool,
+    pub(super) stage: Stage,
+    pub(super) protocol: Protocol,
+    /// The time of the last packet.
+    time: u32,
+}
+
+impl State {
+    #[inline(always)]
+    fn of(value: u64) -> Option<State> {
+        let stage = match value >> STAGE_SHIFT & 7 {
+            1 => Stage::Opening,
+            2 => Stage::Answered,
+            3 => Stage::Established,
+            4 => Stage::Closing,
+            _ => return None,
+        };
+        let protocol = match value >> PROTOCOL_SHIFT & 3 {
+            0 => Protocol::Tcp,
+            1 => Protocol::Udp,
+            2 => Protocol::Icmp,
+            _ => Protocol::Other,
+        };
+        let first_began = value >> TAG_BITS & 1 == 1;
+        Some(State { tag: value as u16, first_began, stage, protocol, time: (value >> TIME_SHIFT) as u32 })
+    }
+
+    #[inline(always)]
+    fn value(self) -> u64 {
+        u64::from(self.tag)
+            | u64::from(self.first_began) << TAG_BITS
+            | (self.stage as u64) << STAGE_SHIFT
+            | (self.protocol as u64) << PROTOCOL_SHIFT
+            | u64::from(self.time) << TIME_SHIFT
+    }
+
+    /// The state of a connection that a packet begins. `None` for a reset, which begins none.
+    fn begun_by(member: &Member, tag: u16, time: u32) -> Option<State> {
+        let (protocol, stage) = match member.kind {
+            Kind::Tcp(set) if set & flags::RST != 0 => return None,
+            Kind::Tcp(set) if set & flags::FIN != 0 => (Protocol::Tcp, Stage::Closing),
+            Kind::Tcp(_) => (Protocol::Tcp, Stage::Opening),
+            Kind::Udp => (Protocol::Udp, Stage::Opening),
+            Kind::Echo => (Protocol::Icmp, Stage::Opening),
+            Kind::Other => (Protocol::Other, Stage::Opening),
+        };
+        Some(State { tag, first_began: member.is_from_first, stage, protocol, time })
+    }
+
+    /// The state after a packet. `None` if it begins a new connection of the same key.
+    #[inline(always)]
+    fn after(self, member: &Member, time: u32) -> Option<State> {
+        let set = if let Kind::Tcp(set) = member.kind { set } else { 0 };
+        if set & (flags::FIN | flags::RST) != 0 {
+            return Some(State { stage: Stage::Closing, time, ..self });
+        }
+        let is_from_beginner = member.is_from_first == self.first_began;
+        let stage = match self.stage {
+            Stage::Closing if set & (flags::SYN | flags::ACK) == flags::SYN => return None,
+            Stage::Opening if !is_from_beginner => Stage::Answered,
+            Stage::Answered if is_from_beginner && set & flags::SYN == 0 => Stage::Established,
+            stage => stage,
+        };
+        Some(State { stage, time, ..self })
+    }
+
+    /// The time since the last packet. Other workers may be a little ahead.
+    #[inline(always)]
+    fn idle(self, now: u32) -> u32 {
+        let idle = now.wrapping_sub(self.time) % TIMES;
+        if idle < TIMES / 2 { idle } else { 0 }
+    }
+}
+
+/// Timeouts in units of time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    pub(super) tcp_established: u32,
+    pub(super) tcp_transitory: u32,
+    /// By protocol; that of TCP is not used.
+    pub(super) others: [u32; 4],
+}
+
+impl Timeouts {
+    /// So many nanoseconds in units of time, of which a part counts as a whole.
+    pub(super) fn units(nanos: u64) -> u32 {
+        nanos.div_ceil(1 << UNIT_SHIFT) as u32
+    }
+
+    #[inline(always)]
+    fn has_expired(&self, state: State, now: u32) -> bool {
+        let timeout = match (state.protocol, state.stage) {
+            (Protocol::Tcp, Stage::Established) => self.tcp_established,
+            (Protocol::Tcp, _) => self.tcp_transitory,
+            (other, _) => self.others[other as usize],
+        };
+        state.idle(now) > timeout
+    }
+}
+
+/// The time in units.
+#[inline(always)]
+pub(super) fn units(now: u64) -> u32 {
+    (now >> UNIT_SHIFT) as u32 % TIMES
+}
+
+/// A cache line of heads.
+#[repr(align(64))]
+#[derive(Default)]
+struct Bucket([Head; WAYS]);
+
+/// A table of a fixed size. A connection is in the bucket that its hash selects.
+///
+/// Two threads that enter a connection at the same time may both do so: the first one in the bucket counts, and the
+/// other expires.
+pub(super) struct Connections {
+    buckets: Box<[Bucket]>,
+    keys: Box<[Words<WORDS>]>,
+    /// Nobody outside knows which connections share a bucket.
+    hashes: RandomState,
+    timeouts: Timeouts,
+}
+
+/// Where a connection is, if it is in the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(super) bucket: u32,
+    tag: u16,
+}
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It took a free place.
+    New,
+    /// It took the place of one that had expired.
+    Expired,
+    /// It took the place of one that was not established.
+    Evicted,
+    /// All places are those of established connections.
+    Refused,
+    /// The packet begins no connection.
+    Nothing,
+}
+
+impl Connections {
+    /// An empty table of a power of two of buckets.
+    pub(super) fn new(buckets: usize, timeouts: Timeouts) -> Connections {
+        Connections {
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            keys: (0..buckets * WAYS).map(|_| Words::default()).collect(),
+            hashes: RandomState::new(),
+            timeouts,
+        }
+    }
+
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// The memory in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.buckets.len() * size_of::<Bucket>() + self.keys.len() * size_of::<Words<WORDS>>()
+    }
+
+    /// The place of a connection, whose bucket is prefetched. Hot.
+    #[inline(always)]
+    pub(super) fn place(&self, key: &Key) -> Place {
+        let hash = match *key.words() {
+            [ends, addresses] => self.hashes.hash_one([ends, addresses]),
+            ref words => self.hashes.hash_one(words),
+        };
+        let bucket = hash as usize & (self.buckets.len() - 1);
+        prefetch((&raw const self.buckets[bucket]).cast());
+        Place { bucket: bucket as u32, tag: (hash >> 48) as u16 & !1 | u16::from(key.is_v6()) }
+    }
+
+    /// A connection that has not expired. Hot.
+    #[inline(always)]
+    fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, State)> {
+        let bucket = place.bucket as usize;
+        for (head, words) in self.buckets[bucket].0.iter().zip(&self.keys[bucket * WAYS..]) {
+            let seen = head.load();
+            if seen.value() as u16 != place.tag {
+                continue;
+            }
+            if let Some(state) = State::of(seen.value())
+                && head.belongs_to(seen, words, key.words())
+                && !self.timeouts.has_expired(state, now)
+            {
+                return Some((head, seen, state));
+            }
+        }
+        None
+    }
+
+    /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.
+    #[inline(always)]
+    pub(super) fn pass(&self, member: &Member, place: Place, now: u32) -> bool {
+        let Some((head, mut seen, mut state)) = self.find(&member.key, place, now) else { return false };
+        if member.is_error {
+            return true;
+        }
+        for _ in 0..TRIES {
+            let Some(next) = state.after(member, now) else { return false };
+            let Err(changed) = (if next == state { Ok(()) } else { head.update(seen, next.value()) }) else { break };
+            let Some(other) = State::of(changed.value()).filter(|_| changed.has_words_of(seen)) else { break };
+            (seen, state) = (changed, other);
+        }
+        true
+    }
+
+    /// Enters the connection that a packet begins. Hot.
+    #[inline(never)]
+    pub(super) fn enter(&self, member: &Member, place: Place, now: u32) -> Entered {
+        let begun = if member.is_error { None } else { State::begun_by(member, place.tag, now) };
+        let Some(begun) = begun else { return Entered::Nothing };
+        let bucket = place.bucket as usize;
+        let (heads, keys) = (&self.buckets[bucket].0, &self.keys[bucket * WAYS..]);
+        for _ in 0..TRIES {
+            let mut best: Option<(u32, Entered, &Head, &Words<WORDS>, Seen)> = None;
+            for (head, words) in heads.iter().zip(keys) {
+                let seen = head.load();
+                if seen.is_changing() {
+                    continue;
+                }
+                let state = State::of(seen.value());
+                let has_expired = state.is_some_and(|state| self.timeouts.has_expired(state, now));
+                let (rank, entered) = match state {
+                    Some(state) if state.tag == place.tag && head.belongs_to(seen, words, member.key.words()) => {
+                        match (has_expired, state.stage) {
+                            (true, _) => (u32::MAX, Entered::Expired),
+                            // Its ends begin anew.
+                            (false, Stage::Closing) => (u32::MAX, Entered::New),
+                            // Another thread has just entered it.
+                            (false, _) => return Entered::Nothing,
+                        }
+                    }
+                    None => (u32::MAX - 1, Entered::New),
+                    Some(_) if has_expired => (u32::MAX - 2, Entered::Expired),
+                    Some(State { stage: Stage::Established, .. }) => continue,
+                    Some(state) => (state.idle(now), Entered::Evicted),
+                };
+                if best.is_none_or(|(highest, ..)| rank > highest) {
+                    best = Some((rank, entered, head, words, seen));
+                }
+            }
+            let Some((_, entered, head, words, seen)) = best else { break };
+            if head.replace(seen, begun.value(), words, member.key.words()) {
+                return entered;
+            }
+        }
+        Entered::Refused
+    }
+
+    /// Removes the connections of some buckets that have expired. Returns their number.
+    pub(super) fn expire(&self, buckets: Range<usize>, now: u32) -> usize {
+        let heads = self.buckets[buckets].iter().flat_map(|bucket| &bucket.0);
+        heads
+            .filter(|head| {
+                let seen = head.load();
+                let is_old = State::of(seen.value()).is_some_and(|state| self.timeouts.has_expired(state, now));
+                // One that is used again meanwhile stays.
+                is_old && !seen.is_changing() && head.update(seen, 0).is_ok()
+            })
+            .count()
+    }
+
+    /// The states of all connections.
+    pub(super) fn states(&self) -> impl Iterator<Item = State> {
+        self.buckets.iter().flat_map(|bucket| &bucket.0).filter_map(|head| State::of(head.load().value()))
+    }
+}

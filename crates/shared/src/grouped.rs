@@ -1,0 +1,100 @@
+//! Words that threads read and replace together, without waiting.
+
+use crate::atomics::{AtomicU64, Ordering, fence};
+
+/// The first word of a group: [`Head::BITS`] bits of its own and the version of the [other words](Words).
+///
+/// A thread that replaces the words makes the version odd meanwhile. A reader looks at the version before and after it
+/// reads (a sequence lock), and neither waits for the other: who comes too late gives up (Boehm, "Can Seqlocks Get Along
+/// With Programming Language Memory Models?", 2012). A reader would take new words for old ones if they were replaced
+/// 32,768 times while it reads.
+#[derive(Debug, Default)]
+pub struct Head(AtomicU64);
+
+/// What a head was at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(u64);
+
+/// The other words of a group.
+#[derive(Debug)]
+pub struct Words<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Words<N> {
+    fn default() -> Words<N> {
+        Words(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Seen {
+    /// The bits of the head's own.
+    #[inline(always)]
+    pub fn value(self) -> u64 {
+        self.0 & Head::MASK
+    }
+
+    /// Whether the words are being replaced.
+    #[inline(always)]
+    pub fn is_changing(self) -> bool {
+        self.0 >> Head::BITS & 1 == 1
+    }
+
+    /// Whether the words were the same at another time.
+    #[inline(always)]
+    pub fn has_words_of(self, other: Seen) -> bool {
+        self.version() == other.version()
+    }
+
+    #[inline(always)]
+    fn version(self) -> u64 {
+        self.0 >> Head::BITS
+    }
+}
+
+impl Head {
+    /// The number of bits that a head has of its own.
+    pub const BITS: u32 = 48;
+
+    const MASK: u64 = (1 << Head::BITS) - 1;
+
+    /// What it is now.
+    #[inline(always)]
+    pub fn load(&self) -> Seen {
+        Seen(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether the first words were these when the head was seen.
+    #[inline(always)]
+    pub fn belongs_to<const N: usize>(&self, seen: Seen, words: &Words<N>, expected: &[u64]) -> bool {
+        let are_equal = words.0.iter().zip(expected).all(|(word, &expected)| word.load(Ordering::Relaxed) == expected);
+        fence(Ordering::Acquire);
+        are_equal && !seen.is_changing() && Seen(self.0.load(Ordering::Relaxed)).has_words_of(seen)
+    }
+
+    /// Sets the bits of the head's own, unless it has changed.
+    ///
+    /// # Errors
+    /// With what it is now.
+    #[inline(always)]
+    pub fn update(&self, seen: Seen, value: u64) -> Result<(), Seen> {
+        let new = seen.0 & !Head::MASK | value & Head::MASK;
+        // The words stay, so that what their writer released goes on with this word.
+        self.0.compare_exchange(seen.0, new, Ordering::Relaxed, Ordering::Acquire).map(drop).map_err(Seen)
+    }
+
+    /// Replaces the head and the first words, unless the head has changed or is being replaced. Returns whether it did.
+    #[inline]
+    pub fn replace<const N: usize>(&self, seen: Seen, value: u64, words: &Words<N>, new: &[u64]) -> bool {
+        let changing = seen.0.wrapping_add(1 << Head::BITS);
+        if seen.is_changing()
+            || self.0.compare_exchange(seen.0, changing, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        // A reader that sees one of the new words sees the odd version after it.
+        fence(Ordering::Release);
+        words.0.iter().zip(new).for_each(|(word, &new)| word.store(new, Ordering::Relaxed));
+        let version = changing.wrapping_add(1 << Head::BITS) & !Head::MASK;
+        self.0.store(version | value & Head::MASK, Ordering::Release);
+        true
+    }
+}
