@@ -59,6 +59,11 @@ impl Filter {
         }
     }
 
+    /// Whether the pflua project measured it.
+    pub(super) fn is_of_pflua(self) -> bool {
+        matches!(self, Filter::Portrange | Filter::TcpPort | Filter::SrcNet | Filter::Host)
+    }
+
     fn matching(self, random: &mut Rng) -> Vec<u8> {
         let (mut source, mut destination, mut to) = ([99, 0, 0, random.u8(..)], [98, 0, 0, random.u8(..)], 50_000);
         match self {

@@ -85,3 +85,35 @@ pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
     };
     kinds.into_iter().map(sentence).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(target: Target, values: &[f64]) -> Measurement {
+        let measurement = Measurement::of("host", "ratio", values, vec![("packets", json!("mixed"))]).unwrap();
+        target.judge(measurement, values.len())
+    }
+
+    #[test]
+    fn a_target_holds_or_fails_only_with_the_whole_interval() {
+        let verdict = |target, values: &[f64]| judged(target, values).labels[VERDICT].as_str().unwrap().to_owned();
+        let (low, across, high) = ([1.0, 1.1, 1.2, 1.0, 1.1, 1.2], [1.9, 2.1, 1.9, 2.1, 1.9, 2.1], [3.0; 6]);
+        for (target, verdicts) in [
+            (Target::AtMost(2.0), ["holds", "undecided", "fails"]),
+            (Target::AtLeast(2.0), ["fails", "undecided", "holds"]),
+            (Target::Within(1.95, 2.05), ["fails", "undecided", "fails"]),
+            (Target::Within(1.0, 2.2), ["holds", "holds", "fails"]),
+        ] {
+            assert_eq!([low, across, high].map(|values| verdict(target, &values)), verdicts, "{target}");
+        }
+        assert_eq!(verdict(Target::AtMost(2.0), &low[..5]), "undecided", "too few processes have no interval");
+    }
+
+    #[test]
+    fn conclusions_count_and_name_what_does_not_hold() {
+        let results = [[1.0; 6], [3.0; 6], [1.0; 6]].map(|values| judged(Target::AtMost(2.0), &values));
+        assert_eq!(conclusions(&results), ["host, at most 2: 2 of 3 hold; fails: host mixed (3.000 – 3.000)"]);
+        assert_eq!(conclusions(&[]), Vec::<String>::new());
+    }
+}
