@@ -107,7 +107,7 @@ pub struct Arguments {
     common: Common,
     #[command(flatten)]
     figures: Figures,
-    /// Turns of about 1 ms per process, of which the quieter half counts
+    /// Turns of about 2 ms per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole(1..=60_000))]
     rounds: usize,
     /// Another program with filters, which takes turns with this one (see bench/peers/filter.c)
@@ -141,13 +141,11 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     // That of the workers.
     let processor = options.common.cpu.or_else(|| cpu::allowed().last().copied()).unwrap_or_default();
     let bench = if names.is_empty() { "filter" } else { "peers filter" };
+    let folder = (!names.is_empty()).then(|| Folder::new("filter")).transpose()?;
     let (mut table, mut results, mut refused) = (Table::default(), Vec::new(), Vec::new());
     for group in &groups {
-        let folder = Folder::new("filter")?;
         let mut peers = Vec::new();
-        if let Some(filter) = group.case.filter()
-            && !names.is_empty()
-        {
+        if let (Some(folder), Some(filter)) = (&folder, group.case.filter()) {
             write_packets(filter, &folder.0).map_err(BenchError::Capture)?;
             peers.extend(options.peer.iter().map(|peer| peer.peer(filter, &folder.0, processor)));
         }
