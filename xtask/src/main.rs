@@ -50,7 +50,11 @@ const TASKS: &[Task] = &[
     Task { name: "fmt", summary: "formats the code, also files that `cargo fmt` does not find", run: format::run },
     Task { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Task { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
-    Task { name: "peers", summary: "measures Bellows beside Snabb's loop, DPDK or the kernel", run: peers::run },
+    Task {
+        name: "peers",
+        summary: "measures Bellows beside Snabb's loop, DPDK, libpcap or the kernel",
+        run: peers::run,
+    },
     Task {
         name: "fresh",
         summary: "runs the README's two commands on a clean Debian system (as root)",
@@ -93,6 +97,8 @@ Options:
   fuzz TARGET [--minutes N]           run one fuzz target, for N minutes (10)
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a breath, beside a model of Snabb's loop in LuaJIT
+  peers filter [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
+                                      the cost of a filter, beside libpcap's interpreter and DPDK's machine code
   peers vhost [--brief] [--json | --markdown] [OPTIONS]
                                       a vhost-user port beside DPDK's vhost back end, with the same DPDK driver
   peers interfaces [--brief] [--json | --markdown] [OPTIONS]
@@ -106,9 +112,10 @@ Options:
 As root on a system with apt, `test` installs the programs for tests (tcpdump, capinfos, zstd, ...). Otherwise it lists
 the missing programs and the skipped tests. `peers` installs its programs in the same way.
 
-The processes of `peers breathsim` run at the same time and take turns of a millisecond: 9 fresh processes per figure
-unless --processes is given, on the last permitted processor unless --cpu is given. --brief takes a thousandth of the
-breaths, as a check.
+The processes of `peers breathsim` and `peers filter` run at the same time and take turns of some milliseconds: 9 fresh
+processes per figure unless --processes is given, on the last permitted processor unless --cpu is given. --brief takes a
+thousandth of the breaths, or a tenth of the turns, as a check. `peers filter` takes three minutes; --case measures only
+the filters with this in their name: document, portrange, tcp-port, src-net, host, ports.
 
 `fresh` creates a clean Debian system in DIR (target/fresh) with `debootstrap`, adds this machine's Rust toolchain, a
 clone of the last commit and the captures in ../shared/captures, and runs the README's commands there, in namespaces

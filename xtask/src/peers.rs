@@ -7,6 +7,7 @@ use crate::workspace::{cargo, target_dir};
 use crate::{TaskError, interfaces, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
+pub const FILTER_TOOLS: &[Tool] = &[tools::CC, tools::PKG_CONFIG, tools::LIBPCAP, tools::DPDK_LIBRARIES];
 
 /// The model in Lua, and its loops.
 const MODEL: &str = "bench/peers/breathsim.lua";
@@ -15,29 +16,59 @@ const LOOPS: [&str; 2] = ["nested", "flattened"];
 /// Breaths of a brief run.
 const BRIEF: &str = "4000";
 
-/// The options of `peers breathsim`.
+/// Builds the program with the other filters, and their names.
+const BUILD_FILTERS: &str = "bench/peers/build-filter.sh";
+const FILTERS: [&str; 2] = ["libpcap", "dpdk"];
+
+/// Turns of a process, and of one of a brief run.
+const ROUNDS: &str = "20";
+const BRIEF_ROUNDS: &str = "2";
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    /// The cost of a breath, with a model of Snabb's loop.
+    Breathsim,
+    /// The cost of a filter, with those of libpcap and DPDK.
+    Filter,
+}
+
+impl Comparison {
+    fn tools(self) -> &'static [Tool] {
+        match self {
+            Comparison::Breathsim => TOOLS,
+            Comparison::Filter => FILTER_TOOLS,
+        }
+    }
+}
+
+/// The options of `peers breathsim` and `peers filter`.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
+    comparison: Comparison,
     processes: usize,
     cpu: Option<usize>,
     json: bool,
-    /// A run has a thousandth of the breaths.
+    /// A run is too short for figures that mean something.
     brief: bool,
+    /// Only cases of `filter` with this in their name.
+    case: Option<String>,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Options, TaskError> {
-        let mut options = Options { processes: 9, cpu: None, json: false, brief: false };
         let mut words = words.iter();
-        match words.next().map(String::as_str) {
-            Some("breathsim") => {}
+        let comparison = match words.next().map(String::as_str) {
+            Some("breathsim") => Comparison::Breathsim,
+            Some("filter") => Comparison::Filter,
             Some(other) => {
                 return Err(TaskError::usage(format!(
-                    "peers: there is no comparison '{other}'; there are breathsim, vhost and interfaces"
+                    "peers: there is no comparison '{other}'; there are breathsim, filter, vhost and interfaces"
                 )));
             }
-            None => return Err(TaskError::usage("peers needs a comparison: breathsim, vhost or interfaces")),
-        }
+            None => return Err(TaskError::usage("peers needs a comparison: breathsim, filter, vhost or interfaces")),
+        };
+        let mut options = Options { comparison, processes: 9, cpu: None, json: false, brief: false, case: None };
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
                 let number = words.next().and_then(|number| number.parse::<usize>().ok());
@@ -46,6 +77,10 @@ impl Options {
             match word.as_str() {
                 "--json" => options.json = true,
                 "--brief" => options.brief = true,
+                "--case" if comparison == Comparison::Filter => {
+                    let case = words.next().ok_or_else(|| TaskError::usage("--case needs a part of a case's name"))?;
+                    options.case = Some(case.clone());
+                }
                 "--cpu" => options.cpu = Some(number("--cpu")?),
                 "--processes" => match number("--processes")? {
                     0 => return Err(TaskError::usage("--processes needs at least 1")),
@@ -67,16 +102,25 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         return interfaces::run(words);
     }
     let options = Options::parse(words)?;
-    if let Some(tool) = tools::provide(TOOLS).first() {
+    if let Some(tool) = tools::provide(options.comparison.tools()).first() {
         return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
     if !build.status().is_ok_and(|status| status.success()) {
         return Err(TaskError::failed("the release build of bellows failed: see above"));
     }
-    // `bellows` makes its own processes and those of the model take turns.
+    let mut peer = String::new();
+    if options.comparison == Comparison::Filter {
+        let program = target_dir().join("filter-peers");
+        let built = Command::new(BUILD_FILTERS).arg(&program).env("PATH", tools::search_path()).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return Err(TaskError::failed(format!("{BUILD_FILTERS} failed: see above")));
+        }
+        peer = program.display().to_string();
+    }
+    // `bellows` makes its own processes and those of the peers take turns.
     let mut bellows = Command::new(target_dir().join("release/bellows"));
-    let status = bellows.args(arguments(&options)).env("PATH", tools::search_path()).status();
+    let status = bellows.args(arguments(&options, &peer)).env("PATH", tools::search_path()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(TaskError::failed(format!("the comparison ended with {status}: see above"))),
@@ -84,20 +128,37 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// The arguments for `bellows`.
-fn arguments(options: &Options) -> Vec<String> {
-    let Options { processes, cpu, json, brief } = options;
-    let mut arguments: Vec<String> =
-        ["breathsim", "--apps", "5", "--work", "100", "--processes", &processes.to_string()].map(String::from).into();
-    for shape in LOOPS {
-        arguments.extend(["--model".to_owned(), format!("luajit/{shape}=luajit {MODEL} {shape} turns")]);
+/// The arguments for `bellows`; `peer` is the program with the other filters.
+fn arguments(options: &Options, peer: &str) -> Vec<String> {
+    let Options { comparison, processes, cpu, json, brief, case } = options;
+    let mut arguments: Vec<String> = Vec::new();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+    match comparison {
+        Comparison::Breathsim => {
+            add(&["breathsim", "--apps", "5", "--work", "100"]);
+            for shape in LOOPS {
+                add(&["--model", &format!("luajit/{shape}=luajit {MODEL} {shape} turns")]);
+            }
+            if *brief {
+                add(&["--iterations", BRIEF]);
+            }
+        }
+        Comparison::Filter => {
+            add(&["bench", "filter", "--rounds", if *brief { BRIEF_ROUNDS } else { ROUNDS }]);
+            for filter in FILTERS {
+                add(&["--peer", &format!("{filter}={peer} {filter}")]);
+            }
+            if let Some(case) = case {
+                add(&["--case", case]);
+            }
+        }
     }
+    add(&["--processes", &processes.to_string()]);
     if let Some(cpu) = cpu {
-        arguments.extend(["--cpu".to_owned(), cpu.to_string()]);
+        add(&["--cpu", &cpu.to_string()]);
     }
-    arguments.extend(json.then(|| "--json".to_owned()));
-    if *brief {
-        arguments.extend(["--iterations", BRIEF].map(String::from));
+    if *json {
+        add(&["--json"]);
     }
     arguments
 }
@@ -112,12 +173,17 @@ mod tests {
 
     #[test]
     fn options_follow_the_comparison() {
-        let all = Options { processes: 3, cpu: Some(1), json: true, brief: true };
+        let comparison = Comparison::Breathsim;
+        let all = Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
+        let filter = parse(&["filter", "--case", "host"]).ok().unwrap();
+        assert_eq!((filter.comparison, filter.case.as_deref()), (Comparison::Filter, Some("host")));
         for (words, why) in [
-            (&[] as &[&str], "breathsim, vhost or interfaces"),
+            (&[] as &[&str], "breathsim, filter, vhost or interfaces"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
+            (&["breathsim", "--case", "host"], "'--case'"),
+            (&["filter", "--case"], "--case needs a part"),
             (&["breathsim", "--processes", "0"], "at least 1"),
             (&["breathsim", "--cpu", "first"], "--cpu needs a whole number"),
         ] {
@@ -128,14 +194,24 @@ mod tests {
 
     #[test]
     fn the_models_loops_take_turns_with_the_engine() {
-        let said = arguments(&parse(&["breathsim", "--brief", "--json", "--cpu", "1"]).ok().unwrap()).join(" ");
+        let said = arguments(&parse(&["breathsim", "--brief", "--json", "--cpu", "1"]).ok().unwrap(), "").join(" ");
         for part in [
-            "breathsim --apps 5 --work 100 --processes 9 ",
+            "breathsim --apps 5 --work 100 ",
             "--model luajit/nested=luajit bench/peers/breathsim.lua nested turns ",
             "--model luajit/flattened=luajit bench/peers/breathsim.lua flattened turns ",
-            "--cpu 1 --json --iterations 4000",
+            "--iterations 4000 --processes 9 --cpu 1 --json",
         ] {
             assert!(said.contains(part), "{part} is not in {said}");
         }
+    }
+
+    #[test]
+    fn other_filters_take_turns_with_ours() {
+        let options = parse(&["filter", "--brief", "--case", "host"]).ok().unwrap();
+        assert_eq!(
+            arguments(&options, "target/peer").join(" "),
+            "bench filter --rounds 2 --peer libpcap=target/peer libpcap --peer dpdk=target/peer dpdk --case host \
+             --processes 9"
+        );
     }
 }

@@ -9,7 +9,7 @@ pub use bellows_testkit::programs::search_path;
 
 /// A program that a task needs.
 pub struct Tool {
-    /// The program, or several alternatives.
+    /// The program, or several alternatives. A library has no program: an absolute path is that of one of its files.
     pub programs: &'static [&'static str],
     /// The Debian package of the first of them.
     pub package: &'static str,
@@ -22,6 +22,18 @@ impl fmt::Display for Tool {
         write!(f, "{} (Debian package {})", self.programs.join(" or "), self.package)
     }
 }
+
+/// What builds programs with libpcap and DPDK.
+pub const CC: Tool = Tool { programs: &["cc"], package: "gcc", purpose: "the programs that run libpcap's filters" };
+pub const LIBPCAP: Tool =
+    Tool { programs: &["pcap-config"], package: "libpcap-dev", purpose: "comparison of filters with libpcap" };
+pub const PKG_CONFIG: Tool =
+    Tool { programs: &["pkg-config"], package: "pkg-config", purpose: "the flags to compile with DPDK" };
+pub const DPDK_LIBRARIES: Tool = Tool {
+    programs: &["/usr/include/dpdk/rte_bpf.h"],
+    package: "libdpdk-dev",
+    purpose: "comparison of filters with DPDK's",
+};
 
 /// The programs for most tests.
 pub const FOR_TESTS: &[Tool] = &[
@@ -49,8 +61,8 @@ pub const FOR_TESTS: &[Tool] = &[
         package: "busybox-static",
         purpose: "a web server between interfaces, and the programs of a guest",
     },
-    Tool { programs: &["cc"], package: "gcc", purpose: "the program that asks libpcap about filters" },
-    Tool { programs: &["pcap-config"], package: "libpcap-dev", purpose: "comparison of filters with libpcap" },
+    CC,
+    LIBPCAP,
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 
@@ -62,6 +74,8 @@ pub const PEERS: &[Tool] = &[
         package: "qemu-system-x86",
         purpose: "a Linux guest at vhost-user ports",
     },
+    PKG_CONFIG,
+    DPDK_LIBRARIES,
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];

@@ -4,15 +4,15 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bellows_config::{Bench, BenchFiles};
 use bellows_engine::Schedule;
 use bellows_lab::benchmarks;
-use bellows_testkit::programs::has_program;
-use bellows_testkit::skips;
-use support::{Sandbox, Signal, signal};
+use bellows_testkit::programs::{self, has_program, missing};
+use bellows_testkit::skips::{self, is_left_out, is_skipped};
+use support::{Sandbox, Signal, root, signal};
 
 #[test]
 fn the_engine_benchmark_measures_every_case_under_every_schedule() {
@@ -278,6 +278,76 @@ fn the_benchmark_of_workers_compares_them_with_processes() {
     for part in ["× processes", "\nrss ", "percent of the packets"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+}
+
+#[test]
+fn the_filter_benchmark_measures_each_filter_on_all_packets_and_a_list_beside_one_item() {
+    let sandbox = Sandbox::new();
+    let brief = ["bench", "filter", "--processes", "1", "--rounds", "2"];
+    let report = |case: &str| sandbox.bellows(&[&brief[..], &["--case", case, "--json"]].concat()).fine().json();
+    let rows = |report: &serde_json::Value| -> BTreeSet<String> {
+        let results = report["results"].as_array().unwrap();
+        let label = |result: &serde_json::Value, name: &str| result["labels"][name].to_string();
+        let row = |result: &serde_json::Value| {
+            assert!(result["median"].as_f64().is_some_and(|median| median > 0.0), "{result}");
+            let labels = ["filter", "packets", "in_flight"].map(|name| label(result, name)).join(" ");
+            format!("{} {} {labels}", result["case"].as_str().unwrap(), result["unit"].as_str().unwrap())
+        };
+        let rows: BTreeSet<String> = results.iter().map(row).collect();
+        assert_eq!(rows.len(), results.len());
+        rows.into_iter().map(|row| row.replace('"', "")).collect()
+    };
+    let document = rows(&report("document"));
+    assert_eq!(document.len(), 6, "{document:?}");
+    let filter = "not ip6 and not ip and not ether broadcast";
+    for packets in ["matching", "other", "mixed"] {
+        for in_flight in [128, 8_192] {
+            let row = format!("document clocks/packet {filter} {packets} {in_flight}");
+            assert!(document.contains(&row), "{row} is not in {document:?}");
+        }
+    }
+    let lists = report("ports");
+    assert_eq!(rows(&lists).len(), 18, "{lists:#}");
+    let ratio = lists["results"].as_array().unwrap().iter().find(|result| result["unit"] == "ratio").unwrap();
+    assert_eq!(ratio["labels"]["target"], "at most 2", "{ratio}");
+    assert_eq!(ratio["labels"]["verdict"], "undecided", "one process has no interval");
+    let text = sandbox.bellows(&[&brief[..], &["--case", "history"]].concat()).stdout;
+    assert_eq!(text.lines().filter(|line| line.starts_with("history  ")).count(), 5 * 3 * 3, "{text}");
+    assert!(text.contains("\nhistory, 0.97–1.03: "), "{text}");
+}
+
+/// libpcap and DPDK decide the same packets, in turns with this program.
+#[test]
+fn other_filters_take_turns_with_ours() {
+    const TEST: &str = "other_filters_take_turns_with_ours";
+    if is_left_out(TEST)
+        || is_skipped(TEST, missing(&["cc", "pkg-config", "pcap-config", "/usr/include/dpdk/rte_bpf.h"]))
+    {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let program = sandbox.path("peers").display().to_string();
+    let build = root().join("bench/peers/build-filter.sh");
+    programs::run(Command::new(build).arg(&program)).unwrap_or_else(|why| panic!("{why}"));
+    let peers = ["libpcap", "dpdk"].map(|filter| format!("{filter}={program} {filter}"));
+    let brief = ["bench", "filter", "--processes", "1", "--rounds", "2", "--case", "src-net"];
+    let words = [&brief[..], &["--peer", &peers[0], "--peer", &peers[1]]].concat();
+    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine().json();
+    assert_eq!(report["bench"], "peers filter");
+    let results = report["results"].as_array().unwrap();
+    let count = |label: &str, value: &str| results.iter().filter(|result| result["labels"][label] == value).count();
+    for program in ["bellows", "libpcap", "dpdk"] {
+        assert_eq!(count("program", program), 6, "{report:#}");
+    }
+    for (of, rows) in [("libpcap to bellows", 6), ("dpdk to bellows", 6), ("bellows' dearer to dpdk's cheaper", 2)] {
+        assert_eq!(count("of", of), rows, "{report:#}");
+    }
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes[0].as_str().unwrap().starts_with("bellows' dearer to dpdk's cheaper, at most 1: "), "{notes:?}");
+
+    // A program that does not exist, and a filter that cannot be compiled there.
+    let said = sandbox.bellows(&[&brief[..], &["--peer", "none=/nowhere"]].concat());
+    assert!(said.code == Some(1) && said.stderr.contains("cannot start /nowhere"), "{said:?}");
 }
 
 /// Every benchmark of the list has a run of a moment that yields a report.

@@ -28,6 +28,7 @@
 //! | `bellows bench blit` | the speed of batched packet copies, compared with memcpy |
 //! | `bellows bench crossing` | the cost of passing packets from one thread to another |
 //! | `bellows bench engine` | the engine's cost per packet |
+//! | `bellows bench filter` | what a filter costs a packet, and what it costs to compile one |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
 //! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |

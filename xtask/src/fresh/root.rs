@@ -202,7 +202,10 @@ impl Root {
     /// The first of a tool's programs that is installed.
     pub fn find(&self, tool: &Tool) -> Option<PathBuf> {
         let folders = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"];
-        let places = tool.programs.iter().flat_map(|program| folders.map(|folder| Path::new(folder).join(program)));
+        let places = tool.programs.iter().flat_map(|program| match program.strip_prefix('/') {
+            Some(file) => vec![PathBuf::from(file)],
+            None => folders.map(|folder| Path::new(folder).join(program)).into(),
+        });
         // The target of a link may exist only inside the system.
         let mut places = places.filter(|place| self.path.join(place).symlink_metadata().is_ok());
         places.next().map(|place| Path::new("/").join(place))

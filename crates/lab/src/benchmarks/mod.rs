@@ -13,6 +13,7 @@ benchmarks! {
         Blit(blit),
         Crossing(crossing),
         Engine(engine),
+        Filter(filter),
         History(history),
         Neighbours(neighbours),
         Notify(notify),

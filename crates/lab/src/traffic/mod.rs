@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use bellows_capture::{LinkType, Reader};
 use bellows_packet::LARGE_DATA_ROOM;
-use bellows_wire::{FrameError, MacAddr, UdpFrame};
+use bellows_wire::{EtherType, EthernetHeader, FrameError, MacAddr, UdpFrame};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,7 @@ Traffic:
   imix                       the simple IMIX: 60:7,590:4,1514:1
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
   ipv4, ipv6                 UDP in frames of 64 bytes, 1024 flows over IPv4 or over IPv6
+  ethernet                   frames of 60 bytes that are not IP, one flow
   protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, with typical sizes for each
                              protocol and valid checksums; other weights or fewer protocols are written alike
   FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; write ./
@@ -74,6 +75,8 @@ enum Kind {
     Range(u32, u32),
     /// Protocols with their weights.
     Protocols(Vec<(Protocol, u32)>),
+    /// Small frames that are not IP.
+    Ethernet,
     /// Small frames of many flows, over one version of IP.
     Flows(IpVersion),
     /// The frames of a file.
@@ -86,8 +89,8 @@ pub enum TrafficError {
     /// The text has an unknown form.
     #[error(
         "`{0}` is not a kind of traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of \
-         sizes (64-1518), flows over one version of IP (ipv4 or ipv6), protocols with weights (tcp:80,udp:20 or \
-         protocols), or a capture file (./{0})"
+         sizes (64-1518), frames that are not IP (ethernet), flows over one version of IP (ipv4 or ipv6), protocols \
+         with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
     )]
     Unknown(String),
     /// A frame cannot have this size.
@@ -161,6 +164,7 @@ impl Kind {
         match text {
             "imix" => Ok(Kind::Sizes(IMIX.to_vec())),
             "protocols" => Ok(Kind::Protocols(PROTOCOLS.to_vec())),
+            "ethernet" => Ok(Kind::Ethernet),
             "ipv4" => Ok(Kind::Flows(IpVersion::V4)),
             "ipv6" => Ok(Kind::Flows(IpVersion::V6)),
             _ if all(&|char| char.is_ascii_digit() || ":,".contains(char)) => {
@@ -223,6 +227,7 @@ impl Traffic {
             Kind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
             Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
             Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
+            Kind::Ethernet => Ok(vec![ethernet()?]),
             Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
             Kind::Flows(version) => protocols::flows(*version),
             Kind::Capture(path) => captured(path),
@@ -267,6 +272,18 @@ fn frame(size: u32) -> Result<Vec<u8>, TrafficError> {
     };
     let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
     Ok(headers.build(size as usize, pattern)?)
+}
+
+/// A frame of the EtherType for experiments (IEEE 802).
+fn ethernet() -> Result<Vec<u8>, TrafficError> {
+    let mut frame = frame(60)?;
+    EthernetHeader {
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        ether_type: EtherType(0x88b5),
+    }
+    .emit(&mut frame)?;
+    Ok(frame)
 }
 
 /// The first frames of a file, except those that do not fit into a packet.

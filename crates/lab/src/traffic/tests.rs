@@ -32,6 +32,13 @@ fn a_size_is_one_frame() {
 }
 
 #[test]
+fn ethernet_is_a_small_frame_for_one_station_without_ip() {
+    let frames = frames("ethernet");
+    assert_eq!((frames.len(), frames[0].len(), &frames[0][12..14]), (1, 60, &[0x88, 0xb5][..]));
+    assert_eq!(frames[0][0] & 1, 0);
+}
+
+#[test]
 fn imix_is_seven_small_four_middling_and_one_large() {
     assert_eq!(sizes("imix"), BTreeMap::from([(60, 7 * 85), (590, 4 * 85), (1514, 85)]));
     assert_eq!(frames("imix"), frames("60:14,590:8,1514:2"), "weights have no common divisor left");
@@ -153,7 +160,7 @@ fn the_help_text_is_true() {
         .filter_map(|line| line.strip_prefix("  ")?.split("  ").next())
         .filter(|example| !example.is_empty() && *example != "FILE")
         .collect();
-    assert_eq!(examples, ["60", "64:7,570:4,1518:1", "imix", "64-1518", "ipv4, ipv6", "protocols"]);
+    assert_eq!(examples, ["60", "64:7,570:4,1518:1", "imix", "64-1518", "ipv4, ipv6", "ethernet", "protocols"]);
     let examples = examples.iter().flat_map(|example| example.split(", "));
     assert!(examples.into_iter().all(|example| !frames(example).is_empty()));
     assert_eq!(frames("protocols"), frames("tcp:80,udp:15,icmp:3,arp:2"));

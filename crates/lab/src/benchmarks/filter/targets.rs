@@ -1,0 +1,119 @@
+//! Bounds for figures, and whether these hold.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bellows_stats::ENOUGH;
+use serde_json::json;
+
+use crate::report::Measurement;
+
+/// The labels of a judged figure.
+const TARGET: &str = "target";
+const VERDICT: &str = "verdict";
+
+/// A bound that a figure should keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+    Within(f64, f64),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::AtMost(bound) => write!(formatter, "at most {bound}"),
+            Target::AtLeast(bound) => write!(formatter, "at least {bound}"),
+            Target::Within(low, high) => write!(formatter, "{low}–{high}"),
+        }
+    }
+}
+
+impl Target {
+    /// Labels a figure of some processes with the target and with whether its interval keeps it.
+    pub(super) fn judge(self, measurement: Measurement, processes: usize) -> Measurement {
+        let Measurement { low, high, .. } = measurement;
+        let (bottom, top) = match self {
+            Target::AtMost(bound) => (f64::NEG_INFINITY, bound),
+            Target::AtLeast(bound) => (bound, f64::INFINITY),
+            Target::Within(bottom, top) => (bottom, top),
+        };
+        let verdict = match () {
+            () if processes < ENOUGH => "undecided",
+            () if bottom <= low && high <= top => "holds",
+            () if high < bottom || top < low => "fails",
+            () => "undecided",
+        };
+        let mut labels = measurement.labels;
+        labels.extend([(TARGET.to_owned(), json!(self.to_string())), (VERDICT.to_owned(), json!(verdict))]);
+        Measurement { labels, ..measurement }
+    }
+}
+
+/// A sentence for each kind of target and figure: how many hold, and which do not.
+pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
+    let text = |result: &Measurement, label: &str| {
+        result.labels.get(label).map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+    };
+    let mut kinds: BTreeMap<(String, String), Vec<&Measurement>> = BTreeMap::new();
+    for result in results {
+        if let Some(target) = text(result, TARGET) {
+            let what = text(result, "of").unwrap_or_else(|| result.case.clone());
+            kinds.entry((what, target)).or_default().push(result);
+        }
+    }
+    let sentence = |((what, target), results): ((String, String), Vec<&Measurement>)| {
+        let with = |verdict: &str| -> Vec<String> {
+            let chosen = results.iter().filter(|result| text(result, VERDICT).as_deref() == Some(verdict));
+            chosen
+                .map(|result| {
+                    let conditions = ["text", "compiled", "first", "packets", "in_flight"];
+                    let labels = conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
+                    format!("{} {labels} ({:.3} – {:.3})", result.case, result.low, result.high)
+                })
+                .collect()
+        };
+        let mut sentence = format!("{what}, {target}: {} of {} hold", with("holds").len(), results.len());
+        for verdict in ["fails", "undecided"] {
+            let found = with(verdict);
+            if !found.is_empty() {
+                sentence += &format!("; {verdict}: {}", found.join(", "));
+            }
+        }
+        sentence
+    };
+    kinds.into_iter().map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(target: Target, values: &[f64]) -> Measurement {
+        let measurement = Measurement::of("host", "ratio", values, vec![("packets", json!("mixed"))]).unwrap();
+        target.judge(measurement, values.len())
+    }
+
+    #[test]
+    fn a_target_holds_or_fails_only_with_the_whole_interval() {
+        let verdict = |target, values: &[f64]| judged(target, values).labels[VERDICT].as_str().unwrap().to_owned();
+        let (low, across, high) = ([1.0, 1.1, 1.2, 1.0, 1.1, 1.2], [1.9, 2.1, 1.9, 2.1, 1.9, 2.1], [3.0; 6]);
+        for (target, verdicts) in [
+            (Target::AtMost(2.0), ["holds", "undecided", "fails"]),
+            (Target::AtLeast(2.0), ["fails", "undecided", "holds"]),
+            (Target::Within(1.95, 2.05), ["fails", "undecided", "fails"]),
+            (Target::Within(1.0, 2.2), ["holds", "holds", "fails"]),
+        ] {
+            assert_eq!([low, across, high].map(|values| verdict(target, &values)), verdicts, "{target}");
+        }
+        assert_eq!(verdict(Target::AtMost(2.0), &low[..5]), "undecided", "too few processes have no interval");
+    }
+
+    #[test]
+    fn conclusions_count_and_name_what_does_not_hold() {
+        let results = [[1.0; 6], [3.0; 6], [1.0; 6]].map(|values| judged(Target::AtMost(2.0), &values));
+        assert_eq!(conclusions(&results), ["host, at most 2: 2 of 3 hold; fails: host mixed (3.000 – 3.000)"]);
+        assert_eq!(conclusions(&[]), Vec::<String>::new());
+    }
+}
