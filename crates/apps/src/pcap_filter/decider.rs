@@ -20,6 +20,14 @@ impl Decider {
         Decider { filters: programs.sources().len().max(1), programs: Arc::clone(programs), matches: Matches::default() }
     }
 
+    /// Which packets match, if there is one filter, and it is the same for all packets. Hot.
+    #[inline]
+    pub fn one(&mut self, packets: &[Packet]) -> Option<&Matches> {
+        let program = self.programs.only().filter(|_| self.filters == 1)?;
+        program.matches(packets, &mut self.matches);
+        Some(&self.matches)
+    }
+
     /// The number of the first filter that matches each packet, or the number of filters where none does. Hot.
     pub fn first(&mut self, packets: &[Packet], numbers: &mut [u16]) {
         let Decider { filters, programs, matches } = self;
@@ -50,7 +58,7 @@ impl Decider {
 
 /// 0 for packets that match and 1 for others.
 #[inline]
-fn spread(matches: &Matches, numbers: &mut [u16]) {
+pub(super) fn spread(matches: &Matches, numbers: &mut [u16]) {
     for (numbers, &word) in numbers.chunks_mut(64).zip(matches.words()) {
         for (index, number) in numbers.iter_mut().enumerate() {
             *number = u16::from(word >> index & 1 == 0);

@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use self::decider::Decider;
+use self::decider::{Decider, spread};
 pub use self::filters::Filters;
 pub(crate) use self::filters::Source;
 pub(crate) use self::programs::{Choices, Programs};
@@ -281,16 +281,30 @@ impl PcapFilter {
             return;
         }
         let numbers = &mut self.numbers[..count];
-        self.decider.first(input.packets(), numbers);
-        if let Some(states) = &mut self.states {
-            states.decide(io, input.packets(), numbers);
-        }
-        let first = numbers[0];
-        let rest = numbers.iter().filter(|&&number| usize::from(number) == filters).count();
+        let one = if self.states.is_none() { self.decider.one(input.packets()) } else { None };
+        let (rest, same) = match one {
+            Some(matches) => {
+                let matched = matches.count();
+                let same = (matched % count == 0).then_some(usize::from(matched == 0));
+                if same.is_none() {
+                    spread(matches, numbers);
+                }
+                (count - matched, same)
+            }
+            None => {
+                self.decider.first(input.packets(), numbers);
+                if let Some(states) = &mut self.states {
+                    states.decide(io, input.packets(), numbers);
+                }
+                let first = numbers[0];
+                let rest = numbers.iter().filter(|&&number| usize::from(number) == filters).count();
+                (rest, numbers.iter().all(|&number| number == first).then_some(usize::from(first)))
+            }
+        };
         Self::tally(io, count, rest);
-        if numbers.iter().all(|&number| number == first) {
+        if let Some(lane) = same {
             drop(input);
-            return self.pass_whole(io, usize::from(first));
+            return self.pass_whole(io, lane);
         }
         input.scatter(&self.numbers[..count], &mut self.lanes);
         self.send(io);

@@ -82,6 +82,12 @@ impl Programs {
         &self.sources
     }
 
+    /// The program for all packets, unless it depends on their link types. Hot.
+    #[inline]
+    pub fn only(&self) -> Option<&Program> {
+        self.compiled.first().filter(|_| !self.is_by_packet).map(|(_, program)| program)
+    }
+
     /// The program for packets of a link type, by its number in captures. Hot.
     #[inline]
     pub fn of(&self, number: u32) -> Option<&Program> {
@@ -107,7 +113,7 @@ impl Programs {
     #[inline]
     pub fn each(&self, packets: &[Packet], mut run: impl FnMut(Option<&Program>, Range<usize>)) {
         if !self.is_by_packet {
-            return run(self.compiled.first().map(|(_, program)| program), 0..packets.len());
+            return run(self.only(), 0..packets.len());
         }
         let mut start = 0;
         for same in packets.chunk_by(|packet, next| number(packet) == number(next)) {
