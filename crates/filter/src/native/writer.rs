@@ -715,7 +715,7 @@ impl<'a> Writer<'a> {
         };
         let Value::Load { width, base: None, offset } = self.plan.values.get(load) else { return None };
         let mask = mask & self.plan.values.max(load);
-        let is_point = number == high && number & !mask == 0 && offset < HANDLE_LENGTH_MASK;
+        let is_point = number == high.min(mask) && number & !mask == 0 && offset < HANDLE_LENGTH_MASK;
         (is_point && ![value, load].iter().any(|value| self.cached.contains_key(value)))
             .then_some((offset, width, mask, number))
     }
@@ -811,19 +811,19 @@ impl<'a> Writer<'a> {
                 ElementKind::Room if has_or => self.code.jump(flags.negated().jump(), &mut short)?,
                 ElementKind::Room => self.jump(flags.negated().jump(), no)?,
                 ElementKind::And if !has_and => {
-                    self.set(flags, R15D)?;
+                    self.set_any(flags, R15D)?;
                     has_and = true;
                 }
                 ElementKind::And => {
-                    self.set(flags, EAX)?;
+                    self.set_any(flags, EAX)?;
                     self.code.registers(Op::And_r32_rm32, R15D, EAX)?;
                 }
                 ElementKind::Or if !has_or && !has_and => {
-                    self.set(flags, EBP)?;
+                    self.set_any(flags, EBP)?;
                     has_or = true;
                 }
                 ElementKind::Or => {
-                    self.set(flags, EAX)?;
+                    self.set_any(flags, EAX)?;
                     if has_and {
                         self.code.registers(Op::And_r32_rm32, EAX, R15D)?;
                     }
@@ -873,16 +873,19 @@ impl<'a> Writer<'a> {
             self.code.registers(Op::Mov_r32_rm32, to, register)?;
         } else {
             let from = self.place(base, offset, 0)?;
-            let op = match width {
-                Width::Byte => Op::Movzx_r32_rm8,
-                Width::Half => Op::Movzx_r32_rm16,
-                Width::Word => Op::Mov_r32_rm32,
-            };
-            self.code.load(op, to, from)?;
+            self.code.load(load_raw(width), to, from)?;
         }
         let number = if is_raw { raw(width, *number) } else { *number };
         self.code.put(immediate(Op::Xor_rm32_imm32, to, number)?)?;
         if is_second { self.code.registers(Op::Imul_r64_rm64, RBP, R8) } else { Ok(()) }
+    }
+
+    /// Sets a register to 1 or to -1 if the condition holds, and otherwise to 0.
+    fn set_any(&mut self, flags: Flags, register: Register) -> Written {
+        match flags {
+            Flags::Below => self.code.registers(Op::Sbb_r32_rm32, register, register),
+            _ => self.set(flags, register),
+        }
     }
 
     /// Sets a register to 1 if the condition holds, and otherwise to 0. All of it, so that it does not depend on what it
@@ -895,15 +898,20 @@ impl<'a> Writer<'a> {
 
     fn verdict(&mut self, flags: Flags, has_and: bool, has_or: bool, yes: To, no: To) -> Written {
         let flags = if has_and || has_or {
-            self.set(flags, EAX)?;
+            self.set_any(flags, EAX)?;
             if has_and {
                 self.code.registers(Op::And_r32_rm32, EAX, R15D)?;
             }
             if has_or {
                 self.code.registers(Op::Or_r32_rm32, EAX, EBP)?;
             }
-            self.code.register(Op::Neg_rm32, EAX)?;
-            Flags::Below
+            if yes == To::End(NO_MATCH) {
+                self.code.put(immediate(Op::Cmp_rm32_imm32, EAX, 1)?)?;
+                Flags::NotBelow
+            } else {
+                self.code.register(Op::Neg_rm32, EAX)?;
+                Flags::Below
+            }
         } else {
             flags
         };
@@ -985,7 +993,7 @@ impl<'a> Writer<'a> {
         match *intervals {
             [] => self.never(),
             [(low, u32::MAX)] if matches!(plan.values.get(value), Value::Room(_)) => self.room(value, low),
-            [(low, high)] if low == high => self.point(value, low),
+            [(low, high)] if low == high.min(plan.values.max(value)) => self.point(value, low),
             [(0, high)] => {
                 let register = self.operand(value, 0)?;
                 // All numbers are no set to test for.
@@ -1119,13 +1127,24 @@ impl<'a> Writer<'a> {
 
     /// One of two numbers: the product of the differences is 0. Shorter than a bitmap, and without a table.
     fn in_pair(&mut self, value: ValueId, numbers: [u32; 2]) -> Result<Flags, Box<dyn Error>> {
-        let register = self.operand(value, 0)?;
-        self.code.registers(Op::Mov_r32_rm32, R8D, register)?;
-        if register != EAX {
-            self.code.registers(Op::Mov_r32_rm32, EAX, register)?;
+        let mut held = numbers.map(|number| self.held(value, number));
+        match self.plan.values.get(value) {
+            // In the order of its bytes.
+            Value::Load { width, base, offset } if !self.cached.contains_key(&value) => {
+                let from = self.place(base, offset, 0)?;
+                self.code.load(load_raw(width), EAX, from)?;
+                held = numbers.map(|number| raw(width, number));
+            }
+            _ => {
+                let register = self.operand(value, 0)?;
+                if register != EAX {
+                    self.code.registers(Op::Mov_r32_rm32, EAX, register)?;
+                }
+            }
         }
-        for (register, number) in [R8D, EAX].into_iter().zip(numbers) {
-            self.code.put(immediate(Op::Xor_rm32_imm32, register, self.held(value, number))?)?;
+        self.code.registers(Op::Mov_r32_rm32, R8D, EAX)?;
+        for (register, number) in [R8D, EAX].into_iter().zip(held) {
+            self.code.put(immediate(Op::Xor_rm32_imm32, register, number)?)?;
         }
         self.code.registers(Op::Imul_r32_rm32, EAX, R8D)?;
         self.code.put(immediate(Op::Cmp_rm32_imm32, EAX, 1)?)?;
@@ -1419,6 +1438,15 @@ impl<'a> Writer<'a> {
     fn masked_word(&mut self, place: MemoryOperand, mask: u32) -> Written {
         self.code.load(Op::Mov_r32_rm32, R11D, place)?;
         if mask == u32::MAX { Ok(()) } else { self.code.put(immediate(Op::And_rm32_imm32, R11D, mask)?) }
+    }
+}
+
+/// Loads bytes of the packet as they are.
+fn load_raw(width: Width) -> Op {
+    match width {
+        Width::Byte => Op::Movzx_r32_rm8,
+        Width::Half => Op::Movzx_r32_rm16,
+        Width::Word => Op::Mov_r32_rm32,
     }
 }
 
