@@ -17,28 +17,72 @@ const LINES: usize = 128;
 /// ```
 pub struct WholeLines;
 
-/// The layout in whole lines; as it is if that exceeds the address space.
-fn whole_lines(layout: Layout) -> Layout {
-    layout.align_to(LINES).map_or(layout, |aligned| aligned.pad_to_align())
+/// The layout of the system's block around a block of this layout: whole lines, and room in front of them for the
+/// address of the system's block. `None` if the block needs no room of ours, because its alignment is wider, or if that
+/// exceeds the address space.
+///
+/// A system's allocator has lists of free blocks by size, but searches for one of an alignment.
+fn around(layout: Layout) -> Option<Layout> {
+    if layout.align() > LINES {
+        return None;
+    }
+    let size = layout.size().checked_next_multiple_of(LINES)?.checked_add(LINES)?;
+    Layout::from_size_align(size, align_of::<*mut u8>()).ok()
 }
 
-// SAFETY: every call goes to the system's allocator, with a layout that contains the caller's, and is the same for the
-// same layout: so a block is given back with the layout that it was allocated with. `realloc` is the trait's own, which
-// allocates, copies and gives back through these.
+/// The first whole line in the system's block, behind the address of that, which is written there.
+///
+/// # Safety
+/// The block is null, or was allocated with a layout [around](around) that of ours, and belongs to the caller.
+unsafe fn enter(block: *mut u8) -> *mut u8 {
+    if block.is_null() {
+        return block;
+    }
+    // SAFETY: the block is aligned to an address and has a line more than is asked for. So the next line that does not
+    // begin with the block has room in front for an address, and all asked for behind.
+    unsafe {
+        let start = block.add(LINES - block.addr() % LINES);
+        start.cast::<*mut u8>().sub(1).write(block);
+        start
+    }
+}
+
+// SAFETY: each block is within one of the system's, which has the layout around the caller's and nothing else but its own
+// address in it; so a block is given back with the layout that it was allocated with. Blocks of a wider alignment are
+// the system's own. `realloc` is the trait's own, which allocates, copies and gives back through these.
 unsafe impl GlobalAlloc for WholeLines {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise; the size is not 0, because that of `layout` is not.
-        unsafe { System.alloc(whole_lines(layout)) }
+        // SAFETY: the caller's promise; the size around is not 0.
+        unsafe {
+            match around(layout) {
+                Some(around) => enter(System.alloc(around)),
+                None => System.alloc(layout),
+            }
+        }
     }
 
+    #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        unsafe { System.alloc_zeroed(whole_lines(layout)) }
+        // SAFETY: as above. What is written is in front of the block.
+        unsafe {
+            match around(layout) {
+                Some(around) => enter(System.alloc_zeroed(around)),
+                None => System.alloc_zeroed(layout),
+            }
+        }
     }
 
+    #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, and the block was allocated with this layout, see above.
-        unsafe { System.dealloc(block, whole_lines(layout)) }
+        // SAFETY: the caller's promise: the block was allocated with this layout, so the address in front of it is that
+        // of the system's block, which has the layout around.
+        unsafe {
+            match around(layout) {
+                Some(around) => System.dealloc(block.cast::<*mut u8>().sub(1).read(), around),
+                None => System.dealloc(block, layout),
+            }
+        }
     }
 }
 
