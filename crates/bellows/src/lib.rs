@@ -36,11 +36,11 @@
 //! | `commands` | one thin file for each subcommand |
 //! | `complete` | shell completion: networks, apps, links, parts |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
-//! | `filters` | filter expressions of commands, compiled for link types as they come |
 //! | `subcommand` | the shared part of all subcommands |
 //! | `supervisor`, `privileges`, `progress` | the process around a running engine: threads, signals, reloads, privileges, the end |
 //! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
+//! | `filters` | filter expressions of commands and of requests, compiled for link types as they come |
 //! | `baseline` | the counters at `bellows clear`, which later readers subtract |
 //! | `logging`, `arguments` | the log; arguments shared by several commands |
 //! | `terminal`, `text`, `charset`, `command_error` | output, numbers in words, characters, exit codes |
