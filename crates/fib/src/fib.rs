@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_shared::{Breath, Published, Readers};
 
-use crate::builder::Builder;
+use crate::cells::Cells;
+use crate::layout::Builder;
 use crate::nodes::Nodes;
 use crate::sweep::Window;
 use crate::tables::Tables;
@@ -56,7 +57,7 @@ impl<A: Family> Fib<A> {
     /// # Errors
     /// As for [`Fib::new`].
     pub fn with_readers(readers: Arc<Readers>) -> io::Result<Fib<A>> {
-        let tables = Published::with_readers(Tables::new(A::place(0))?, Arc::clone(&readers));
+        let tables = Published::with_readers(Tables::of(Cells::new(A::place(0))?), Arc::clone(&readers));
         let state = State { rib: Rib::default(), nodes: Nodes::new(A::FIRST), dirty: Vec::new() };
         Ok(Fib { tables, readers, state: Mutex::new(state) })
     }
@@ -120,7 +121,7 @@ impl<A: Family> Changes<'_, A> {
         // In order, each prefix is behind those that cover it.
         dirty.sort_unstable();
         let mut tables = self.fib.tables.lock();
-        let mut builder = Builder::new(tables.get(), nodes);
+        let mut builder = Builder::new(&tables.get().cells, nodes);
         let mut done: Option<Prefix<A>> = None;
         let mut leaves = Vec::new();
         let mut result = Ok(());
@@ -138,7 +139,7 @@ impl<A: Family> Changes<'_, A> {
             done = Some(prefix);
         }
         if let Some(grown) = builder.into_grown() {
-            tables.replace(grown);
+            tables.replace(Tables::of(grown));
         }
         tables.reclaim();
         if nodes.has_dropped() {

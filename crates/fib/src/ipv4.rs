@@ -4,12 +4,11 @@
 //! So the entry of a slot is found by counting ones. Most nodes are one cache line or two: a look-up in a table of the
 //! Internet reads two or three lines.
 
-use crate::builder::Builder;
 use crate::cells::Cells;
+use crate::entry::{NODE, node_or_first};
+use crate::layout::{Builder, Family, Layout};
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Window, sweep};
-use crate::tables::{NODE, node_or_first};
-use crate::{Family, family};
 
 const ROOT: Window = Window { offset: 0, width: 18 };
 
@@ -23,7 +22,7 @@ const MAP: usize = 2;
 
 impl Family for u32 {}
 
-impl family::Layout for u32 {
+impl Layout for u32 {
     const ROOT: Window = ROOT;
     const UNIT: usize = 2;
     const FIRST: u32 = 8;

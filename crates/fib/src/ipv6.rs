@@ -5,12 +5,11 @@
 //! same three bits, so an eighth of the root is in use. The second window begins behind 53 bits, where only few prefixes
 //! reach.
 
-use crate::builder::Builder;
 use crate::cells::Cells;
+use crate::entry::{BATCH, FLAGS, NEXT, NODE, node_or_first};
+use crate::layout::{Builder, Family, Layout};
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
-use crate::tables::{BATCH, FLAGS, NEXT, NODE, node_or_first};
-use crate::{Family, family};
 
 const ROOT: Window = Window { offset: 0, width: 21 };
 
@@ -22,7 +21,7 @@ const FAN_OUT: usize = 8;
 
 impl Family for u128 {}
 
-impl family::Layout for u128 {
+impl Layout for u128 {
     const ROOT: Window = ROOT;
     const UNIT: usize = 2 * FAN_OUT;
     const FIRST: u32 = 1;

@@ -6,16 +6,16 @@
 //! | `rib` | all routes |
 //! | `fib` | a table that is read while it changes |
 //! | `tables` | what is compiled from routes, and look-ups |
-//! | `family`, `ipv4`, `ipv6` | the layouts of compiled tables |
-//! | `sweep`, `builder` | from routes to nodes |
+//! | `ipv4`, `ipv6` | the layouts of compiled tables |
+//! | `layout`, `sweep`, `search`, `entry` | what they have in common |
 //! | `cells`, `nodes` | the memory of tables |
 
-mod builder;
 mod cells;
-mod family;
+mod entry;
 mod fib;
 mod ipv4;
 mod ipv6;
+mod layout;
 mod nodes;
 mod prefix;
 mod rib;
@@ -23,8 +23,8 @@ mod search;
 mod sweep;
 mod tables;
 
-pub use family::Family;
 pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
+pub use layout::Family;
 pub use prefix::{Address, Prefix, PrefixError};
 pub use rib::{Rib, Route};
 pub use tables::Tables;

@@ -1,36 +1,16 @@
 //! Compiled tables, and look-ups in them.
 
-use std::io;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use bellows_sys::simd::{Level, Simd};
 
 use crate::cells::Cells;
+use crate::entry::BATCH;
 use crate::search::{self, Search};
 use crate::{Family, NO_ROUTE};
 
-/// An entry leads to a node: all other bits but [`NEXT`] are its place, in units from the end of the root.
-pub(crate) const NODE: u32 = 1 << 31;
-
-/// A node that decides by the next window of the address.
-pub(crate) const NEXT: u32 = 1 << 30;
-
-/// The bits of an entry that are not a place.
-pub(crate) const FLAGS: u32 = NODE | NEXT;
-
-/// The place of the node that an entry leads to, or of the first one, which is in nobody's way: a look-up that is done goes
-/// on there without a branch, and its result does not count.
-#[inline(always)]
-pub(crate) fn node_or_first(entry: u32) -> u32 {
-    entry & !FLAGS & (entry.cast_signed() >> 31).cast_unsigned()
-}
-
-/// The keys that are looked up together.
-pub(crate) const BATCH: usize = 128;
-
-/// What is compiled from the routes of a family. An entry in it is a number of the user plus 1, 0 without a route, or
-/// leads to a node.
+/// What is compiled from the routes of a family.
 pub struct Tables<A> {
     /// The root, then the nodes.
     pub(crate) cells: Cells,
@@ -38,9 +18,9 @@ pub struct Tables<A> {
 }
 
 impl<A: Family> Tables<A> {
-    /// Empty tables with room for this number of words.
-    pub(crate) fn new(words: usize) -> io::Result<Tables<A>> {
-        Ok(Tables { cells: Cells::new(words)?, family: PhantomData })
+    /// Tables in this memory.
+    pub(crate) fn of(cells: Cells) -> Tables<A> {
+        Tables { cells, family: PhantomData }
     }
 
     /// Looks up addresses: writes the number of the longest prefix's best route, or [`NO_ROUTE`], to the place of each. Of

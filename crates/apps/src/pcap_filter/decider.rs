@@ -17,7 +17,11 @@ pub(super) struct Decider {
 impl Decider {
     /// Without expressions there is one filter, which matches nothing.
     pub fn new(programs: &Arc<Programs>) -> Decider {
-        Decider { filters: programs.sources().len().max(1), programs: Arc::clone(programs), matches: Matches::default() }
+        Decider {
+            filters: programs.sources().len().max(1),
+            programs: Arc::clone(programs),
+            matches: Matches::default(),
+        }
     }
 
     /// Which packets match, if there is one filter, and it is the same for all packets. Hot.

@@ -364,7 +364,8 @@ fn answers_pass_after_what_the_expression_admits() {
 fn an_answer_in_the_same_vector_passes() {
     let mut rig = stateful(json!({ "filter": "tcp dst port 80", "which": "all" }), &table(json!({})));
     let requests = (0..100).map(|port| frame(TCP, 5000 + port, 80, 0));
-    let packets: Vec<_> = requests.flat_map(|request| [back(request.clone()), request.clone(), back(request)]).collect();
+    let packets: Vec<_> =
+        requests.flat_map(|request| [back(request.clone()), request.clone(), back(request)]).collect();
     assert_eq!(through(&mut rig, packets), [200, 100]);
 }
 

@@ -43,7 +43,10 @@ const LONG_TURNS: usize = 2;
 enum Case {
     Filter(Filter),
     /// A long list, beside one item of it.
-    List { list: Filter, item: Filter },
+    List {
+        list: Filter,
+        item: Filter,
+    },
     History,
     Compile,
 }

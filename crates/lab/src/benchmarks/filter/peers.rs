@@ -47,18 +47,12 @@ pub(super) fn write_packets(filter: Filter, folder: &Path) -> Result<(), bellows
         let path = folder.join(packets.name());
         let mut writer = Writer::create(path, WriterOptions::default(), &[Interface::new(LinkType::ETHERNET)])?;
         for (frame, _) in packets.frames(filter, IN_FLIGHT) {
-            writer.write(&Record {
-                data: &frame,
-                timestamp: 0,
-                original_length: frame.len() as u32,
-                interface: 0,
-            })?;
+            writer.write(&Record { data: &frame, timestamp: 0, original_length: frame.len() as u32, interface: 0 })?;
         }
         writer.finish()?;
     }
     Ok(())
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -31,7 +31,11 @@ pub(super) struct Task {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Work {
     /// Decides packets, and has decided others before.
-    Decide { filter: Filter, before: Option<Packets>, residence: Residence },
+    Decide {
+        filter: Filter,
+        before: Option<Packets>,
+        residence: Residence,
+    },
     Compile(Text),
 }
 
@@ -126,7 +130,8 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
             if let Some(why) = program.fallback() {
                 return Err(format!("the interpreter runs: {why}"));
             }
-            let deciding = Deciding { program, residence, flows: Packets::MEASURED.map(|packets| Flow::new(filter, packets)) };
+            let deciding =
+                Deciding { program, residence, flows: Packets::MEASURED.map(|packets| Flow::new(filter, packets)) };
             if let Some(before) = before {
                 let flow = Flow::new(filter, before);
                 (0..rounds * SLICES).for_each(|_| flow.pass(&deciding.program, IN_FLIGHT));
@@ -200,7 +205,10 @@ impl Flow {
         };
         Flow {
             vectors: frames.chunks(VECTOR).map(|vector| vector.iter().map(packet).collect()).collect(),
-            matching: frames.chunks(VECTOR).map(|vector| vector.iter().filter(|(_, matches)| *matches).count()).collect(),
+            matching: frames
+                .chunks(VECTOR)
+                .map(|vector| vector.iter().filter(|(_, matches)| *matches).count())
+                .collect(),
         }
     }
 
@@ -227,7 +235,6 @@ impl Flow {
         Ok(())
     }
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -69,7 +69,8 @@ pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
             chosen
                 .map(|result| {
                     let conditions = ["text", "compiled", "first", "packets", "in_flight"];
-                    let labels = conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
+                    let labels =
+                        conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
                     format!("{} {labels} ({:.3} – {:.3})", result.case, result.low, result.high)
                 })
                 .collect()

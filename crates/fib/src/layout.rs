@@ -1,30 +1,67 @@
-//! Compiles routes into nodes and roots.
+//! What the layouts of the two families have in common, and the builder that compiles routes into one.
 
 use std::io;
+use std::marker::PhantomData;
 
-use crate::Family;
 use crate::cells::Cells;
+use crate::entry::{FLAGS, NODE};
 use crate::nodes::Nodes;
-use crate::sweep::{Content, Leaf, sweep};
-use crate::tables::{NODE, Tables};
+use crate::search::Search;
+use crate::sweep::{Content, Leaf, Table, Window, sweep};
+
+/// IPv4, as `u32`, or IPv6, as `u128`.
+#[expect(private_bounds, reason = "nobody else implements it")]
+pub trait Family: Layout {}
+
+/// The layout of compiled tables.
+pub(crate) trait Layout: Table {
+    /// The bits that index the root.
+    const ROOT: Window;
+
+    /// The words in a unit, in which nodes are measured.
+    const UNIT: usize;
+
+    /// The units of the first node. It is all zeros, and any number may be looked up in it.
+    const FIRST: u32;
+
+    /// The word that a unit begins with.
+    #[inline(always)]
+    fn place(unit: u32) -> usize {
+        (1 << Self::ROOT.width) + unit as usize * Self::UNIT
+    }
+
+    /// Makes the nodes for a slot of the root with prefixes that are longer.
+    fn build(builder: &mut Builder<'_, Self>, leaves: &[Leaf<Self>], default: u32) -> u32
+    where
+        Self: Family;
+
+    /// Frees a node and all that it leads to.
+    fn free(builder: &mut Builder<'_, Self>, entry: u32)
+    where
+        Self: Family;
+
+    /// Looks up at most a batch of keys, as many as there are places for entries. Hot.
+    fn look_up<S: Search>(cells: &Cells, keys: &[Self], next: &mut [u32]);
+}
 
 /// Changes tables while others read them.
 pub(crate) struct Builder<'t, A> {
-    published: &'t Tables<A>,
-    /// A larger copy, if there were more nodes than the published tables have room for.
-    grown: Option<Tables<A>>,
+    published: &'t Cells,
+    /// A larger copy, if there were more nodes than there was room for.
+    grown: Option<Cells>,
     nodes: &'t mut Nodes,
     /// Why a node could not be made.
     error: Option<io::Error>,
+    family: PhantomData<A>,
 }
 
 impl<'t, A: Family> Builder<'t, A> {
-    pub fn new(published: &'t Tables<A>, nodes: &'t mut Nodes) -> Builder<'t, A> {
-        Builder { published, grown: None, nodes, error: None }
+    pub fn new(published: &'t Cells, nodes: &'t mut Nodes) -> Builder<'t, A> {
+        Builder { published, grown: None, nodes, error: None, family: PhantomData }
     }
 
     fn cells(&self) -> &Cells {
-        &self.grown.as_ref().unwrap_or(self.published).cells
+        self.grown.as_ref().unwrap_or(self.published)
     }
 
     /// Compiles the slots of the root from `first` to `last`: `leaves` are the prefixes in them, in order, and `default` is
@@ -79,10 +116,10 @@ impl<'t, A: Family> Builder<'t, A> {
 
     /// Makes room for twice as many nodes.
     fn grow(&mut self, end: usize) -> io::Result<()> {
-        let grown = Tables::new(2 * end)?;
+        let grown = Cells::new(2 * end)?;
         let old = self.cells();
         for at in 0..old.length() {
-            grown.cells.store(at, old.load(at));
+            grown.store(at, old.load(at));
         }
         self.grown = Some(grown);
         Ok(())
@@ -92,16 +129,16 @@ impl<'t, A: Family> Builder<'t, A> {
     pub fn node<const WORDS: usize>(&self, entry: u32, at: usize) -> [u32; WORDS] {
         // SAFETY: this is the only thread that writes nodes, and the copy ends the reference at once. Families read only
         // nodes that they have added.
-        unsafe { *self.cells().node(A::place(entry & !crate::tables::FLAGS) + at) }
+        unsafe { *self.cells().node(A::place(entry & !FLAGS) + at) }
     }
 
     /// From now on no root leads to this node.
     pub fn drop_node(&mut self, entry: u32, words: usize) {
-        self.nodes.drop_node(entry & !crate::tables::FLAGS, (words / A::UNIT) as u32);
+        self.nodes.drop_node(entry & !FLAGS, (words / A::UNIT) as u32);
     }
 
-    /// The larger copy, which takes the place of the published tables.
-    pub fn into_grown(self) -> Option<Tables<A>> {
+    /// The larger copy, which takes the place of the published one.
+    pub fn into_grown(self) -> Option<Cells> {
         self.grown
     }
 }
