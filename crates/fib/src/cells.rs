@@ -41,8 +41,8 @@ impl Cells {
     /// A root. Hot.
     #[inline(always)]
     fn root(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at < self.length);
-        // SAFETY: the word is within the memory, which lives as long as this value. Roots are only accessed atomically.
+        assert!(at < self.length, "there is no such word");
+        // SAFETY: as just checked, the word is within the memory, which lives as long as this value. Roots are only accessed atomically.
         unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(at)) }
     }
 
