@@ -1,4 +1,5 @@
-//! Filter expressions of commands and of requests: compiled for each link type that is needed, with errors that underline the place.
+//! Filter expressions of commands and of requests: compiled for each link type that is needed, with errors that
+//! underline the place.
 
 use bellows_config::{Diagnostics, Severity};
 use bellows_filter::interpret::PacketView;

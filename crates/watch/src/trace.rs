@@ -66,8 +66,8 @@ pub struct TraceWatch {
 }
 
 impl TraceWatch {
-    /// A trace of the packets that an order and a selector select, and its receiving end. `wake` makes the engine check its traces
-    /// and taps.
+    /// A trace of the packets that an order and a selector select, and its receiving end. `wake` makes the engine check
+    /// its traces and taps.
     pub fn new(
         order: TraceOrder,
         selector: Option<Selector>,

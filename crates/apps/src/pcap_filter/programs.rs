@@ -36,8 +36,8 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Compiles expressions. Without any, no packet matches. The texts are what may surprise about them. An expression that libpcap refuses for one of
-    /// several link types matches none of its packets.
+    /// Compiles expressions. Without any, no packet matches. The texts are what may surprise about them. An expression
+    /// that libpcap refuses for one of several link types matches none of its packets.
     pub fn compile(
         sources: Vec<Source>,
         choices: &Choices,
