@@ -4,7 +4,8 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::common::common_keys;
 use crate::manual::engine_manual;
-use crate::registry::{Entry, Registry};
+use crate::entry::Entry;
+use crate::registry::Registry;
 use crate::worker::worker_schema;
 
 /// A text that is a variable and nothing else: a value of any type.

@@ -10,7 +10,8 @@
 //! | `bench` | how to measure an app |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps create |
-//! | `registry`, `manual` | the catalogue of app types, and the manuals generated from their schemas |
+//! | `compound` | [`Compound`], the trait of apps that consist of other apps, and their [`Parts`] |
+//! | `registry`, `entry`, `manual` | the catalogue of app types, one of its types, and the manuals generated from their schemas |
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
@@ -33,9 +34,11 @@ mod assignment;
 mod bench;
 mod chain;
 mod common;
+mod compound;
 mod configure;
 mod diagnostics;
 mod engine;
+mod entry;
 mod file_schema;
 mod load;
 mod manual;
@@ -52,13 +55,15 @@ mod written;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{Bench, BenchFiles, BenchRow};
+pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
+pub use entry::{Entry, ObjectEntry};
 pub use load::{Loaded, load, load_chain, load_str};
 pub use manual::{EngineManual, Key, engine_manual};
 pub use meant::nearest;
-pub use registry::{Entry, ObjectEntry, Registry};
+pub use registry::Registry;
 pub use resources::Resource;
 pub use source::Overrides;
 pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};

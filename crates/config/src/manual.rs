@@ -319,6 +319,54 @@ impl AppManual<'_> {
     }
 }
 
+/// The manual of one type of compound app.
+pub(crate) struct CompoundManual<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) inputs: Ports,
+    pub(crate) outputs: Ports,
+    /// The JSON Schema of the type's table.
+    pub(crate) schema: &'a Json,
+}
+
+/// What is said of every compound app.
+const COMPOUND: &str = "A compound app: the network gets its parts instead, each with the name NAME/PART. A table \
+                        [apps.NAME.parts.PART] sets keys of one part; the keys that every app has apply to all parts.";
+
+impl CompoundManual<'_> {
+    /// The manual for a terminal of `width` columns.
+    pub(crate) fn text(&self, width: usize) -> String {
+        let width = width.max(40);
+        let mut out = format!("{}\n\n", self.name);
+        wrap(&mut out, &description(self.schema), 2, width);
+        out.push('\n');
+        wrap(&mut out, COMPOUND, 2, width);
+        out.push('\n');
+        out.push_str(&diagram(self.name, self.inputs, self.outputs));
+        let mut ports = port_list(self.inputs, "in");
+        ports.extend(port_list(self.outputs, "out"));
+        section(&mut out, "PORTS", &ports, width);
+        let mut rows = vec![("app".to_owned(), format!("\"{}\"", self.name))];
+        rows.extend(key_list(&keys(self.schema)));
+        section(&mut out, "KEYS of [apps.NAME]", &rows, width);
+        out
+    }
+
+    /// The manual as JSON.
+    pub(crate) fn json(&self) -> Json {
+        let description = description(self.schema);
+        json!({
+            "name": self.name,
+            "compound": true,
+            "summary": summary(&description),
+            "description": description,
+            "inputs": ports_json(self.inputs),
+            "outputs": ports_json(self.outputs),
+            "keys": keys(self.schema),
+            "schema": self.schema,
+        })
+    }
+}
+
 /// The manual of a type of shared objects for a terminal of `width` columns.
 pub(crate) fn object_text(name: &str, schema: &Json, width: usize) -> String {
     let width = width.max(40);

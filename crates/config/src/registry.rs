@@ -1,21 +1,12 @@
 //! The catalogue of app types.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use bellows_engine::{AppInfo, AppSpec, Status};
-use bellows_sys::capability::Set;
-use serde::Deserialize;
-use serde_json::Value as Json;
-
-use crate::bench::{Bench, BenchFiles};
-use crate::configure::{Configure, Context, Part, SettingError, SharedObject};
-use crate::manual::{self, AppManual, Key};
+use crate::compound::{Compound, CompoundEntry};
+use crate::configure::{Configure, SharedObject};
+use crate::entry::{Entry, ObjectEntry};
 use crate::meant::nearest;
-use crate::objects::{Living, Made};
-use crate::resources::Resource;
-use crate::schema::schema_of;
-use crate::value::{self, Table};
+use crate::objects::Living;
 
 /// The types of apps and of shared objects that network files can name.
 ///
@@ -49,6 +40,7 @@ use crate::value::{self, Table};
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<&'static str, Entry>,
+    compounds: BTreeMap<&'static str, CompoundEntry>,
     objects: BTreeMap<&'static str, ObjectEntry>,
     /// The objects of the networks that were read with this catalogue.
     pub(crate) living: Living,
@@ -69,7 +61,21 @@ impl Registry {
 
     /// Adds a type, which replaces a type of the same name.
     pub fn add<A: Configure>(&mut self) {
+        self.compounds.remove(A::NAME);
         self.entries.insert(A::NAME, Entry::of::<A>());
+    }
+
+    /// The catalogue with one more type of [compound apps](Compound), which replaces a type of the same name.
+    #[must_use]
+    pub fn with_compound<C: Compound>(mut self) -> Registry {
+        self.add_compound::<C>();
+        self
+    }
+
+    /// Adds a type of [compound apps](Compound), which replaces a type of the same name.
+    pub fn add_compound<C: Compound>(&mut self) {
+        self.entries.remove(C::NAME);
+        self.compounds.insert(C::NAME, CompoundEntry::of::<C>());
     }
 
     /// The catalogue with one more type of [shared objects](SharedObject).
@@ -89,239 +95,35 @@ impl Registry {
         self.objects.get(name)
     }
 
-    /// All types, sorted by name.
+    /// All types of compound apps, sorted by name.
+    pub fn compounds(&self) -> impl ExactSizeIterator<Item = &CompoundEntry> {
+        self.compounds.values()
+    }
+
+    /// The type of compound apps with this name.
+    pub fn compound(&self, name: &str) -> Option<&CompoundEntry> {
+        self.compounds.get(name)
+    }
+
+    /// The names of all types that an app's table can name, compound or not, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let mut names: Vec<&'static str> = self.entries.keys().chain(self.compounds.keys()).copied().collect();
+        names.sort_unstable();
+        names.into_iter()
+    }
+
+    /// All types of apps that are not compound, sorted by name.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.values()
     }
 
-    /// The type with this name.
+    /// The type with this name, unless it is compound.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
     /// The name of the type that was probably meant.
     pub fn nearest(&self, name: &str) -> Option<&str> {
-        nearest(name, self.entries.keys().copied())
-    }
-}
-
-/// Why an app cannot be created from a table.
-pub(crate) enum AppTableError {
-    /// serde cannot read it.
-    Unreadable(value::Error),
-    /// The app refuses its values.
-    Refused(SettingError),
-}
-
-impl AppTableError {
-    /// A config that serde can read, but not write.
-    pub(crate) fn unwritable(error: serde_json::Error) -> AppTableError {
-        let message = format!("its config cannot be serialized: {error}");
-        AppTableError::Refused(SettingError { key: None, message, help: String::new(), part: Part::default() })
-    }
-}
-
-/// One app type: its manual and its constructor.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    name: &'static str,
-    info: AppInfo,
-    schema: Json,
-    read: fn(&Table) -> Result<(), value::Error>,
-    make: fn(&Table, &Context) -> Result<AppSpec, AppTableError>,
-    check_outputs: fn(&Table, &[&str]) -> Result<(), SettingError>,
-    resources: fn(&Table, &Context) -> Vec<Resource>,
-    capabilities: fn(&Table) -> Set,
-    is_interface: bool,
-    bench: fn(&BenchFiles) -> Bench,
-}
-
-fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
-    A::Config::deserialize(table).map(drop)
-}
-
-fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
-    let config = A::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
-    let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
-    let app = A::configure(config, context).map_err(AppTableError::Refused)?;
-    // A path given by `--set` is relative to the current directory, so the fingerprint must differ.
-    let set = if context.used_set() { " with paths as set" } else { "" };
-    let fingerprint = format!("{canonical} in {:?}{set}{}", context.folder, context.used_objects());
-    Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
-}
-
-fn check_outputs<A: Configure>(table: &Table, outputs: &[&str]) -> Result<(), SettingError> {
-    A::Config::deserialize(table).map_or(Ok(()), |config| A::check_outputs(&config, outputs))
-}
-
-fn resources<A: Configure>(table: &Table, context: &Context) -> Vec<Resource> {
-    A::Config::deserialize(table).map(|config| A::resources(&config, context)).unwrap_or_default()
-}
-
-fn capabilities<A: Configure>(table: &Table) -> Set {
-    A::Config::deserialize(table).map_or(Set::EMPTY, |config| A::capabilities(&config))
-}
-
-impl Entry {
-    fn of<A: Configure>() -> Entry {
-        Entry {
-            name: A::NAME,
-            info: AppInfo::of::<A>(),
-            schema: schema_of::<A::Config>(),
-            read: read::<A>,
-            make: make::<A>,
-            check_outputs: check_outputs::<A>,
-            resources: resources::<A>,
-            capabilities: capabilities::<A>,
-            is_interface: A::INTERFACE,
-            bench: A::bench,
-        }
-    }
-
-    /// The name in network files.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The ports, drop reasons, counters and other static properties of the type.
-    pub fn info(&self) -> &AppInfo {
-        &self.info
-    }
-
-    /// Whether `bellows show interfaces` lists the app although it has both inputs and outputs.
-    pub fn is_interface(&self) -> bool {
-        self.is_interface
-    }
-
-    /// How to measure the app, with these files if it needs any.
-    pub fn bench(&self, files: &BenchFiles) -> Bench {
-        (self.bench)(files)
-    }
-
-    /// The first sentence of the manual.
-    pub fn summary(&self) -> String {
-        manual::summary(&self.description())
-    }
-
-    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
-    pub fn description(&self) -> String {
-        manual::description(&self.schema)
-    }
-
-    /// The keys of its table: required ones first, otherwise in the order of its config.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The JSON Schema of its table, without `app`.
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The manual for a terminal of `width` columns: description, diagram of the ports, keys, drop reasons and
-    /// counters.
-    pub fn manual_text(&self, width: usize) -> String {
-        self.manual().text(width)
-    }
-
-    /// The manual as JSON: `name`, `summary`, `description`, `inputs`, `outputs`, `keys`, `drops`, `counters` and
-    /// `schema`.
-    pub fn manual_json(&self) -> Json {
-        self.manual().json()
-    }
-
-    fn manual(&self) -> AppManual<'_> {
-        AppManual { name: self.name, info: &self.info, schema: &self.schema }
-    }
-
-    pub(crate) fn read(&self, table: &Table) -> Result<(), value::Error> {
-        (self.read)(table)
-    }
-
-    pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
-        (self.make)(table, context)
-    }
-
-    /// Checks the keys that refer to outputs; those of a table that cannot be read are right.
-    pub(crate) fn check_outputs(&self, table: &Table, outputs: &[&str]) -> Result<(), SettingError> {
-        (self.check_outputs)(table, outputs)
-    }
-
-    /// The files and sockets that an app with this table uses; none if the table cannot be read.
-    pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
-        (self.resources)(table, context)
-    }
-
-    /// The capabilities that an app with this table needs while it runs; none if the table cannot be read.
-    pub(crate) fn capabilities(&self, table: &Table) -> Set {
-        (self.capabilities)(table)
-    }
-}
-
-/// One type of shared objects.
-#[derive(Clone, Debug)]
-pub struct ObjectEntry {
-    name: &'static str,
-    schema: Json,
-    pub(crate) read: fn(&Table) -> Result<(), value::Error>,
-    pub(crate) make: fn(&Table, &Context, &Living) -> Result<Made, AppTableError>,
-}
-
-fn read_object<O: SharedObject>(table: &Table) -> Result<(), value::Error> {
-    O::Config::deserialize(table).map(drop)
-}
-
-fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Living) -> Result<Made, AppTableError> {
-    let config = O::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
-    let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
-    let fingerprint = format!("{} {canonical} in {:?}", O::NAME, context.folder);
-    if let Some(made) = living.find(&context.app, &fingerprint) {
-        return Ok(made);
-    }
-    let object = Arc::new(O::configure(config, context).map_err(AppTableError::Refused)?);
-    let status = Arc::clone(&object) as Arc<dyn Status>;
-    let made = Made { kind: O::NAME, fingerprint, object, status };
-    living.note(&context.app, &made);
-    Ok(made)
-}
-
-impl ObjectEntry {
-    fn of<O: SharedObject>() -> ObjectEntry {
-        ObjectEntry { name: O::NAME, schema: schema_of::<O::Config>(), read: read_object::<O>, make: make_object::<O> }
-    }
-
-    /// The name in network files.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// The first sentence of the manual.
-    pub fn summary(&self) -> String {
-        manual::summary(&self.description())
-    }
-
-    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
-    pub fn description(&self) -> String {
-        manual::description(&self.schema)
-    }
-
-    /// The keys of its table.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The JSON Schema of its table, without `object`.
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The manual for a terminal of `width` columns.
-    pub fn manual_text(&self, width: usize) -> String {
-        manual::object_text(self.name, &self.schema, width)
-    }
-
-    /// The manual as JSON: `name`, `summary`, `description`, `keys` and `schema`.
-    pub fn manual_json(&self) -> Json {
-        manual::object_json(self.name, &self.schema)
+        nearest(name, self.names())
     }
 }
