@@ -71,7 +71,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_config::{Configure, Registry};
+use bellows_config::{Compound, Configure, Registry};
 use clap::{CommandFactory, FromArgMatches};
 
 use cli::Cli;
@@ -99,6 +99,13 @@ impl Command {
     #[must_use]
     pub fn app<A: Configure>(mut self) -> Command {
         self.registry.add::<A>();
+        self
+    }
+
+    /// Adds a compound app to the catalogue. It replaces an app of the same name.
+    #[must_use]
+    pub fn compound<C: Compound>(mut self) -> Command {
+        self.registry.add_compound::<C>();
         self
     }
 

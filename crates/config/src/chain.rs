@@ -79,11 +79,11 @@ impl Reader<'_> {
             let count = named.entry(kind.to_owned()).or_default();
             *count += 1;
             let name = if *count == 1 { kind.to_owned() } else { format!("{kind}-{count}") };
-            keys.0.iter_mut().for_each(|(_, node)| self.expand(node));
+            self.expand_table(&mut keys);
             let app = Node { place, value: Value::Text(kind.to_owned()), untyped: None };
             keys.0.push((Key { name: "app".to_owned(), place }, app));
             let (key, folder) = (Key { name, place }, folder.to_owned());
-            self.description.apps.push(NamedTable { key, table: keys, folder, set: Vec::new() });
+            self.description.apps.push(NamedTable { key, table: keys, folder, bases: Vec::new() });
         }
     }
 

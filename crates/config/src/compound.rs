@@ -116,15 +116,15 @@ impl Parts {
     /// Adds an app with its config. Links between parts call it `name`; the network calls it `COMPOUND/name`. The app's
     /// type need not be in the catalogue.
     pub fn app<A: Configure>(&mut self, name: impl Into<String>, config: A::Config) -> &mut NewPart {
-        self.add(name.into(), Kind::App(Entry::of::<A>()), serde_json::to_value(&config))
+        self.add(name.into(), PartKind::App(Entry::of::<A>()), serde_json::to_value(&config))
     }
 
     /// Adds a compound app with its config.
     pub fn compound<C: Compound>(&mut self, name: impl Into<String>, config: C::Config) -> &mut NewPart {
-        self.add(name.into(), Kind::Compound(CompoundEntry::of::<C>()), serde_json::to_value(&config))
+        self.add(name.into(), PartKind::Compound(CompoundEntry::of::<C>()), serde_json::to_value(&config))
     }
 
-    fn add(&mut self, name: String, kind: Kind, config: Result<Json, serde_json::Error>) -> &mut NewPart {
+    fn add(&mut self, name: String, kind: PartKind, config: Result<Json, serde_json::Error>) -> &mut NewPart {
         let config = config.map_err(|error| error.to_string());
         let index = self.apps.len();
         self.apps.push(NewPart { name, kind, config, common: Map::new(), from_key: None });
@@ -158,7 +158,7 @@ impl Parts {
 
 /// The type of a part.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum PartKind {
     App(Entry),
     Compound(CompoundEntry),
 }
@@ -167,7 +167,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub struct NewPart {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PartKind,
     pub(crate) config: Result<Json, String>,
     /// Keys that every app has.
     pub(crate) common: Map<String, Json>,

@@ -1,6 +1,7 @@
 //! Creating an app from its table in a network file.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::ops::Range;
@@ -88,6 +89,15 @@ pub trait SharedObject: Status + Sized {
     fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
 }
 
+/// Texts that come from elsewhere than the file of a table, each with the folder that it is relative to as a path: none
+/// for those given by `--set`.
+pub(crate) type Bases = Vec<(String, PathBuf)>;
+
+/// The folder that a text is relative to as a path, if it comes from elsewhere. The last entry decides.
+pub(crate) fn base_of<'b>(bases: &'b Bases, text: &str) -> Option<&'b Path> {
+    bases.iter().rev().find(|(known, _)| known == text).map(|(_, base)| base.as_path())
+}
+
 /// Information about the network file that an app's table is in.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -97,10 +107,10 @@ pub struct Context {
     pub app: String,
     /// Whether the app is to put the code that it generates where `perf` looks it up in its map.
     pub for_perf: bool,
-    /// Texts set by `--set`, whose paths are relative to the current directory.
-    set: Vec<String>,
-    /// Whether [`Context::path`] was called with one of them.
-    used_set: Cell<bool>,
+    /// Texts that come from elsewhere than the file of the table.
+    bases: Bases,
+    /// The folders of those that [`Context::path`] was called with.
+    used_bases: RefCell<BTreeSet<PathBuf>>,
     /// The shared objects of the network.
     objects: Arc<Objects>,
     /// What the objects were made from that [`Context::object`] has returned, and what [`Context::read_text`] has read.
@@ -115,9 +125,9 @@ impl Context {
         Context { folder: folder.into(), app: app.into(), ..Context::default() }
     }
 
-    /// Adds texts set by `--set`: as paths they are relative to the current directory.
-    pub(crate) fn with_set(self, set: Vec<String>) -> Context {
-        Context { set, ..self }
+    /// Adds texts that come from elsewhere.
+    pub(crate) fn with_bases(self, bases: Bases) -> Context {
+        Context { bases, ..self }
     }
 
     /// Adds the shared objects of the network.
@@ -135,32 +145,38 @@ impl Context {
         self.texts.take()
     }
 
-    /// The shared object that the value `name` of a key names.
+    /// The shared object that the value `name` of a key names. For a part of a compound app, objects of the compound come
+    /// before those of the network.
     ///
     /// # Errors
     /// If the network has no object of this name and type.
     pub fn object<O: SharedObject>(&self, key: &'static str, name: &str) -> Result<Arc<O>, SettingError> {
-        let found = self.objects.get(name, O::NAME);
+        let name = self.objects.visible(&self.app, name);
+        let found = self.objects.get(&name, O::NAME);
         let (object, fingerprint) = found.map_err(|[message, help]| SettingError::at(key, message, help))?;
         self.used_objects.borrow_mut().push_str(&format!(" with {name}: {fingerprint}"));
-        self.objects.note_use(name);
+        self.objects.note_use(&name);
         Ok(object)
     }
 
-    /// Whether a path was relative to the current directory because `--set` gave it.
-    pub(crate) fn used_set(&self) -> bool {
-        self.used_set.get()
+    /// What a fingerprint says of paths that are not relative to the folder of the table's file.
+    pub(crate) fn used_bases(&self) -> String {
+        let mark = |base: &PathBuf| match base.as_os_str().is_empty() {
+            true => " with paths as set".to_owned(),
+            false => format!(" with paths in {base:?}"),
+        };
+        self.used_bases.borrow().iter().map(mark).collect()
     }
 
-    /// Resolves a path of the config: a path in a file is relative to that file's folder, a path given by `--set` to
-    /// the current directory.
+    /// Resolves a path of the config: a path in a file is relative to that file's folder, also if it is passed to a part
+    /// of the network in another file; a path given by `--set` is relative to the current directory.
     pub fn path(&self, path: &Path) -> PathBuf {
         if path.is_absolute() {
             return path.to_owned();
         }
-        if path.to_str().is_some_and(|path| self.set.iter().any(|set| set == path)) {
-            self.used_set.set(true);
-            return path.to_owned();
+        if let Some(base) = path.to_str().and_then(|path| base_of(&self.bases, path)) {
+            self.used_bases.borrow_mut().insert(base.to_owned());
+            return base.join(path);
         }
         self.folder.join(path)
     }

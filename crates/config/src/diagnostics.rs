@@ -201,6 +201,43 @@ impl Diagnostics {
         }
     }
 
+    /// The number of diagnostics that are kept: a mark for [`Diagnostics::explain`] and [`Diagnostics::locate`].
+    pub(crate) fn kept(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Adds to the diagnostics since a mark that point at `place` what of it they mean.
+    pub(crate) fn explain(&mut self, mark: usize, place: Place, meaning: &str) {
+        let labels = self.list[mark..].iter_mut().flat_map(|diagnostic| diagnostic.labels.first_mut());
+        for label in labels.filter(|label| label.place == place) {
+            let text = if label.text.is_empty() { meaning.to_owned() } else { format!("{}, {meaning}", label.text) };
+            label.text = visible(&text);
+        }
+    }
+
+    /// Adds to the diagnostics since a mark that point into other files where the network uses these. Drops those that
+    /// an earlier use has caused already.
+    pub(crate) fn locate(&mut self, mark: usize, place: Place, label: &str) {
+        let located = self.list.split_off(mark.min(self.list.len()));
+        for mut diagnostic in located {
+            let first = diagnostic.labels.first().map(|label| label.place);
+            let is_same = |known: &Diagnostic| {
+                known.message == diagnostic.message && known.labels.first().map(|label| label.place) == first
+            };
+            if first.is_some() && self.list[..mark].iter().any(is_same) {
+                match diagnostic.severity {
+                    Severity::Error => self.errors -= 1,
+                    Severity::Warning | Severity::Note => self.warnings -= 1,
+                }
+                continue;
+            }
+            if first.is_none_or(|first| first.source != place.source) {
+                diagnostic.labels.push(Label { place, text: visible(label) });
+            }
+            self.list.push(diagnostic);
+        }
+    }
+
     pub(crate) fn add_source(&mut self, name: String, text: String) -> usize {
         self.sources.push(Source { name: visible(&name), text });
         self.sources.len() - 1

@@ -54,9 +54,9 @@ fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTa
     let config = A::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
     let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
     let app = A::configure(config, context).map_err(AppTableError::Refused)?;
-    // A path given by `--set` is relative to the current directory, so the fingerprint must differ.
-    let set = if context.used_set() { " with paths as set" } else { "" };
-    let fingerprint = format!("{canonical} in {:?}{set}{}", context.folder, context.used_objects());
+    // The same path is another file elsewhere, so the fingerprint must differ.
+    let (bases, objects) = (context.used_bases(), context.used_objects());
+    let fingerprint = format!("{canonical} in {:?}{bases}{objects}", context.folder);
     Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
 }
 

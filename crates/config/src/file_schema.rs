@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::common::common_keys;
-use crate::manual::engine_manual;
 use crate::entry::Entry;
+use crate::manual::engine_manual;
 use crate::registry::Registry;
 use crate::worker::worker_schema;
 

@@ -15,6 +15,7 @@
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
+//! | `parameters` | the parameters and ports of a network that is part of others |
 //! | `diagnostics` | errors and warnings, and their rendering |
 //! | `meant` | "did you mean …?" |
 //! | `value` | values with their positions in the text, and their serde deserializer |
@@ -44,6 +45,7 @@ mod load;
 mod manual;
 mod meant;
 mod objects;
+mod parameters;
 mod registry;
 mod resources;
 mod schema;

@@ -1,14 +1,20 @@
-//! From the description to the network: creates the apps, checks the links, and reports all errors.
+//! From the description to the network: replaces compound apps by their parts, creates the apps, checks the links, and
+//! reports all errors.
 
-use std::collections::{HashMap, HashSet};
+mod expand;
+mod links;
+mod part_file;
+mod ports;
+mod wiring;
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use bellows_engine::{
-    AppInfo, AppSpec, LinkEnd, LinkSpec, MAIN, Network, ObjectSpec, Ports, Side, WiredApp, WiringError, WorkerSpec,
-    wiring_errors,
-};
+use bellows_engine::{AppInfo, AppSpec, LinkEnd, MAIN, Network, ObjectSpec, Side, WiredApp, WorkerSpec};
 use bellows_observe::RuntimeDir;
 use bellows_packet::pool::MIN_PACKETS;
 use bellows_sys::capability::Set;
@@ -16,13 +22,14 @@ use bellows_sys::{cpu, numa};
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
+use crate::compound::CompoundEntry;
 use crate::configure::{Context, Part, SettingError};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
-use crate::manual::engine_manual;
-use crate::meant::{is_sure, nearest};
-use crate::objects::{Made, Objects};
 use crate::entry::{AppTableError, Entry, ObjectEntry};
+use crate::manual::engine_manual;
+use crate::meant::is_sure;
+use crate::objects::{Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
@@ -30,6 +37,9 @@ use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
 use crate::written;
+
+use expand::Scope;
+use part_file::PartFile;
 
 /// The maximum number of apps in a network.
 const MAX_APPS: usize = 10_000;
@@ -98,10 +108,10 @@ pub fn load_chain(text: &str, name: &str, folder: &Path, registry: &Registry) ->
     let mut reader = Reader::new(&overrides);
     reader.chain(text, name, folder);
     let Reader { description, diagnostics, .. } = reader;
-    let mut builder = Builder::new(diagnostics, registry, false);
-    for app in description.apps {
-        builder.app(app);
-    }
+    let mut builder = Builder::new(diagnostics, registry, &overrides, false);
+    builder.expand(description.apps);
+    builder.refuse_compounds();
+    builder.create_apps();
     let Builder { mut diagnostics, made, .. } = builder;
     diagnostics.sort();
     if diagnostics.errors() == 0 { Ok(made) } else { Err(diagnostics) }
@@ -116,10 +126,10 @@ fn finish(
     for text in overrides.settings() {
         reader.set(text);
     }
-    let Reader { description, diagnostics, .. } = reader;
+    let Reader { description, diagnostics, text_left, expansion_left, .. } = reader;
     let Description { links, apps, objects, engine, workers, is_partial, text } = description;
-    let mut builder = Builder::new(diagnostics, registry, is_partial);
-    builder.for_perf = overrides.is_for_perf();
+    let mut builder = Builder::new(diagnostics, registry, overrides, is_partial);
+    (builder.text_left, builder.expansion_left) = (text_left, expansion_left);
     let pool = engine.get("pool").map(|node| node.place);
     let engine = builder.engine(engine);
     let workers = builder.workers(workers);
@@ -136,13 +146,17 @@ fn finish(
         builder.diagnostics.push(much.in_file(name).help(help));
         return Err(builder.diagnostics);
     }
-    let files = builder.diagnostics.files.clone();
-    let tables = builder.objects(objects);
-    for app in apps {
-        builder.app(app);
+    builder.objects(objects);
+    builder.expand(apps);
+    if builder.is_too_large(links.len()) {
+        return Err(builder.diagnostics);
     }
-    builder.check_objects(&tables);
+    // Those that apps read, too, are added later.
+    let files = builder.diagnostics.files.clone();
+    builder.create_apps();
+    builder.check_objects();
     builder.check_workers(&workers);
+    builder.check_compound_ports();
     let links = builder.links(links);
     // Links may be in a part that could not be read.
     if !builder.is_partial {
@@ -151,6 +165,7 @@ fn finish(
     for wrong in resources::check(&builder.used, &files) {
         builder.diagnostics.push(wrong);
     }
+    let text = text + &builder.part_texts;
     let written_folders = builder.used.iter().filter_map(|used| used.resource.written_folder()).collect();
     let Builder { mut diagnostics, made, capabilities, objects, .. } = builder;
     diagnostics.sort();
@@ -170,43 +185,88 @@ fn finish(
     }
 }
 
-/// An app of the network, whether it could be created or not.
+/// An app of the network, whether it could be created or not. A compound app is one, and its parts are.
 struct Known {
+    /// Its full name.
     name: String,
     place: Place,
-    /// Its type, or the type that a misspelling clearly means; `None` if unknown.
-    kind: Option<(&'static str, AppInfo)>,
+    /// The compound app that it is a part of.
+    scope: Option<usize>,
+    kind: KnownKind,
+}
+
+/// The type of an app, or the type that a misspelling clearly means.
+#[derive(Clone, Copy)]
+enum KnownKind {
+    Unknown,
+    App(&'static str, AppInfo),
+    /// One of [`Builder::scopes`].
+    Compound(usize),
 }
 
 impl Known {
     fn wired(&self) -> WiredApp<'_> {
-        let ports = self.kind.map(|(kind, info)| (kind, info.inputs, info.outputs));
+        let ports = self.app().map(|(kind, info)| (kind, info.inputs, info.outputs));
         WiredApp { name: &self.name, ports }
+    }
+
+    /// Its type, unless it is unknown or compound.
+    fn app(&self) -> Option<(&'static str, AppInfo)> {
+        match self.kind {
+            KnownKind::App(kind, info) => Some((kind, info)),
+            KnownKind::Unknown | KnownKind::Compound(_) => None,
+        }
     }
 }
 
 struct Builder<'r> {
     diagnostics: Diagnostics,
     registry: &'r Registry,
+    /// Variables, for the files of parts.
+    overrides: &'r Overrides,
+    /// The apps to create.
+    pending: Vec<Pending<'r>>,
     made: Vec<AppSpec>,
     /// The files and sockets that the apps use.
     used: Vec<ResourceUse>,
     /// The capabilities that the apps need while they run.
     capabilities: Set,
-    /// Whether apps put generated code where `perf` looks it up.
-    for_perf: bool,
     known: Vec<Known>,
+    /// The compound apps.
+    scopes: Vec<Scope>,
+    /// The links between parts, each with its compound app.
+    inner_links: Vec<(Node, usize)>,
+    /// The files of parts by their identity; `None` for those that cannot be read.
+    part_files: HashMap<PathBuf, Option<Rc<PartFile>>>,
+    /// Their texts.
+    part_texts: String,
+    text_left: usize,
+    expansion_left: usize,
     /// The shared objects.
     objects: Arc<Objects>,
+    /// The places of their tables, except those that compound apps made.
+    object_keys: Vec<Key>,
     /// The workers that apps name, and where.
-    named_workers: Vec<(String, Place)>,
+    named_workers: BTreeSet<(String, Place)>,
     by_name: HashMap<String, usize>,
     /// The apps that were created, by their positions among the known ones, with their tables.
-    tables: Vec<(usize, &'r Entry, Table)>,
+    tables: Vec<(usize, Cow<'r, Entry>, Table)>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
     /// Whether a part could not be read, so that missing items are not reported.
     is_partial: bool,
+}
+
+/// An app whose type is known.
+struct Pending<'r> {
+    /// Its position among the known ones.
+    known: usize,
+    entry: Cow<'r, Entry>,
+    /// Whether its type is written as it is called.
+    is_known: bool,
+    named: NamedTable,
+    /// The place of the values that a compound app made.
+    generated: Option<Place>,
 }
 
 /// The owner of a table.
@@ -218,47 +278,31 @@ struct Owner<'o> {
     others: &'o [&'o str],
 }
 
-/// A link and where it is written.
-struct Link {
-    spec: LinkSpec,
-    place: Place,
-    /// Its ends as written.
-    written: [String; 2],
-}
-
-/// A link as written: each end is an app with an optional port.
-struct WrittenLink {
-    place: Place,
-    text: String,
-    ends: [WrittenEnd; 2],
-    written: [String; 2],
-}
-
-/// An app, and its port if written.
-type WrittenEnd = (String, Option<String>);
-
-/// Stands for an omitted port of an unknown app. No written port can have this name.
-const UNWRITTEN: &str = " ";
-
-/// The sides of a link in written order.
-const SIDES: [Side; 2] = [Side::Output, Side::Input];
-
-fn index(side: Side) -> usize {
-    usize::from(side == Side::Input)
-}
-
 impl<'r> Builder<'r> {
-    fn new(diagnostics: Diagnostics, registry: &'r Registry, is_partial: bool) -> Builder<'r> {
+    fn new(
+        diagnostics: Diagnostics,
+        registry: &'r Registry,
+        overrides: &'r Overrides,
+        is_partial: bool,
+    ) -> Builder<'r> {
         Builder {
             diagnostics,
             registry,
+            overrides,
+            pending: Vec::new(),
             made: Vec::new(),
             used: Vec::new(),
             capabilities: Set::EMPTY,
-            for_perf: false,
             known: Vec::new(),
+            scopes: Vec::new(),
+            inner_links: Vec::new(),
+            part_files: HashMap::new(),
+            part_texts: String::new(),
+            text_left: 0,
+            expansion_left: 0,
             objects: Arc::default(),
-            named_workers: Vec::new(),
+            object_keys: Vec::new(),
+            named_workers: BTreeSet::new(),
             by_name: HashMap::new(),
             tables: Vec::new(),
             unreported: HashSet::new(),
@@ -331,60 +375,71 @@ impl<'r> Builder<'r> {
         workers
     }
 
-    /// Creates the shared objects. Returns the places of their tables, by name.
-    fn objects(&mut self, tables: Vec<NamedTable>) -> Vec<Key> {
-        let mut objects = Objects::default();
-        let mut keys = Vec::new();
-        for NamedTable { key, mut table, folder, set } in tables {
-            let made = if LinkEnd::is_name(&key.name) {
-                self.object(&key, &mut table, Context::new(folder, &key.name).with_set(set))
-            } else {
-                let wrong = Diagnostic::error(format!("{} is not a valid object name", quoted(&key.name)));
-                let help = "use letters, digits, `-`, `_` and `.`";
-                self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
-                None
-            };
-            objects.add(&key.name, made);
-            keys.push(key);
+    /// Creates the shared objects of the network.
+    fn objects(&mut self, tables: Vec<NamedTable>) {
+        for table in tables {
+            self.object_keys.push(table.key.clone());
+            self.add_object(table, None, None);
         }
-        self.objects = Arc::new(objects);
-        keys
+    }
+
+    /// Creates a shared object, of a type that its table names unless a compound app gives it.
+    fn add_object(&mut self, object: NamedTable, scope: Option<usize>, entry: Option<&ObjectEntry>) {
+        let NamedTable { mut key, mut table, folder, bases } = object;
+        let is_name = self.is_name(&key.name, scope);
+        if !is_name {
+            let wrong = Diagnostic::error(format!("{} is not a valid object name", quoted(&key.name)));
+            self.diagnostics.push(wrong.at(key.place, "invalid name").help("use letters, digits, `-`, `_` and `.`"));
+        }
+        key.name = self.full_name(scope, &key.name);
+        let context = Context::new(folder, &key.name).with_bases(bases);
+        let made = if is_name { self.object(&key, &mut table, &context, entry) } else { None };
+        Arc::make_mut(&mut self.objects).add(&key.name, made);
     }
 
     /// Creates a shared object from its table.
-    fn object(&mut self, key: &Key, table: &mut Table, context: Context) -> Option<Made> {
+    fn object(&mut self, key: &Key, table: &mut Table, context: &Context, entry: Option<&ObjectEntry>) -> Option<Made> {
+        let registry = self.registry;
+        let entry = match entry {
+            Some(entry) => entry,
+            None => self.object_type(key, table)?,
+        };
+        let called = format!("object type `{}`", entry.name());
+        let owner = Owner { called: &called, others: &[] };
+        let wrong = self.check(entry.schema(), table, key.place, owner, entry.read);
+        self.configure(key, table, wrong, |table| (entry.make)(table, context, &registry.living))
+    }
+
+    /// Takes the key `object` out of a table and looks up the type.
+    fn object_type(&mut self, key: &Key, table: &mut Table) -> Option<&'r ObjectEntry> {
         let registry = self.registry;
         let help = || format!("there are {}", listed(registry.objects().map(ObjectEntry::name)));
-        let entry = match table.remove("object") {
+        match table.remove("object") {
             Some((_, Node { value: Value::Text(kind), place, .. })) => match registry.object(&kind) {
-                Some(entry) => entry,
+                Some(entry) => Some(entry),
                 None => {
                     let unknown = Diagnostic::error(format!("there is no object type {}", quoted(&kind)));
                     self.diagnostics.push(unknown.at(place, "unknown type").help(help()));
-                    return None;
+                    None
                 }
             },
             Some((_, node)) => {
                 let wrong = Diagnostic::error("`object` must be the name of an object type");
                 self.diagnostics.push(wrong.at(node.place, format!("this is {}", node.value.called())).help(help()));
-                return None;
+                None
             }
             None => {
                 let missing = Diagnostic::error(format!("the object {} has no type", quoted(&key.name)));
                 let missing = missing.at(key.place, "`object` is missing here");
                 self.diagnostics.push(missing.help(format!("add `object = \"TYPE\"`; {}", help())));
-                return None;
+                None
             }
-        };
-        let called = format!("object type `{}`", entry.name());
-        let owner = Owner { called: &called, others: &[] };
-        let wrong = self.check(entry.schema(), table, key.place, owner, entry.read);
-        self.configure(key, table, wrong, |table| (entry.make)(table, &context, &registry.living))
+        }
     }
 
     /// Reports objects that no app uses.
-    fn check_objects(&mut self, keys: &[Key]) {
-        for key in keys.iter().filter(|key| !self.objects.is_used(&key.name)) {
+    fn check_objects(&mut self) {
+        for key in mem::take(&mut self.object_keys).iter().filter(|key| !self.objects.is_used(&key.name)) {
             if self.diagnostics.errors() == 0 && !self.is_partial {
                 let idle = Diagnostic::warning(format!("no app uses the object {}", quoted(&key.name)));
                 self.diagnostics.push(idle.at(key.place, "unused").help("name it in an app's table, or remove it"));
@@ -502,36 +557,37 @@ impl<'r> Builder<'r> {
         wrong
     }
 
-    /// Creates an app from its table.
-    fn app(&mut self, app: NamedTable) {
-        let NamedTable { key, mut table, folder, set } = app;
-        let (entry, is_known) = match self.kind(&key.name, key.place, &mut table) {
-            Kind::Known(entry) => (Some(entry), true),
-            Kind::Misspelled(entry) => (Some(entry), false),
-            Kind::Unknown => (None, false),
-        };
-        let kind = entry.map(|entry| (entry.name(), *entry.info()));
-        self.by_name.insert(key.name.clone(), self.known.len());
-        self.known.push(Known { name: key.name.clone(), place: key.place, kind });
-        if !LinkEnd::is_name(&key.name) {
-            let wrong = Diagnostic::error(format!("{} is not a valid app name", quoted(&key.name)));
-            let help = "use letters, digits, `-`, `_` and `.`, because links name the app";
-            self.diagnostics.push(wrong.at(key.place, "invalid name").help(help));
-            return;
+    /// Creates the apps.
+    fn create_apps(&mut self) {
+        for pending in mem::take(&mut self.pending) {
+            let before = self.diagnostics.kept();
+            let (scope, generated) = (self.known[pending.known].scope, pending.generated);
+            let name = self.known[pending.known].name.clone();
+            self.create_app(pending);
+            if let Some(place) = generated {
+                self.diagnostics.explain(before, place, &format!("in its part {}", quoted(&name)));
+            }
+            self.locate(before, scope);
         }
-        let Some(entry) = entry else { return };
+    }
+
+    /// Creates an app from its table.
+    fn create_app(&mut self, pending: Pending<'r>) {
+        let Pending { known, entry, is_known, named, .. } = pending;
+        let NamedTable { key, mut table, folder, bases } = named;
+        let key = Key { name: self.known[known].name.clone(), ..key };
         // These `links` belong at the top of the file, so the network's links are incomplete.
         self.is_partial |= matches!(table.get("links"), Some(Node { value: Value::List(_), .. }));
-        let named = table.get("worker").map(|node| node.place);
-        let common = self.common(entry, &mut table, key.place);
-        if let (Some(place), Some(Common { worker: Some(worker), .. })) = (named, &common) {
-            self.named_workers.push((worker.clone(), place));
+        let worker = table.get("worker").map(|node| node.place);
+        let common = self.common(entry.schema(), &mut table, key.place);
+        if let (Some(place), Some(Common { worker: Some(worker), .. })) = (worker, &common) {
+            self.named_workers.insert((worker.clone(), place));
         }
         let called = format!("app type `{}`", entry.name());
         let owner = Owner { called: &called, others: Common::KEYS };
         let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
-        let mut context = Context::new(folder, &key.name).with_set(set).with_objects(&self.objects);
-        context.for_perf = self.for_perf;
+        let mut context = Context::new(folder, &key.name).with_bases(bases).with_objects(&self.objects);
+        context.for_perf = self.overrides.is_for_perf();
         let made = self.configure(&key, &mut table, wrong, |table| entry.make(table, &context));
         self.diagnostics.add_files(context.texts());
         self.capabilities = self.capabilities | entry.capabilities(&table);
@@ -542,7 +598,7 @@ impl<'r> Builder<'r> {
         }
         if let (true, Some(spec), Some(common)) = (is_known, made, common) {
             self.made.push(common.applied_to(spec));
-            self.tables.push((self.known.len() - 1, entry, table));
+            self.tables.push((known, entry, table));
         }
     }
 
@@ -580,10 +636,8 @@ impl<'r> Builder<'r> {
     }
 
     /// Takes the common keys out of a table, except those that the app type defines itself. `None` if they are wrong.
-    fn common(&mut self, entry: &Entry, table: &mut Table, place: Place) -> Option<Common> {
-        let is_own = |name: &str| Shape::new(entry.schema()).properties().any(|(own, _)| own == name);
-        let taken = Common::KEYS.iter().filter(|name| !is_own(name));
-        let mut taken = Table(taken.filter_map(|name| table.remove(name)).collect());
+    fn common(&mut self, schema: &serde_json::Value, table: &mut Table, place: Place) -> Option<Common> {
+        let mut taken = common_of(schema, table);
         let owner = Owner { called: "an app", others: &[] };
         let wrong = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
         if wrong.is_empty() { Common::deserialize(&taken).ok() } else { None }
@@ -645,18 +699,21 @@ impl<'r> Builder<'r> {
                 if let Some(entry) = registry.get(kind) {
                     return Kind::Known(entry);
                 }
+                if let Some(entry) = registry.compound(kind) {
+                    return Kind::Compound(entry);
+                }
                 let near = registry.nearest(kind);
                 let label = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "unknown type".to_owned(),
                 };
                 let unknown = Diagnostic::error(format!("there is no app type {}", quoted(kind)));
-                let few = registry.entries().len() <= 8;
-                let types = listed(registry.entries().map(Entry::name));
+                let few = registry.names().count() <= 8;
+                let types = listed(registry.names());
                 let help = if few { format!("there are {types}") } else { HELP.to_owned() };
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
                 // A misspelled type still gets its keys checked.
-                let meant = near.filter(|near| is_sure(kind, near, registry.entries().map(Entry::name)));
+                let meant = near.filter(|near| is_sure(kind, near, registry.names()));
                 meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Misspelled)
             }
             other => {
@@ -666,331 +723,23 @@ impl<'r> Builder<'r> {
             }
         }
     }
-
-    /// Reads the links, and fills in omitted ports where they are unambiguous.
-    fn links(&mut self, nodes: Vec<Node>) -> Vec<Link> {
-        const HELP: &str = "write it as \"app.output -> other.input\"";
-        let mut written = Vec::new();
-        for node in nodes {
-            match node.value {
-                Value::Broken => self.is_partial = true,
-                Value::Text(text) => match self.read_link(&text) {
-                    Some((ends, parts)) => {
-                        written.push(WrittenLink { place: node.place, text, ends, written: parts });
-                    }
-                    None => {
-                        let wrong = Diagnostic::error(format!("{} is not a link", quoted(&text)));
-                        self.diagnostics.push(wrong.at(node.place, "").help(HELP));
-                    }
-                },
-                other => {
-                    let wrong = Diagnostic::error("a link must be text");
-                    self.diagnostics.push(wrong.at(node.place, format!("this is {}", other.called())).help(HELP));
-                }
-            }
-        }
-        let mut taken: HashSet<(Side, String, String)> = HashSet::new();
-        for link in &written {
-            for (side, (app, port)) in SIDES.iter().zip(&link.ends) {
-                taken.extend(port.as_ref().map(|port| (*side, app.clone(), port.clone())));
-            }
-        }
-        written.into_iter().filter_map(|link| self.with_ports(link, &mut taken)).collect()
-    }
-
-    /// The ends of a link, each an app with an optional port, and their text; `None` if the text is not a link.
-    fn read_link(&self, text: &str) -> Option<([WrittenEnd; 2], [String; 2])> {
-        let (from, to) = text.split_once("->")?;
-        let end = |text: &str| {
-            let text = text.trim();
-            if !LinkEnd::is_name(text) {
-                return None;
-            }
-            match text.rsplit_once('.') {
-                // An app's name may contain dots.
-                Some((app, _)) if self.by_name.contains_key(text) && !self.by_name.contains_key(app) => {
-                    Some((text.to_owned(), None))
-                }
-                Some((app, port)) => {
-                    (!app.is_empty() && !port.is_empty()).then(|| (app.to_owned(), Some(port.to_owned())))
-                }
-                None => Some((text.to_owned(), None)),
-            }
-        };
-        Some(([end(from)?, end(to)?], [from.trim().to_owned(), to.trim().to_owned()]))
-    }
-
-    /// The link with omitted ports filled in, or `None` if they are ambiguous, which this function reports.
-    fn with_ports(&mut self, link: WrittenLink, taken: &mut HashSet<(Side, String, String)>) -> Option<Link> {
-        let WrittenLink { place, text, ends, written } = link;
-        let mut ports: [Option<String>; 2] = [None, None];
-        let mut choices: [Vec<&'static str>; 2] = [Vec::new(), Vec::new()];
-        for side in SIDES {
-            let (app, port) = &ends[index(side)];
-            let other = &ends[1 - index(side)].0;
-            ports[index(side)] = match (port, self.by_name.get(app)) {
-                (Some(port), _) => Some(port.clone()),
-                // The unknown app is reported with the other wiring errors.
-                (None, None) => Some(UNWRITTEN.to_owned()),
-                (None, Some(&known)) => match self.known[known].kind.map(|(_, info)| self::ports(&info, side)) {
-                    None => {
-                        self.unreported.insert((side, known));
-                        None
-                    }
-                    Some(Ports::Any { .. }) => {
-                        let name = other.replace('.', "-");
-                        let mut names =
-                            std::iter::once(name.clone()).chain((2..).map(|number| format!("{name}-{number}")));
-                        names.find(|name| !taken.contains(&(side, app.clone(), name.clone())))
-                    }
-                    Some(Ports::Named([only])) => Some(only.name.to_owned()),
-                    Some(Ports::Named(named)) => {
-                        self.unreported.insert((side, known));
-                        let free = named.iter().map(|port| port.name);
-                        let free = free.filter(|port| !taken.contains(&(side, app.clone(), (*port).to_owned())));
-                        choices[index(side)] = free.collect();
-                        if choices[index(side)].is_empty() {
-                            choices[index(side)] = named.iter().map(|port| port.name).collect();
-                        }
-                        None
-                    }
-                },
-            };
-            if let Some(port) = &ports[index(side)] {
-                taken.insert((side, app.clone(), port.clone()));
-            }
-        }
-        if let [Some(from), Some(to)] = ports {
-            let [(from_app, _), (to_app, _)] = ends;
-            let spec = LinkSpec { from: LinkEnd { app: from_app, port: from }, to: LinkEnd { app: to_app, port: to } };
-            return Some(Link { spec, place, written });
-        }
-        // The other end is linked all the same.
-        for side in SIDES {
-            let known = self.by_name.get(&ends[index(side)].0);
-            self.unreported.extend(known.map(|&app| (side, app)));
-        }
-        for side in SIDES {
-            let (app, port) = &ends[index(side)];
-            if port.is_some() || ports[index(side)].is_some() {
-                continue;
-            }
-            let Some((kind, _)) = self.by_name.get(app).and_then(|&known| self.known[known].kind) else { continue };
-            let end = self.written_place(&written, place, side);
-            if choices[index(side)].is_empty() {
-                let none = Diagnostic::error(format!("{} ({kind}) has no {side}s", quoted(app)));
-                self.diagnostics.push(none.at(end, "nothing can be linked here"));
-                continue;
-            }
-            let which = Diagnostic::error(format!("{} does not say which {side} of {}", quoted(&text), quoted(app)));
-            let of = |side: Side, port: &str| format!("{}.{port}", ends[index(side)].0);
-            let line = |port: &&str| {
-                let other = match side {
-                    Side::Output => Side::Input,
-                    Side::Input => Side::Output,
-                };
-                let other_port = ports[index(other)].as_deref().or(choices[index(other)].first().copied());
-                let other_end = of(other, other_port.filter(|port| *port != UNWRITTEN).unwrap_or("PORT"));
-                match side {
-                    Side::Output => format!("\"{} -> {other_end}\"", of(side, port)),
-                    Side::Input => format!("\"{other_end} -> {}\"", of(side, port)),
-                }
-            };
-            let lines: Vec<String> = choices[index(side)].iter().take(4).map(line).collect();
-            let help = format!("write {}", lines.join(" or "));
-            self.diagnostics.push(which.at(end, format!("`{kind}` has several {side}s")).help(help));
-        }
-        None
-    }
-
-    /// The part of a link's text that names one end, or all of it if escapes hide that part.
-    fn end_place(&self, link: &Link, side: Side) -> Place {
-        self.written_place(&link.written, link.place, side)
-    }
-
-    fn written_place(&self, ends: &[String; 2], place: Place, side: Side) -> Place {
-        let written = self.diagnostics.text(place);
-        let name = &ends[index(side)];
-        let arrow = written.find("->");
-        let offset = match side {
-            Side::Output => written.find(name).filter(|offset| Some(*offset) < arrow),
-            Side::Input => arrow.and_then(|arrow| Some(arrow + written[arrow..].find(name)?)),
-        };
-        match offset {
-            Some(offset) => {
-                let start = place.start + offset;
-                Place { start, end: start + name.len(), ..place }
-            }
-            None => place,
-        }
-    }
-
-    /// Reports wiring errors at the places of their links and apps.
-    fn wiring(&mut self, links: &[Link]) {
-        let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
-        let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
-        let errors = wiring_errors(&apps, &specs);
-        let mut incomplete = HashSet::new();
-        for error in errors {
-            match error {
-                // Reported when the tables were read.
-                WiringError::DuplicateApp { .. } => {}
-                WiringError::DuplicateLink { link, spec, first } => {
-                    let twice = Diagnostic::error(format!("the link {} is written twice", quoted(&spec.to_string())));
-                    let twice = twice.at(links[link].place, "written again here");
-                    let twice = twice.at(links[first].place, "first written here");
-                    self.diagnostics.push(twice.help("remove one of them"));
-                }
-                WiringError::UnknownApp { link, side, name, known } => {
-                    self.unknown_app(&links[link], side, &name, &known)
-                }
-                WiringError::UnknownPort { link, side, end, kind, known } => {
-                    self.unknown_port(&links[link], side, &end, &kind, &known);
-                }
-                WiringError::LinkedTwice { end, .. } if end.port == UNWRITTEN => {}
-                WiringError::LinkedTwice { link, side, end, first } => {
-                    self.linked_twice(&links[link], &links[first], side, &end);
-                }
-                WiringError::SelfLink { link, app } => {
-                    let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&app)));
-                    self.diagnostics.push(looped.at(links[link].place, "").help("put another app between"));
-                }
-                WiringError::OpenPort { side, end, help } => {
-                    incomplete.insert(end.app.clone());
-                    self.too_few_links(side, &end.app, MissingLinks::Port { name: &end.port, help });
-                }
-                WiringError::TooFewPorts { side, app, count, at_least, help } => {
-                    self.too_few_links(side, &app, MissingLinks::Count { count, at_least, help });
-                    incomplete.insert(app);
-                }
-            }
-        }
-        self.idle_apps(links, &incomplete);
-        self.outputs(links);
-    }
-
-    /// Has the apps check the keys that refer to their outputs.
-    fn outputs(&mut self, links: &[Link]) {
-        let mut outputs: HashMap<&str, Vec<&str>> = HashMap::new();
-        for link in links {
-            outputs.entry(&link.spec.from.app).or_default().push(&link.spec.from.port);
-        }
-        for (app, entry, table) in mem::take(&mut self.tables) {
-            let (name, place) = (self.known[app].name.clone(), self.known[app].place);
-            let outputs = outputs.get(&*name).map_or(&[][..], Vec::as_slice);
-            if let Err(mistake) = entry.check_outputs(&table, outputs) {
-                self.refused(mistake, &name, &table, place);
-            }
-        }
-    }
-
-    fn unknown_app(&mut self, link: &Link, side: Side, name: &str, known: &[String]) {
-        let unknown = Diagnostic::error(format!("there is no app {}", quoted(name)));
-        if self.diagnostics.is_full() {
-            return self.diagnostics.push(unknown);
-        }
-        let known = known.iter().map(String::as_str);
-        let label = match nearest(name, known.clone()) {
-            Some(near) => {
-                self.unreported.extend(self.by_name.get(near).map(|&app| (side, app)));
-                format!("did you mean `{near}`?")
-            }
-            None => "unknown app".to_owned(),
-        };
-        let place = self.end_place(link, side);
-        // The app is the first part of the end.
-        let place = Place { end: (place.start + name.len()).min(place.end), ..place };
-        let help = format!("the network has {}", listed(known));
-        self.diagnostics.push(unknown.at(place, label).help(help));
-    }
-
-    fn unknown_port(&mut self, link: &Link, side: Side, end: &LinkEnd, kind: &str, known: &[String]) {
-        let Some(&app) = self.by_name.get(&end.app) else { return };
-        self.unreported.insert((side, app));
-        let unknown = Diagnostic::error(format!("{} ({kind}) has no {side} {}", quoted(&end.app), quoted(&end.port)));
-        let place = self.end_place(link, side);
-        let place = Place { start: place.end.saturating_sub(end.port.len()).max(place.start), ..place };
-        let other_side = match side {
-            Side::Input => Side::Output,
-            Side::Output => Side::Input,
-        };
-        let other = self.known[app].kind.map(|(_, info)| ports(&info, other_side));
-        let is_other = matches!(other, Some(Ports::Named(other)) if other.iter().any(|port| port.name == end.port));
-        if is_other {
-            self.unreported.insert((other_side, app));
-        }
-        let names = || known.iter().map(String::as_str);
-        let label = match nearest(&end.port, names()) {
-            _ if is_other => format!("this is an {other_side}"),
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("unknown {side}"),
-        };
-        let help =
-            if known.is_empty() { format!("it has no {side}s") } else { format!("its {side}s: {}", listed(names())) };
-        self.diagnostics.push(unknown.at(place, label).help(help));
-    }
-
-    fn linked_twice(&mut self, link: &Link, first: &Link, side: Side, end: &LinkEnd) {
-        let twice = Diagnostic::error(format!("the {side} {} is linked twice", quoted(&end.to_string())));
-        let twice = twice.at(self.end_place(link, side), "linked again here");
-        let twice = twice.at(self.end_place(first, side), "first linked here");
-        let help = match side {
-            Side::Output => "put an app that copies packets between, such as `tee`",
-            Side::Input => "put an app that merges streams between, such as `join`",
-        };
-        self.diagnostics.push(twice.help(help));
-    }
-
-    fn too_few_links(&mut self, side: Side, app: &str, lacking: MissingLinks<'_>) {
-        let Some(&index) = self.by_name.get(app) else { return };
-        let Known { place, kind: Some((kind, _)), .. } = self.known[index] else { return };
-        if self.unreported.contains(&(side, index)) {
-            return;
-        }
-        let example = |port: &str| match side {
-            Side::Input => format!("add \"OTHER.OUTPUT -> {app}.{port}\" to `links`"),
-            Side::Output => format!("add \"{app}.{port} -> OTHER.INPUT\" to `links`"),
-        };
-        let few = match lacking {
-            MissingLinks::Port { name, help } => {
-                let open = Diagnostic::error(format!("the {side} `{app}.{name}` is not linked"));
-                open.at(place, format!("`{kind}` needs it: {help}")).help(example(name))
-            }
-            MissingLinks::Count { count, at_least, help } => {
-                let count = if count == 0 { "no".to_owned() } else { format!("only {count}") };
-                let few = Diagnostic::error(format!("{} has {count} {side}s linked", quoted(app)));
-                let few = few.at(place, format!("`{kind}` needs {at_least} or more: {help}"));
-                few.help(format!("{}, with any name for the port", example("NAME")))
-            }
-        };
-        self.diagnostics.push(few);
-    }
-
-    /// Warns of apps that no link names, except `incomplete` ones, which have been reported.
-    fn idle_apps(&mut self, links: &[Link], incomplete: &HashSet<String>) {
-        let linked: HashSet<&str> = links.iter().flat_map(|link| SIDES.map(|side| &*link.spec.end(side).app)).collect();
-        for (index, app) in self.known.iter().enumerate() {
-            let Known { name, place, kind: Some((_, info)) } = app else { continue };
-            let has_ports = !(info.inputs.is_none() && info.outputs.is_none());
-            let is_unreported = SIDES.iter().any(|&side| self.unreported.contains(&(side, index)));
-            if has_ports && !linked.contains(name.as_str()) && !is_unreported && !incomplete.contains(name) {
-                let idle = Diagnostic::warning(format!("{} is linked to nothing", quoted(name)));
-                let idle = idle.at(*place, "no packet comes here or leaves").help("link it, or remove it");
-                self.diagnostics.push(idle);
-            }
-        }
-    }
 }
 
-/// The links that an app lacks.
-enum MissingLinks<'l> {
-    Port { name: &'l str, help: &'static str },
-    Count { count: usize, at_least: usize, help: &'static str },
+/// Takes the common keys out of a table, except those that its type defines itself.
+fn common_of(schema: &serde_json::Value, table: &mut Table) -> Table {
+    let taken = Common::KEYS.iter().filter(|name| !has_key(schema, name));
+    Table(taken.filter_map(|name| table.remove(name)).collect())
 }
 
-/// The type of an app.
+/// Whether a type defines a key.
+fn has_key(schema: &serde_json::Value, name: &str) -> bool {
+    Shape::new(schema).properties().any(|(own, _)| own == name)
+}
+
+/// The type that a table names.
 enum Kind<'r> {
     Known(&'r Entry),
+    Compound(&'r CompoundEntry),
     /// The type is misspelled, which has been reported.
     Misspelled(&'r Entry),
     Unknown,
@@ -1025,11 +774,4 @@ fn reworded(message: &str) -> String {
         other => other,
     };
     format!("found {found}, expected {expected}")
-}
-
-fn ports(info: &AppInfo, side: Side) -> Ports {
-    match side {
-        Side::Input => info.inputs,
-        Side::Output => info.outputs,
-    }
 }

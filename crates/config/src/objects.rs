@@ -81,7 +81,33 @@ impl fmt::Debug for Objects {
     }
 }
 
+impl Clone for Objects {
+    fn clone(&self) -> Objects {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Objects { by_name: self.by_name.clone(), used: Mutex::new(used) }
+    }
+}
+
 impl Objects {
+    /// Whether there is an object of this name, with errors or without.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The full name of the object that `name` means to an app: that of the innermost compound around it that has one,
+    /// else of the network's.
+    pub(crate) fn visible(&self, app: &str, name: &str) -> String {
+        let mut outer = app;
+        while let Some((compound, _)) = outer.rsplit_once('/') {
+            let full = format!("{compound}/{name}");
+            if self.has(&full) {
+                return full;
+            }
+            outer = compound;
+        }
+        name.to_owned()
+    }
+
     pub(crate) fn add(&mut self, name: &str, made: Option<Made>) {
         self.by_name.insert(name.to_owned(), made);
     }

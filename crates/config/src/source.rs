@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use bellows_engine::MAIN;
 use toml::de::DeTable;
 
+use crate::configure::Bases;
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};
@@ -84,8 +85,8 @@ pub(crate) struct NamedTable {
     pub(crate) table: Table,
     /// The folder for its relative paths.
     pub(crate) folder: PathBuf,
-    /// Texts set by `--set`.
-    pub(crate) set: Vec<String>,
+    /// Its texts that come from elsewhere.
+    pub(crate) bases: Bases,
 }
 
 /// The merged contents of all files.
@@ -115,8 +116,10 @@ pub(crate) struct Reader<'o> {
     included: HashMap<PathBuf, Option<Place>>,
     apps: HashMap<String, usize>,
     engine: HashMap<String, Place>,
-    text_left: usize,
-    expansion_left: usize,
+    /// The values of parameters, in the file of a part; nothing for those without a value.
+    pub(crate) parameters: Option<BTreeMap<String, Option<Node>>>,
+    pub(crate) text_left: usize,
+    pub(crate) expansion_left: usize,
 }
 
 impl<'o> Reader<'o> {
@@ -129,6 +132,7 @@ impl<'o> Reader<'o> {
             included: HashMap::new(),
             apps: HashMap::new(),
             engine: HashMap::new(),
+            parameters: None,
             text_left: MAX_TEXT,
             expansion_left: MAX_EXPANDED,
         }
@@ -158,27 +162,53 @@ impl<'o> Reader<'o> {
             let help = format!("a network has at most {MAX_FILES} files, included at most {MAX_DEPTH} deep");
             return self.fail(place(much).help(help));
         }
-        let bytes = match read(path, self.text_left) {
-            Ok(bytes) => bytes,
-            Err((why, help)) => {
-                return self.fail(place(Diagnostic::error(format!("cannot read {}: {why}", quoted(&name)))).help(help));
-            }
-        };
+        let Some(bytes) = self.bytes(path, place) else { return };
         self.included.insert(identity.clone(), from);
         self.stack.push(identity);
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        if let Some(text) = self.utf8(bytes, &name) {
+            self.text(text, &name, &folder);
+        }
+        self.stack.pop();
+    }
+
+    /// Reads the file of a part: its values are not expanded, and it is not merged with others. `from` is where it is
+    /// named.
+    pub(crate) fn part(&mut self, path: &Path, from: Place) -> Option<Table> {
+        let name = path.display().to_string();
+        self.diagnostics.add_files(vec![path.to_owned()]);
+        let bytes = self.bytes(path, |diagnostic| diagnostic.at(from, "named here"))?;
+        let text = self.utf8(bytes, &name)?;
+        let table = self.parse(text, &name)?;
+        self.description.text.insert_str(0, &format!("\n{PART}{name}\n"));
+        Some(table)
+    }
+
+    /// The contents of a file. `place` says where it is named.
+    fn bytes(&mut self, path: &Path, place: impl Fn(Diagnostic) -> Diagnostic) -> Option<Vec<u8>> {
+        match read(path, self.text_left) {
+            Ok(bytes) => Some(bytes),
+            Err((why, help)) => {
+                let name = quoted(&path.display().to_string());
+                self.fail(place(Diagnostic::error(format!("cannot read {name}: {why}"))).help(help));
+                None
+            }
+        }
+    }
+
+    fn utf8(&mut self, bytes: Vec<u8>, name: &str) -> Option<String> {
         match String::from_utf8(bytes) {
-            Ok(text) => self.text(text, &name, &folder),
+            Ok(text) => Some(text),
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
                 let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-                let source = self.diagnostics.add_source(name, text);
+                let source = self.diagnostics.add_source(name.to_owned(), text);
                 let wrong = Diagnostic::error("the file is not UTF-8 text");
                 let wrong = wrong.at(Place { source, start: at, end: at + 1 }, "first invalid byte");
                 self.fail(wrong.help("a network file is TOML; save it as UTF-8, or name another file"));
+                None
             }
         }
-        self.stack.pop();
     }
 
     fn included_again(&self, identity: &Path, name: &str, first: Option<Place>, from: Option<Place>) -> Diagnostic {
@@ -196,9 +226,17 @@ impl<'o> Reader<'o> {
 
     /// Reads a text and its includes.
     pub(crate) fn text(&mut self, text: String, name: &str, folder: &Path) {
+        if let Some(root) = self.parse(text, name) {
+            self.root(root, folder);
+        }
+    }
+
+    /// Parses a text, or reports its syntax errors.
+    fn parse(&mut self, text: String, name: &str) -> Option<Table> {
         if text.len() > self.text_left {
             let much = Diagnostic::error(format!("{} is too large", quoted(name))).in_file(name);
-            return self.fail(much.help(TOO_LARGE));
+            self.fail(much.help(TOO_LARGE));
+            return None;
         }
         self.text_left -= text.len();
         if !self.description.text.is_empty() {
@@ -218,9 +256,7 @@ impl<'o> Reader<'o> {
             self.fail(error);
         }
         self.diagnostics.sources[source].text = text;
-        if let Ok(root) = parsed {
-            self.root(root, folder);
-        }
+        parsed.ok()
     }
 
     /// Reads the top level of a file.
@@ -274,8 +310,15 @@ impl<'o> Reader<'o> {
                         None => "unknown key".to_owned(),
                     };
                     let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
-                    let help =
-                        "it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and `[apps.NAME]`";
+                    let help = match name {
+                        "ports" | "parameters" => {
+                            "only the file of a part has it, which the table of an app names with `network`"
+                        }
+                        _ => {
+                            "it has `include`, `links`, `[engine]`, `[workers.NAME]`, `[objects.NAME]` and \
+                             `[apps.NAME]`"
+                        }
+                    };
                     // It may be a misspelled `apps` or `links`.
                     self.fail(unknown.at(key.place, label).help(help));
                 }
@@ -339,7 +382,7 @@ impl<'o> Reader<'o> {
             let twice = twice.at(key.place, "named again here").at(first.key.place, "first named here");
             return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
         }
-        self.description.objects.push(NamedTable { key, table, folder: folder.to_owned(), set: Vec::new() });
+        self.description.objects.push(NamedTable { key, table, folder: folder.to_owned(), bases: Vec::new() });
     }
 
     fn app(&mut self, key: Key, node: Node, folder: &Path) {
@@ -355,24 +398,79 @@ impl<'o> Reader<'o> {
             return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
         }
         self.apps.insert(key.name.clone(), self.description.apps.len());
-        self.description.apps.push(NamedTable { key, table, folder: folder.to_owned(), set: Vec::new() });
+        self.description.apps.push(NamedTable { key, table, folder: folder.to_owned(), bases: Vec::new() });
     }
 
-    /// Expands the variables in all texts of a value.
-    pub(crate) fn expand(&mut self, node: &mut Node) {
+    /// Expands the variables and parameters in all texts of a value. Returns whether it has a value: a parameter may have
+    /// none.
+    pub(crate) fn expand(&mut self, node: &mut Node) -> bool {
         match &mut node.value {
-            Value::Text(text) if text.contains('$') => match self.expanded(text, node.place) {
-                Some(expanded) => {
-                    let is_whole = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
-                    node.untyped = is_whole.then(|| expanded.clone());
-                    *text = expanded;
+            Value::Text(text) if text.contains('$') => {
+                if let Some(name) = self.parameter_name(text) {
+                    let name = name.to_owned();
+                    return self.parameter(&name, node);
                 }
-                None => node.value = Value::Broken,
-            },
-            Value::List(items) => items.iter_mut().for_each(|item| self.expand(item)),
-            Value::Table(table) => table.0.iter_mut().for_each(|(_, inner)| self.expand(inner)),
+                match self.expanded(text, node.place) {
+                    Some(expanded) => {
+                        let is_whole = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
+                        node.untyped = is_whole.then(|| expanded.clone());
+                        *text = expanded;
+                    }
+                    None => node.value = Value::Broken,
+                }
+            }
+            Value::List(items) => items.retain_mut(|item| self.expand(item)),
+            Value::Table(table) => self.expand_table(table),
             _ => {}
         }
+        true
+    }
+
+    /// Expands the values of a table, and removes those that have none.
+    pub(crate) fn expand_table(&mut self, table: &mut Table) {
+        table.0.retain_mut(|(_, node)| self.expand(node));
+    }
+
+    /// The parameter that a whole text names: `$NAME`, in the file of a part.
+    fn parameter_name<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let name = text.strip_prefix('$').filter(|_| self.parameters.is_some())?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        (name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(is_plain)).then_some(name)
+    }
+
+    /// Replaces a text by the value of the parameter that it names.
+    fn parameter(&mut self, name: &str, node: &mut Node) -> bool {
+        let place = node.place;
+        let value = match self.parameters.as_ref().and_then(|parameters| parameters.get(name)) {
+            Some(Some(value)) => value.clone(),
+            Some(None) => return false,
+            None => {
+                let known = || self.parameters.iter().flat_map(|parameters| parameters.keys().map(String::as_str));
+                let label = match nearest(name, known()) {
+                    Some(near) => format!("did you mean `${near}`?"),
+                    None => "unknown parameter".to_owned(),
+                };
+                let unknown = Diagnostic::error(format!("there is no parameter {}", quoted(name)));
+                let has = match known().next() {
+                    Some(_) => format!("the file has {}", listed(known())),
+                    None => format!("declare it in a table `[parameters.{name}]`"),
+                };
+                let help = format!("{has}; for a text that starts with a dollar sign write `$${name}`");
+                self.diagnostics.push(unknown.at(place, label).help(help));
+                node.value = Value::Broken;
+                return true;
+            }
+        };
+        let size = size(&value);
+        if size > self.expansion_left {
+            self.expansion_left = 0;
+            self.fail(too_much(place));
+            node.value = Value::Broken;
+            return true;
+        }
+        self.expansion_left -= size;
+        *node = value;
+        true
     }
 
     /// A text with its variables expanded, or `None` after an error, which this function reports.
@@ -409,9 +507,7 @@ impl<'o> Reader<'o> {
             rest = &after[end + 1..];
             if out.len() > self.expansion_left {
                 self.expansion_left = 0;
-                let much = Diagnostic::error("the variables make the network too large");
-                let help = format!("all variables together may expand to {} MiB", MAX_EXPANDED >> 20);
-                self.fail(much.at(at, "too much").help(help));
+                self.fail(too_much(at));
                 return None;
             }
         }
@@ -439,6 +535,9 @@ impl<'o> Reader<'o> {
             Some((name, default)) => (name, Some(default)),
             None => (reference, None),
         };
+        if let Some(value) = self.parameters.as_ref().and_then(|parameters| parameters.get(name)) {
+            return self.parameter_as_text(name, value.clone(), place);
+        }
         let plain = !name.is_empty()
             && !name.starts_with(|c: char| c.is_ascii_digit())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -465,6 +564,26 @@ impl<'o> Reader<'o> {
         }
     }
 
+    /// The value of a parameter within a text. One without a value is an empty text.
+    fn parameter_as_text(&mut self, name: &str, value: Option<Node>, place: Place) -> Option<String> {
+        let Some(node) = value else { return Some(String::new()) };
+        match node.value {
+            _ if node.untyped.is_some() => node.untyped,
+            Value::Text(text) => Some(text),
+            Value::Integer(number) => Some(number.to_string()),
+            Value::Large(number) => Some(number.to_string()),
+            Value::Float(number) => Some(number.to_string()),
+            Value::Boolean(boolean) => Some(boolean.to_string()),
+            Value::Broken => None,
+            Value::Other(..) | Value::List(_) | Value::Table(_) => {
+                let wrong = Diagnostic::error(format!("the parameter {} cannot be part of a text", quoted(name)));
+                let help = format!("write `\"${name}\"` for the whole value");
+                self.diagnostics.push(wrong.at(place, format!("its value is {}", node.value.called())).help(help));
+                None
+            }
+        }
+    }
+
     /// Applies a setting from the command line.
     pub(crate) fn set(&mut self, text: &str) {
         if text.len() > self.text_left {
@@ -483,7 +602,7 @@ impl<'o> Reader<'o> {
             ["apps", app, _, ..] => match self.apps.get(*app) {
                 Some(&index) => {
                     let app = &mut self.description.apps[index];
-                    node.iter().for_each(|node| texts(node, &mut app.set));
+                    node.iter().for_each(|node| texts(node, Path::new(""), &mut app.bases));
                     let missing = change(&mut app.table, &path[2..], node);
                     missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
                 }
@@ -506,7 +625,7 @@ impl<'o> Reader<'o> {
             ["objects", object, _, ..] => {
                 match self.description.objects.iter_mut().find(|known| known.key.name == *object) {
                     Some(object) => {
-                        node.iter().for_each(|node| texts(node, &mut object.set));
+                        node.iter().for_each(|node| texts(node, Path::new(""), &mut object.bases));
                         let missing = change(&mut object.table, &path[2..], node);
                         missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
                     }
@@ -545,6 +664,23 @@ impl<'o> Reader<'o> {
             }
         }
     }
+}
+
+fn too_much(place: Place) -> Diagnostic {
+    let much = Diagnostic::error("the variables and parameters make the network too large");
+    let help = format!("all together may expand to {} MiB", MAX_EXPANDED >> 20);
+    much.at(place, "too much").help(help)
+}
+
+/// The size of a value in memory, in bytes, roughly.
+fn size(node: &Node) -> usize {
+    let inner = match &node.value {
+        Value::Text(text) | Value::Other(_, text) => text.len(),
+        Value::List(items) => items.iter().map(size).sum(),
+        Value::Table(table) => table.0.iter().map(|(key, node)| size_of::<Key>() + key.name.len() + size(node)).sum(),
+        _ => 0,
+    };
+    inner + size_of::<Node>() + node.untyped.as_ref().map_or(0, String::len)
 }
 
 /// The TOML parser's errors, one for each group of adjacent lines, because an error often causes others on the next
@@ -597,6 +733,9 @@ pub(crate) fn unknown_worker<'k>(name: &str, place: Place, known: impl Iterator<
     let help = format!("the network has {}; describe others in tables `[workers.NAME]`", listed(known));
     unknown.at(place, label).help(help)
 }
+
+/// The start of the heading of a part's text, in the text of a network. Lines of settings do not begin so.
+pub(crate) const PART: &str = "#part ";
 
 /// The name of the source of settings.
 const SET: &str = "--set";
@@ -700,13 +839,14 @@ fn first_unquoted_equals(text: &str) -> Option<usize> {
     None
 }
 
-/// Collects the texts in a value.
-fn texts(node: &Node, found: &mut Vec<String>) {
-    found.extend(node.untyped.clone());
+/// Collects the texts in a value, which are relative to `base` as paths.
+pub(crate) fn texts(node: &Node, base: &Path, found: &mut Bases) {
+    let mut add = |text: &String| found.push((text.clone(), base.to_owned()));
+    node.untyped.iter().for_each(&mut add);
     match &node.value {
-        Value::Text(text) => found.push(text.clone()),
-        Value::List(items) => items.iter().for_each(|item| texts(item, found)),
-        Value::Table(table) => table.0.iter().for_each(|(_, node)| texts(node, found)),
+        Value::Text(text) => add(text),
+        Value::List(items) => items.iter().for_each(|item| texts(item, base, found)),
+        Value::Table(table) => table.0.iter().for_each(|(_, node)| texts(node, base, found)),
         _ => {}
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde::forward_to_deserialize_any;
+use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
 /// A place in the text: bytes `start..end` of one of the sources.
@@ -138,6 +139,27 @@ pub(crate) fn node(value: DeValue<'_>, source: usize, span: std::ops::Range<usiz
         DeValue::Table(inner) => Value::Table(table(inner, source)),
     };
     Node { place: Place { source, start: span.start, end: span.end }, value, untyped: None }
+}
+
+/// Converts a value that a program made, which stands for the text at a place. TOML has no null: `None`.
+pub(crate) fn of_json(value: &Json, place: Place) -> Option<Node> {
+    let value = match value {
+        Json::Null => return None,
+        Json::Bool(boolean) => Value::Boolean(*boolean),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(small), _) => Value::Integer(small),
+            (None, Some(large)) => Value::Large(large),
+            (None, None) => Value::Float(number.as_f64()?),
+        },
+        Json::String(text) => Value::Text(text.clone()),
+        Json::Array(items) => Value::List(items.iter().filter_map(|item| of_json(item, place)).collect()),
+        Json::Object(fields) => {
+            let field =
+                |(name, value): (&String, &Json)| Some((Key { name: name.clone(), place }, of_json(value, place)?));
+            Value::Table(Table(fields.iter().filter_map(field).collect()))
+        }
+    };
+    Some(Node { place, value, untyped: None })
 }
 
 /// Converts a TOML table of one of the sources.
