@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use bellows_config::{Entry, Registry};
+use bellows_config::Registry;
 use bellows_observe::{Directory, Observer, RuntimeDir};
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
@@ -22,7 +22,7 @@ pub type Part = (&'static str, &'static str);
 /// Answers a shell that requests candidates.
 pub fn answer(definition: &Command, registry: &Registry, parts: &[Part], arguments: &[OsString]) -> Option<ExitCode> {
     let shell = std::env::var(VARIABLE).ok()?;
-    let apps: Vec<(String, String)> = registry.entries().map(described).collect();
+    let apps: Vec<(String, String)> = registry.summaries().map(|(name, summary)| (name.to_owned(), summary)).collect();
     // Only bash takes candidates as they are; the other shells quote them.
     let quote = shell == "bash";
     let factory = || with_candidates(definition.clone(), &apps, parts, quote);
@@ -56,10 +56,6 @@ fn program(name: &str) -> String {
     let on_path = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
     let here = || std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
     if on_path { name.to_owned() } else { here().unwrap_or_else(|| name.to_owned()) }
-}
-
-fn described(entry: &Entry) -> (String, String) {
-    (entry.name().to_owned(), entry.summary())
 }
 
 /// The command line's definition, with candidates for its arguments.

@@ -37,6 +37,8 @@ pub enum Severity {
 pub(crate) struct Label {
     pub(crate) place: Place,
     pub(crate) text: String,
+    /// Whether the text says what of the place is meant.
+    is_explained: bool,
 }
 
 /// One error or warning.
@@ -63,7 +65,7 @@ impl Diagnostic {
 
     /// Adds a label. The first marks the error; later ones explain it.
     pub(crate) fn at(mut self, place: Place, text: impl Into<String>) -> Diagnostic {
-        self.labels.push(Label { place, text: visible(&text.into()) });
+        self.labels.push(Label { place, text: visible(&text.into()), is_explained: false });
         self
     }
 
@@ -206,10 +208,11 @@ impl Diagnostics {
         self.list.len()
     }
 
-    /// Adds to the diagnostics since a mark that point at `place` what of it they mean.
+    /// Adds to the diagnostics since a mark that point at `place` what of it they mean. The first explanation stays.
     pub(crate) fn explain(&mut self, mark: usize, place: Place, meaning: &str) {
         let labels = self.list[mark..].iter_mut().flat_map(|diagnostic| diagnostic.labels.first_mut());
-        for label in labels.filter(|label| label.place == place) {
+        for label in labels.filter(|label| label.place == place && !label.is_explained) {
+            label.is_explained = true;
             let text = if label.text.is_empty() { meaning.to_owned() } else { format!("{}, {meaning}", label.text) };
             label.text = visible(&text);
         }
@@ -231,8 +234,9 @@ impl Diagnostics {
                 }
                 continue;
             }
-            if first.is_none_or(|first| first.source != place.source) {
-                diagnostic.labels.push(Label { place, text: visible(label) });
+            let is_known = diagnostic.labels.iter().any(|label| label.place == place);
+            if first.is_none_or(|first| first.source != place.source) && !is_known {
+                diagnostic.labels.push(Label { place, text: visible(label), is_explained: false });
             }
             self.list.push(diagnostic);
         }

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::common::common_keys;
-use crate::entry::Entry;
 use crate::manual::engine_manual;
+use crate::parameters::{network_part_schema, parameter_schema, ports_schema};
 use crate::registry::Registry;
 use crate::worker::worker_schema;
 
@@ -13,6 +13,9 @@ const VARIABLE: &str = r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$";
 
 /// A text that contains a variable.
 const SOME_VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}";
+
+/// A text that is a parameter of a part's file.
+const PARAMETER: &str = r"^\$[A-Za-z_][A-Za-z0-9_-]*$";
 
 /// A link: each end is an app with an optional port.
 const LINK: &str = r"^\s*[^\s<>]+\s*->\s*[^\s<>]+\s*$";
@@ -33,28 +36,7 @@ impl Registry {
         definitions.insert("engine".to_owned(), engine);
         let worker = definition("worker", &worker_schema(), &mut definitions);
         definitions.insert("worker".to_owned(), worker);
-        let mut objects = Vec::new();
-        for entry in self.objects() {
-            let name = format!("object.{}", entry.name());
-            let mut schema = definition(&name, entry.schema(), &mut definitions);
-            schema["properties"]["object"] =
-                json!({ "description": entry.summary(), "type": "string", "const": entry.name() });
-            let required = schema["required"].as_array().cloned().unwrap_or_default();
-            schema["required"] = std::iter::once(json!("object")).chain(required).collect();
-            definitions.insert(name.clone(), schema);
-            objects.push(json!({ "$ref": format!("#/$defs/{name}") }));
-        }
-        objects.push(json!({ "properties": { "object": { "pattern": SOME_VARIABLE } } }));
-        let mut types = Vec::new();
-        for entry in self.entries() {
-            let name = format!("app.{}", entry.name());
-            let app = app(entry, &name, &mut definitions);
-            definitions.insert(name.clone(), app);
-            types.push(json!({ "$ref": format!("#/$defs/{name}") }));
-        }
-        // If a variable names the app type, neither the type nor its keys are known.
-        types.push(json!({ "properties": { "app": { "pattern": SOME_VARIABLE } } }));
-        let names = self.entries().map(Entry::name).collect::<Vec<_>>();
+        let (objects, apps) = (self.objects_schema(&mut definitions), self.apps_schema(&mut definitions));
         json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Bellows network",
@@ -66,12 +48,7 @@ impl Registry {
                     "type": "array",
                     "items": { "type": "string", "minLength": 1 },
                 },
-                "links": {
-                    "description": "Links from outputs to inputs: \"app.output -> other.input\". A port that is the \
-                                    only one on its side of the app may be omitted.",
-                    "type": "array",
-                    "items": { "type": "string", "pattern": format!("{LINK}|{SOME_VARIABLE}") },
-                },
+                "links": links_schema(),
                 "engine": { "$ref": "#/$defs/engine" },
                 "workers": {
                     "description": "The threads besides the engine's own, each a table [workers.NAME].",
@@ -79,47 +56,169 @@ impl Registry {
                     "propertyNames": { "pattern": APP_NAME },
                     "additionalProperties": { "$ref": "#/$defs/worker" },
                 },
-                "objects": {
-                    "description": "What several apps share, each a table [objects.NAME].",
-                    "type": "object",
-                    "propertyNames": { "pattern": APP_NAME },
-                    "additionalProperties": {
-                        "type": "object",
-                        "properties": { "object": { "description": "The type of the object.", "type": "string" } },
-                        "required": ["object"],
-                        "oneOf": objects,
-                    },
-                },
-                "apps": {
-                    "description": "The apps, each a table [apps.NAME].",
-                    "type": "object",
-                    "propertyNames": { "pattern": APP_NAME },
-                    "additionalProperties": {
-                        "type": "object",
-                        "properties": {
-                            "app": {
-                                "description": "The type of the app.",
-                                "anyOf": [{ "enum": names }, { "type": "string", "pattern": SOME_VARIABLE }],
-                            },
-                        },
-                        "required": ["app"],
-                        "oneOf": types,
-                    },
-                },
+                "objects": objects,
+                "apps": apps,
             },
             "additionalProperties": false,
             "$defs": definitions,
         })
     }
+
+    /// The JSON Schema of the file of a part: of a network that an app's table names with `network`. As
+    /// [`Registry::file_schema`], but with ports and parameters, and with parameters as values.
+    pub fn part_schema(&self) -> Json {
+        let mut definitions = Map::new();
+        let (objects, apps) = (self.objects_schema(&mut definitions), self.apps_schema(&mut definitions));
+        let ports = definition("ports", &ports_schema(), &mut definitions);
+        let parameter = definition("parameter", &parameter_schema(), &mut definitions);
+        let mut schema = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Bellows part of a network",
+            "description": "A network that is part of others, which name its file with `network` and link its ports.",
+            "type": "object",
+            "properties": {
+                "links": links_schema(),
+                "ports": ports,
+                "parameters": {
+                    "description": "Values that the network gives with `with`, each a table [parameters.NAME].",
+                    "type": "object",
+                    "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_-]*$" },
+                    "additionalProperties": parameter,
+                },
+                "objects": objects,
+                "apps": apps,
+            },
+            "additionalProperties": false,
+            "$defs": definitions,
+        });
+        allow_parameters(&mut schema);
+        schema
+    }
+
+    /// The schema of the tables of shared objects.
+    fn objects_schema(&self, definitions: &mut Map<String, Json>) -> Json {
+        let mut objects = Vec::new();
+        for entry in self.objects() {
+            let name = format!("object.{}", entry.name());
+            let mut schema = definition(&name, entry.schema(), definitions);
+            schema["properties"]["object"] =
+                json!({ "description": entry.summary(), "type": "string", "const": entry.name() });
+            let required = schema["required"].as_array().cloned().unwrap_or_default();
+            schema["required"] = std::iter::once(json!("object")).chain(required).collect();
+            definitions.insert(name.clone(), schema);
+            objects.push(json!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        objects.push(json!({ "properties": { "object": { "pattern": SOME_VARIABLE } } }));
+        json!({
+            "description": "What several apps share, each a table [objects.NAME].",
+            "type": "object",
+            "propertyNames": { "pattern": APP_NAME },
+            "additionalProperties": {
+                "type": "object",
+                "properties": { "object": { "description": "The type of the object.", "type": "string" } },
+                "required": ["object"],
+                "oneOf": objects,
+            },
+        })
+    }
+
+    /// The schema of the tables of apps.
+    fn apps_schema(&self, definitions: &mut Map<String, Json>) -> Json {
+        let mut types = Vec::new();
+        for entry in self.entries() {
+            let name = format!("app.{}", entry.name());
+            let about = App { name: entry.name(), summary: entry.summary(), description: entry.description() };
+            let app = app(about, definition(&name, entry.schema(), definitions), definitions);
+            definitions.insert(name.clone(), app);
+            types.push(json!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        for entry in self.compounds() {
+            let name = format!("app.{}", entry.name());
+            let about = App { name: entry.name(), summary: entry.summary(), description: entry.description() };
+            let mut app = app(about, definition(&name, entry.schema(), definitions), definitions);
+            app["properties"]["parts"] = keys_of_parts();
+            definitions.insert(name.clone(), app);
+            types.push(json!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        let mut file = definition("network", &network_part_schema(), definitions);
+        let common = definition("common", &common_keys(), definitions);
+        for (key, value) in common["properties"].as_object().into_iter().flatten() {
+            file["properties"][key] = value.clone();
+        }
+        file["properties"]["parts"] = keys_of_parts();
+        definitions.insert("network".to_owned(), file);
+        types.push(json!({ "$ref": "#/$defs/network" }));
+        // If a variable names the app type, neither the type nor its keys are known.
+        types.push(json!({ "properties": { "app": { "pattern": SOME_VARIABLE } }, "required": ["app"] }));
+        let names = self.names().collect::<Vec<_>>();
+        json!({
+            "description": "The apps, each a table [apps.NAME].",
+            "type": "object",
+            "propertyNames": { "pattern": APP_NAME },
+            "additionalProperties": {
+                "type": "object",
+                "properties": {
+                    "app": {
+                        "description": "The type of the app.",
+                        "anyOf": [{ "enum": names }, { "type": "string", "pattern": SOME_VARIABLE }],
+                    },
+                },
+                "oneOf": types,
+            },
+        })
+    }
+}
+
+fn links_schema() -> Json {
+    json!({
+        "description": "Links from outputs to inputs: \"app.output -> other.input\". A port that is the only one on its \
+                        side of the app may be omitted.",
+        "type": "array",
+        "items": { "type": "string", "pattern": format!("{LINK}|{SOME_VARIABLE}") },
+    })
+}
+
+/// The schema of the keys that a compound app's table sets of single parts.
+fn keys_of_parts() -> Json {
+    json!({
+        "description": "Keys of single parts, each a table [apps.NAME.parts.PART].",
+        "type": "object",
+        "additionalProperties": { "type": "object" },
+    })
+}
+
+/// Allows parameters wherever variables are allowed.
+fn allow_parameters(schema: &mut Json) {
+    match schema {
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Json::String(pattern) if key == "pattern" => {
+                        *pattern = pattern.replace(SOME_VARIABLE, &format!("({SOME_VARIABLE}|{PARAMETER})"));
+                    }
+                    value => allow_parameters(value),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(allow_parameters),
+        _ => {}
+    }
+}
+
+/// What a schema says of a type of app.
+struct App {
+    name: &'static str,
+    summary: String,
+    description: String,
 }
 
 /// The schema of one app type's table, including the keys that every app has.
-fn app(entry: &Entry, name: &str, definitions: &mut Map<String, Json>) -> Json {
-    let mut schema = definition(name, entry.schema(), definitions);
+fn app(about: App, own: Json, definitions: &mut Map<String, Json>) -> Json {
+    let App { name: called, summary, description } = about;
+    let mut schema = own;
     let common = definition("common", &common_keys(), definitions);
     let mut properties = Map::new();
-    let called = entry.name();
-    properties.insert("app".to_owned(), json!({ "description": entry.summary(), "type": "string", "const": called }));
+    properties.insert("app".to_owned(), json!({ "description": summary, "type": "string", "const": called }));
     for own in [&schema, &common] {
         for (key, value) in own["properties"].as_object().into_iter().flatten() {
             properties.entry(key).or_insert_with(|| value.clone());
@@ -128,7 +227,7 @@ fn app(entry: &Entry, name: &str, definitions: &mut Map<String, Json>) -> Json {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let required = std::iter::once(json!("app")).chain(required).collect::<Vec<_>>();
     schema["title"] = json!(called);
-    schema["description"] = json!(entry.description());
+    schema["description"] = json!(description);
     schema["type"] = json!("object");
     schema["properties"] = Json::Object(properties);
     schema["required"] = json!(required);

@@ -253,6 +253,8 @@ struct Builder<'r> {
     tables: Vec<(usize, Cow<'r, Entry>, Table)>,
     /// Apps and sides whose open ports are not reported, because a wrong link may mean one of them.
     unreported: HashSet<(Side, usize)>,
+    /// Apps and sides of which an open port has been reported.
+    open: HashSet<(Side, usize)>,
     /// Whether a part could not be read, so that missing items are not reported.
     is_partial: bool,
 }
@@ -306,6 +308,7 @@ impl<'r> Builder<'r> {
             by_name: HashMap::new(),
             tables: Vec::new(),
             unreported: HashSet::new(),
+            open: HashSet::new(),
             is_partial,
         }
     }

@@ -112,6 +112,14 @@ impl Registry {
         names.into_iter()
     }
 
+    /// The names of all types that an app's table can name, with the first sentences of their manuals, sorted.
+    pub fn summaries(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let apps = self.entries.values().map(|entry| (entry.name(), entry.summary()));
+        let mut all: Vec<_> = apps.chain(self.compounds.values().map(|it| (it.name(), it.summary()))).collect();
+        all.sort_unstable();
+        all.into_iter()
+    }
+
     /// All types of apps that are not compound, sorted by name.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.values()

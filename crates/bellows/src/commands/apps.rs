@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_config::{Entry, Registry};
+use bellows_config::{CompoundEntry, Entry, Registry};
 use clap::Args;
 use serde_json::Value;
 
@@ -29,23 +29,39 @@ impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let width = terminal::size().map_or(MAX_WIDTH, |(columns, _)| columns.min(MAX_WIDTH));
         let text = match self.name.as_deref() {
-            None if self.json => json(&program.registry.entries().map(Entry::manual_json).collect()),
+            None if self.json => {
+                let (apps, compounds) = (program.registry.entries(), program.registry.compounds());
+                let mut manuals: Vec<Value> =
+                    apps.map(Entry::manual_json).chain(compounds.map(CompoundEntry::manual_json)).collect();
+                manuals.sort_by(|one, other| one["name"].as_str().cmp(&other["name"].as_str()));
+                json(&Value::Array(manuals))
+            }
             None => list(&program.registry),
-            Some(name) => match program.registry.get(name) {
-                Some(entry) if self.json => json(&entry.manual_json()),
-                Some(entry) => entry.manual_text(width),
-                None if name == "engine" && self.json => json(&bellows_config::engine_manual().json()),
-                None if name == "engine" => bellows_config::engine_manual().text(width),
-                None => match program.registry.object(name) {
-                    Some(entry) if self.json => json(&entry.manual_json()),
-                    Some(entry) => entry.manual_text(width),
-                    None => return Err(unknown(name, &program.registry)),
-                },
-            },
+            Some(name) => {
+                let manual = manual(name, &program.registry, self.json, width);
+                manual.ok_or_else(|| unknown(name, &program.registry))?
+            }
         };
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The manual of an app, a compound app, the engine, or a type of shared objects.
+fn manual(name: &str, registry: &Registry, as_json: bool, width: usize) -> Option<String> {
+    let either = |text: &dyn Fn() -> String, value: &dyn Fn() -> Value| if as_json { json(&value()) } else { text() };
+    if let Some(entry) = registry.get(name) {
+        return Some(either(&|| entry.manual_text(width), &|| entry.manual_json()));
+    }
+    if let Some(entry) = registry.compound(name) {
+        return Some(either(&|| entry.manual_text(width), &|| entry.manual_json()));
+    }
+    if name == "engine" {
+        let manual = bellows_config::engine_manual();
+        return Some(either(&|| manual.text(width), &|| manual.json()));
+    }
+    let entry = registry.object(name)?;
+    Some(either(&|| entry.manual_text(width), &|| entry.manual_json()))
 }
 
 fn json(value: &Value) -> String {
@@ -54,13 +70,13 @@ fn json(value: &Value) -> String {
 
 fn list(registry: &Registry) -> String {
     let mut table = Table::new(&[("APP", Align::Left), ("WHAT IT DOES", Align::Left)]);
-    let names = registry.entries().map(|entry| entry.name().chars().count()).max().unwrap_or(0);
+    let names = registry.names().map(|name| name.chars().count()).max().unwrap_or(0);
     // Programs that read the list expect one app on each line.
     let room = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(names + 2).max(20));
-    for entry in registry.entries() {
-        let lines = wrapped(&entry.summary(), room);
+    for (name, summary) in registry.summaries() {
+        let lines = wrapped(&summary, room);
         for (index, line) in lines.into_iter().enumerate() {
-            let name = if index == 0 { entry.name() } else { "" };
+            let name = if index == 0 { name } else { "" };
             table.row([name.to_owned(), line]);
         }
     }

@@ -24,11 +24,17 @@ their descriptions, and underline syntax and type errors. `bellows check` finds 
 /// command knows, with descriptions, units, defaults and ranges (JSON Schema, draft 2020-12).
 #[derive(Debug, Args)]
 #[command(after_help = USAGE)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// The schema of files of parts, which apps name with `network`, instead
+    #[arg(long)]
+    part: bool,
+}
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
-        terminal::print(&format!("{:#}\n", program.registry.file_schema()))?;
+        let registry = &program.registry;
+        let schema = if self.part { registry.part_schema() } else { registry.file_schema() };
+        terminal::print(&format!("{schema:#}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

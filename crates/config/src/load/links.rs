@@ -6,7 +6,7 @@ use std::mem;
 use bellows_engine::{LinkEnd, LinkSpec, Ports, Side};
 
 use super::{Builder, KnownKind};
-use crate::diagnostics::{Diagnostic, quoted};
+use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::value::{Node, Place, Value};
 
 /// A link and where it is written.
@@ -297,9 +297,11 @@ impl Builder<'_> {
         let names = ports.iter().map(|port| format!("{}.{}", owner.name, port.name));
         let help = match ports.is_empty() {
             true => format!("{} has no {side}s", quoted(&owner.name)),
-            false => format!("link one of its {side}s: {}", crate::diagnostics::listed(names)),
+            false => format!("link one of its {side}s: {}", listed(names)),
         };
+        let owner = self.by_name.get(&owner.name).copied();
         self.diagnostics.push(inside.help(help));
+        self.unreported.extend(owner.map(|owner| (side, owner)));
     }
 
     /// The part of a link's text that names one end, or all of it if escapes hide that part.

@@ -84,7 +84,7 @@ impl Builder<'_> {
         let short = self.short_name(Some(scope), &app).to_owned();
         let known = self.by_name.get(&app).copied().filter(|&known| self.known[known].scope == Some(scope));
         let Some(known) = known else {
-            self.no_such_part(scope, &short, place);
+            self.no_such_part(scope, side, &short, place);
             return None;
         };
         let names = match self.side_ports(known, side) {
@@ -117,14 +117,14 @@ impl Builder<'_> {
         Some(LinkEnd { app, port: written.unwrap_or_else(|| port.name.clone()) })
     }
 
-    fn no_such_part(&mut self, scope: usize, name: &str, place: Place) {
+    fn no_such_part(&mut self, scope: usize, side: Side, name: &str, place: Place) {
         let unknown = Diagnostic::error(format!("there is no app {}", quoted(name)));
         let known = self.apps_of(Some(scope));
-        let label = match nearest(name, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "unknown app".to_owned(),
-        };
+        let near = nearest(name, known.iter().copied());
+        let meant = near.and_then(|near| self.by_name.get(&self.full_name(Some(scope), near)).copied());
+        let label = near.map_or("unknown app".to_owned(), |near| format!("did you mean `{near}`?"));
         let help = format!("{} has {}", quoted(&self.scopes[scope].name), listed(known));
         self.diagnostics.push(unknown.at(place, label).help(help));
+        self.unreported.extend(meant.map(|app| (side, app)));
     }
 }

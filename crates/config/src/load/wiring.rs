@@ -201,6 +201,8 @@ impl Builder<'_> {
         let linked: HashSet<(Side, &LinkEnd)> =
             links.iter().flat_map(|link| SIDES.map(|side| (side, link.named.end(side)))).collect();
         let mut open = Vec::new();
+        let is_reported =
+            |side: Side, app: &str| self.by_name.get(app).is_some_and(|app| self.open.contains(&(side, *app)));
         for (scope, side) in self.scopes.iter().flat_map(|scope| SIDES.map(|side| (scope, side))) {
             let ports = &scope.ports[index(side)];
             let is_linked = |port: &&CompoundPort| {
@@ -213,6 +215,7 @@ impl Builder<'_> {
             let count = ports.iter().filter(is_linked).count();
             if let Some((at_least, help)) = scope.at_least[index(side)]
                 && count < at_least
+                && !is_reported(side, &scope.name)
             {
                 open.push((side, scope.name.clone(), None, help, count, at_least));
             }
@@ -275,6 +278,7 @@ impl Builder<'_> {
             }
         };
         let mark = self.diagnostics.kept();
+        self.open.insert((side, index));
         self.diagnostics.push(few);
         self.locate_link(mark, scope, place);
     }
