@@ -10,7 +10,7 @@ use bellows_engine::MAIN;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value, value};
 
 use crate::diagnostics::{Diagnostics, quoted};
-use crate::source::{Overrides, Reader, setting_keys};
+use crate::source::{Overrides, PART, Reader, setting_keys};
 
 /// Apps on workers, and workers on processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +108,8 @@ impl NetworkFiles {
             let (_, after) = rest.strip_prefix("\n# ")?.split_once('\n')?;
             rest = after.strip_prefix(file.text.as_str())?;
         }
+        // Files of parts follow the settings. They are not edited: the network file sets the workers of parts.
+        let rest = rest.split_once(&format!("\n{PART}")).map_or(rest, |(settings, _)| settings);
         (rest.is_empty() || rest.starts_with(SETTING)).then_some(rest)
     }
 
@@ -128,8 +130,9 @@ impl NetworkFiles {
         };
         let documents = self.files.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let mut editor = Editor { names: self.files.iter().map(name).collect(), documents };
+        let is_alone = assignment.workers.len() <= 1;
         for (app, worker) in &assignment.apps {
-            editor.app(app, worker)?;
+            editor.app(app, worker, is_alone)?;
         }
         for (worker, cpu) in &assignment.workers {
             editor.worker(worker, *cpu)?;
@@ -204,7 +207,7 @@ fn agrees(setting: &str, assignment: &Assignment) -> Result<(), AssignError> {
     let set = setting.split_once('=').map_or("", |(_, value)| value.trim().trim_matches(['"', '\'']));
     let cpu = |worker: &str| assignment.workers.get(worker).copied().flatten().map(|cpu| cpu.to_string());
     let wanted = match keys[..] {
-        ["apps", app, "worker"] => assignment.apps.get(app).cloned(),
+        ["apps", ref names @ .., "worker"] => part_name(names).and_then(|app| assignment.apps.get(&app).cloned()),
         ["workers", worker, "cpu"] => cpu(worker),
         ["engine", "cpu"] => cpu(MAIN),
         _ => None,
@@ -218,6 +221,14 @@ fn agrees(setting: &str, assignment: &Assignment) -> Result<(), AssignError> {
         }
         _ => Ok(()),
     }
+}
+
+/// The full name of an app: of `router` and `parts`, `lookup`, it is `router/lookup`.
+fn part_name(names: &[&str]) -> Option<String> {
+    let (first, rest) = names.split_first()?;
+    let parts = rest.chunks(2).map(|pair| if let ["parts", part] = pair { Some(*part) } else { None });
+    let names = std::iter::once(Some(*first)).chain(parts).collect::<Option<Vec<&str>>>()?;
+    Some(names.join("/"))
 }
 
 /// The files of a network, being edited.
@@ -236,13 +247,51 @@ impl Editor {
         found.next()
     }
 
-    fn app(&mut self, app: &str, worker: &str) -> Result<(), AssignError> {
+    /// Sets the worker of an app. `is_alone` says whether there is only one worker.
+    fn app(&mut self, app: &str, worker: &str, is_alone: bool) -> Result<(), AssignError> {
+        if self.table("apps", app).is_none() {
+            return self.part(app, worker, is_alone);
+        }
         let (file, table) = self.table("apps", app).ok_or_else(|| AssignError::NoTable(app.to_owned()))?;
         // An app without the key runs on the first worker.
         if worker == MAIN && table.get("worker").is_none() {
             return Ok(());
         }
         set(table, file, &format!("apps.{app}"), "worker", worker.into())
+    }
+
+    /// Sets the worker of a part, in the table of its compound app.
+    fn part(&mut self, app: &str, worker: &str, is_alone: bool) -> Result<(), AssignError> {
+        let no_table = || AssignError::NoTable(app.to_owned());
+        let splits = app.match_indices('/').map(|(at, _)| app.split_at(at));
+        let compound = splits.rev().find(|(compound, _)| self.table("apps", compound).is_some());
+        let (compound, parts) = compound.ok_or_else(no_table)?;
+        let (file, mut table) = self.table("apps", compound).ok_or_else(no_table)?;
+        let (file, mut path) = (file.to_owned(), format!("apps.{compound}"));
+        let mut has_worker = table.contains_key("worker");
+        if is_alone && worker == MAIN {
+            let mut level = Some(&*table);
+            for part in parts.split('/').skip(1) {
+                let inner = level.and_then(|level| level.get("parts")?.as_table_like()?.get(part)?.as_table_like());
+                has_worker |= inner.is_some_and(|inner| inner.contains_key("worker"));
+                level = inner;
+            }
+            if !has_worker {
+                return Ok(());
+            }
+        }
+        for part in parts.split('/').skip(1) {
+            for name in ["parts", part] {
+                path = format!("{path}.{name}");
+                let new = || {
+                    let Item::Table(mut new) = new_table() else { return Item::None };
+                    new.set_implicit(true);
+                    Item::Table(new)
+                };
+                table = table.entry(name).or_insert_with(new).as_table_like_mut().ok_or_else(no_table)?;
+            }
+        }
+        set(table, &file, &path, "worker", worker.into())
     }
 
     fn worker(&mut self, worker: &str, cpu: Option<usize>) -> Result<(), AssignError> {
@@ -350,9 +399,12 @@ app = "sink"
         }
     }
 
+    fn files_of(text: &str) -> NetworkFiles {
+        NetworkFiles { files: vec![File { path: "net.toml".into(), text: text.to_owned() }] }
+    }
+
     fn edited(text: &str, assignment: &Assignment) -> Result<String, AssignError> {
-        let files = NetworkFiles { files: vec![File { path: "net.toml".into(), text: text.to_owned() }] };
-        let edited = files.assigned(assignment, &[])?;
+        let edited = files_of(text).assigned(assignment, &[])?;
         Ok(edited.into_iter().next().map_or_else(|| text.to_owned(), |(_, text)| text))
     }
 
@@ -402,6 +454,38 @@ app = "sink"
             let error = agrees(setting, &wanted).unwrap_err().to_string();
             assert!(error.contains(&format!("`--set {setting}`")), "{error}");
         }
+    }
+
+    #[test]
+    fn workers_of_parts_are_set_in_the_table_of_the_compound_app() {
+        let network =
+            NETWORK.to_owned() + "\n[apps.r]\napp = \"router\"\n\n[apps.i]\nnetwork = \"i.toml\"\nparts = { x = {} }\n";
+        let apps = [("a", "disk"), ("b", "main"), ("r/lookup", "disk"), ("r/in/check", "main"), ("i/x", "disk")];
+        let wanted = assignment(&apps, &[("main", None), ("disk", None)]);
+        let text = edited(&network, &wanted).unwrap();
+        let tables = "[apps.r]\napp = \"router\"\n\n[apps.r.parts.in.parts.check]\nworker = \"main\"\n\n[apps.r.parts.lookup]\nworker = \"disk\"\n";
+        assert!(text.contains("parts = { x = { worker = \"disk\" } }"), "{text}");
+        for line in tables.lines() {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert_eq!(edited(&text, &wanted).unwrap(), text);
+        let alone = assignment(&[("a", "main"), ("b", "main"), ("r/lookup", "main")], &[("main", None)]);
+        assert!(!edited(&network, &alone).unwrap().contains("parts.lookup"), "all apps run on it");
+        let unknown = assignment(&[("q/lookup", "disk")], &[("main", None)]);
+        assert!(matches!(edited(&network, &unknown), Err(AssignError::NoTable(app)) if app == "q/lookup"));
+        let contradiction = files_of(&network).assigned(&wanted, &["apps.r.parts.lookup.worker=main".to_owned()]);
+        assert!(matches!(contradiction, Err(AssignError::Set { .. })));
+        let agrees = ["apps.r.parts.in.parts.check.worker=main".to_owned()];
+        assert!(files_of(&network).assigned(&wanted, &agrees).is_ok());
+    }
+
+    #[test]
+    fn files_of_parts_follow_the_settings_in_the_text_of_a_running_network() {
+        let files = files_of(NETWORK);
+        let running = format!("{NETWORK}\n# --set apps.a.rate=1\n\n#part i.toml\n# --set is no setting here\n");
+        assert_eq!(files.settings(&running).unwrap(), ["apps.a.rate=1"]);
+        assert_eq!(files.settings(&format!("{NETWORK}\n#part i.toml\n# x")).unwrap(), [""; 0]);
+        assert!(files.settings(&format!("{NETWORK}#part i.toml\n")).is_err());
     }
 
     #[test]
