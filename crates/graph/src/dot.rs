@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::{Graph, Ports, escaped};
+use crate::{Graph, Ports, compounds, escaped};
 
 const WARNING: &str = "#b93a0d";
 
@@ -19,21 +19,15 @@ pub fn dot(graph: &Graph) -> String {
         "  rankdir=LR;\n  ranksep=0.6;\n  node [shape=plain, fontname=\"Helvetica\", fontsize=11];\n  \
          edge [fontname=\"Helvetica\", fontsize=9, arrowsize=0.7, color=\"#66748a\"];\n",
     );
-    for (app, id) in ids.iter().enumerate().filter(|(app, _)| graph.apps[*app].worker.is_none()) {
-        let _ = writeln!(out, "  {id} [label=<{}>];", table(graph, &ports, app));
+    let mut apps = Apps { graph, ports: &ports, ids: &ids, clusters: 0, out };
+    let without = (0..graph.apps.len()).filter(|&app| graph.apps[app].worker.is_none()).collect();
+    apps.write(without, 0, "  ");
+    for (worker, members) in graph.workers() {
+        apps.begin_cluster(&format!("worker {}", escaped(worker)), "rounded,dashed", "  ");
+        apps.write(members, 0, "    ");
+        apps.out.push_str("  }\n");
     }
-    for (index, (worker, apps)) in graph.workers().into_iter().enumerate() {
-        let _ = writeln!(
-            out,
-            "  subgraph cluster_{index} {{\n    label=<worker {}>; fontname=\"Helvetica\"; fontsize=10; \
-             style=\"rounded,dashed\"; color=\"#8996a9\";",
-            escaped(worker)
-        );
-        for app in apps {
-            let _ = writeln!(out, "    {} [label=<{}>];", ids[app], table(graph, &ports, app));
-        }
-        out.push_str("  }\n");
-    }
+    let mut out = apps.out;
     for link in &ports.links {
         let edge = &graph.links[link.edge];
         let label = edge.label.as_deref().filter(|label| !label.is_empty()).map(escaped);
@@ -58,6 +52,49 @@ pub fn dot(graph: &Graph) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+/// Writes apps, with clusters of compound apps.
+struct Apps<'g> {
+    graph: &'g Graph,
+    ports: &'g Ports,
+    ids: &'g [String],
+    /// The number of clusters so far.
+    clusters: usize,
+    out: String,
+}
+
+impl Apps<'_> {
+    fn begin_cluster(&mut self, label: &str, style: &str, indent: &str) {
+        let _ = writeln!(
+            self.out,
+            "{indent}subgraph cluster_{} {{\n{indent}  label=<{label}>; fontname=\"Helvetica\"; fontsize=10; \
+             style=\"{style}\"; color=\"#8996a9\";",
+            self.clusters
+        );
+        self.clusters += 1;
+    }
+
+    /// Writes apps that are in the same compound apps down to a level.
+    fn write(&mut self, apps: Vec<usize>, level: usize, indent: &str) {
+        let mut inner: Vec<(&str, Vec<usize>)> = Vec::new();
+        for app in apps {
+            let Some(compound) = compounds(&self.graph.apps[app].name).get(level).copied() else {
+                let label = table(self.graph, self.ports, app);
+                let _ = writeln!(self.out, "{indent}{} [label=<{label}>];", self.ids[app]);
+                continue;
+            };
+            match inner.iter_mut().find(|(known, _)| *known == compound) {
+                Some((_, apps)) => apps.push(app),
+                None => inner.push((compound, vec![app])),
+            }
+        }
+        for (compound, apps) in inner {
+            self.begin_cluster(&escaped(compound), "rounded", indent);
+            self.write(apps, level + 1, &format!("{indent}  "));
+            let _ = writeln!(self.out, "{indent}}}");
+        }
+    }
 }
 
 /// An identifier for each app: its name, quoted, if all names are simple and distinct.

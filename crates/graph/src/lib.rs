@@ -68,7 +68,8 @@ pub struct Graph {
 /// An app.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// Its name in the network.
+    /// Its name in the network. A part of a compound app has the compound app's name in front, as in `router/lookup`:
+    /// pictures frame it with the other parts.
     pub name: String,
     /// The type of app, such as `pcap-reader`; may be empty.
     pub kind: String,
@@ -216,6 +217,15 @@ impl PortIndex {
             names.len() - 1
         })
     }
+}
+
+/// The maximum number of frames of compound apps around an app.
+const MAX_FRAMES: usize = 8;
+
+/// The full names of the compound apps around an app, outermost first: `a` and `a/b` for `a/b/c`.
+fn compounds(name: &str) -> Vec<&str> {
+    let compounds = name.match_indices('/').map(|(at, _)| &name[..at]);
+    compounds.filter(|compound| !compound.is_empty()).take(MAX_FRAMES).collect()
 }
 
 /// `text` without characters that XML forbids or a terminal interprets.

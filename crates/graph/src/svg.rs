@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use crate::layout::{Draft, Part, Placement, Shape, Spacing, Turn, WireSpan};
-use crate::{Graph, Link, Ports, escaped, printable, shortened};
+use crate::{Graph, Link, Ports, compounds, escaped, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
 
@@ -94,15 +94,18 @@ const FRAME_SIDE: i32 = 7;
 /// The maximum number of apps for which frames are drawn.
 const MAX_FRAMED: usize = 1_000;
 
-/// A frame around apps of one worker.
+/// A frame around apps of one worker, or around parts of one compound app.
 #[derive(Debug)]
 pub struct Frame {
     pub rect: Rect,
-    pub worker: String,
+    /// The worker's name, or the compound app's.
+    pub name: String,
+    /// Its class in the picture.
+    pub class: &'static str,
 }
 
 impl Rect {
-    fn union(self, other: Rect) -> Rect {
+    pub fn union(self, other: Rect) -> Rect {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
         let right = (self.x + self.width).max(other.x + other.width);
         let bottom = (self.y + self.height).max(other.y + other.height);
@@ -116,27 +119,56 @@ impl Rect {
             && other.y < self.y + self.height
     }
 
-    fn framed(self) -> Rect {
-        let (x, y) = (self.x - FRAME_SIDE, self.y - FRAME_TOP);
-        Rect { x, y, width: self.width + 2 * FRAME_SIDE, height: self.height + FRAME_TOP + FRAME_SIDE }
+    /// The frame around it that has room for this many frames inside.
+    fn framed(self, inside: i32) -> Rect {
+        let (side, top) = ((inside + 1) * FRAME_SIDE, (inside + 1) * FRAME_TOP);
+        let (x, y) = (self.x - side, self.y - top);
+        Rect { x, y, width: self.width + 2 * side, height: self.height + top + side }
     }
 }
 
-/// Frames around the apps of each worker: as large as they can be without meeting another worker's.
+/// The space that frames need around the picture beyond its margin, which has room for one.
+fn room_for_frames(graph: &Graph) -> i32 {
+    let depth = graph.apps.iter().map(|node| compounds(&node.name).len()).max().unwrap_or(0);
+    let workers = usize::from(graph.apps.iter().any(|node| node.worker.is_some()));
+    i32::try_from((depth + workers).saturating_sub(1)).unwrap_or(0).saturating_mul(FRAME_TOP)
+}
+
+/// The frames of workers, and within them those of compound apps.
 fn frames(graph: &Graph, apps: &[AppBox]) -> Vec<Frame> {
     if apps.len() > MAX_FRAMED {
         return Vec::new();
     }
-    let framed = |(app, node): (usize, &crate::Node)| {
-        Some(Frame { rect: apps[app].rect.framed(), worker: node.worker.clone()? })
-    };
-    let mut frames: Vec<Frame> = graph.apps.iter().enumerate().filter_map(framed).collect();
+    let compounds: Vec<Vec<&str>> = graph.apps.iter().map(|node| compounds(&node.name)).collect();
+    let depth = compounds.iter().map(Vec::len).max().unwrap_or(0);
+    let inside = |level: usize| i32::try_from(depth - level).unwrap_or(0);
+    let mut all = around("worker", graph, apps, inside(0), |app| graph.apps[app].worker.as_deref());
+    for level in 0..depth {
+        all.extend(around("compound", graph, apps, inside(level + 1), |app| compounds[app].get(level).copied()));
+    }
+    all
+}
+
+/// Frames around the apps of each name: as large as they can be without meeting one of another name, or another app.
+fn around<'g>(
+    class: &'static str,
+    graph: &'g Graph,
+    apps: &[AppBox],
+    inside: i32,
+    name: impl Fn(usize) -> Option<&'g str>,
+) -> Vec<Frame> {
+    let all = || 0..graph.apps.len();
+    let framed = |app: usize| Some(Frame { rect: apps[app].rect.framed(inside), name: name(app)?.to_owned(), class });
+    let mut frames: Vec<Frame> = all().filter_map(framed).collect();
+    let others: Vec<Rect> = all().filter(|&app| name(app).is_none()).map(|app| apps[app].rect).collect();
     let mut at = 0;
     while at < frames.len() {
         let joins = |other: &usize| {
             let whole = frames[at].rect.union(frames[*other].rect);
-            let stays_apart = |frame: &Frame| frame.worker == frames[at].worker || !frame.rect.meets(whole);
-            frames[*other].worker == frames[at].worker && frames.iter().all(stays_apart)
+            let stays_apart = |frame: &Frame| frame.name == frames[at].name || !frame.rect.meets(whole);
+            frames[*other].name == frames[at].name
+                && frames.iter().all(stays_apart)
+                && !others.iter().any(|other| other.meets(whole))
         };
         match (at + 1..frames.len()).find(joins) {
             Some(other) => {
@@ -155,7 +187,7 @@ pub struct Drawing {
     pub width: i32,
     pub height: i32,
     pub apps: Vec<AppBox>,
-    /// The frames of workers.
+    /// The frames of workers and of compound apps.
     pub frames: Vec<Frame>,
     pub paths: Vec<Path>,
     pub labels: Vec<Label>,
@@ -324,17 +356,18 @@ impl Drawing {
         let columns: Vec<Columns> = plan.placement.parts.iter().map(|part| Columns::of(part, &plan)).collect();
         let widest = columns.iter().map(|columns| columns.width).max().unwrap_or(0).max(480);
         let top = MARGIN + if graph.title.is_some() { TITLE } else { 0 };
-        let (mut x, mut y, mut shelf) = (MARGIN, top, 0);
+        let left = MARGIN + room_for_frames(graph);
+        let (mut x, mut y, mut shelf) = (left, top + room_for_frames(graph), 0);
         for (part, columns) in plan.placement.parts.iter().zip(&columns) {
-            if x > MARGIN && x + columns.width > MARGIN + widest {
-                (x, y, shelf) = (MARGIN, y + shelf + PART_GAP, 0);
+            if x > left && x + columns.width > left + widest {
+                (x, y, shelf) = (left, y + shelf + PART_GAP, 0);
             }
             drawing.add_part(&plan, part, columns, (x, y));
-            drawing.width = drawing.width.max(x + columns.width + MARGIN);
+            drawing.width = drawing.width.max(x + columns.width + left);
             x += columns.width + PART_GAP;
             shelf = shelf.max(part.height);
         }
-        drawing.height = y + shelf + MARGIN;
+        drawing.height = y + shelf + left;
         drawing.frames = frames(graph, &drawing.apps);
         let title = graph.title.as_deref().map_or(0, |title| text_width(&printable(title), 15, true));
         drawing.width = drawing.width.max(title + 2 * MARGIN);
@@ -667,21 +700,22 @@ pub fn svg(graph: &Graph) -> Option<String> {
         LIGHT.rules(),
         DARK.rules(),
     );
-    if !drawing.frames.is_empty() {
+    if drawing.frames.iter().any(|frame| frame.class == "worker") {
         let _ = writeln!(out, "<style>{ROOT} .crossing .wire{{stroke-dasharray:2 3}}</style>");
     }
     let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>");
     if graph.title.is_some() {
         let _ = writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{title}</text>", MARGIN + 12);
     }
-    for Frame { rect: Rect { x, y, width, height }, worker } in &drawing.frames {
+    for Frame { rect: Rect { x, y, width, height }, name, class } in &drawing.frames {
+        let dashes = if *class == "worker" { " stroke-dasharray=\"2 3\"" } else { "" };
         let _ = writeln!(
             out,
-            "<g class=\"worker\"><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"9\" fill=\"none\" \
-             stroke=\"#8996a9\" stroke-dasharray=\"2 3\"/><text class=\"kind\" x=\"{}\" y=\"{}\">{}</text></g>",
+            "<g class=\"{class}\"><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"9\" fill=\"none\" \
+             stroke=\"#8996a9\"{dashes}/><text class=\"kind\" x=\"{}\" y=\"{}\">{}</text></g>",
             x + 8,
             y + 11,
-            escaped(&shortened(worker, TEXT_LENGTH))
+            escaped(&shortened(name, TEXT_LENGTH))
         );
     }
     for path in &drawing.paths {

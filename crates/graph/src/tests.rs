@@ -578,7 +578,7 @@ fn workers_are_frames_and_their_crossings_are_dashed() {
     assert_eq!(dot.matches("subgraph cluster_").count(), 2, "{dot}");
     assert!(dot.contains("label=<worker disk>") && dot.matches("style=dashed").count() == 2, "{dot}");
     let drawing = crate::svg::Drawing::of(&graph, &Ports::of(&graph)).unwrap();
-    let frames: Vec<&str> = drawing.frames.iter().map(|frame| &*frame.worker).collect();
+    let frames: Vec<&str> = drawing.frames.iter().map(|frame| &*frame.name).collect();
     assert_eq!(frames, ["main", "disk", "main"], "an app of another worker lies between");
     let svg = svg(&graph).unwrap();
     assert_eq!(svg.matches("<g class=\"worker\">").count(), 3, "{svg}");
@@ -589,4 +589,46 @@ fn workers_are_frames_and_their_crossings_are_dashed() {
     let plain = on_workers(&["", ""]);
     let pictures = [crate::dot(&plain), crate::svg(&plain).unwrap(), crate::text(&plain, 80, true)].concat();
     assert!(["cluster", "worker", "crossing", "dashed", "@main"].iter().all(|word| !pictures.contains(word)));
+}
+
+#[test]
+fn parts_of_compound_apps_are_framed() {
+    let mut graph = on_workers(&["", "", "", ""]);
+    for (node, name) in graph.apps.iter_mut().zip(["first", "edge/a", "edge/in/b", "last"]) {
+        node.name = name.to_owned();
+    }
+    let drawing = crate::svg::Drawing::of(&graph, &Ports::of(&graph)).unwrap();
+    let frames: Vec<_> = drawing.frames.iter().map(|frame| (frame.class, frame.name.as_str(), frame.rect)).collect();
+    let [("compound", "edge", outer), ("compound", "edge/in", inner)] = frames[..] else { panic!("{frames:?}") };
+    assert_eq!(outer.union(inner), outer, "the frames are nested");
+    assert!(outer.x >= 0 && outer.y >= 0 && outer.y + outer.height <= drawing.height, "it is in the picture");
+    let is_inside = |app: usize| outer.union(drawing.apps[app].rect) == outer;
+    assert_eq!([0, 1, 2, 3].map(is_inside), [false, true, true, false]);
+    let svg = svg(&graph).unwrap();
+    assert_eq!(svg.matches("<g class=\"compound\">").count(), 2);
+    assert!(!svg.contains("dasharray:2 3"), "there are no workers");
+    let dot = dot(&graph);
+    let nested = "  subgraph cluster_0 {\n    label=<edge>;";
+    assert!(dot.contains(nested) && dot.contains("    subgraph cluster_1 {\n      label=<edge/in>;"), "{dot}");
+    assert!(dot.contains("\n      \"edge/in/b\" [label") && dot.contains("\n  \"last\" [label"), "{dot}");
+    assert_eq!(dot.matches('{').count(), dot.matches('}').count());
+    let text = text(&graph, 120, true);
+    assert!(text.contains("►│ edge/in/b ├"), "{text}");
+}
+
+#[test]
+fn a_frame_leaves_out_an_app_between_the_parts() {
+    let mut graph = on_workers(&["", "", ""]);
+    for (node, name) in graph.apps.iter_mut().zip(["edge/a", "other", "edge/b"]) {
+        node.name = name.to_owned();
+    }
+    let drawing = crate::svg::Drawing::of(&graph, &Ports::of(&graph)).unwrap();
+    assert_eq!(drawing.frames.len(), 2, "{:?}", drawing.frames);
+    for workers in [["main", "main", "main"], ["main", "main", "disk"]] {
+        let mut graph = on_workers(&workers);
+        graph.apps.iter_mut().zip(["edge/a", "edge/b", "edge/c"]).for_each(|(node, name)| node.name = name.to_owned());
+        let dot = dot(&graph);
+        let both = workers.iter().collect::<std::collections::BTreeSet<_>>().len();
+        assert_eq!(dot.matches("label=<edge>").count(), both, "a cluster for each worker\n{dot}");
+    }
 }
