@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
 //! | [`accounting`] | the cost of each app |
+//! | [`compounds`] | the cost of compound apps: the sums of their parts |
 //! | [`placing`] | proposals for the workers of apps, from their costs |
 //! | [`processors`] | the machine's processors, and those that handle interrupts of interfaces |
 //! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod compounds;
 pub mod control;
 mod error;
 pub mod hot;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
+use bellows_inspect::compounds::{self, CompoundCost};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
@@ -156,6 +157,7 @@ impl View {
             "bits_per_second": busiest.bits,
             "drops_per_second": self.drops(),
             "workers": change.workers().collect::<Vec<_>>(),
+            "compounds": compounds::costs(change, &self.accounts),
             "rows": self.rows(options).into_iter().map(row_json).collect::<Vec<_>>(),
         })
     }
@@ -171,7 +173,9 @@ impl View {
         if rows.is_empty() {
             return format!("{head}\nno app has been called\n");
         }
-        format!("{head}\n{}\n{}", table(&rows).render(rich), self.notes(&rows))
+        let sums = compounds::costs(&self.change, &self.accounts);
+        let sums = if sums.is_empty() { String::new() } else { format!("{}\n", sum_table(&sums).render(rich)) };
+        format!("{head}\n{}\n{sums}{}", table(&rows).render(rich), self.notes(&rows))
     }
 
     fn head(&self) -> String {
@@ -272,6 +276,27 @@ fn events(rows: &[&Row]) -> Vec<(String, Cow<'static, str>)> {
     let others = known.iter().filter(|other| EVENTS.iter().all(|(event, _)| event != *other));
     let heading = |event: &str| Cow::Owned(event.to_uppercase().replace('_', " ") + "/PKT");
     named.chain(others.map(|event| ((*event).to_owned(), heading(event)))).collect()
+}
+
+/// The sums of compound apps. Packets are those that come in, so clocks are those of a packet's whole way.
+fn sum_table(sums: &[CompoundCost]) -> Table {
+    let mut table = Table::new(&[
+        ("COMPOUND APP", Align::Left),
+        ("PARTS", Align::Right),
+        ("PACKETS", Align::Right),
+        ("CLOCKS/PKT", Align::Right),
+        ("SHARE", Align::Right),
+    ]);
+    for sum in sums {
+        table.row([
+            sum.name.clone(),
+            sum.parts.to_string(),
+            sum.packets.map_or_else(|| UNKNOWN.to_owned(), count),
+            known(sum.clocks_per_packet, figure),
+            known(sum.share, percent),
+        ]);
+    }
+    table
 }
 
 fn table(rows: &[&Row]) -> Table {
@@ -389,6 +414,21 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
         );
         let nothing = view(three(), three()).render(&options(None, false), false);
         assert!(nothing.ends_with("\n\nno app has been called\n"), "{nothing}");
+    }
+
+    #[test]
+    fn compound_apps_have_sums() {
+        let part = |name: &str| app(name, [1_280_000, 0], &[("push", 10_000)], &SINK);
+        let view = view(vec![], vec![part("edge/in"), part("edge/out"), part("end")]);
+        let text = view.render(&options(None, false), false);
+        let expected = "
+COMPOUND APP  PARTS  PACKETS  CLOCKS/PKT   SHARE
+edge              2        –           –  66.7 %
+
+Calls";
+        assert!(text.contains(expected), "{text}");
+        let json = view.json(&options(None, false));
+        assert_eq!((&json["compounds"][0]["name"], &json["compounds"][0]["parts"]), (&json!("edge"), &json!(2)));
     }
 
     #[test]
