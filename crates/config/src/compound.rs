@@ -140,6 +140,16 @@ impl Parts {
         &mut self.objects[index]
     }
 
+    /// The names of the apps, in the order in which they were added.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.apps.iter().map(|part| part.name.as_str())
+    }
+
+    /// The links between parts, as they were written.
+    pub fn links(&self) -> &[String] {
+        &self.links
+    }
+
     /// Adds a link between parts, written as in a network file: `part.output -> other.input`.
     pub fn link(&mut self, link: impl Into<String>) {
         self.links.push(link.into());

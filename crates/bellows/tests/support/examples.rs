@@ -21,6 +21,11 @@ pub fn networks() -> Vec<PathBuf> {
 pub fn checkout(sandbox: Sandbox) -> Sandbox {
     fs::create_dir_all(sandbox.path("examples/captures")).unwrap();
     fs::copy(root().join(CAPTURE), sandbox.path(CAPTURE)).unwrap();
+    fs::create_dir_all(sandbox.path("examples/parts")).unwrap();
+    for part in fs::read_dir(root().join("examples/parts")).unwrap() {
+        let part = part.unwrap();
+        fs::copy(part.path(), sandbox.path("examples/parts").join(part.file_name())).unwrap();
+    }
     for file in networks() {
         fs::copy(&file, sandbox.path("examples").join(file.file_name().unwrap())).unwrap();
     }
