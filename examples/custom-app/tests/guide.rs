@@ -81,7 +81,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Output {
 fn copied_files_compile() {
     let project = project();
     let tested = String::from_utf8(cargo(project.path(), &["test", "--quiet"]).stdout).unwrap();
-    assert!(tested.contains("test result: ok. 6 passed"), "{tested}");
+    assert!(tested.contains("test result: ok. 7 passed"), "{tested}");
     let runtime = tempfile::tempdir().unwrap();
     let target = Path::new(env!("CARGO_BIN_EXE_custom-app")).parent().unwrap();
     cargo(project.path(), &["build", "--quiet"]);
@@ -107,7 +107,7 @@ fn files_equal_the_example_and_flags_equal_the_project() {
             _ => {}
         }
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 4);
 }
 
 #[test]
@@ -133,6 +133,13 @@ fn the_command_knows_the_apps() {
     };
     assert!(bellows(&["apps", "decrement-ttl"]).contains("hops to take off"));
     assert!(bellows(&["apps", "udp-receiver"]).contains("listen on"));
-    let network = Path::new(env!("CARGO_MANIFEST_DIR")).join("network.toml");
-    assert!(bellows(&["run", network.to_str().unwrap()]).contains("expired"));
+    assert!(bellows(&["apps", "long-path"]).contains("the network gets its parts instead"));
+    let run = |network: &str| {
+        let network = Path::new(env!("CARGO_MANIFEST_DIR")).join(network);
+        bellows(&["run", network.to_str().unwrap()])
+    };
+    assert!(run("network.toml").contains("expired"));
+    let path = run("path.toml");
+    let drops = path.lines().find(|line| line.starts_with("path/hop30 ") && line.contains(" expired "));
+    assert!(drops.is_some(), "the last router is farther away than packets come:\n{path}");
 }
