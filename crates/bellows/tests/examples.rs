@@ -134,3 +134,19 @@ fn a_firewall_lets_answers_in_and_nothing_else() {
     assert!((web_and_names - 60..=web_and_names + 15).contains(&passed), "{passed}");
     assert_eq!(passed + app(&report, "end")["in_packets"].as_u64().unwrap(), PACKETS);
 }
+
+#[test]
+fn two_lines_are_one_part_with_other_parameters() {
+    let sandbox = checkout();
+    let report = sandbox.bellows(&["run", "examples/lines.toml", "--json"]).fine().json();
+    let over = |line: &str| app(&report, &format!("{line}/limit"))["drops"]["over_rate"].as_u64().unwrap_or(0);
+    assert!(over("alice") > 50 && over("bob") == 0, "only bob's line has a queue: {report:#}");
+    assert_eq!(link(&report, "sink.input")["packets"], json!(PACKETS - over("alice")));
+    let bounded = ["run", "examples/lines.toml", "--json", "--set", "apps.bob.parts.limit.queue=2"];
+    let report = sandbox.bellows(&[&bounded[..], &["--set", "apps.bob.with.rate=1Mb/s"]].concat()).fine().json();
+    assert!(app(&report, "bob/limit")["drops"]["queue_full"].as_u64() > Some(10), "{report:#}");
+    let collapsed = sandbox.bellows(&["graph", "examples/lines.toml", "--collapse"]).fine().stdout;
+    assert!(collapsed.contains("4 parts") && !collapsed.contains("alice/limit"), "{collapsed}");
+    let dot = sandbox.bellows(&["graph", "examples/lines.toml", "--format", "dot"]).fine().stdout;
+    assert!(dot.contains("subgraph cluster_0 {\n    label=<alice>"), "{dot}");
+}

@@ -123,8 +123,8 @@ fn values_come_from_with_from_defaults_and_from_settings() {
     let config = |set: &[&str], network: &str| {
         let files = Files::new(network, &[("recorder.toml", RECORDER)]);
         let loaded = files.loaded(set);
-        let config = fingerprint(&loaded, "record/write").split(" in ").next().unwrap().to_owned();
-        config
+        let (config, _) = fingerprint(&loaded, "record/write").split_once(" in ").unwrap();
+        config.to_owned()
     };
     assert_eq!(config(&[], NETWORK), r#"{"path":"out.pcap","flush":"2s","append":false}"#);
     let given = NETWORK.replace("\"out.pcap\"", "\"${DIR}.pcap\", flush = \"3s\", append = true");
