@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bases::{Bases, base_of};
 use crate::bench::{Bench, BenchFiles};
 use crate::objects::Objects;
 use crate::resources::Resource;
@@ -87,15 +88,6 @@ pub trait SharedObject: Status + Sized {
     /// # Errors
     /// When a value is wrong.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
-}
-
-/// Texts that come from elsewhere than the file of a table, each with the folder that it is relative to as a path: none
-/// for those given by `--set`.
-pub(crate) type Bases = Vec<(String, PathBuf)>;
-
-/// The folder that a text is relative to as a path, if it comes from elsewhere. The last entry decides.
-pub(crate) fn base_of<'b>(bases: &'b Bases, text: &str) -> Option<&'b Path> {
-    bases.iter().rev().find(|(known, _)| known == text).map(|(_, base)| base.as_path())
 }
 
 /// Information about the network file that an app's table is in.

@@ -16,6 +16,7 @@
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
 //! | `parameters` | the parameters and ports of a network that is part of others |
+//! | `bases` | texts of a table that are relative to another folder as paths |
 //! | `diagnostics` | errors and warnings, and their rendering |
 //! | `meant` | "did you mean …?" |
 //! | `value` | values with their positions in the text, and their serde deserializer |
@@ -32,6 +33,7 @@
 
 pub mod access;
 mod assignment;
+mod bases;
 mod bench;
 mod chain;
 mod common;

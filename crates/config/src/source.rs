@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bellows_engine::MAIN;
 use toml::de::DeTable;
 
-use crate::configure::Bases;
+use crate::bases::Bases;
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};

@@ -6,7 +6,10 @@ use std::fs;
 
 use bellows_config::{Diagnostics, Loaded, Overrides, load};
 use bellows_testkit::scratch::{TempDir, scratch};
+use bellows_testkit::soak::cases;
 use common::registry;
+use proptest::prelude::*;
+use serde_json::Value;
 
 /// A network in a folder of its own.
 struct Files {
@@ -701,4 +704,74 @@ fn a_value_that_explodes_is_refused() {
     let network = format!("[apps.all]\nnetwork = \"parts/recorder.toml\"\nwith.text = \"{text}\"\n");
     let report = Files::new(&network, &[("recorder.toml", &part)]).report(&[]);
     assert!(report.contains("the variables and parameters make the network too large"), "{}", &report[..2000]);
+}
+
+/// The errors that a schema finds in a text.
+fn wrong_by(schema: &Value, text: &str) -> Vec<String> {
+    let schema = jsonschema::draft202012::new(schema).expect("it is a schema");
+    schema.iter_errors(&common::as_json(text).unwrap()).map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn schemas_know_parts() {
+    let (network, part) = (registry().file_schema(), registry().part_schema());
+    assert_eq!(wrong_by(&network, NETWORK), [""; 0]);
+    assert_eq!(wrong_by(&part, RECORDER), [""; 0]);
+    let set = NETWORK.to_owned() + "[apps.record.parts.write]\nflush = \"1s\"\n";
+    assert_eq!(wrong_by(&network, &set), [""; 0]);
+    for wrong in [
+        NETWORK.replace("network = \"parts/recorder.toml\"", "network = 3"),
+        NETWORK.replace("with = {", "wth = {"),
+        NETWORK.replace("[apps.m]", "prefetch = 65\n[apps.m]"),
+    ] {
+        assert!(!wrong_by(&network, &wrong).is_empty(), "{wrong}");
+    }
+    for wrong in [
+        RECORDER.replace("\"duration\"", "\"time\""),
+        RECORDER.replace("inputs", "input"),
+        RECORDER.replace("\"$flush\"", "7"),
+        RECORDER.replace("[ports]", "[engine]"),
+    ] {
+        assert!(!wrong_by(&part, &wrong).is_empty(), "{wrong}");
+    }
+    assert!(!wrong_by(&network, &RECORDER.replace("\"$append\"", "\"$append\"")).is_empty(), "a part is no network");
+}
+
+/// One change of a text: the position, the length to remove, and the text to insert.
+fn edit() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
+    const PIECES: &[&str] = &["", "\"", "$", "${", "}", "$$", "/", ".", "->", "[", "\n", "=", "copy", "path", "x"];
+    (any::<prop::sample::Index>(), 0usize..8, prop::sample::select(PIECES).prop_map(str::to_owned))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
+
+    /// Whatever is in the file of a part and in the table that uses it, the network is loaded or refused with errors
+    /// that have places.
+    #[test]
+    fn any_file_is_loaded_or_refused(
+        edits in prop::collection::vec((any::<bool>(), edit()), 1..4),
+        set in prop::sample::select(vec!["", "apps.record.parts.write.flush=1s", "apps.record.with.path=", "apps.record.worker=x"]),
+    ) {
+        let mut texts = [NETWORK.to_owned(), RECORDER.to_owned()];
+        for (is_part, (at, length, text)) in edits {
+            let changed = &mut texts[usize::from(is_part)];
+            let start = changed.floor_char_boundary(at.index(changed.len()));
+            let end = changed.floor_char_boundary((start + length).min(changed.len()));
+            changed.replace_range(start..end, &text);
+        }
+        let files = Files::new(&texts[0], &[("recorder.toml", &texts[1])]);
+        let set: Vec<&str> = (!set.is_empty()).then_some(set).into_iter().collect();
+        match files.load(&set) {
+            Ok(loaded) => {
+                prop_assert_eq!(loaded.network.wiring_errors(), vec![]);
+                prop_assert_eq!(loaded.warnings.errors(), 0);
+            }
+            Err(wrong) => {
+                prop_assert!(wrong.errors() > 0 && !wrong.to_json().as_array().unwrap().is_empty());
+                let report = wrong.render(false);
+                prop_assert!(report.contains("error") && report.contains(".toml"), "{}", report);
+            }
+        }
+    }
 }

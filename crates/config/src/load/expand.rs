@@ -8,9 +8,10 @@ use serde_json::Value as Json;
 
 use super::links::index;
 use super::{Builder, Kind, Known, KnownKind, MAX_APPS, MAX_LINKS, Owner, Pending, common_of, has_key};
+use crate::bases::{Bases, base_of};
 use crate::common::Common;
 use crate::compound::{CompoundEntry, PartKind, Parts};
-use crate::configure::{Bases, Context, base_of};
+use crate::configure::Context;
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::entry::{Entry, ObjectEntry};
 use crate::meant::nearest;
