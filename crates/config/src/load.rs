@@ -2,6 +2,7 @@
 //! reports all errors.
 
 mod expand;
+mod expand_type;
 mod links;
 mod part_file;
 mod ports;

@@ -3,20 +3,17 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{LinkEnd, Ports, Side};
+use bellows_engine::LinkEnd;
 use serde_json::Value as Json;
 
-use super::links::index;
-use super::{Builder, Kind, Known, KnownKind, MAX_APPS, MAX_LINKS, Owner, Pending, common_of, has_key};
+use super::{Builder, Kind, Known, KnownKind, MAX_APPS, MAX_LINKS, Pending, common_of, has_key};
 use crate::bases::{Bases, base_of};
-use crate::common::Common;
-use crate::compound::{CompoundEntry, PartKind, Parts};
-use crate::configure::Context;
+use crate::compound::{CompoundEntry, PartKind};
 use crate::diagnostics::{Diagnostic, listed, quoted};
 use crate::entry::{Entry, ObjectEntry};
 use crate::meant::nearest;
 use crate::source::{NamedTable, texts};
-use crate::value::{Key, Node, Place, Table, Value, of_json};
+use crate::value::{Key, Node, Place, Table, Value};
 
 /// The maximum depth of compound apps within compound apps.
 pub(super) const MAX_DEPTH: usize = 16;
@@ -286,107 +283,6 @@ impl<'r> Builder<'r> {
         let (name, kind, ports, outer) = (name.clone(), kind.to_owned(), Default::default(), *outer);
         self.scopes.push(Scope { name, outer, depth, kind, file, ports, at_least: [None; 2] });
         Some(self.scopes.len() - 1)
-    }
-
-    /// Adds the parts of a compound app that a type describes.
-    fn expand_type(&mut self, known: usize, entry: &CompoundEntry, mut named: NamedTable) {
-        let Some(scope) = self.add_scope(known, entry.name(), None) else { return };
-        named.key.name.clone_from(&self.known[known].name);
-        let inherited = self.inherited(&mut named, entry.schema());
-        let NamedTable { key, mut table, folder, bases } = named;
-        let called = format!("compound app type `{}`", entry.name());
-        let others: Vec<&str> = Common::KEYS.iter().copied().chain(["parts"]).collect();
-        let owner = Owner { called: &called, others: &others };
-        let wrong = self.check(entry.schema(), &mut table, key.place, owner, entry.read);
-        let context = Context::new(&folder, &key.name).with_bases(bases.clone()).with_objects(&self.objects);
-        let parts = self.configure(&key, &mut table, wrong, |table| (entry.expand)(table, &context));
-        self.diagnostics.add_files(context.texts());
-        drop(context);
-        let Some(parts) = parts else { return };
-        let mut contents = self.made_contents(&key, &table, parts, (&folder, &bases));
-        self.known[known].kind = KnownKind::Compound(scope);
-        self.declare(scope, entry, key.place, &mut contents);
-        self.populate(scope, contents, inherited);
-    }
-
-    /// The contents that a type has made.
-    fn made_contents(&mut self, key: &Key, table: &Table, parts: Parts, (folder, bases): (&Path, &Bases)) -> Contents {
-        let mut contents = Contents::default();
-        let place_of =
-            |builder: &Self, from: Option<&str>| from.and_then(|from| builder.place(table, from)).unwrap_or(key.place);
-        let named = |name: String, place: Place, mut table: Table, common: &serde_json::Map<String, Json>| {
-            table.0.extend(
-                common
-                    .iter()
-                    .filter_map(|(name, value)| Some((Key { name: name.clone(), place }, of_json(value, place)?))),
-            );
-            NamedTable { key: Key { name, place }, table, folder: folder.to_owned(), bases: bases.clone() }
-        };
-        for part in parts.apps {
-            let place = place_of(self, part.from_key);
-            let Some(table) = self.made_table(&part.name, part.config, place) else { continue };
-            let named = named(part.name, place, table, &part.common);
-            contents.apps.push(NewApp { named, kind: Some(part.kind), generated: Some(place) });
-        }
-        for object in parts.objects {
-            let place = place_of(self, object.from_key);
-            let Some(table) = self.made_table(&object.name, object.config, place) else { continue };
-            let named = named(object.name, place, table, &serde_json::Map::new());
-            contents.objects.push((named, Some(object.entry)));
-        }
-        let link = |text| Node { place: key.place, value: Value::Text(text), untyped: None };
-        contents.links = parts.links.into_iter().map(link).collect();
-        let port =
-            |(name, end)| CompoundPort { name, place: key.place, end, target: None, is_required: false, help: "" };
-        contents.ports[index(Side::Input)] = parts.inputs.into_iter().map(port).collect();
-        contents.ports[index(Side::Output)] = parts.outputs.into_iter().map(port).collect();
-        contents
-    }
-
-    /// The table of a config that a type has made.
-    fn made_table(&mut self, part: &str, config: Result<Json, String>, place: Place) -> Option<Table> {
-        match config.map(|config| of_json(&config, place)) {
-            Ok(Some(Node { value: Value::Table(table), .. })) => Some(table),
-            Ok(None) => Some(Table::default()),
-            Ok(Some(node)) => {
-                let wrong = format!("the config of the part {} is {}, not a table", quoted(part), node.value.called());
-                self.diagnostics.push(Diagnostic::error(wrong).at(place, ""));
-                None
-            }
-            Err(error) => {
-                let wrong = format!("the config of the part {} cannot be serialized: {error}", quoted(part));
-                self.diagnostics.push(Diagnostic::error(wrong).at(place, ""));
-                None
-            }
-        }
-    }
-
-    /// Compares the ports that a type declares with those of its parts.
-    fn declare(&mut self, scope: usize, entry: &CompoundEntry, place: Place, contents: &mut Contents) {
-        for (side, declared) in [(Side::Input, entry.inputs()), (Side::Output, entry.outputs())] {
-            let given = &mut contents.ports[index(side)];
-            let named = match declared {
-                Ports::Named(named) => named,
-                Ports::Any { at_least, help } => {
-                    given.iter_mut().for_each(|port| port.help = help);
-                    self.scopes[scope].at_least[index(side)] = Some((at_least, help));
-                    continue;
-                }
-            };
-            let mut wrong = |message: String| {
-                let wrong = Diagnostic::error(format!("compound app type `{}` {message}", entry.name()));
-                self.diagnostics.push(wrong.at(place, "").help("this is an error in the type, not in the network"));
-            };
-            for port in named.iter().filter(|port| port.required && !given.iter().any(|it| it.name == port.name)) {
-                wrong(format!("gives no part its {side} `{}`", port.name));
-            }
-            for given in given {
-                match named.iter().find(|port| given.name == port.name) {
-                    Some(port) => (given.is_required, given.help) = (port.required, port.help),
-                    None => wrong(format!("does not declare its {side} {}", quoted(&given.name))),
-                }
-            }
-        }
     }
 
     /// Adds the parts of a compound app, with what its table says of them.
