@@ -15,6 +15,7 @@ use crate::link::LinkType;
 use crate::mistake::{Mistake, NETMASK_UNKNOWN, Warning, WarningKind};
 use crate::names::{self, Transport};
 use crate::options::{Options, Scope};
+use crate::port_list::{PortList, PortLists};
 use crate::syntax::{
     AddressKind, Arithmetic, ByteOperation, Connective, Direction, Element, Id, Llc, Node, Primitive, Protocol,
     Qualifiers, Relation,
@@ -319,11 +320,17 @@ impl Generator<'_> {
     fn chain(&mut self, first: &Node, rest: &[(Connective, Node)]) -> Made<Fragment> {
         // Where the alternatives of an `or` start, in the lexical scope; and where those before have ended.
         let start = self.layout.clone();
-        let mut fragment = self.node(first)?;
+        let mut lists = PortLists::new(first, rest);
+        let (mut fragment, mut next) = match lists.at(0) {
+            Some(list) => (self.port_list(&list)?, list.operands),
+            None => (self.node(first)?, 1),
+        };
         if !rest.is_empty() {
             self.probe(&start, first, &[]);
         }
-        for (index, (connective, node)) in rest.iter().enumerate() {
+        while next <= rest.len() {
+            let index = next - 1;
+            let (connective, node) = &rest[index];
             let ended = self.layout.clone();
             if *connective == Connective::Or {
                 // A conjunction is complete here.
@@ -335,7 +342,16 @@ impl Generator<'_> {
                 }
             }
             let before = self.layout.clone();
-            let right = self.node(node)?;
+            let right = match lists.at(next) {
+                Some(list) => {
+                    next += list.operands;
+                    self.port_list(&list)?
+                }
+                None => {
+                    next += 1;
+                    self.node(node)?
+                }
+            };
             self.probe(&before, node, &[]);
             fragment = match connective {
                 Connective::And => self.and(fragment, right),
@@ -1133,6 +1149,58 @@ impl Generator<'_> {
         let four = self.ports_over(ports, protocol, direction, false)?;
         let six = self.ports_over(ports, protocol, direction, true)?;
         Ok(self.or(six, four))
+    }
+
+    /// A long list of ports.
+    fn port_list(&mut self, list: &PortList) -> Made<Fragment> {
+        self.place = list.range.clone();
+        let protocol = self.port_protocol(list.protocol)?;
+        let four = self.port_list_over(list, protocol, false)?;
+        let six = self.port_list_over(list, protocol, true)?;
+        let any = self.or(six, four);
+        Ok(if list.is_negated { any.negated() } else { any })
+    }
+
+    /// A long list of ports over one version of IP: the protocols first, so that they share the tests of the ports.
+    fn port_list_over(&mut self, list: &PortList, protocol: Option<u32>, is_ipv6: bool) -> Made<Fragment> {
+        let (base, field) = if is_ipv6 { (Base::Transport6, 6) } else { (Base::Transport4, 9) };
+        let mut header = self.link_type(if is_ipv6 { ethertype::IP6 } else { ethertype::IP })?;
+        let all = [ip_protocol::TCP, ip_protocol::UDP, ip_protocol::SCTP];
+        let protocols = protocol.as_ref().map_or(&all[..], std::slice::from_ref);
+        let mut is_protocol = self.equal(Base::Network, field, Width::Byte, protocols[0]);
+        for &other in &protocols[1..] {
+            let other = self.equal(Base::Network, field, Width::Byte, other);
+            is_protocol = self.or(is_protocol, other);
+        }
+        header = self.and(header, is_protocol);
+        if !is_ipv6 {
+            let fragment = self.is_not_later_fragment();
+            header = self.and(header, fragment);
+        }
+        let ports = self.directed(list.direction, |this, is_source| {
+            Ok(this.among(base, if is_source { 0 } else { 2 }, &list.ports))
+        })?;
+        Ok(self.and(header, ports))
+    }
+
+    /// Whether a number of two bytes is in one of these intervals. It is loaded once.
+    fn among(&mut self, base: Base, offset: u32, intervals: &[(u32, u32)]) -> Fragment {
+        let mut ops = self.load(base, offset, Width::Half);
+        let mut all: Option<Fragment> = None;
+        for &(low, high) in intervals {
+            let test = if low == high {
+                self.test(std::mem::take(&mut ops), Comparison::Equal, Right::Constant(low))
+            } else {
+                let least = self.test(std::mem::take(&mut ops), Comparison::GreaterOrEqual, Right::Constant(low));
+                let most = self.test(Vec::new(), Comparison::Greater, Right::Constant(high)).negated();
+                self.and(least, most)
+            };
+            all = Some(match all {
+                Some(before) => self.or(before, test),
+                None => test,
+            });
+        }
+        all.unwrap_or_else(|| self.constant(false))
     }
 
     /// The IP protocol of the qualifiers of a port.

@@ -39,6 +39,7 @@ mod native;
 mod options;
 mod parser;
 pub mod plan;
+mod port_list;
 pub mod program;
 pub mod syntax;
 mod warnings;
