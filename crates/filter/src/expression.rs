@@ -3,6 +3,7 @@
 
 use crate::classic::program::{self, Instruction};
 use crate::classic::simplify::{self, ConstantError};
+use crate::classic::ops::Ops;
 use crate::classic::{Block, End, Flow, lower};
 use crate::explain;
 use crate::generate;
@@ -34,7 +35,7 @@ impl Expression {
         let tree = parser::parse(text)?;
         let (flow, warnings) = match &tree {
             None => {
-                let block = Block { ops: Vec::new(), end: End::Accept, part: 0..0 };
+                let block = Block { ops: Ops::default(), end: End::Accept, part: 0..0 };
                 (Flow { blocks: vec![block], root: 0 }, Vec::new())
             }
             Some(tree) => {

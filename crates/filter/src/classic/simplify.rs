@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
 
+use super::ops::Ops;
 use super::{Block, BlockId, End, Flow, MEMORY_WORDS, Op, Right};
 use crate::graph::{Comparison, Operation, Width};
 
@@ -422,7 +423,7 @@ impl Passes {
         });
         let targets = targets.collect();
         let used =
-            blocks.iter().flat_map(|block| &block.ops).fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
+            blocks.iter().flat_map(|block| block.ops.iter()).fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
         let registers = (INDEX + 1).max((Registers::BITS - used.leading_zeros()) as usize);
         Passes {
             blocks,
@@ -454,7 +455,7 @@ impl Passes {
             self.root = yes;
         }
         if self.root != start {
-            first.append(&mut self.blocks[self.root].ops);
+            first.extend(self.blocks[self.root].ops.iter().copied());
         }
         self.blocks[self.root].ops = first;
         if matches!(self.blocks[self.root].end, End::Accept | End::Reject) {
@@ -580,7 +581,7 @@ impl Passes {
         for index in (0..self.order.len()).rev() {
             let block = self.order[index] as usize;
             let (mut set, mut used, mut killed) = (0, 0, 0);
-            for &op in &self.blocks[block].ops {
+            for &op in self.blocks[block].ops.iter() {
                 used |= reads(op) & !set;
                 if let Some(register) = sets(op) {
                     killed |= mask(register) & !used;
@@ -621,7 +622,7 @@ impl Passes {
         let mut values = self.values_before(block);
         let before = (values[ACCUMULATOR], values[INDEX]);
         let mut ops = mem::take(&mut self.blocks[block].ops);
-        for op in &mut ops {
+        for op in ops.iter_mut() {
             self.visit_op(op, &mut values, changes_ops)?;
         }
         let registers = self.registers;
@@ -1209,10 +1210,8 @@ impl Passes {
     /// Merges blocks that do the same.
     fn merge_equal_blocks(&mut self) {
         self.find_order();
-        let mut ops: Vec<Vec<Op>> = self.blocks.iter_mut().map(|block| mem::take(&mut block.ops)).collect();
-        for ops in &mut ops {
-            ops.retain(|&op| op != Op::Nothing);
-        }
+        let mut ops: Vec<Ops> = self.blocks.iter_mut().map(|block| mem::take(&mut block.ops)).collect();
+        ops.iter_mut().for_each(Ops::compact);
         let mut known: Map<(&[Op], End), BlockId> =
             Map::with_capacity_and_hasher(self.order.len(), BuildHasherDefault::default());
         let mut merged = vec![0; self.blocks.len()];
