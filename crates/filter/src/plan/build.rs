@@ -1,5 +1,7 @@
 //! Builds the plan from its ends to its start: equal parts once, and chains of tests as one test.
 
+use std::hash::BuildHasherDefault;
+
 use super::explore::{Action, Explored, Target};
 use super::lower::{Lowered, Part};
 use super::values::{
@@ -58,8 +60,15 @@ pub(crate) struct Outcome {
 /// Builds the plan.
 pub(crate) fn build(lowered: &mut Lowered, explored: &Explored) -> Outcome {
     let Lowered { values, sets, parts, .. } = lowered;
-    let mut builder =
-        Builder { values, sets, parts, steps: Vec::new(), step_parts: Vec::new(), index: FastMap::default() };
+    let room = explored.items.len() / 2;
+    let mut builder = Builder {
+        values,
+        sets,
+        parts,
+        steps: Vec::with_capacity(room),
+        step_parts: Vec::with_capacity(room),
+        index: FastMap::with_capacity_and_hasher(room, BuildHasherDefault::default()),
+    };
     let mut goals = vec![Goal::End(0); explored.items.len()];
     let mut loops = FastMap::default();
     for &item in explored.order.iter().rev() {

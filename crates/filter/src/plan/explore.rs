@@ -1,7 +1,6 @@
 //! Follows all paths with what is known on them: tests whose outcome is known are left out.
 
 use std::hash::Hasher;
-use std::mem;
 
 use super::lower::{Lowered, Next, Node};
 use super::values::{Condition, FastMap, Interval, Mix, Value, ValueId};
@@ -115,15 +114,14 @@ impl Fact {
         while self.low < self.high && self.holes().contains(&self.high) {
             self.high -= 1;
         }
-        let (low, high) = (self.low, self.high);
-        let kept: Vec<u32> = self.holes().iter().copied().filter(|hole| (low..=high).contains(hole)).collect();
-        self.set_holes(&kept);
-    }
-
-    fn set_holes(&mut self, holes: &[u32]) {
-        self.holes = [0; MAX_HOLES];
-        self.holes[..holes.len()].copy_from_slice(holes);
-        self.hole_count = holes.len() as u8;
+        let (mut kept, mut count) = ([0; MAX_HOLES], 0);
+        for &hole in self.holes() {
+            if (self.low..=self.high).contains(&hole) {
+                kept[count] = hole;
+                count += 1;
+            }
+        }
+        (self.holes, self.hole_count) = (kept, count as u8);
     }
 
     /// Whether it is in the set, if that is known.
@@ -171,18 +169,30 @@ impl Fact {
         } else if high >= self.high {
             self.high = self.high.min(low - 1);
         } else if low == high && !self.holes().contains(&low) {
-            let from = usize::from(self.hole_count == MAX_HOLES as u8);
-            let mut holes: Vec<u32> = self.holes()[from..].to_vec();
-            holes.push(low);
-            holes.sort_unstable();
-            self.set_holes(&holes);
+            // The last one takes the place of the first if there are too many.
+            let from = usize::from(usize::from(self.hole_count) == MAX_HOLES);
+            let mut holes = [0; MAX_HOLES];
+            let count = self.holes().len() - from;
+            holes[..count].copy_from_slice(&self.holes()[from..]);
+            holes[count] = low;
+            holes[..=count].sort_unstable();
+            (self.holes, self.hole_count) = (holes, count as u8 + 1);
         }
         self.shrink();
     }
 }
 
+/// The usual test, of a value and one interval. Of other tests the value is [`NONE`].
+#[derive(Clone, Copy)]
+struct UsualTest {
+    value: ValueId,
+    interval: Interval,
+}
+
 struct Explorer<'a> {
     lowered: &'a Lowered,
+    /// The test of each node, side by side because they are asked again and again.
+    tests: Vec<UsualTest>,
     /// The last node that tests each value.
     last_test: Vec<u32>,
     /// The last node that tests whether a value is this number.
@@ -198,8 +208,6 @@ struct Explorer<'a> {
     is_loop_start: Vec<bool>,
     /// Number of items that are not one of the first few of their nodes.
     further: u32,
-    /// Space for the state at hand.
-    kept: Vec<Fact>,
 }
 
 /// The state of an item.
@@ -232,8 +240,16 @@ fn hash_of(state: &State) -> u64 {
 /// Follows all paths.
 pub(crate) fn explore(lowered: &Lowered) -> Explored {
     let count = lowered.nodes.len();
+    let usual_test = |node: &Node| match *node {
+        Node::Test { condition: Condition::Member(value, set), .. } => {
+            lowered.sets.single(set).map(|interval| UsualTest { value, interval })
+        }
+        _ => None,
+    };
+    let other = UsualTest { value: NONE, interval: (0, 0) };
     let mut explorer = Explorer {
         lowered,
+        tests: lowered.nodes.iter().map(|node| usual_test(node).unwrap_or(other)).collect(),
         last_test: vec![0; lowered.values.len()],
         last_point: FastMap::default(),
         is_forgotten: forgotten(lowered),
@@ -243,7 +259,6 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
         of_node: vec![ItemsOfNode { last: NONE, count: 0 }; count],
         is_loop_start: vec![false; count],
         further: 0,
-        kept: Vec::new(),
     };
     for (index, node) in lowered.nodes.iter().enumerate() {
         match node {
@@ -261,12 +276,12 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
     }
     for start in 0..count {
         if explorer.is_loop_start[start] {
-            explorer.register(start as u32, &[]);
+            explorer.register(start as u32, explorer.facts.len());
         }
     }
     let entry = explorer.enter(lowered.entry, &[]);
     let mut order = Vec::new();
-    let mut scratch = Scratch::default();
+    let mut state = Vec::new();
     for node in 0..count {
         let start = order.len();
         let mut item = explorer.of_node[node].last;
@@ -276,7 +291,7 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
         }
         order[start..].reverse();
         for &item in &order[start..] {
-            explorer.visit(item, &mut scratch);
+            explorer.visit(item, &mut state);
         }
     }
     let loop_starts = explorer.items.iter().map(|item| explorer.is_loop_start[item.node as usize]).collect();
@@ -311,30 +326,24 @@ fn forgotten(lowered: &Lowered) -> Vec<bool> {
     (0..lowered.values.len() as ValueId).map(is_forgotten).collect()
 }
 
-/// Space for states.
-#[derive(Default)]
-struct Scratch {
-    state: Vec<Fact>,
-    learnt: Vec<Fact>,
-}
-
 impl Explorer<'_> {
-    fn register(&mut self, node: u32, state: &State) -> u32 {
+    /// The item of a node in the state whose facts are the last ones, from `start` on.
+    fn register(&mut self, node: u32, start: usize) -> u32 {
+        let state = &self.facts[start..];
         let hash = hash_of(state);
         let ItemsOfNode { last, count } = self.of_node[node as usize];
         let mut known = last;
         while known != NONE {
             let of_item = &self.states[known as usize];
             if of_item.hash == hash && self.facts_of(known) == state {
+                self.facts.truncate(start);
                 return known;
             }
             known = of_item.before;
         }
         let item = self.items.len() as u32;
         self.items.push(Item { node, action: Action::Skip(Target::End(0)) });
-        let (start, length) = (self.facts.len() as u32, state.len() as u32);
-        self.facts.extend_from_slice(state);
-        self.states.push(StateOfItem { start, count: length, hash, before: last });
+        self.states.push(StateOfItem { start: start as u32, count: state.len() as u32, hash, before: last });
         self.further += u32::from(count >= FEW_STATES);
         self.of_node[node as usize] = ItemsOfNode { last: item, count: count + 1 };
         item
@@ -349,9 +358,8 @@ impl Explorer<'_> {
         self.last_point.get(&(value, number)).copied().unwrap_or(0)
     }
 
-    /// Keeps what of this matters at a node.
-    fn keep_relevant(&self, node: u32, state: &State, forget_numbers: bool, kept: &mut Vec<Fact>) {
-        kept.clear();
+    /// Adds to the facts what of this matters at a node.
+    fn keep_relevant(&mut self, node: u32, state: &State, forget_numbers: bool) {
         for fact in state {
             if self.last_test[fact.value as usize] < node
                 || (forget_numbers && fact.low == fact.high && self.last_point(fact.value, fact.low) < node)
@@ -364,7 +372,7 @@ impl Explorer<'_> {
             }
             let is_unknown = fact.hole_count == 0 && fact.low == 0 && fact.high == self.lowered.values.max(fact.value);
             if !is_unknown {
-                kept.push(fact);
+                self.facts.push(fact);
             }
         }
     }
@@ -380,39 +388,54 @@ impl Explorer<'_> {
                 until = until.min(last);
             }
         }
-        fact.set_holes(&holes[..count]);
-        fact.until = until;
+        (fact.holes, fact.hole_count, fact.until) = (holes, count as u8, until);
     }
 
-    fn decide(&self, condition: Condition, state: &State) -> Option<bool> {
+    /// The outcome of the test of a node, if it is known.
+    fn decide(&self, node: u32, condition: Condition, state: &State) -> Option<bool> {
+        let UsualTest { value, interval } = self.tests[node as usize];
+        let fact = |value: ValueId| state.iter().find(|fact| fact.value == value);
+        if value != NONE {
+            return fact(value)?.is_in(&[interval]);
+        }
         let Condition::Member(value, set) = condition else { return None };
-        let set = self.lowered.sets.simple(set)?;
-        match state.binary_search_by_key(&value, |fact| fact.value) {
-            Ok(at) => state[at].is_in(set),
-            Err(_) => None,
-        }
+        fact(value)?.is_in(self.lowered.sets.simple(set)?)
     }
 
-    /// Learns the outcome of a test.
-    fn learn(&self, condition: Condition, holds: bool, facts: &mut Vec<Fact>) {
-        let Condition::Member(value, set) = condition else { return };
-        let Some(set) = self.lowered.sets.simple(set) else { return };
+    /// Where an edge leads after the test of a node with this outcome.
+    fn enter_after(&mut self, condition: Condition, holds: bool, next: Next, state: &mut Vec<Fact>) -> Target {
+        let Condition::Member(value, set) = condition else { return self.enter(next, state) };
+        let lowered = self.lowered;
+        let Some(set) = lowered.sets.simple(set) else { return self.enter(next, state) };
         if self.is_forgotten[value as usize] {
-            return;
+            return self.enter(next, state);
         }
-        let at = match facts.binary_search_by_key(&value, |fact| fact.value) {
-            Ok(at) => at,
-            Err(_) if facts.len() == MAX_FACTS => return,
-            Err(at) => {
-                facts.insert(at, Fact::unknown(value, self.lowered.values.max(value)));
-                at
+        let learn = |fact: &mut Fact| {
+            fact.learn(set, holds);
+            if let (&[(low, high)], false) = (set, holds)
+                && low == high
+            {
+                fact.until = fact.until.min(self.last_point(value, low));
             }
         };
-        facts[at].learn(set, holds);
-        if let (&[(low, high)], false) = (set, holds)
-            && low == high
-        {
-            facts[at].until = facts[at].until.min(self.last_point(value, low));
+        // The state is put right afterwards, because most of it stays.
+        match state.binary_search_by_key(&value, |fact| fact.value) {
+            Ok(at) => {
+                let before = state[at];
+                learn(&mut state[at]);
+                let target = self.enter(next, state);
+                state[at] = before;
+                target
+            }
+            Err(_) if state.len() == MAX_FACTS => self.enter(next, state),
+            Err(at) => {
+                let mut fact = Fact::unknown(value, lowered.values.max(value));
+                learn(&mut fact);
+                state.insert(at, fact);
+                let target = self.enter(next, state);
+                state.remove(at);
+                target
+            }
         }
     }
 
@@ -426,46 +449,37 @@ impl Explorer<'_> {
                 Next::Block(_) | Next::Accept | Next::Reject => unreachable!("edges are set when graphs are lowered"),
             };
             if self.is_loop_start[node as usize] {
-                return Target::Item(self.register(node, &[]));
+                return Target::Item(self.register(node, self.facts.len()));
             }
             if stride < MAX_STRIDE
                 && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
-                && let Some(holds) = self.decide(*condition, state)
+                && let Some(holds) = self.decide(node, *condition, state)
             {
                 next = if holds { *yes } else { *no };
                 continue;
             }
             let states = self.of_node[node as usize].count;
-            let mut kept = mem::take(&mut self.kept);
             let max = if self.further < MANY_ITEMS { MAX_STATES } else { FEW_STATES };
+            let start = self.facts.len();
             if states < max {
-                self.keep_relevant(node, state, states >= MANY_STATES, &mut kept);
-            } else {
-                kept.clear();
+                self.keep_relevant(node, state, states >= MANY_STATES);
             }
-            let item = self.register(node, &kept);
-            self.kept = kept;
-            return Target::Item(item);
+            return Target::Item(self.register(node, start));
         }
         unreachable!("the loop ends only by returning")
     }
 
-    fn visit(&mut self, item: u32, scratch: &mut Scratch) {
+    fn visit(&mut self, item: u32, state: &mut Vec<Fact>) {
         let Item { node, .. } = self.items[item as usize];
-        let Scratch { state, learnt } = scratch;
         state.clear();
         state.extend_from_slice(self.facts_of(item));
         let lowered = self.lowered;
         let action = match &lowered.nodes[node as usize] {
-            Node::Test { condition, yes, no } => match self.decide(*condition, state) {
+            Node::Test { condition, yes, no } => match self.decide(node, *condition, state) {
                 Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, state)),
                 None => {
-                    let mut after = |holds: bool, next: Next| {
-                        learnt.clone_from(state);
-                        self.learn(*condition, holds, learnt);
-                        self.enter(next, learnt)
-                    };
-                    let (yes, no) = (after(true, *yes), after(false, *no));
+                    let yes = self.enter_after(*condition, true, *yes, state);
+                    let no = self.enter_after(*condition, false, *no, state);
                     Action::Test { condition: *condition, yes, no }
                 }
             },
