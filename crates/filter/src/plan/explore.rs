@@ -1,6 +1,6 @@
 //! Follows all paths with what is known on them: tests whose outcome is known are left out.
 
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use super::lower::{Lowered, Next, Node};
 use super::values::{Condition, FastMap, Interval, Mix, Value, ValueId};
@@ -20,6 +20,9 @@ const MAX_STATES: u32 = 16;
 /// From this number of items on beyond the first few of their nodes, nodes have few states.
 const MANY_ITEMS: u32 = 40_000;
 
+/// From this number of nodes on, most have several states.
+const MANY_NODES: usize = 1_000;
+
 /// From this number of states of one node on, nothing is remembered in long filters.
 const FEW_STATES: u32 = 4;
 
@@ -36,6 +39,18 @@ struct Fact {
     hole_count: u8,
     /// Up to this node, all holes matter.
     until: u32,
+    /// Its number, or [`NONE`] if it has none yet.
+    number: u32,
+}
+
+impl Eq for Fact {}
+
+impl Hash for Fact {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(u64::from(self.value) << 32 | u64::from(self.low));
+        hasher.write_u64(u64::from(self.high) << 32 | u64::from(self.hole_count));
+        self.holes().iter().for_each(|&hole| hasher.write_u32(hole));
+    }
 }
 
 impl PartialEq for Fact {
@@ -99,7 +114,7 @@ pub(crate) struct Explored {
 
 impl Fact {
     fn unknown(value: ValueId, max: u32) -> Fact {
-        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0, until: u32::MAX }
+        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0, until: u32::MAX, number: NONE }
     }
 
     fn holes(&self) -> &[u32] {
@@ -201,8 +216,11 @@ struct Explorer<'a> {
     is_forgotten: Vec<bool>,
     items: Vec<Item>,
     states: Vec<StateOfItem>,
-    /// The facts of all items.
+    /// All facts, and the number of each.
     facts: Vec<Fact>,
+    numbers: FastMap<Fact, u32>,
+    /// The facts of all items, by their numbers.
+    known: Vec<u32>,
     /// The items of each node.
     of_node: Vec<ItemsOfNode>,
     is_loop_start: Vec<bool>,
@@ -227,13 +245,9 @@ struct ItemsOfNode {
     count: u32,
 }
 
-fn hash_of(state: &State) -> u64 {
+fn hash_of(facts: &[u32]) -> u64 {
     let mut hash = Mix::default();
-    for fact in state {
-        hash.write_u64(u64::from(fact.value) << 32 | u64::from(fact.low));
-        hash.write_u64(u64::from(fact.high) << 32 | u64::from(fact.hole_count));
-        fact.holes().iter().for_each(|&hole| hash.write_u32(hole));
-    }
+    facts.iter().for_each(|&fact| hash.write_u32(fact));
     hash.finish()
 }
 
@@ -247,15 +261,19 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
         _ => None,
     };
     let other = UsualTest { value: NONE, interval: (0, 0) };
+    // Memory that is not used is not touched.
+    let room = count * if count < MANY_NODES { 1 } else { FEW_STATES as usize };
     let mut explorer = Explorer {
         lowered,
         tests: lowered.nodes.iter().map(|node| usual_test(node).unwrap_or(other)).collect(),
         last_test: vec![0; lowered.values.len()],
         last_point: FastMap::default(),
         is_forgotten: forgotten(lowered),
-        items: Vec::new(),
-        states: Vec::new(),
+        items: Vec::with_capacity(room),
+        states: Vec::with_capacity(room),
         facts: Vec::new(),
+        numbers: FastMap::default(),
+        known: Vec::with_capacity(room * 4),
         of_node: vec![ItemsOfNode { last: NONE, count: 0 }; count],
         is_loop_start: vec![false; count],
         further: 0,
@@ -276,11 +294,11 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
     }
     for start in 0..count {
         if explorer.is_loop_start[start] {
-            explorer.register(start as u32, explorer.facts.len());
+            explorer.register(start as u32, explorer.known.len());
         }
     }
     let entry = explorer.enter(lowered.entry, &[]);
-    let mut order = Vec::new();
+    let mut order = Vec::with_capacity(room);
     let mut state = Vec::new();
     for node in 0..count {
         let start = order.len();
@@ -329,29 +347,42 @@ fn forgotten(lowered: &Lowered) -> Vec<bool> {
 impl Explorer<'_> {
     /// The item of a node in the state whose facts are the last ones, from `start` on.
     fn register(&mut self, node: u32, start: usize) -> u32 {
-        let state = &self.facts[start..];
-        let hash = hash_of(state);
+        let facts = &self.known[start..];
+        let hash = hash_of(facts);
         let ItemsOfNode { last, count } = self.of_node[node as usize];
         let mut known = last;
         while known != NONE {
             let of_item = &self.states[known as usize];
-            if of_item.hash == hash && self.facts_of(known) == state {
-                self.facts.truncate(start);
+            if of_item.hash == hash && self.facts_of(known) == facts {
+                self.known.truncate(start);
                 return known;
             }
             known = of_item.before;
         }
         let item = self.items.len() as u32;
         self.items.push(Item { node, action: Action::Skip(Target::End(0)) });
-        self.states.push(StateOfItem { start: start as u32, count: state.len() as u32, hash, before: last });
+        self.states.push(StateOfItem { start: start as u32, count: facts.len() as u32, hash, before: last });
         self.further += u32::from(count >= FEW_STATES);
         self.of_node[node as usize] = ItemsOfNode { last: item, count: count + 1 };
         item
     }
 
-    fn facts_of(&self, item: u32) -> &State {
+    fn facts_of(&self, item: u32) -> &[u32] {
         let StateOfItem { start, count, .. } = self.states[item as usize];
-        &self.facts[start as usize..][..count as usize]
+        &self.known[start as usize..][..count as usize]
+    }
+
+    /// The number of a fact.
+    fn number(&mut self, mut fact: Fact) -> u32 {
+        if fact.number != NONE {
+            return fact.number;
+        }
+        let facts = &mut self.facts;
+        *self.numbers.entry(fact).or_insert_with(|| {
+            fact.number = facts.len() as u32;
+            facts.push(fact);
+            fact.number
+        })
     }
 
     fn last_point(&self, value: ValueId, number: u32) -> u32 {
@@ -372,7 +403,8 @@ impl Explorer<'_> {
             }
             let is_unknown = fact.hole_count == 0 && fact.low == 0 && fact.high == self.lowered.values.max(fact.value);
             if !is_unknown {
-                self.facts.push(fact);
+                let number = self.number(fact);
+                self.known.push(number);
             }
         }
     }
@@ -388,7 +420,7 @@ impl Explorer<'_> {
                 until = until.min(last);
             }
         }
-        (fact.holes, fact.hole_count, fact.until) = (holes, count as u8, until);
+        (fact.holes, fact.hole_count, fact.until, fact.number) = (holes, count as u8, until, NONE);
     }
 
     /// The outcome of the test of a node, if it is known.
@@ -412,6 +444,7 @@ impl Explorer<'_> {
         }
         let learn = |fact: &mut Fact| {
             fact.learn(set, holds);
+            fact.number = NONE;
             if let (&[(low, high)], false) = (set, holds)
                 && low == high
             {
@@ -449,7 +482,7 @@ impl Explorer<'_> {
                 Next::Block(_) | Next::Accept | Next::Reject => unreachable!("edges are set when graphs are lowered"),
             };
             if self.is_loop_start[node as usize] {
-                return Target::Item(self.register(node, self.facts.len()));
+                return Target::Item(self.register(node, self.known.len()));
             }
             if stride < MAX_STRIDE
                 && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
@@ -460,7 +493,7 @@ impl Explorer<'_> {
             }
             let states = self.of_node[node as usize].count;
             let max = if self.further < MANY_ITEMS { MAX_STATES } else { FEW_STATES };
-            let start = self.facts.len();
+            let start = self.known.len();
             if states < max {
                 self.keep_relevant(node, state, states >= MANY_STATES);
             }
@@ -472,7 +505,7 @@ impl Explorer<'_> {
     fn visit(&mut self, item: u32, state: &mut Vec<Fact>) {
         let Item { node, .. } = self.items[item as usize];
         state.clear();
-        state.extend_from_slice(self.facts_of(item));
+        state.extend(self.facts_of(item).iter().map(|&fact| self.facts[fact as usize]));
         let lowered = self.lowered;
         let action = match &lowered.nodes[node as usize] {
             Node::Test { condition, yes, no } => match self.decide(node, *condition, state) {
