@@ -9,12 +9,22 @@ pub use crate::instruction::{Encoded, Instruction, Operand};
 /// The result of writing an instruction: an error if it cannot be encoded.
 pub type Written = Result<(), Box<dyn Error>>;
 
-/// A jump target in the code, known or not yet.
+/// A jump target in the code of one assembler, known or not yet.
 #[derive(Default)]
 pub struct Label {
     position: Option<usize>,
-    /// Jumps to it whose displacement is not yet written: the offset where each ends, and the size of its displacement.
-    jumps: Vec<(usize, usize)>,
+    /// The last jump to it whose displacement is not yet written, plus 1: they are in a list.
+    last_jump: usize,
+}
+
+/// A jump whose displacement is not yet written.
+struct Jump {
+    /// The offset where it ends.
+    end: usize,
+    /// The size of its displacement.
+    size: usize,
+    /// The one before it to the same label, plus 1; 0 if it is the first.
+    before: usize,
 }
 
 /// The start of a part of the code.
@@ -38,6 +48,8 @@ pub struct Assembler<T> {
     bytes: Vec<u8>,
     address: usize,
     marks: Vec<Mark<T>>,
+    /// Jumps to labels that were not known, for all labels, of which code has as many as tests.
+    jumps: Vec<Jump>,
     /// Displacements of jumps whose targets are known: offset, size and value.
     distances: Vec<(usize, usize, isize)>,
 }
@@ -53,7 +65,7 @@ pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
 impl<T> Assembler<T> {
     /// An assembler for code at this address.
     pub fn new(address: usize) -> Assembler<T> {
-        Assembler { bytes: Vec::new(), address, marks: Vec::new(), distances: Vec::new() }
+        Assembler { bytes: Vec::new(), address, marks: Vec::new(), jumps: Vec::new(), distances: Vec::new() }
     }
 
     /// Number of bytes written so far.
@@ -113,7 +125,10 @@ impl<T> Assembler<T> {
         let end = self.position();
         match label.position {
             Some(target) => self.distances.push((end - size, size, target.wrapping_sub(end).cast_signed())),
-            None => label.jumps.push((end, size)),
+            None => {
+                self.jumps.push(Jump { end, size, before: label.last_jump });
+                label.last_jump = self.jumps.len();
+            }
         }
         Ok(())
     }
@@ -122,12 +137,16 @@ impl<T> Assembler<T> {
     pub fn place(&mut self, label: &mut Label) {
         let here = self.position();
         label.position = Some(here);
-        self.distances.extend(label.jumps.drain(..).map(|(end, size)| (end - size, size, (here - end).cast_signed())));
+        while let Some(index) = std::mem::take(&mut label.last_jump).checked_sub(1) {
+            let Jump { end, size, before } = self.jumps[index];
+            self.distances.push((end - size, size, (here - end).cast_signed()));
+            label.last_jump = before;
+        }
     }
 
     /// Creates a label for this place.
     pub fn here(&self) -> Label {
-        Label { position: Some(self.position()), jumps: Vec::new() }
+        Label { position: Some(self.position()), last_jump: 0 }
     }
 
     /// Aligns to a multiple of `alignment` bytes, with a few long no-op instructions.

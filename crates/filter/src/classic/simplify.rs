@@ -272,8 +272,7 @@ type TestKind = (Comparison, bool);
 /// A way in the list of those that follow equal tests.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Its position in the order of a walk through the tree of ways, and the first position that is not below it.
-    enter: u32,
+    /// In the order of a walk through the tree of ways, the first position that is not below it.
     leave: u32,
     /// The next one above it in the same list, one further above, and how many there are above.
     above: u32,
@@ -289,6 +288,8 @@ struct Known {
 #[derive(Default)]
 struct KnownWays {
     ways: Vec<Known>,
+    /// The position of each, side by side because they are searched.
+    enters: Vec<u32>,
     /// For each list, its first and its last way, and the one that is above the next one to be added.
     lists: Vec<(u32, u32, u32)>,
 }
@@ -304,9 +305,8 @@ impl KnownWays {
         });
         let lists = lists.collect();
         let nothing = (NONE, UNKNOWN);
-        let unused =
-            Known { enter: NONE, leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
-        KnownWays { ways: vec![unused; end as usize], lists }
+        let unused = Known { leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
+        KnownWays { ways: vec![unused; end as usize], enters: vec![NONE; end as usize], lists }
     }
 
     fn add(&mut self, list: usize, enter: u32, leave: u32, block: u32, right: ValueId) {
@@ -338,7 +338,8 @@ impl KnownWays {
         let above_jump = jump_of(jump);
         let is_even = *top != NONE && depth - depth_of(jump) == depth_of(jump) - depth_of(above_jump);
         let jump = if is_even { above_jump } else { *top };
-        self.ways[*end as usize] = Known { enter, leave, above: *top, jump, depth, first, second };
+        self.ways[*end as usize] = Known { leave, above: *top, jump, depth, first, second };
+        self.enters[*end as usize] = enter;
         *top = *end;
         *end += 1;
     }
@@ -346,8 +347,9 @@ impl KnownWays {
     /// The last one of a list that is above or at this position.
     fn above(&self, list: usize, enter: u32) -> Option<&Known> {
         let (start, end, _) = self.lists[list];
-        let ways = &self.ways[start as usize..end as usize];
-        let mut known = &ways[ways.partition_point(|known| known.enter <= enter).checked_sub(1)?];
+        let range = start as usize..end as usize;
+        let last = self.enters[range.clone()].partition_point(|&known| known <= enter).checked_sub(1)?;
+        let mut known = &self.ways[range.start + last];
         while known.leave <= enter {
             known = match self.ways.get(known.jump as usize) {
                 Some(far) if far.leave <= enter => far,

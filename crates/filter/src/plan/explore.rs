@@ -139,6 +139,19 @@ impl Fact {
         (self.holes, self.hole_count) = (kept, count as u8);
     }
 
+    /// Whether it is in the interval, if that is known. Its own ends are no holes.
+    fn is_within(&self, (low, high): Interval) -> Option<bool> {
+        if high < self.low || self.high < low {
+            Some(false)
+        } else if low <= self.low && self.high <= high {
+            Some(true)
+        } else if low == high && self.holes().contains(&low) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
     /// Whether it is in the set, if that is known.
     fn is_in(&self, set: &[Interval]) -> Option<bool> {
         let first = set.partition_point(|&(_, high)| high < self.low);
@@ -428,7 +441,7 @@ impl Explorer<'_> {
         let UsualTest { value, interval } = self.tests[node as usize];
         let fact = |value: ValueId| state.iter().find(|fact| fact.value == value);
         if value != NONE {
-            return fact(value)?.is_in(&[interval]);
+            return fact(value)?.is_within(interval);
         }
         let Condition::Member(value, set) = condition else { return None };
         fact(value)?.is_in(self.lowered.sets.simple(set)?)
@@ -547,6 +560,9 @@ mod tests {
                 let mut set: Vec<Interval> = intervals.iter().map(|&(low, length)| (low, low + length)).collect();
                 set.sort_unstable();
                 set.dedup_by(|next, last| next.0 <= last.1 + 1 && { last.1 = last.1.max(next.1); true });
+                if let [interval] = set[..] {
+                    prop_assert_eq!(fact.is_within(interval), fact.is_in(&set));
+                }
                 let contains = |number: &u32| set.iter().any(|(low, high)| (low..=high).contains(&number));
                 match fact.is_in(&set) {
                     Some(known) => prop_assert!(left.iter().all(|number| contains(number) == known)),
