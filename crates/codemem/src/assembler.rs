@@ -1,6 +1,7 @@
 //! Writes machine code from start to end, and disassembles it.
 
 use std::error::Error;
+use std::num::TryFromIntError;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Formatter, MemoryOperand, Mnemonic, NasmFormatter, Register};
 
@@ -50,8 +51,8 @@ pub struct Assembler<T> {
     marks: Vec<Mark<T>>,
     /// Jumps to labels that were not known, for all labels, of which code has as many as tests.
     jumps: Vec<Jump>,
-    /// Displacements of jumps whose targets are known: offset, size and value.
-    distances: Vec<(usize, usize, isize)>,
+    /// Why a jump cannot reach its target.
+    error: Option<TryFromIntError>,
 }
 
 /// Memory at an offset from a register.
@@ -65,7 +66,7 @@ pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
 impl<T> Assembler<T> {
     /// An assembler for code at this address.
     pub fn new(address: usize) -> Assembler<T> {
-        Assembler { bytes: Vec::new(), address, marks: Vec::new(), jumps: Vec::new(), distances: Vec::new() }
+        Assembler { bytes: Vec::new(), address, marks: Vec::new(), jumps: Vec::new(), error: None }
     }
 
     /// Number of bytes written so far.
@@ -113,8 +114,7 @@ impl<T> Assembler<T> {
     pub fn call(&mut self, function: usize) -> Written {
         let (call, size) = Instruction::branch(Code::Call_rel32_64)?;
         self.put(call)?;
-        let distance = function.wrapping_sub(self.address + self.position()).cast_signed();
-        self.distances.push((self.position() - size, size, distance));
+        self.lead(self.position(), size, function.wrapping_sub(self.address));
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl<T> Assembler<T> {
         self.put(jump)?;
         let end = self.position();
         match label.position {
-            Some(target) => self.distances.push((end - size, size, target.wrapping_sub(end).cast_signed())),
+            Some(target) => self.lead(end, size, target),
             None => {
                 self.jumps.push(Jump { end, size, before: label.last_jump });
                 label.last_jump = self.jumps.len();
@@ -133,13 +133,24 @@ impl<T> Assembler<T> {
         Ok(())
     }
 
+    /// Writes the displacement of a branch that ends at an offset, in its last bytes.
+    fn lead(&mut self, end: usize, size: usize, target: usize) {
+        let distance = target.wrapping_sub(end).cast_signed();
+        let bytes = &mut self.bytes[end - size..end];
+        match size {
+            1 => i8::try_from(distance).map(|distance| bytes.copy_from_slice(&distance.to_le_bytes())),
+            _ => i32::try_from(distance).map(|distance| bytes.copy_from_slice(&distance.to_le_bytes())),
+        }
+        .unwrap_or_else(|error| self.error = Some(error));
+    }
+
     /// Sets the label to this place.
     pub fn place(&mut self, label: &mut Label) {
         let here = self.position();
         label.position = Some(here);
         while let Some(index) = std::mem::take(&mut label.last_jump).checked_sub(1) {
             let Jump { end, size, before } = self.jumps[index];
-            self.distances.push((end - size, size, (here - end).cast_signed()));
+            self.lead(end, size, here);
             label.last_jump = before;
         }
     }
@@ -166,15 +177,11 @@ impl<T> Assembler<T> {
     ///
     /// # Errors
     /// A label is too far away for a jump to it.
-    pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
-        let mut code = self.bytes;
-        for (position, width, distance) in self.distances.drain(..) {
-            match width {
-                1 => code[position] = i8::try_from(distance)? as u8,
-                _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
-            }
+    pub fn finish(self) -> Result<Assembled<T>, Box<dyn Error>> {
+        match self.error {
+            Some(error) => Err(error.into()),
+            None => Ok(Assembled { bytes: self.bytes, marks: self.marks }),
         }
-        Ok(Assembled { bytes: code, marks: self.marks })
     }
 }
 

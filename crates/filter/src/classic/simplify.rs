@@ -407,15 +407,16 @@ impl Passes {
                 stack.extend(flow.blocks[block].next().into_iter().rev().flatten());
             }
         }
-        let mut old: Vec<Option<Block>> = flow.blocks.into_iter().map(Some).collect();
+        let mut old = flow.blocks;
         let blocks: Vec<Block> = walk
             .iter()
-            .filter_map(|&index| {
-                let mut block = old[index].take()?;
-                if let End::Test { yes, no, .. } = &mut block.end {
+            .map(|&index| {
+                let Block { ops, end, part } = &mut old[index];
+                let mut end = *end;
+                if let End::Test { yes, no, .. } = &mut end {
                     (*yes, *no) = (number[*yes], number[*no]);
                 }
-                Some(block)
+                Block { ops: mem::take(ops), end, part: part.clone() }
             })
             .collect();
         let count = blocks.len();
