@@ -11,6 +11,7 @@ use crate::graph::Graph;
 use crate::mistake::{Mistake, Warning};
 use crate::options::Options;
 use crate::parser;
+use crate::program::Program;
 use crate::syntax::Node;
 use crate::warnings;
 
@@ -64,6 +65,17 @@ impl Expression {
         };
         let graph = lower::lower(&flow);
         Ok(Expression { tree, flow, graph, warnings, snap_length: options.snap_length })
+    }
+
+    /// The expression, which is that of the text, ready to run.
+    ///
+    /// # Errors
+    /// The graph is not valid, which is a fault of this crate.
+    pub fn program(&self, text: &str) -> Result<Program, Mistake> {
+        Program::new(&self.graph).map_err(|error| {
+            let message = format!("it cannot be compiled: {error}");
+            Mistake::new(0..text.len(), message, "this is a bug; please report the expression")
+        })
     }
 
     /// The tree; `None` if the text is empty.

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use bellows_engine::Io;
-use bellows_filter::LinkType;
+use bellows_filter::{ByLinkType, LinkType};
 use bellows_packet::{CAPACITY, Packet};
 use bellows_wire::EtherType;
 use bellows_wire::connection::{self, Member};
 
 use super::PcapFilter;
-use super::programs::number;
 use crate::state_table::{Entered, Place, StateTable};
 
 /// A table of connections, and those of the packets of a call.
@@ -39,7 +38,7 @@ impl States {
             }
             link_type => {
                 for (packet, found) in packets.iter().zip(&mut *members) {
-                    let link_type = link_type.or_else(|| LinkType::from_number(number(packet)).ok());
+                    let link_type = link_type.or_else(|| LinkType::from_number(ByLinkType::number(packet)).ok());
                     *found = place(link_type.and_then(|link_type| member(link_type, packet.bytes())));
                 }
             }

@@ -397,7 +397,7 @@ impl Reading {
         }
         // The number of packets sent, or the packet if it has to wait.
         let mut offer = |pass: u64, timestamp: u64, packet: Packet| {
-            let is_wanted = filter.is_none_or(|filter| filter.matches(&packet));
+            let is_wanted = filter.is_none_or(|filter| filter.by_link_type().matches(&packet));
             if !goes(pass, timestamp, is_wanted.then(|| packet.len())) {
                 return Err(Waiting::Packet(packet));
             }
