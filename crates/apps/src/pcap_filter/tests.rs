@@ -317,7 +317,7 @@ fn both_ways(config: Value, table: &Arc<StateTable>) -> [Rig; 2] {
 fn stateful(mut config: Value, table: &Arc<StateTable>) -> Rig {
     config["state_table"] = json!("flows");
     let config = serde_json::from_value(config).unwrap();
-    let filter = PcapFilter::new(config, Some(Arc::clone(table)), &Context::default()).unwrap();
+    let filter = PcapFilter::with_table(config, Some(Arc::clone(table)), &Context::default()).unwrap();
     Rig::new(filter, &["input"], &["match", "rest"])
 }
 
