@@ -53,13 +53,25 @@ pub struct Key {
 pub const WORDS: usize = 5;
 
 /// The number of words of a key of IPv4 addresses.
-const V4_WORDS: usize = 2;
+pub const V4_WORDS: usize = 2;
 
 impl Key {
     /// Both ends and the protocol: two words for IPv4, [`WORDS`] for IPv6.
     #[inline(always)]
     pub fn words(&self) -> &[u64] {
         if self.is_v6 { &self.words } else { &self.words[..V4_WORDS] }
+    }
+
+    /// The words as an array.
+    ///
+    /// # Errors
+    /// It is a key of IPv6, which has more.
+    #[inline(always)]
+    pub fn both_words(&self) -> Result<&[u64; V4_WORDS], &[u64; WORDS]> {
+        match self.words.first_chunk() {
+            Some(words) if !self.is_v6 => Ok(words),
+            _ => Err(&self.words),
+        }
     }
 
     /// Whether the addresses are those of IPv6.

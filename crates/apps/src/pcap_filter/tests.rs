@@ -466,7 +466,7 @@ fn a_flood_is_counted_and_leaves_what_is_established() {
 fn mistakes_with_a_state_table() {
     let error = |config: Value| {
         let config = serde_json::from_value(config).unwrap();
-        PcapFilter::new(config, Some(table(json!({}))), &Context::default()).err().and_then(|error| error.key)
+        PcapFilter::with_table(config, Some(table(json!({}))), &Context::default()).err().and_then(|error| error.key)
     };
     assert_eq!(error(json!({ "state_table": "flows", "filters": { "a": "tcp" } })), Some("state_table"));
     assert_eq!(error(json!({ "state_table": "flows", "filter": "tcp prot" })), Some("filter"));

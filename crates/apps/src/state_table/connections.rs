@@ -1,10 +1,10 @@
 //! The connections of a table: groups of words that all threads read and replace.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
+use bellows_sys::keyed_hash::{self, KeyedHash};
 use bellows_wire::connection::{Key, Kind, Member, WORDS};
 use bellows_wire::tcp::flags;
 
@@ -175,7 +175,7 @@ pub(super) struct Connections {
     buckets: Box<[Bucket]>,
     keys: Box<[Words<WORDS>]>,
     /// Nobody outside knows which connections share a bucket.
-    hashes: RandomState,
+    hash: KeyedHash,
     timeouts: Timeouts,
 }
 
@@ -184,6 +184,17 @@ pub(super) struct Connections {
 pub(crate) struct Place {
     pub(super) bucket: u32,
     tag: u16,
+    /// The first head of the bucket that had this tag when it was looked for; [`WAYS`] if there was none.
+    way: u8,
+}
+
+/// The words of a key, to be hashed.
+#[inline(always)]
+fn words(key: &Key) -> keyed_hash::Words<'_> {
+    match key.both_words() {
+        Ok(two) => keyed_hash::Words::Two(two),
+        Err(five) => keyed_hash::Words::Five(five),
+    }
 }
 
 /// What became of a connection.
@@ -207,7 +218,7 @@ impl Connections {
         Connections {
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
             keys: (0..buckets * WAYS).map(|_| Words::default()).collect(),
-            hashes: RandomState::new(),
+            hash: KeyedHash::new(),
             timeouts,
         }
     }
@@ -221,35 +232,62 @@ impl Connections {
         self.buckets.len() * size_of::<Bucket>() + self.keys.len() * size_of::<Words<WORDS>>()
     }
 
-    /// The place of a connection, whose bucket is prefetched. Hot.
+    /// The places of the connections of packets. Their memory is prefetched: first all buckets, then all keys. Hot.
     #[inline(always)]
-    pub(super) fn place(&self, key: &Key) -> Place {
-        let hash = match *key.words() {
-            [ends, addresses] => self.hashes.hash_one([ends, addresses]),
-            ref words => self.hashes.hash_one(words),
-        };
-        let bucket = hash as usize & (self.buckets.len() - 1);
-        prefetch((&raw const self.buckets[bucket]).cast());
-        Place { bucket: bucket as u32, tag: (hash >> 48) as u16 & !1 | u16::from(key.is_v6()) }
+    pub(super) fn places(&self, members: &[Member], places: &mut Vec<Place>) {
+        places.clear();
+        let mask = self.buckets.len() - 1;
+        self.hash.each(members.iter().map(|member| words(&member.key)), |hash| {
+            let bucket = hash as usize & mask;
+            prefetch((&raw const self.buckets[bucket]).cast());
+            places.push(Place { bucket: bucket as u32, tag: (hash >> 48) as u16, way: WAYS as u8 });
+        });
+        for (place, member) in places.iter_mut().zip(members) {
+            // Keys of IPv4 and of IPv6 with equal first words are different.
+            place.tag = place.tag & !1 | u16::from(member.key.is_v6());
+            let ways = self.ways(*place);
+            if ways != 0 {
+                place.way = ways.trailing_zeros() as u8;
+                let key = &self.keys[place.bucket as usize * WAYS + usize::from(place.way)];
+                prefetch((&raw const *key).cast());
+            }
+        }
+    }
+
+    /// The heads of a bucket that have a tag: a bit for each.
+    #[inline(always)]
+    fn ways(&self, place: Place) -> u32 {
+        let heads = self.buckets[place.bucket as usize].0.iter().enumerate();
+        // Without a branch, because which one it is cannot be predicted.
+        heads.fold(0, |ways, (way, head)| ways | u32::from(head.load().value() as u16 == place.tag) << way)
     }
 
     /// A connection that has not expired. Hot.
     #[inline(always)]
     fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, State)> {
-        let bucket = place.bucket as usize;
-        for (head, words) in self.buckets[bucket].0.iter().zip(&self.keys[bucket * WAYS..]) {
-            let seen = head.load();
-            if seen.value() as u16 != place.tag {
-                continue;
+        // Where it was when its memory was prefetched.
+        if let Some(found) = self.at(key, place, place.way.into(), now) {
+            return Some(found);
+        }
+        let mut ways = self.ways(place);
+        while ways != 0 {
+            if let Some(found) = self.at(key, place, ways.trailing_zeros() as usize, now) {
+                return Some(found);
             }
-            if let Some(state) = State::of(seen.value())
-                && head.belongs_to(seen, words, key.words())
-                && !self.timeouts.has_expired(state, now)
-            {
-                return Some((head, seen, state));
-            }
+            ways &= ways - 1;
         }
         None
+    }
+
+    /// The connection of a head, if it is that of the key and has not expired.
+    #[inline(always)]
+    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, State)> {
+        let bucket = place.bucket as usize;
+        let head = self.buckets[bucket].0.get(way)?;
+        let seen = head.load();
+        let state = State::of(seen.value()).filter(|state| state.tag == place.tag)?;
+        let is_it = head.belongs_to(seen, &self.keys[bucket * WAYS + way], key.words());
+        (is_it && !self.timeouts.has_expired(state, now)).then_some((head, seen, state))
     }
 
     /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.

@@ -114,10 +114,10 @@ impl StateTable {
         }
     }
 
-    /// The place for the connection of a packet. Ask for those of several packets before the next step. Hot.
+    /// The places for the connections of packets: ask for those of a whole vector before the next step. Hot.
     #[inline(always)]
-    pub(crate) fn place(&self, member: &Member) -> Place {
-        self.connections.place(&member.key)
+    pub(crate) fn places(&self, members: &[Member], places: &mut Vec<Place>) {
+        self.connections.places(members, places);
     }
 
     /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.

@@ -30,6 +30,15 @@ fn table(capacity: usize) -> StateTable {
     StateTable::of(Config { capacity, ..Config::default() })
 }
 
+impl StateTable {
+    /// The place of a single packet.
+    fn place(&self, member: &Member) -> Place {
+        let mut places = Vec::new();
+        self.places(&[*member], &mut places);
+        places[0]
+    }
+}
+
 /// Whether a packet passes by its state.
 fn passes(table: &StateTable, member: &Member, now: u64) -> bool {
     table.pass(member, table.place(member), now)
