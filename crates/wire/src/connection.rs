@@ -115,6 +115,32 @@ struct Ip<'a> {
     vlans: u32,
 }
 
+/// The connection of the usual Ethernet frame: TCP or UDP over IPv4, without a VLAN tag or IP options. Of another frame
+/// `None`: [`of_frame`] knows. In a loop this is much faster, because its result stays in registers. Hot.
+#[inline(always)]
+pub fn of_usual_frame(frame: &[u8]) -> Option<Member> {
+    let (header, payload) = frame.split_first_chunk::<34>()?;
+    let ports = payload.first_chunk::<4>()?;
+    let is_later_fragment = u16::from_be_bytes(at(header, 20)) & FRAGMENT & 0x1fff != 0;
+    if header[12..15] != [0x08, 0x00, 0x45] || is_later_fragment {
+        return None;
+    }
+    let protocol = IpProtocol(header[23]);
+    let kind = match protocol {
+        IpProtocol::TCP => Kind::Tcp(*payload.get(tcp::field::FLAGS.start)?),
+        IpProtocol::UDP => Kind::Udp,
+        _ => return None,
+    };
+    let end = |address: usize, port: usize| {
+        u64::from(u32::from_be_bytes(at(header, address))) << 16 | u64::from(u16::from_be_bytes(at(ports, port)))
+    };
+    let (src, dst) = (end(26, 0), end(30, 2));
+    let (first, second) = (src.min(dst), src.max(dst));
+    let both_ports = (first & 0xffff) << 16 | second & 0xffff;
+    let words = [both_ports << 32 | u64::from(protocol.0) << 24, first >> 16 << 32 | second >> 16, 0, 0, 0];
+    Some(Member { key: Key { words, is_v6: false }, is_from_first: src <= dst, kind, is_error: false })
+}
+
 /// The connection of an Ethernet frame. Hot.
 #[inline]
 pub fn of_frame(frame: &[u8]) -> Option<Member> {

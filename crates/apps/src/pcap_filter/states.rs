@@ -33,11 +33,17 @@ impl States {
     #[inline(never)]
     pub fn decide(&mut self, io: &Io<PcapFilter>, packets: &[Packet], numbers: &mut [u16]) {
         match self.link_type {
-            Some(LinkType::Ethernet) => self.collect(packets, |packet| connection::of_frame(packet.bytes())),
-            only => self.collect(packets, |packet| {
-                let link_type = only.or_else(|| LinkType::from_number(ByLinkType::number(packet)).ok());
-                member(link_type?, packet.bytes())
-            }),
+            Some(LinkType::Ethernet) => {
+                let usual = |packet: &Packet| connection::of_usual_frame(packet.bytes());
+                self.collect(packets, usual, |packet| connection::of_frame(packet.bytes()));
+            }
+            only => {
+                let other = |packet: &Packet| {
+                    let link_type = only.or_else(|| LinkType::from_number(ByLinkType::number(packet)).ok());
+                    member(link_type?, packet.bytes())
+                };
+                self.collect(packets, |_| None, other);
+            }
         }
         let States { table, positions, members, places, .. } = self;
         table.places(members, places);
@@ -63,15 +69,25 @@ impl States {
         io.count(PcapFilter::STATES_ENTERED, entered);
     }
 
-    /// Collects the packets that belong to connections. Hot.
+    /// Collects the packets that belong to connections, as the first function says that knows. Hot.
     #[inline(always)]
-    fn collect(&mut self, packets: &[Packet], member: impl Fn(&Packet) -> Option<Member>) {
-        self.positions.clear();
-        self.members.clear();
-        for (position, packet) in packets.iter().enumerate() {
-            if let Some(member) = member(packet) {
-                self.positions.push(position as u16);
-                self.members.push(member);
+    fn collect(
+        &mut self,
+        packets: &[Packet],
+        usual: impl Fn(&Packet) -> Option<Member>,
+        other: impl Fn(&Packet) -> Option<Member>,
+    ) {
+        let States { positions, members, .. } = self;
+        positions.clear();
+        members.clear();
+        for (packet, position) in packets.iter().zip(0..) {
+            // Not joined: what is returned in memory is written in parts, and waits where it is read as a whole.
+            if let Some(member) = usual(packet) {
+                positions.push(position);
+                members.push(member);
+            } else if let Some(member) = other(packet) {
+                positions.push(position);
+                members.push(member);
             }
         }
     }

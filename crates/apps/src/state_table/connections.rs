@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bellows_arena::Fixed;
 use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
 use bellows_sys::keyed_hash::{self, KeyedHash};
@@ -172,20 +173,53 @@ struct Bucket([Head; WAYS]);
 /// Two threads that enter a connection at the same time may both do so: the first one in the bucket counts, and the
 /// other expires.
 pub(super) struct Connections {
-    buckets: Box<[Bucket]>,
-    keys: Box<[Words<WORDS>]>,
+    // On huge pages, because packets come to any of them.
+    buckets: Fixed<[Bucket]>,
+    keys: Fixed<[Words<WORDS>]>,
     /// Nobody outside knows which connections share a bucket.
     hash: KeyedHash,
     timeouts: Timeouts,
 }
 
-/// Where a connection is, if it is in the table.
+/// Where a connection is, if it is in the table: the tag, the bucket, and the first head of the bucket that had this tag
+/// when it was looked for ([`WAYS`] if there was none), from the lowest bit on. One word is written and read as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(super) bucket: u32,
-    tag: u16,
-    /// The first head of the bucket that had this tag when it was looked for; [`WAYS`] if there was none.
-    way: u8,
+pub(crate) struct Place(u64);
+
+impl Place {
+    const BUCKET_SHIFT: u32 = 16;
+    const WAY_SHIFT: u32 = 48;
+
+    /// The bucket and the tag that a hash chooses. Keys of IPv4 and of IPv6 with equal first words are different.
+    #[inline(always)]
+    fn of(hash: u64, mask: u64) -> Place {
+        Place((hash & mask) << Self::BUCKET_SHIFT | (WAYS as u64) << Self::WAY_SHIFT | hash >> 48)
+    }
+
+    #[inline(always)]
+    fn for_version(self, is_v6: bool) -> Place {
+        Place(self.0 & !1 | u64::from(is_v6))
+    }
+
+    #[inline(always)]
+    fn at_way(self, way: u32) -> Place {
+        Place(self.0 & ((1 << Self::WAY_SHIFT) - 1) | u64::from(way) << Self::WAY_SHIFT)
+    }
+
+    #[inline(always)]
+    fn tag(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(self) -> usize {
+        (self.0 >> Self::BUCKET_SHIFT) as u32 as usize
+    }
+
+    #[inline(always)]
+    fn way(self) -> usize {
+        (self.0 >> Self::WAY_SHIFT) as usize
+    }
 }
 
 /// The words of a key, to be hashed.
@@ -236,37 +270,35 @@ impl Connections {
     #[inline(always)]
     pub(super) fn places(&self, members: &[Member], places: &mut Vec<Place>) {
         places.clear();
-        let mask = self.buckets.len() - 1;
+        let mask = self.buckets.len() as u64 - 1;
         self.hash.each(members.iter().map(|member| words(&member.key)), |hash| {
-            let bucket = hash as usize & mask;
-            prefetch((&raw const self.buckets[bucket]).cast());
-            places.push(Place { bucket: bucket as u32, tag: (hash >> 48) as u16, way: WAYS as u8 });
+            let place = Place::of(hash, mask);
+            prefetch((&raw const self.buckets[place.bucket()]).cast());
+            places.push(place);
         });
         for (place, member) in places.iter_mut().zip(members) {
-            // Keys of IPv4 and of IPv6 with equal first words are different.
-            place.tag = place.tag & !1 | u16::from(member.key.is_v6());
-            let ways = self.ways(*place);
-            if ways != 0 {
-                place.way = ways.trailing_zeros() as u8;
-                let key = &self.keys[place.bucket as usize * WAYS + usize::from(place.way)];
-                prefetch((&raw const *key).cast());
-            }
+            let found = place.for_version(member.key.is_v6());
+            let ways = self.ways(found);
+            // Of no way the last, whose key is not read.
+            let way = if ways == 0 { WAYS as u32 } else { ways.trailing_zeros() };
+            prefetch((&raw const self.keys[found.bucket() * WAYS + way as usize % WAYS]).cast());
+            *place = found.at_way(way);
         }
     }
 
     /// The heads of a bucket that have a tag: a bit for each.
     #[inline(always)]
     fn ways(&self, place: Place) -> u32 {
-        let heads = self.buckets[place.bucket as usize].0.iter().enumerate();
+        let heads = self.buckets[place.bucket()].0.iter().enumerate();
         // Without a branch, because which one it is cannot be predicted.
-        heads.fold(0, |ways, (way, head)| ways | u32::from(head.load().value() as u16 == place.tag) << way)
+        heads.fold(0, |ways, (way, head)| ways | u32::from(head.load().value() as u16 == place.tag()) << way)
     }
 
     /// A connection that has not expired. Hot.
     #[inline(always)]
     fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, State)> {
         // Where it was when its memory was prefetched.
-        if let Some(found) = self.at(key, place, place.way.into(), now) {
+        if let Some(found) = self.at(key, place, place.way(), now) {
             return Some(found);
         }
         let mut ways = self.ways(place);
@@ -282,17 +314,40 @@ impl Connections {
     /// The connection of a head, if it is that of the key and has not expired.
     #[inline(always)]
     fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, State)> {
-        let bucket = place.bucket as usize;
+        let bucket = place.bucket();
         let head = self.buckets[bucket].0.get(way)?;
         let seen = head.load();
-        let state = State::of(seen.value()).filter(|state| state.tag == place.tag)?;
+        let state = State::of(seen.value()).filter(|state| state.tag == place.tag())?;
         let is_it = head.belongs_to(seen, &self.keys[bucket * WAYS + way], key.words());
         (is_it && !self.timeouts.has_expired(state, now)).then_some((head, seen, state))
+    }
+
+    /// Whether a packet belongs to an established connection that it does not change, because another one came at the
+    /// same time. These are most packets. Hot.
+    #[inline(always)]
+    fn is_established(&self, member: &Member, place: Place, now: u32) -> bool {
+        const PARTS: u64 = (1 << TAG_BITS) - 1 | 7 << STAGE_SHIFT | ((TIMES as u64) - 1) << TIME_SHIFT;
+        let bucket = place.bucket();
+        let Some(head) = self.buckets[bucket].0.get(place.way()) else { return false };
+        let seen = head.load();
+        let expected =
+            u64::from(place.tag()) | (Stage::Established as u64) << STAGE_SHIFT | u64::from(now) << TIME_SHIFT;
+        let ends = matches!(member.kind, Kind::Tcp(set) if set & (flags::FIN | flags::RST) != 0);
+        let keys = &self.keys[bucket * WAYS + place.way()];
+        seen.value() & PARTS == expected
+            && !ends
+            && match member.key.both_words() {
+                Ok(two) => head.belongs_to(seen, keys, two),
+                Err(five) => head.belongs_to(seen, keys, five),
+            }
     }
 
     /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.
     #[inline(always)]
     pub(super) fn pass(&self, member: &Member, place: Place, now: u32) -> bool {
+        if self.is_established(member, place, now) {
+            return true;
+        }
         let Some((head, mut seen, mut state)) = self.find(&member.key, place, now) else { return false };
         if member.is_error {
             return true;
@@ -309,9 +364,9 @@ impl Connections {
     /// Enters the connection that a packet begins. Hot.
     #[inline(never)]
     pub(super) fn enter(&self, member: &Member, place: Place, now: u32) -> Entered {
-        let begun = if member.is_error { None } else { State::begun_by(member, place.tag, now) };
+        let begun = if member.is_error { None } else { State::begun_by(member, place.tag(), now) };
         let Some(begun) = begun else { return Entered::Nothing };
-        let bucket = place.bucket as usize;
+        let bucket = place.bucket();
         let (heads, keys) = (&self.buckets[bucket].0, &self.keys[bucket * WAYS..]);
         for _ in 0..TRIES {
             let mut best: Option<(u32, Entered, &Head, &Words<WORDS>, Seen)> = None;
@@ -323,7 +378,7 @@ impl Connections {
                 let state = State::of(seen.value());
                 let has_expired = state.is_some_and(|state| self.timeouts.has_expired(state, now));
                 let (rank, entered) = match state {
-                    Some(state) if state.tag == place.tag && head.belongs_to(seen, words, member.key.words()) => {
+                    Some(state) if state.tag == place.tag() && head.belongs_to(seen, words, member.key.words()) => {
                         match (has_expired, state.stage) {
                             (true, _) => (u32::MAX, Entered::Expired),
                             // Its ends begin anew.
