@@ -54,7 +54,9 @@ unsafe fn enter(block: *mut u8) -> *mut u8 {
 // address in it; so a block is given back with the layout that it was allocated with. Blocks of a wider alignment are
 // the system's own.
 unsafe impl GlobalAlloc for WholeLines {
-    #[inline]
+    // Not inlined, because the crate of a command that has this heap may be compiled without optimisation.
+
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise; the size around is not 0.
         unsafe {
@@ -65,7 +67,7 @@ unsafe impl GlobalAlloc for WholeLines {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above. What is written is in front of the block.
         unsafe {
@@ -76,7 +78,7 @@ unsafe impl GlobalAlloc for WholeLines {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise: the block was allocated with this layout, so the address in front of it is that
         // of the system's block, which has the layout around.
@@ -89,7 +91,7 @@ unsafe impl GlobalAlloc for WholeLines {
     }
 
     /// Leaves it to the system to grow a block in its place, or to move its pages instead of its contents.
-    #[inline]
+    #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Some(old) = around(layout) else {
             // SAFETY: the caller's promise; the block is the system's own.

@@ -181,8 +181,8 @@ pub(super) struct Connections {
     timeouts: Timeouts,
 }
 
-/// Where a connection is, if it is in the table: the tag, the bucket, and the first head of the bucket that had this tag
-/// when it was looked for ([`WAYS`] if there was none), from the lowest bit on. One word is written and read as a whole.
+/// Where a connection is, if it is in the table: the tag, the bucket, and a head of the bucket that had this tag when it
+/// was looked for ([`WAYS`] if there was none), from the lowest bit on. One word is written and read as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place(u64);
 
@@ -214,6 +214,13 @@ impl Place {
     #[inline(always)]
     pub(super) fn bucket(self) -> usize {
         (self.0 >> Self::BUCKET_SHIFT) as u32 as usize
+    }
+
+    /// The way that a connection takes if it is free, so that most are found at first sight.
+    #[inline(always)]
+    fn preferred(self) -> usize {
+        // Not the lowest bit of the tag, which says the version.
+        (self.tag() >> 1) as usize % WAYS
     }
 
     #[inline(always)]
@@ -278,11 +285,14 @@ impl Connections {
         });
         for (place, member) in places.iter_mut().zip(members) {
             let found = place.for_version(member.key.is_v6());
-            let ways = self.ways(found);
-            // Of no way the last, whose key is not read.
-            let way = if ways == 0 { WAYS as u32 } else { ways.trailing_zeros() };
-            prefetch((&raw const self.keys[found.bucket() * WAYS + way as usize % WAYS]).cast());
-            *place = found.at_way(way);
+            let mut way = found.preferred();
+            if self.buckets[found.bucket()].0[way].load().value() as u16 != found.tag() {
+                let ways = self.ways(found);
+                way = if ways == 0 { WAYS } else { ways.trailing_zeros() as usize };
+            }
+            // Of no way the first, whose key is not read.
+            prefetch((&raw const self.keys[found.bucket() * WAYS + way % WAYS]).cast());
+            *place = found.at_way(way as u32);
         }
     }
 
@@ -370,7 +380,7 @@ impl Connections {
         let (heads, keys) = (&self.buckets[bucket].0, &self.keys[bucket * WAYS..]);
         for _ in 0..TRIES {
             let mut best: Option<(u32, Entered, &Head, &Words<WORDS>, Seen)> = None;
-            for (head, words) in heads.iter().zip(keys) {
+            for (way, (head, words)) in heads.iter().zip(keys).enumerate() {
                 let seen = head.load();
                 if seen.is_changing() {
                     continue;
@@ -387,8 +397,9 @@ impl Connections {
                             (false, _) => return Entered::Nothing,
                         }
                     }
-                    None => (u32::MAX - 1, Entered::New),
-                    Some(_) if has_expired => (u32::MAX - 2, Entered::Expired),
+                    None if way == place.preferred() => (u32::MAX - 1, Entered::New),
+                    None => (u32::MAX - 2, Entered::New),
+                    Some(_) if has_expired => (u32::MAX - 3, Entered::Expired),
                     Some(State { stage: Stage::Established, .. }) => continue,
                     Some(state) => (state.idle(now), Entered::Evicted),
                 };
