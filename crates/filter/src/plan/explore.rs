@@ -385,11 +385,8 @@ impl Explorer<'_> {
         &self.known[start as usize..][..count as usize]
     }
 
-    /// The number of a fact.
+    /// The number of a fact that has none yet.
     fn number(&mut self, mut fact: Fact) -> u32 {
-        if fact.number != NONE {
-            return fact.number;
-        }
         let facts = &mut self.facts;
         *self.numbers.entry(fact).or_insert_with(|| {
             fact.number = facts.len() as u32;
@@ -410,20 +407,23 @@ impl Explorer<'_> {
             {
                 continue;
             }
-            let mut fact = *fact;
-            if fact.until < node {
-                self.drop_holes(&mut fact, node);
-            }
+            let without;
+            let fact = if fact.until < node {
+                without = self.without_holes(*fact, node);
+                &without
+            } else {
+                fact
+            };
             let is_unknown = fact.hole_count == 0 && fact.low == 0 && fact.high == self.lowered.values.max(fact.value);
             if !is_unknown {
-                let number = self.number(fact);
+                let number = if fact.number == NONE { self.number(*fact) } else { fact.number };
                 self.known.push(number);
             }
         }
     }
 
-    /// Drops the holes that do not matter from a node on.
-    fn drop_holes(&self, fact: &mut Fact, node: u32) {
+    /// A fact without the holes that do not matter from a node on.
+    fn without_holes(&self, mut fact: Fact, node: u32) -> Fact {
         let (mut holes, mut count, mut until) = ([0; MAX_HOLES], 0, u32::MAX);
         for &hole in fact.holes() {
             let last = self.last_point(fact.value, hole);
@@ -434,6 +434,7 @@ impl Explorer<'_> {
             }
         }
         (fact.holes, fact.hole_count, fact.until, fact.number) = (holes, count as u8, until, NONE);
+        fact
     }
 
     /// The outcome of the test of a node, if it is known.
