@@ -98,12 +98,7 @@ impl Instruction {
     ///
     /// # Errors
     /// It has no such operands.
-    pub fn with3(
-        op: Op,
-        first: impl Into<Operand>,
-        second: impl Into<Operand>,
-        third: impl Into<Operand>,
-    ) -> Encoded {
+    pub fn with3(op: Op, first: impl Into<Operand>, second: impl Into<Operand>, third: impl Into<Operand>) -> Encoded {
         Instruction::of(op, &[first.into(), second.into(), third.into()])
     }
 
@@ -539,9 +534,7 @@ fn by_iced(op: Op, operands: &[Operand]) -> Encoded {
         [Memory(first), Number(second)] => Iced::with2(op, first, i32::try_from(second)?)?,
         [Register(first), Register(second), Register(third)] => Iced::with3(op, first, second, third)?,
         [Register(first), Register(second), Memory(third)] => Iced::with3(op, first, second, third)?,
-        [Register(first), Register(second), Number(third)] => {
-            Iced::with3(op, first, second, i32::try_from(third)?)?
-        }
+        [Register(first), Register(second), Number(third)] => Iced::with3(op, first, second, i32::try_from(third)?)?,
         [Register(first), Memory(second), Number(third)] => Iced::with3(op, first, second, i32::try_from(third)?)?,
         _ => return Err(format!("no instruction has the operands {operands:?}").into()),
     };
@@ -566,9 +559,8 @@ mod tests {
             Vector => Register::XMM0,
             Class::Memory => return Vec::new(),
         };
-        let is_high = |register: &Register| {
-            matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
-        };
+        let is_high =
+            |register: &Register| matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
         let count = if class == Byte { 20 } else { 16 };
         Register::values().skip(first as usize).take(count).filter(|register| !is_high(register)).collect()
     }
@@ -691,7 +683,8 @@ mod tests {
 
     #[test]
     fn other_instructions_are_encoded_too() {
-        let instruction = Instruction::with3(Op::VEX_Vpaddd_ymm_ymm_ymmm256, Register::YMM1, Register::YMM2, Register::YMM3);
+        let instruction =
+            Instruction::with3(Op::VEX_Vpaddd_ymm_ymm_ymmm256, Register::YMM1, Register::YMM2, Register::YMM3);
         assert_eq!(instruction.unwrap().bytes(), [0xc5, 0xed, 0xfe, 0xcb]);
     }
 }

@@ -1,9 +1,9 @@
 //! Expressions: from text to a graph.
 #![forbid(unsafe_code)]
 
+use crate::classic::ops::Ops;
 use crate::classic::program::{self, Instruction};
 use crate::classic::simplify::{self, ConstantError};
-use crate::classic::ops::Ops;
 use crate::classic::{Block, End, Flow, lower};
 use crate::explain;
 use crate::generate;

@@ -57,7 +57,9 @@ impl<'t> PortLists<'t> {
                 break;
             }
             match ports(self.operand(operand), is_negated) {
-                Some((own_protocol, own_direction, ports)) if (own_protocol, own_direction) == (protocol, direction) => {
+                Some((own_protocol, own_direction, ports))
+                    if (own_protocol, own_direction) == (protocol, direction) =>
+                {
                     found.push(ports);
                 }
                 _ => break,
@@ -108,8 +110,11 @@ fn ports(node: &Node, is_negated: bool) -> Option<Ports> {
     let has_ports = matches!(qualifiers.protocol, None | Some(Protocol::Tcp | Protocol::Udp | Protocol::Sctp));
     // Both ports of a packet being in a list does not mean that they are equal.
     let is_of_one = qualifiers.direction != Direction::Both;
-    (has_ports && is_of_one && last <= u16::MAX.into())
-        .then_some((qualifiers.protocol, qualifiers.direction, (first, last)))
+    (has_ports && is_of_one && last <= u16::MAX.into()).then_some((
+        qualifiers.protocol,
+        qualifiers.direction,
+        (first, last),
+    ))
 }
 
 /// The same numbers, sorted, with gaps between.
@@ -173,12 +178,9 @@ mod tests {
     #[test]
     fn other_alternatives_are_none() {
         let many = MANY_PORTS as u32;
-        for (separator, item) in [
-            (" or ", "src and dst port"),
-            (" and ", "port"),
-            (" or ", "not port"),
-            (" or ", "host 10.0.0.1 and port"),
-        ] {
+        for (separator, item) in
+            [(" or ", "src and dst port"), (" and ", "port"), (" or ", "not port"), (" or ", "host 10.0.0.1 and port")]
+        {
             assert_eq!(lists(&text(many, separator, |number| format!("{item} {number}"))), [], "{item}");
         }
         let mixed = text(many, " or ", |number| format!("{} port {number}", ["tcp", "udp"][number as usize % 2]));

@@ -324,9 +324,7 @@ fn the_scope_decides_which_tag_a_second_test_looks_for() {
         writer.write(&Record { data, timestamp: START, original_length: 60, interface: 0 }).unwrap();
     }
     let file = Scratch::new(&writer.finish().unwrap());
-    for (keys, expected) in
-        [("", &[5][..]), (r#", "scope": "libpcap""#, &[5]), (r#", "scope": "lexical""#, &[5, 6])]
-    {
+    for (keys, expected) in [("", &[5][..]), (r#", "scope": "libpcap""#, &[5]), (r#", "scope": "lexical""#, &[5, 6])] {
         let mut rig = file.rig(&format!(r#", "filter": "vlan 5 or vlan 6"{keys}"#));
         rig.settle();
         assert_eq!(last_bytes(&mut rig), expected, "{keys}");

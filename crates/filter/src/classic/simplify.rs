@@ -425,8 +425,10 @@ impl Passes {
             _ => [NONE; 2],
         });
         let targets = targets.collect();
-        let used =
-            blocks.iter().flat_map(|block| block.ops.iter()).fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
+        let used = blocks
+            .iter()
+            .flat_map(|block| block.ops.iter())
+            .fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
         let registers = (INDEX + 1).max((Registers::BITS - used.leading_zeros()) as usize);
         Passes {
             blocks,

@@ -18,7 +18,7 @@ const MANY_STATES: u32 = 6;
 const MAX_STATES: u32 = 16;
 
 /// From this number of items on beyond the first few of their nodes, nodes have few states.
-const MANY_ITEMS: u32 = 40_000;
+const MANY_ITEMS: u32 = 10_000;
 
 /// From this number of nodes on, most have several states.
 const MANY_NODES: usize = 1_000;
