@@ -458,7 +458,7 @@ impl Generator<'_> {
         let mut way = exits.first;
         loop {
             match &mut self.blocks[way / 2].end {
-                End::Test { yes, no, .. } => *(if way % 2 == 0 { yes } else { no }) = target,
+                End::Test { yes, no, .. } => *(if way.is_multiple_of(2) { yes } else { no }) = target,
                 End::Goto(next) => *next = target,
                 End::Again(_) | End::Accept | End::Reject => {}
             }

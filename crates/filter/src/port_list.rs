@@ -137,8 +137,11 @@ mod tests {
     use crate::parser;
     use crate::{Expression, Options};
 
-    /// The lists of an expression: their first operand, number of operands, and ports.
-    fn lists(text: &str) -> Vec<(usize, usize, Vec<(u32, u32)>)> {
+    /// A list: its first operand, number of operands, and ports.
+    type Found = (usize, usize, Vec<(u32, u32)>);
+
+    /// The lists of an expression.
+    fn lists(text: &str) -> Vec<Found> {
         let tree = parser::parse(text).unwrap().unwrap();
         let Node::Chain { first, rest, .. } = &tree else { panic!("no chain") };
         let mut lists = PortLists::new(first, rest);

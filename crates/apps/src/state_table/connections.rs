@@ -336,7 +336,9 @@ impl Connections {
     /// same time. These are most packets. Hot.
     #[inline(always)]
     fn is_established(&self, member: &Member, place: Place, now: u32) -> bool {
-        const PARTS: u64 = (1 << TAG_BITS) - 1 | 7 << STAGE_SHIFT | ((TIMES as u64) - 1) << TIME_SHIFT;
+        const TAG: u64 = (1 << TAG_BITS) - 1;
+        const TIME: u64 = TIMES as u64 - 1;
+        const PARTS: u64 = TAG | 7 << STAGE_SHIFT | TIME << TIME_SHIFT;
         let bucket = place.bucket();
         let Some(head) = self.buckets[bucket].0.get(place.way()) else { return false };
         let seen = head.load();
