@@ -356,7 +356,7 @@ fn an_error_in_the_filter_of_a_reader_is_underlined_in_the_network_file() {
         ("filter = \"tcp prot 80\"", "6:15", "6 | filter = \"tcp prot 80\"\n  |               ^^^^\n"),
         ("filter = \"tcp and host\"", "6:23", "6 | filter = \"tcp and host\"\n  |                       ^\n"),
         ("filter = 'udp or ip[0:3] = 1'", "6:18", "6 | filter = 'udp or ip[0:3] = 1'\n  |                  ^^^^^^^\n"),
-        ("filter = \"vlan 5\"\nscope = \"wide\"", "7:9", "7 | scope = \"wide\"\n  |         ^^^^^^\n"),
+        ("filter = \"vlan 5\"\nscope = \"wide\"", "7:9", "7 | scope = \"wide\"\n  |         ^^^^^^ "),
         ("scope = \"lexical\"", "6:1", "6 | scope = \"lexical\"\n"),
     ] {
         let file = sandbox.write("network.toml", &network(keys));
