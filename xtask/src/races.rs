@@ -15,7 +15,7 @@ use crate::workspace::{host_triple, target_dir};
 /// The tests with several threads of one engine, each with its package: whole `bellows run` processes, then engines.
 const PROGRAMS: [(&str, &[&str]); 5] = [
     ("bellows", &["whole_runs"]),
-    ("bellows-apps", &["mac_table"]),
+    ("bellows-apps", &["mac_table", "state_table"]),
     ("bellows-engine", &["starvation", "workers"]),
     ("bellows-pool", &["sharing"]),
     ("bellows-ring", &["races"]),

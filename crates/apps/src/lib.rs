@@ -12,6 +12,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod claims;
 mod lanes;
 pub mod mac_table;

@@ -4,7 +4,6 @@
 use bellows_config::{Diagnostics, Severity};
 use bellows_filter::interpret::PacketView;
 use bellows_filter::{Expression, LinkType, Mistake, Options, Program};
-use bellows_packet::Packet;
 
 /// The expression for one link type.
 pub struct Compiled {
@@ -49,11 +48,7 @@ impl<'t> Compiler<'t> {
             Some(index) => index,
             None => {
                 let expression = Expression::parse(self.text, &Options { link_type, ..self.options })?;
-                let program = Program::new(expression.graph()).map_err(|error| Mistake {
-                    range: 0..self.text.len(),
-                    message: format!("it cannot be compiled: {error}"),
-                    help: "this is a bug; please report the expression".to_owned(),
-                })?;
+                let program = expression.program(self.text)?;
                 self.compiled.push(Compiled { link_type, expression, program });
                 self.compiled.len() - 1
             }
@@ -61,37 +56,8 @@ impl<'t> Compiler<'t> {
         Ok(&self.compiled[index])
     }
 
-    /// The expression for Ethernet, the usual link type, and for all others for which it makes sense.
-    fn all(mut self) -> Result<Vec<Compiled>, Mistake> {
-        self.get(LinkType::default())?;
-        for link_type in LinkType::ALL {
-            // Its packets do not match.
-            let _ = self.get(link_type);
-        }
-        Ok(self.compiled)
-    }
-
     /// What has been compiled, in this order.
     pub fn compiled(&self) -> &[Compiled] {
         &self.compiled
-    }
-}
-
-/// An expression, compiled for each link type to which it applies.
-pub struct ByLinkType(Vec<Compiled>);
-
-impl ByLinkType {
-    pub fn compile(text: &str) -> Result<ByLinkType, Mistake> {
-        Compiler::new(text, Options::default()).all().map(ByLinkType)
-    }
-
-    /// Whether a packet matches. Those without metadata begin with an Ethernet header.
-    pub fn matches(&self, packet: &Packet) -> bool {
-        let meta = packet.meta();
-        let number = meta.map_or(LinkType::default().number(), |meta| meta.link_type);
-        let link_type = LinkType::from_number(number).ok();
-        let length = meta.map_or(0, |meta| meta.original_length).max(packet.len() as u32);
-        let compiled = self.0.iter().find(|compiled| Some(compiled.link_type) == link_type);
-        compiled.is_some_and(|compiled| compiled.matches(packet.bytes(), length))
     }
 }

@@ -345,6 +345,31 @@ fn run<'a>(sandbox: &'a Sandbox, network: &str, arguments: &[&str]) -> Running<'
 }
 
 #[test]
+fn an_error_in_the_filter_of_a_reader_is_underlined_in_the_network_file() {
+    let sandbox = Sandbox::new();
+    let network = |keys: &str| {
+        let path = quickstart();
+        format!("links = [\"capture -> sink\"]\n\n[apps.capture]\napp = \"pcap-reader\"\npath = \"{path}\"\n{keys}\n")
+            + "\n[apps.sink]\napp = \"sink\"\n"
+    };
+    for (keys, place, excerpt) in [
+        ("filter = \"tcp prot 80\"", "6:15", "6 | filter = \"tcp prot 80\"\n  |               ^^^^\n"),
+        ("filter = \"tcp and host\"", "6:23", "6 | filter = \"tcp and host\"\n  |                       ^\n"),
+        ("filter = 'udp or ip[0:3] = 1'", "6:18", "6 | filter = 'udp or ip[0:3] = 1'\n  |                  ^^^^^^^\n"),
+        ("filter = \"vlan 5\"\nscope = \"wide\"", "7:9", "7 | scope = \"wide\"\n  |         ^^^^^^ "),
+        ("scope = \"lexical\"", "6:1", "6 | scope = \"lexical\"\n"),
+    ] {
+        let file = sandbox.write("network.toml", &network(keys));
+        let said = sandbox.bellows(&["check", &file]);
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        assert!(said.stderr.contains(&format!("network.toml:{place}\n")), "{said:#?}");
+        assert!(said.stderr.contains(excerpt), "{excerpt}{said:#?}");
+    }
+    let file = sandbox.write("network.toml", &network("filter = \"vlan 5 or vlan 6\"\nscope = \"lexical\""));
+    assert_eq!(sandbox.bellows(&["check", &file]).fine().stderr, "");
+}
+
+#[test]
 fn the_status_of_an_app_shows_its_filters() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, SORTED, &[]);

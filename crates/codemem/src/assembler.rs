@@ -1,20 +1,31 @@
 //! Writes machine code from start to end, and disassembles it.
 
 use std::error::Error;
+use std::num::TryFromIntError;
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter, Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, Formatter, MemoryOperand, Mnemonic, NasmFormatter, Register};
+
+pub use crate::instruction::{Encoded, Instruction, Operand};
 
 /// The result of writing an instruction: an error if it cannot be encoded.
 pub type Written = Result<(), Box<dyn Error>>;
 
-/// A jump target in the code, known or not yet.
+/// A jump target in the code of one assembler, known or not yet.
 #[derive(Default)]
 pub struct Label {
     position: Option<usize>,
-    /// Jumps to it whose displacement is not yet written: the offset where each ends, and the size of its displacement.
-    jumps: Vec<(usize, usize)>,
+    /// The last jump to it whose displacement is not yet written, plus 1: they are in a list.
+    last_jump: usize,
+}
+
+/// A jump whose displacement is not yet written.
+struct Jump {
+    /// The offset where it ends.
+    end: usize,
+    /// The size of its displacement.
+    size: usize,
+    /// The one before it to the same label, plus 1; 0 if it is the first.
+    before: usize,
 }
 
 /// The start of a part of the code.
@@ -35,12 +46,13 @@ pub struct Assembled<T> {
 
 /// Writes code for an address from start to end, and marks its parts.
 pub struct Assembler<T> {
-    encoder: Encoder,
+    bytes: Vec<u8>,
     address: usize,
-    position: usize,
     marks: Vec<Mark<T>>,
-    /// Displacements of jumps whose targets are known: offset, size and value.
-    distances: Vec<(usize, usize, isize)>,
+    /// Jumps to labels that were not known, for all labels, of which code has as many as tests.
+    jumps: Vec<Jump>,
+    /// Why a jump cannot reach its target.
+    error: Option<TryFromIntError>,
 }
 
 /// Memory at an offset from a register.
@@ -54,22 +66,22 @@ pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
 impl<T> Assembler<T> {
     /// An assembler for code at this address.
     pub fn new(address: usize) -> Assembler<T> {
-        Assembler { encoder: Encoder::new(64), address, position: 0, marks: Vec::new(), distances: Vec::new() }
+        Assembler { bytes: Vec::new(), address, marks: Vec::new(), jumps: Vec::new(), error: None }
     }
 
     /// Number of bytes written so far.
     pub fn position(&self) -> usize {
-        self.position
+        self.bytes.len()
     }
 
     /// Marks the start of a part of the code.
     pub fn mark(&mut self, part: T) {
-        self.marks.push(Mark { offset: self.position, part });
+        self.marks.push(Mark { offset: self.position(), part });
     }
 
     /// Writes an instruction.
     pub fn put(&mut self, instruction: Instruction) -> Written {
-        self.position += self.encoder.encode(&instruction, (self.address + self.position) as u64)?;
+        self.bytes.extend_from_slice(instruction.bytes());
         Ok(())
     }
 
@@ -100,44 +112,64 @@ impl<T> Assembler<T> {
 
     /// Writes a direct call of a function, which must be within 2 GiB.
     pub fn call(&mut self, function: usize) -> Written {
-        self.put(Instruction::with_branch(Code::Call_rel32_64, function as u64)?)
+        let (call, size) = Instruction::branch(Code::Call_rel32_64)?;
+        self.put(call)?;
+        self.lead(self.position(), size, function.wrapping_sub(self.address));
+        Ok(())
     }
 
     /// Writes a jump; for a short one, the label must be within 127 bytes.
     pub fn jump(&mut self, op: Code, label: &mut Label) -> Written {
-        let known = label.position.map(|position| self.address + position);
-        self.put(Instruction::with_branch(op, known.unwrap_or(self.address + self.position) as u64)?)?;
-        if known.is_none() {
-            let is_short = matches!(op, Code::Je_rel8_64 | Code::Jne_rel8_64 | Code::Jmp_rel8_64);
-            label.jumps.push((self.position, if is_short { 1 } else { 4 }));
+        let (jump, size) = Instruction::branch(op)?;
+        self.put(jump)?;
+        let end = self.position();
+        match label.position {
+            Some(target) => self.lead(end, size, target),
+            None => {
+                self.jumps.push(Jump { end, size, before: label.last_jump });
+                label.last_jump = self.jumps.len();
+            }
         }
         Ok(())
     }
 
+    /// Writes the displacement of a branch that ends at an offset, in its last bytes.
+    fn lead(&mut self, end: usize, size: usize, target: usize) {
+        let distance = target.wrapping_sub(end).cast_signed();
+        let bytes = &mut self.bytes[end - size..end];
+        match size {
+            1 => i8::try_from(distance).map(|distance| bytes.copy_from_slice(&distance.to_le_bytes())),
+            _ => i32::try_from(distance).map(|distance| bytes.copy_from_slice(&distance.to_le_bytes())),
+        }
+        .unwrap_or_else(|error| self.error = Some(error));
+    }
+
     /// Sets the label to this place.
     pub fn place(&mut self, label: &mut Label) {
-        label.position = Some(self.position);
-        let here = self.position as isize;
-        self.distances.extend(label.jumps.drain(..).map(|(end, width)| (end - width, width, here - end as isize)));
+        let here = self.position();
+        label.position = Some(here);
+        while let Some(index) = std::mem::take(&mut label.last_jump).checked_sub(1) {
+            let Jump { end, size, before } = self.jumps[index];
+            self.lead(end, size, here);
+            label.last_jump = before;
+        }
     }
 
     /// Creates a label for this place.
     pub fn here(&self) -> Label {
-        Label { position: Some(self.position), jumps: Vec::new() }
+        Label { position: Some(self.position()), last_jump: 0 }
     }
 
     /// Aligns to a multiple of `alignment` bytes, with a few long no-op instructions.
     pub fn align(&mut self, alignment: usize) -> Written {
-        let any = |index, bytes| MemoryOperand::new(Register::RAX, index, 1, 0, bytes, false, Register::None);
-        let longest = Instruction::with1(Code::Nop_rm32, any(Register::RAX, 8))?;
-        let long = Instruction::with1(Code::Nop_rm32, any(Register::RAX, 1))?;
         loop {
-            match self.position.next_multiple_of(alignment) - self.position {
+            let no_op: &[u8] = match self.position().next_multiple_of(alignment) - self.position() {
                 0 => return Ok(()),
-                8.. => self.put(longest)?,
-                5.. => self.put(long)?,
-                _ => self.put(Instruction::with(Code::Nopd))?,
-            }
+                8.. => &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+                5.. => &[0x0f, 0x1f, 0x44, 0, 0],
+                _ => &[0x90],
+            };
+            self.bytes.extend_from_slice(no_op);
         }
     }
 
@@ -145,15 +177,11 @@ impl<T> Assembler<T> {
     ///
     /// # Errors
     /// A label is too far away for a jump to it.
-    pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
-        let mut code = self.encoder.take_buffer();
-        for (position, width, distance) in self.distances.drain(..) {
-            match width {
-                1 => code[position] = i8::try_from(distance)? as u8,
-                _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
-            }
+    pub fn finish(self) -> Result<Assembled<T>, Box<dyn Error>> {
+        match self.error {
+            Some(error) => Err(error.into()),
+            None => Ok(Assembled { bytes: self.bytes, marks: self.marks }),
         }
-        Ok(Assembled { bytes: code, marks: self.marks })
     }
 }
 
@@ -217,13 +245,13 @@ mod tests {
         writer.jump(Code::Jne_rel32_64, &mut near).unwrap();
         writer.jump(Code::Je_rel8_64, &mut short).unwrap();
         writer.place(&mut short);
-        (0..200).for_each(|_| writer.put(Instruction::with(Code::Nopd)).unwrap());
+        (0..200).for_each(|_| writer.put(Instruction::with(Code::Cmc).unwrap()).unwrap());
         writer.place(&mut near);
         writer.jump(Code::Jmp_rel32_64, &mut start).unwrap();
         let code = writer.finish().unwrap().bytes;
         let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
             .iter()
-            .filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
+            .filter(|instruction| instruction.mnemonic() != Mnemonic::Cmc)
             .map(|instruction| instruction.near_branch_target())
             .collect();
         let at = |label: &Label| 0x10_0000 + label.position.unwrap() as u64;
@@ -232,7 +260,7 @@ mod tests {
         let mut writer = Assembler::<()>::new(0x10_0000);
         let mut far = Label::default();
         writer.jump(Code::Je_rel8_64, &mut far).unwrap();
-        (0..128).for_each(|_| writer.put(Instruction::with(Code::Nopd)).unwrap());
+        (0..128).for_each(|_| writer.put(Instruction::with(Code::Cmc).unwrap()).unwrap());
         writer.place(&mut far);
         assert!(writer.finish().is_err(), "128 bytes are too far for a short jump");
     }
@@ -245,7 +273,7 @@ mod tests {
         writer.align(16).unwrap();
         writer.mark("end");
         writer.call(0x10_2000).unwrap();
-        writer.put(Instruction::with(Code::Retnq)).unwrap();
+        writer.put(Instruction::with(Code::Retnq).unwrap()).unwrap();
         let Assembled { bytes: code, marks } = writer.finish().unwrap();
         let name = |address| (address == 0x10_2000).then(|| "helper".to_owned());
         let lines = listing(&code, 0x10_0000, &marks, |part| format!("the {part}"), name);

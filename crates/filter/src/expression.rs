@@ -1,6 +1,7 @@
 //! Expressions: from text to a graph.
 #![forbid(unsafe_code)]
 
+use crate::classic::ops::Ops;
 use crate::classic::program::{self, Instruction};
 use crate::classic::simplify::{self, ConstantError};
 use crate::classic::{Block, End, Flow, lower};
@@ -10,6 +11,7 @@ use crate::graph::Graph;
 use crate::mistake::{Mistake, Warning};
 use crate::options::Options;
 use crate::parser;
+use crate::program::Program;
 use crate::syntax::Node;
 use crate::warnings;
 
@@ -34,7 +36,7 @@ impl Expression {
         let tree = parser::parse(text)?;
         let (flow, warnings) = match &tree {
             None => {
-                let block = Block { ops: Vec::new(), end: End::Accept, part: 0..0 };
+                let block = Block { ops: Ops::default(), end: End::Accept, part: 0..0 };
                 (Flow { blocks: vec![block], root: 0 }, Vec::new())
             }
             Some(tree) => {
@@ -63,6 +65,17 @@ impl Expression {
         };
         let graph = lower::lower(&flow);
         Ok(Expression { tree, flow, graph, warnings, snap_length: options.snap_length })
+    }
+
+    /// The expression, which is that of the text, ready to run.
+    ///
+    /// # Errors
+    /// The graph is not valid, which is a fault of this crate.
+    pub fn program(&self, text: &str) -> Result<Program, Mistake> {
+        Program::new(&self.graph).map_err(|error| {
+            let message = format!("it cannot be compiled: {error}");
+            Mistake::new(0..text.len(), message, "this is a bug; please report the expression")
+        })
     }
 
     /// The tree; `None` if the text is empty.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use crate::classic::ops::Ops;
 use crate::classic::simplify::simplify;
 use crate::classic::{Block, BlockId, End, Flow, MEMORY_WORDS, Op, Right};
 use crate::graph::{Comparison, Operation, Width};
@@ -15,6 +16,7 @@ use crate::link::LinkType;
 use crate::mistake::{Mistake, NETMASK_UNKNOWN, Warning, WarningKind};
 use crate::names::{self, Transport};
 use crate::options::{Options, Scope};
+use crate::port_list::{PortList, PortLists};
 use crate::syntax::{
     AddressKind, Arithmetic, ByteOperation, Connective, Direction, Element, Id, Llc, Node, Primitive, Protocol,
     Qualifiers, Relation,
@@ -179,15 +181,29 @@ enum Base {
     Transport6,
 }
 
-/// A way out of a block that leads nowhere yet: the block, and whether its test succeeds.
-type Exit = (BlockId, bool);
+/// Ways out of blocks that lead nowhere yet, as a list: its first and its last one. A way is twice its block, plus 1 if
+/// the test fails.
+#[derive(Clone, Copy, Debug)]
+struct Exits {
+    first: usize,
+    last: usize,
+}
+
+impl Exits {
+    fn one(way: usize) -> Exits {
+        Exits { first: way, last: way }
+    }
+}
+
+/// The end of a list of ways.
+const NO_EXIT: usize = usize::MAX;
 
 /// Blocks whose ways out lead nowhere yet.
 #[derive(Debug)]
 struct Fragment {
     head: BlockId,
-    yes: Vec<Exit>,
-    no: Vec<Exit>,
+    yes: Exits,
+    no: Exits,
 }
 
 impl Fragment {
@@ -198,7 +214,7 @@ impl Fragment {
 
 /// A number that is computed at run time.
 struct Computed {
-    ops: Vec<Op>,
+    ops: Ops,
     /// What must match before it can be computed.
     condition: Option<Fragment>,
     word: u8,
@@ -242,6 +258,7 @@ pub(crate) fn generate(tree: &Node, options: &Options<'_>) -> Result<Generated, 
     let mut generator = Generator {
         options,
         blocks: Vec::new(),
+        next_exit: Vec::new(),
         layout: Layout::new(options.link_type),
         used_words: [false; MEMORY_WORDS],
         next_word: 0,
@@ -268,6 +285,8 @@ struct Lookups {
 struct Generator<'o> {
     options: &'o Options<'o>,
     blocks: Vec<Block>,
+    /// The next way of the same list behind each.
+    next_exit: Vec<usize>,
     layout: Layout,
     used_words: [bool; MEMORY_WORDS],
     next_word: u8,
@@ -319,11 +338,17 @@ impl Generator<'_> {
     fn chain(&mut self, first: &Node, rest: &[(Connective, Node)]) -> Made<Fragment> {
         // Where the alternatives of an `or` start, in the lexical scope; and where those before have ended.
         let start = self.layout.clone();
-        let mut fragment = self.node(first)?;
+        let mut lists = PortLists::new(first, rest);
+        let (mut fragment, mut next) = match lists.at(0) {
+            Some(list) => (self.port_list(&list)?, list.operands),
+            None => (self.node(first)?, 1),
+        };
         if !rest.is_empty() {
             self.probe(&start, first, &[]);
         }
-        for (index, (connective, node)) in rest.iter().enumerate() {
+        while next <= rest.len() {
+            let index = next - 1;
+            let (connective, node) = &rest[index];
             let ended = self.layout.clone();
             if *connective == Connective::Or {
                 // A conjunction is complete here.
@@ -335,7 +360,16 @@ impl Generator<'_> {
                 }
             }
             let before = self.layout.clone();
-            let right = self.node(node)?;
+            let right = match lists.at(next) {
+                Some(list) => {
+                    next += list.operands;
+                    self.port_list(&list)?
+                }
+                None => {
+                    next += 1;
+                    self.node(node)?
+                }
+            };
             self.probe(&before, node, &[]);
             fragment = match connective {
                 Connective::And => self.and(fragment, right),
@@ -361,6 +395,7 @@ impl Generator<'_> {
         let mut part = Generator {
             options: self.options,
             blocks: Vec::new(),
+            next_exit: Vec::new(),
             layout: layout.clone(),
             used_words: self.used_words,
             next_word: self.next_word,
@@ -388,8 +423,8 @@ impl Generator<'_> {
     fn finish(mut self, fragment: Fragment) -> Made<Generated> {
         let accept = self.end_block(End::Accept);
         let reject = self.end_block(End::Reject);
-        self.patch(&fragment.yes, accept);
-        self.patch(&fragment.no, reject);
+        self.patch(fragment.yes, accept);
+        self.patch(fragment.no, reject);
         Ok(Generated {
             flow: Flow { blocks: self.blocks, root: fragment.head },
             is_fixed: self.is_fixed,
@@ -400,36 +435,48 @@ impl Generator<'_> {
     // Blocks and fragments.
 
     fn end_block(&mut self, end: End) -> BlockId {
-        self.blocks.push(Block { ops: Vec::new(), end, part: self.place.clone() });
+        self.blocks.push(Block { ops: Ops::default(), end, part: self.place.clone() });
         self.blocks.len() - 1
     }
 
     /// A block that ends with a test.
-    fn test(&mut self, ops: Vec<Op>, comparison: Comparison, right: Right) -> Fragment {
+    fn test(&mut self, ops: Ops, comparison: Comparison, right: Right) -> Fragment {
         let block = self.blocks.len();
         let end = End::Test { comparison, right, yes: block, no: block };
         self.blocks.push(Block { ops, end, part: self.place.clone() });
-        Fragment { head: block, yes: vec![(block, true)], no: vec![(block, false)] }
+        Fragment { head: block, yes: Exits::one(2 * block), no: Exits::one(2 * block + 1) }
     }
 
-    fn patch(&mut self, exits: &[Exit], target: BlockId) {
-        for &(block, succeeds) in exits {
-            match &mut self.blocks[block].end {
-                End::Test { yes, no, .. } => *(if succeeds { yes } else { no }) = target,
+    /// The ways of two lists.
+    fn joined(&mut self, first: Exits, second: Exits) -> Exits {
+        self.next_exit.resize(2 * self.blocks.len(), NO_EXIT);
+        self.next_exit[first.last] = second.first;
+        Exits { first: first.first, last: second.last }
+    }
+
+    fn patch(&mut self, exits: Exits, target: BlockId) {
+        let mut way = exits.first;
+        loop {
+            match &mut self.blocks[way / 2].end {
+                End::Test { yes, no, .. } => *(if way.is_multiple_of(2) { yes } else { no }) = target,
                 End::Goto(next) => *next = target,
                 End::Again(_) | End::Accept | End::Reject => {}
             }
+            if way == exits.last {
+                return;
+            }
+            way = self.next_exit[way];
         }
     }
 
     fn and(&mut self, first: Fragment, second: Fragment) -> Fragment {
-        self.patch(&first.yes, second.head);
-        Fragment { head: first.head, yes: second.yes, no: concat(first.no, second.no) }
+        self.patch(first.yes, second.head);
+        Fragment { head: first.head, yes: second.yes, no: self.joined(first.no, second.no) }
     }
 
     fn or(&mut self, first: Fragment, second: Fragment) -> Fragment {
-        self.patch(&first.no, second.head);
-        Fragment { head: first.head, yes: concat(first.yes, second.yes), no: second.no }
+        self.patch(first.no, second.head);
+        Fragment { head: first.head, yes: self.joined(first.yes, second.yes), no: second.no }
     }
 
     /// All of several tests.
@@ -438,7 +485,7 @@ impl Generator<'_> {
     }
 
     fn constant(&mut self, holds: bool) -> Fragment {
-        self.test(vec![Op::LoadConstant(u32::from(!holds))], Comparison::Equal, Right::Constant(0))
+        self.test(Ops::of(&[Op::LoadConstant(u32::from(!holds))]), Comparison::Equal, Right::Constant(0))
     }
 
     // Words of memory.
@@ -463,31 +510,31 @@ impl Generator<'_> {
 
     // Loads.
 
-    fn load_from(&self, position: Position, offset: u32, width: Width) -> Vec<Op> {
+    fn load_from(&self, position: Position, offset: u32, width: Width) -> Ops {
         let offset = position.constant.wrapping_add(offset);
         match position.word {
-            Some(word) => vec![Op::IndexMemory(word), Op::LoadIndexed(width, offset)],
-            None => vec![Op::Load(width, offset)],
+            Some(word) => Ops::of(&[Op::IndexMemory(word), Op::LoadIndexed(width, offset)]),
+            None => Ops::of(&[Op::Load(width, offset)]),
         }
     }
 
     /// Loads the length of the IPv4 header, and the variable part of its position, into the index register.
-    fn index_transport4(&self) -> Vec<Op> {
+    fn index_transport4(&self) -> Ops {
         let offset = self.layout.payload.constant.wrapping_add(self.layout.network);
         match self.layout.payload.word {
-            Some(word) => vec![
+            Some(word) => Ops::of(&[
                 Op::IndexMemory(word),
                 Op::LoadIndexed(Width::Byte, offset),
                 Op::Constant(Operation::And, 0xf),
                 Op::Constant(Operation::ShiftLeft, 2),
                 Op::Index(Operation::Add),
                 Op::ToIndex,
-            ],
-            None => vec![Op::IndexHeaderLength(offset)],
+            ]),
+            None => Ops::of(&[Op::IndexHeaderLength(offset)]),
         }
     }
 
-    fn load(&self, base: Base, offset: u32, width: Width) -> Vec<Op> {
+    fn load(&self, base: Base, offset: u32, width: Width) -> Ops {
         let layout = &self.layout;
         let (position, more) = match base {
             Base::LinkHeader => (layout.link_header, 0),
@@ -553,7 +600,7 @@ impl Generator<'_> {
             return None;
         }
         let (header, payload) = (self.layout.link_header.word?, self.layout.payload.word?);
-        let ops = vec![Op::LoadMemory(header), Op::IndexMemory(payload)];
+        let ops = Ops::of(&[Op::LoadMemory(header), Op::IndexMemory(payload)]);
         Some(self.test(ops, Comparison::Equal, Right::Index).negated())
     }
 
@@ -863,9 +910,9 @@ impl Generator<'_> {
     fn header_loop(&mut self, number: u32, outer: Protocol, word: u8) -> Fragment {
         let network = self.layout.payload.constant.wrapping_add(self.layout.network);
         let start = if outer == Protocol::Ip {
-            vec![Op::Load(Width::Byte, network.wrapping_add(9)), Op::IndexHeaderLength(network)]
+            Ops::of(&[Op::Load(Width::Byte, network.wrapping_add(9)), Op::IndexHeaderLength(network)])
         } else {
-            vec![Op::Load(Width::Byte, network.wrapping_add(6)), Op::IndexConstant(40)]
+            Ops::of(&[Op::Load(Width::Byte, network.wrapping_add(6)), Op::IndexConstant(40)])
         };
         let place = self.place.clone();
         let mut add = |ops, end| {
@@ -885,15 +932,15 @@ impl Generator<'_> {
         let authentication = is_authentication + 1;
         let extension = authentication + 1;
         let end = extension + usize::from(!extensions.is_empty());
-        add(Vec::new(), equal(number, end, is_none));
-        add(Vec::new(), equal(ip_protocol::NONE, end, is_none + 1));
+        add(Ops::default(), equal(number, end, is_none));
+        add(Ops::default(), equal(ip_protocol::NONE, end, is_none + 1));
         for (index, &kind) in extensions.iter().enumerate() {
-            add(Vec::new(), equal(kind, extension, is_none + 2 + index));
+            add(Ops::default(), equal(kind, extension, is_none + 2 + index));
         }
-        add(Vec::new(), equal(ip_protocol::AH, authentication, end));
+        add(Ops::default(), equal(ip_protocol::AH, authentication, end));
         // The next position is (length + 2) × 4, from the start of the network header, as in libpcap.
         add(
-            vec![
+            Ops::of(&[
                 Op::FromIndex,
                 Op::LoadIndexed(Width::Byte, network),
                 Op::Store(word),
@@ -905,12 +952,12 @@ impl Generator<'_> {
                 Op::Constant(Operation::Multiply, 4),
                 Op::ToIndex,
                 Op::LoadMemory(word),
-            ],
+            ]),
             End::Again(again),
         );
         if !extensions.is_empty() {
             add(
-                vec![
+                Ops::of(&[
                     Op::LoadIndexed(Width::Byte, network),
                     Op::Store(word),
                     Op::LoadIndexed(Width::Byte, network.wrapping_add(1)),
@@ -919,12 +966,12 @@ impl Generator<'_> {
                     Op::Index(Operation::Add),
                     Op::ToIndex,
                     Op::LoadMemory(word),
-                ],
+                ]),
                 End::Again(again),
             );
         }
         self.blocks[head].end = End::Goto(again);
-        let mut last = self.test(Vec::new(), Comparison::Equal, Right::Constant(number));
+        let mut last = self.test(Ops::default(), Comparison::Equal, Right::Constant(number));
         debug_assert_eq!(last.head, end);
         last.head = head;
         last
@@ -1133,6 +1180,58 @@ impl Generator<'_> {
         let four = self.ports_over(ports, protocol, direction, false)?;
         let six = self.ports_over(ports, protocol, direction, true)?;
         Ok(self.or(six, four))
+    }
+
+    /// A long list of ports.
+    fn port_list(&mut self, list: &PortList) -> Made<Fragment> {
+        self.place = list.range.clone();
+        let protocol = self.port_protocol(list.protocol)?;
+        let four = self.port_list_over(list, protocol, false)?;
+        let six = self.port_list_over(list, protocol, true)?;
+        let any = self.or(six, four);
+        Ok(if list.is_negated { any.negated() } else { any })
+    }
+
+    /// A long list of ports over one version of IP: the protocols first, so that they share the tests of the ports.
+    fn port_list_over(&mut self, list: &PortList, protocol: Option<u32>, is_ipv6: bool) -> Made<Fragment> {
+        let (base, field) = if is_ipv6 { (Base::Transport6, 6) } else { (Base::Transport4, 9) };
+        let mut header = self.link_type(if is_ipv6 { ethertype::IP6 } else { ethertype::IP })?;
+        let all = [ip_protocol::TCP, ip_protocol::UDP, ip_protocol::SCTP];
+        let protocols = protocol.as_ref().map_or(&all[..], std::slice::from_ref);
+        let mut is_protocol = self.equal(Base::Network, field, Width::Byte, protocols[0]);
+        for &other in &protocols[1..] {
+            let other = self.equal(Base::Network, field, Width::Byte, other);
+            is_protocol = self.or(is_protocol, other);
+        }
+        header = self.and(header, is_protocol);
+        if !is_ipv6 {
+            let fragment = self.is_not_later_fragment();
+            header = self.and(header, fragment);
+        }
+        let ports = self.directed(list.direction, |this, is_source| {
+            Ok(this.among(base, if is_source { 0 } else { 2 }, &list.ports))
+        })?;
+        Ok(self.and(header, ports))
+    }
+
+    /// Whether a number of two bytes is in one of these intervals. It is loaded once.
+    fn among(&mut self, base: Base, offset: u32, intervals: &[(u32, u32)]) -> Fragment {
+        let mut ops = self.load(base, offset, Width::Half);
+        let mut all: Option<Fragment> = None;
+        for &(low, high) in intervals {
+            let test = if low == high {
+                self.test(std::mem::take(&mut ops), Comparison::Equal, Right::Constant(low))
+            } else {
+                let least = self.test(std::mem::take(&mut ops), Comparison::GreaterOrEqual, Right::Constant(low));
+                let most = self.test(Ops::default(), Comparison::Greater, Right::Constant(high)).negated();
+                self.and(least, most)
+            };
+            all = Some(match all {
+                Some(before) => self.or(before, test),
+                None => test,
+            });
+        }
+        all.unwrap_or_else(|| self.constant(false))
     }
 
     /// The IP protocol of the qualifiers of a port.
@@ -1515,11 +1614,11 @@ impl Generator<'_> {
             let result = match *element {
                 Element::Number(number) => {
                     let word = self.take_word()?;
-                    Computed { ops: vec![Op::LoadConstant(number), Op::Store(word)], condition: None, word }
+                    Computed { ops: Ops::of(&[Op::LoadConstant(number), Op::Store(word)]), condition: None, word }
                 }
                 Element::Length => {
                     let word = self.take_word()?;
-                    Computed { ops: vec![Op::LoadLength, Op::Store(word)], condition: None, word }
+                    Computed { ops: Ops::of(&[Op::LoadLength, Op::Store(word)]), condition: None, word }
                 }
                 Element::Load { protocol, size } => {
                     let offset = self.pop(&mut operands)?;
@@ -1563,7 +1662,7 @@ impl Generator<'_> {
             }
         }
         let mut ops = left.ops;
-        ops.extend(right.ops);
+        ops.extend(right.ops.iter().copied());
         ops.extend([Op::IndexMemory(right.word), Op::LoadMemory(left.word), Op::Index(operation)]);
         self.free_word(left.word);
         self.free_word(right.word);
@@ -1593,13 +1692,13 @@ impl Generator<'_> {
         // The offset, and a variable part of the position, as an index.
         let indexed = |position: Position| match position.word {
             Some(word) => {
-                vec![Op::IndexMemory(word), Op::LoadMemory(index), Op::Index(Operation::Add), Op::ToIndex]
+                Ops::of(&[Op::IndexMemory(word), Op::LoadMemory(index), Op::Index(Operation::Add), Op::ToIndex])
             }
-            None => vec![Op::IndexMemory(index)],
+            None => Ops::of(&[Op::IndexMemory(index)]),
         };
         let condition = match protocol {
             Protocol::Link => {
-                ops.extend(indexed(self.layout.link_header));
+                ops.extend(indexed(self.layout.link_header).iter().copied());
                 ops.push(Op::LoadIndexed(width, self.layout.link_header.constant));
                 condition
             }
@@ -1613,7 +1712,7 @@ impl Generator<'_> {
             | Protocol::Moprc
             | Protocol::Mopdl
             | Protocol::Ip6 => {
-                ops.extend(indexed(self.layout.payload));
+                ops.extend(indexed(self.layout.payload).iter().copied());
                 ops.push(Op::LoadIndexed(width, network));
                 let is_protocol = self.protocol(protocol)?;
                 Some(self.after(condition, is_protocol))
@@ -1627,7 +1726,7 @@ impl Generator<'_> {
             | Protocol::Pim
             | Protocol::Vrrp
             | Protocol::Carp => {
-                ops.extend(self.index_transport4());
+                ops.extend(self.index_transport4().iter().copied());
                 ops.extend([Op::LoadMemory(index), Op::Index(Operation::Add), Op::ToIndex]);
                 ops.push(Op::LoadIndexed(width, network));
                 let is_protocol = self.protocol(protocol)?;
@@ -1642,7 +1741,7 @@ impl Generator<'_> {
                 let is_ip6 = self.after(condition, is_ip6);
                 let is_icmp6 = self.equal(Base::Network, 6, Width::Byte, ip_protocol::ICMP6);
                 let test = self.and(is_ip6, is_icmp6);
-                ops.extend(indexed(self.layout.payload));
+                ops.extend(indexed(self.layout.payload).iter().copied());
                 ops.push(Op::LoadIndexed(width, network.wrapping_add(40)));
                 Some(test)
             }
@@ -1662,7 +1761,7 @@ impl Generator<'_> {
         let left = self.arithmetic(left)?;
         let right = self.arithmetic(right)?;
         let mut ops = left.ops;
-        ops.extend(right.ops);
+        ops.extend(right.ops.iter().copied());
         ops.extend([Op::IndexMemory(right.word), Op::LoadMemory(left.word)]);
         let (comparison, is_negated) = match relation {
             Relation::Equal => (Comparison::Equal, false),
@@ -1700,10 +1799,10 @@ impl Generator<'_> {
             Primitive::Broadcast(protocol) => self.broadcast(*protocol),
             Primitive::Multicast(protocol) => self.multicast(*protocol),
             Primitive::Less(length) => {
-                Ok(self.test(vec![Op::LoadLength], Comparison::Greater, Right::Constant(*length)).negated())
+                Ok(self.test(Ops::of(&[Op::LoadLength]), Comparison::Greater, Right::Constant(*length)).negated())
             }
             Primitive::Greater(length) => {
-                Ok(self.test(vec![Op::LoadLength], Comparison::GreaterOrEqual, Right::Constant(*length)))
+                Ok(self.test(Ops::of(&[Op::LoadLength]), Comparison::GreaterOrEqual, Right::Constant(*length)))
             }
             Primitive::Byte { offset, operation, value } => Ok(self.byte(*offset, *operation, *value)),
             Primitive::Inbound => self.outbound(false),
@@ -1727,7 +1826,7 @@ impl Generator<'_> {
     fn byte(&mut self, offset: u32, operation: ByteOperation, value: u32) -> Fragment {
         let combined = |this: &mut Self, operation| {
             // As in libpcap, which does not load the byte but takes what the accumulator has from before.
-            let ops = vec![Op::Constant(operation, value)];
+            let ops = Ops::of(&[Op::Constant(operation, value)]);
             this.test(ops, Comparison::Equal, Right::Constant(0)).negated()
         };
         match operation {
@@ -1886,7 +1985,7 @@ impl Generator<'_> {
         let link_type = self.take_word()?;
         let link_header = self.take_word()?;
         let payload = self.take_word()?;
-        let ops = vec![
+        let ops = Ops::of(&[
             Op::Constant(Operation::Add, udp),
             Op::ToIndex,
             Op::Constant(Operation::Add, 2),
@@ -1899,26 +1998,26 @@ impl Generator<'_> {
             Op::Store(link_header),
             Op::LoadIndexed(Width::Half, 2),
             Op::IndexMemory(link_header),
-        ];
+        ]);
         let is_bridged = self.test(ops, Comparison::Equal, Right::Constant(ethertype::TRANSPARENT_BRIDGING));
         // With an Ethernet header inside, its type counts, and the payload is behind it.
         let bridged = self.blocks.len();
         self.blocks.push(Block {
-            ops: vec![
+            ops: Ops::of(&[
                 Op::FromIndex,
                 Op::Constant(Operation::Add, 12),
                 Op::Store(link_type),
                 Op::Constant(Operation::Add, 2),
                 Op::ToIndex,
-            ],
+            ]),
             end: End::Goto(bridged),
             part: self.place.clone(),
         });
-        let ops = vec![Op::StoreIndex(payload), Op::LoadConstant(0)];
+        let ops = Ops::of(&[Op::StoreIndex(payload), Op::LoadConstant(0)]);
         let last = self.test(ops, Comparison::Equal, Right::Constant(0));
-        self.patch(&is_bridged.yes, bridged);
-        self.patch(&is_bridged.no, last.head);
-        self.patch(&[(bridged, true)], last.head);
+        self.patch(is_bridged.yes, bridged);
+        self.patch(is_bridged.no, last.head);
+        self.patch(Exits::one(2 * bridged), last.head);
         let offsets = Fragment { head: is_bridged.head, yes: last.yes, no: last.no };
 
         let variable = |word| Position { constant: 0, word: Some(word) };
@@ -1952,9 +2051,9 @@ impl Generator<'_> {
             ops.push(Op::FromIndex);
             ops
         } else if let Some(word) = self.layout.payload.word {
-            vec![Op::IndexMemory(word), Op::LoadConstant(40), Op::Index(Operation::Add), Op::ToIndex]
+            Ops::of(&[Op::IndexMemory(word), Op::LoadConstant(40), Op::Index(Operation::Add), Op::ToIndex])
         } else {
-            vec![Op::LoadConstant(40), Op::ToIndex]
+            Ops::of(&[Op::LoadConstant(40), Op::ToIndex])
         };
         let always = self.test(ops, Comparison::Equal, Right::Index);
         Ok(self.and(test, always))
@@ -1983,15 +2082,6 @@ impl Generator<'_> {
 enum Ports {
     One(u32),
     Range(u32, u32),
-}
-
-/// The longer list first, so that no list is copied often.
-fn concat(mut first: Vec<Exit>, mut second: Vec<Exit>) -> Vec<Exit> {
-    if first.len() < second.len() {
-        std::mem::swap(&mut first, &mut second);
-    }
-    first.append(&mut second);
-    first
 }
 
 /// A network number moved to the left, and its mask.

@@ -22,6 +22,7 @@
 
 #![deny(unsafe_code)]
 
+mod by_link_type;
 mod classic;
 mod code_line;
 mod explain;
@@ -39,10 +40,12 @@ mod native;
 mod options;
 mod parser;
 pub mod plan;
+mod port_list;
 pub mod program;
 pub mod syntax;
 mod warnings;
 
+pub use by_link_type::{ByLinkType, parse_each};
 pub use classic::program::{Instruction, listing};
 pub use code_line::CodeLine;
 pub use expression::Expression;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bellows_shared::{Breath, Head, Published, Reader, Readers, Words};
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 
 struct Call;
@@ -151,4 +152,61 @@ fn one_of_two_writers_replaces_words_at_a_time() {
         let last = group.0.load();
         assert!(group.0.belongs_to(last, &group.1, &[last.value(); 2]));
     });
+}
+
+/// What a reader of a group may leave out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Omission {
+    Nothing,
+    /// It does not look at the version again after it has read the words.
+    SecondLook,
+    /// It looks again, but perhaps before it has read the words.
+    Fence,
+}
+
+/// A group of two words as [`Head`] and [`Words`] have it, with a reader that may omit a step: whether the words of the
+/// version that it saw first are these.
+fn naive_reader(omission: Omission) {
+    // As above, one comparison in each model.
+    for expected in [[0, 1], [1, 0]] {
+        loom::model(move || {
+            let group = Arc::new((AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]));
+            let writer = {
+                let group = Arc::clone(&group);
+                thread::spawn(move || {
+                    let (version, words) = &*group;
+                    version.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).unwrap();
+                    fence(Ordering::Release);
+                    words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+                    version.store(2, Ordering::Release);
+                })
+            };
+            let (version, words) = &*group;
+            let seen = version.load(Ordering::Acquire);
+            let are_equal = words.iter().zip(expected).all(|(word, expected)| word.load(Ordering::Relaxed) == expected);
+            if omission != Omission::Fence {
+                fence(Ordering::Acquire);
+            }
+            let is_same = omission == Omission::SecondLook || version.load(Ordering::Relaxed) == seen;
+            assert!(!(are_equal && is_same && seen % 2 == 0), "torn words");
+            writer.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_reader_that_omits_nothing_is_never_torn() {
+    naive_reader(Omission::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "torn words")]
+fn a_reader_that_does_not_look_again_is_found() {
+    naive_reader(Omission::SecondLook);
+}
+
+#[test]
+#[should_panic(expected = "torn words")]
+fn a_reader_without_a_fence_is_found() {
+    naive_reader(Omission::Fence);
 }

@@ -30,6 +30,11 @@ fn around(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, align_of::<*mut u8>()).ok()
 }
 
+/// The first whole line in the system's block that does not begin with the block.
+fn first_line(block: *mut u8) -> *mut u8 {
+    block.wrapping_add(LINES - block.addr() % LINES)
+}
+
 /// The first whole line in the system's block, behind the address of that, which is written there.
 ///
 /// # Safety
@@ -38,20 +43,20 @@ unsafe fn enter(block: *mut u8) -> *mut u8 {
     if block.is_null() {
         return block;
     }
+    let start = first_line(block);
     // SAFETY: the block is aligned to an address and has a line more than is asked for. So the next line that does not
     // begin with the block has room in front for an address, and all asked for behind.
-    unsafe {
-        let start = block.add(LINES - block.addr() % LINES);
-        start.cast::<*mut u8>().sub(1).write(block);
-        start
-    }
+    unsafe { start.cast::<*mut u8>().sub(1).write(block) };
+    start
 }
 
 // SAFETY: each block is within one of the system's, which has the layout around the caller's and nothing else but its own
 // address in it; so a block is given back with the layout that it was allocated with. Blocks of a wider alignment are
-// the system's own. `realloc` is the trait's own, which allocates, copies and gives back through these.
+// the system's own.
 unsafe impl GlobalAlloc for WholeLines {
-    #[inline]
+    // Not inlined, because the crate of a command that has this heap may be compiled without optimisation.
+
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise; the size around is not 0.
         unsafe {
@@ -62,7 +67,7 @@ unsafe impl GlobalAlloc for WholeLines {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above. What is written is in front of the block.
         unsafe {
@@ -73,7 +78,7 @@ unsafe impl GlobalAlloc for WholeLines {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise: the block was allocated with this layout, so the address in front of it is that
         // of the system's block, which has the layout around.
@@ -82,6 +87,34 @@ unsafe impl GlobalAlloc for WholeLines {
                 Some(around) => System.dealloc(block.cast::<*mut u8>().sub(1).read(), around),
                 None => System.dealloc(block, layout),
             }
+        }
+    }
+
+    /// Leaves it to the system to grow a block in its place, or to move its pages instead of its contents.
+    #[inline(never)]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let Some(old) = around(layout) else {
+            // SAFETY: the caller's promise; the block is the system's own.
+            return unsafe { System.realloc(block, layout, size) };
+        };
+        let new = Layout::from_size_align(size, layout.align()).ok().and_then(around);
+        let Some(new) = new else { return std::ptr::null_mut() };
+        // SAFETY: the caller's promise: the address in front of the block is that of the system's block, which has the
+        // layout around. In the new one, which has at least as many bytes behind its first whole line as are asked for,
+        // the contents are as far from the start as before, at most a line. They are moved to that whole line before
+        // the address is written in front of it, where contents may have been.
+        unsafe {
+            let start = block.cast::<*mut u8>().sub(1).read();
+            let distance = block.addr() - start.addr();
+            let moved = System.realloc(start, old, new.size());
+            if moved.is_null() {
+                return moved;
+            }
+            let contents = moved.add(distance);
+            if contents != first_line(moved) {
+                contents.copy_to(first_line(moved), layout.size().min(size));
+            }
+            enter(moved)
         }
     }
 }
@@ -116,12 +149,20 @@ mod tests {
             lines.sort_by_key(|lines| lines.start);
             prop_assert!(lines.is_sorted_by(|one, next| one.end <= next.start));
             for (block, layout, byte) in blocks {
-                let size = layout.size() / 2 + 1;
+                // Also beyond the size from which on the system maps pages for a block alone.
+                let factor = if layout.size() % 64 == 0 { 200 } else { 3 };
+                let size = if layout.size() % 2 == 0 { layout.size() * factor } else { layout.size() / 2 + 1 };
                 // SAFETY: the block was allocated with this layout, and is given back with that of its new size.
                 unsafe {
                     let block = WholeLines.realloc(block, layout, size);
+                    prop_assert!(block.addr().is_multiple_of(LINES.max(align)));
                     prop_assert!((0..size.min(layout.size())).all(|at| *block.add(at) == byte));
-                    WholeLines.dealloc(block, Layout::from_size_align(size, align).unwrap());
+                    let layout = Layout::from_size_align(size, align).unwrap();
+                    // All of it can be written, without harm to what is in front of it.
+                    block.write_bytes(byte, size);
+                    let block = WholeLines.realloc(block, layout, size * 2);
+                    prop_assert!((0..size).all(|at| *block.add(at) == byte));
+                    WholeLines.dealloc(block, Layout::from_size_align(size * 2, align).unwrap());
                 }
             }
         }

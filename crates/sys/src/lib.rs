@@ -16,6 +16,7 @@
 //! | [`ethtool`] | drivers of network interfaces: speed, queues, offloads |
 //! | [`fences`] | fences for two threads, free for the one that passes its own often |
 //! | [`heap`] | an allocator that gives each block cache lines of its own |
+//! | [`keyed_hash`] | a hash with a secret key, for tables whose keys strangers choose |
 //! | [`mapping`] | mappings of other processes' files, safe against truncation |
 //! | [`memfd`] | memory files, to share with other processes |
 //! | [`memory`] | large private mappings on the best available pages |
@@ -47,6 +48,7 @@ pub mod datagrams;
 pub mod ethtool;
 pub mod fences;
 pub mod heap;
+pub mod keyed_hash;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;

@@ -53,13 +53,25 @@ pub struct Key {
 pub const WORDS: usize = 5;
 
 /// The number of words of a key of IPv4 addresses.
-const V4_WORDS: usize = 2;
+pub const V4_WORDS: usize = 2;
 
 impl Key {
     /// Both ends and the protocol: two words for IPv4, [`WORDS`] for IPv6.
     #[inline(always)]
     pub fn words(&self) -> &[u64] {
         if self.is_v6 { &self.words } else { &self.words[..V4_WORDS] }
+    }
+
+    /// The words as an array.
+    ///
+    /// # Errors
+    /// It is a key of IPv6, which has more.
+    #[inline(always)]
+    pub fn both_words(&self) -> Result<&[u64; V4_WORDS], &[u64; WORDS]> {
+        match self.words.first_chunk() {
+            Some(words) if !self.is_v6 => Ok(words),
+            _ => Err(&self.words),
+        }
     }
 
     /// Whether the addresses are those of IPv6.
@@ -101,6 +113,32 @@ struct Ip<'a> {
     is_later_fragment: bool,
     is_v6: bool,
     vlans: u32,
+}
+
+/// The connection of the usual Ethernet frame: TCP or UDP over IPv4, without a VLAN tag or IP options. Of another frame
+/// `None`: [`of_frame`] knows. In a loop this is much faster, because its result stays in registers. Hot.
+#[inline(always)]
+pub fn of_usual_frame(frame: &[u8]) -> Option<Member> {
+    let (header, payload) = frame.split_first_chunk::<34>()?;
+    let ports = payload.first_chunk::<4>()?;
+    let is_later_fragment = u16::from_be_bytes(at(header, 20)) & FRAGMENT & 0x1fff != 0;
+    if header[12..15] != [0x08, 0x00, 0x45] || is_later_fragment {
+        return None;
+    }
+    let protocol = IpProtocol(header[23]);
+    let kind = match protocol {
+        IpProtocol::TCP => Kind::Tcp(*payload.get(tcp::field::FLAGS.start)?),
+        IpProtocol::UDP => Kind::Udp,
+        _ => return None,
+    };
+    let end = |address: usize, port: usize| {
+        u64::from(u32::from_be_bytes(at(header, address))) << 16 | u64::from(u16::from_be_bytes(at(ports, port)))
+    };
+    let (src, dst) = (end(26, 0), end(30, 2));
+    let (first, second) = (src.min(dst), src.max(dst));
+    let both_ports = (first & 0xffff) << 16 | second & 0xffff;
+    let words = [both_ports << 32 | u64::from(protocol.0) << 24, first >> 16 << 32 | second >> 16, 0, 0, 0];
+    Some(Member { key: Key { words, is_v6: false }, is_from_first: src <= dst, kind, is_error: false })
 }
 
 /// The connection of an Ethernet frame. Hot.

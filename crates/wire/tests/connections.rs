@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bellows_wire::connection::{Kind, Member, of_frame, of_ip, of_payload};
+use bellows_wire::connection::{Kind, Member, of_frame, of_ip, of_payload, of_usual_frame};
 use bellows_wire::{EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, MacAddr};
 use proptest::prelude::*;
 
@@ -207,5 +207,24 @@ proptest! {
         let whole = ip(if is_v6 { V6 } else { V4 }, IpProtocol::TCP, &ports(1000, 80, 2));
         let member = of_ip(&whole[..cut.min(whole.len())]);
         prop_assert!(member.is_none() || member == of_ip(&whole));
+    }
+
+    /// The short way to the connection of the usual frame is no other connection, for any bytes.
+    #[test]
+    fn usual_frames_are_of_the_same_connections(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..70), is_usual: bool, protocol in 0..20u8, offset: bool,
+    ) {
+        if is_usual && bytes.len() > 24 {
+            bytes[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+            bytes[20] &= if offset { 0xff } else { 0xe0 };
+            bytes[21] = if offset { bytes[21] } else { 0 };
+            bytes[23] = if protocol % 2 == 0 { 6 } else { protocol };
+        }
+        let (usual, of) = (of_usual_frame(&bytes), of_frame(&bytes));
+        prop_assert!(usual.is_none() || usual == of, "{:?} {:?}", usual, of);
+        let is_known = of.is_some_and(|of| matches!(of.kind, Kind::Tcp(_) | Kind::Udp) && !of.is_error);
+        if is_usual && is_known && bytes[12..15] == [0x08, 0x00, 0x45] {
+            prop_assert_eq!(usual, of);
+        }
     }
 }

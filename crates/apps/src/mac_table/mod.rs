@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use self::slots::{AGES, Entry, IN_A_LINE, PORTS, Slots};
 pub(crate) use self::slots::{Learned, PortNumber};
+use crate::capacity;
 
 /// The MAC addresses that bridges have learned, and their ports.
 ///
@@ -48,7 +49,6 @@ impl Default for Config {
     }
 }
 
-const CAPACITY: std::ops::RangeInclusive<usize> = 64..=1 << 20;
 const AGEING_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
 
 /// An entry expires when it is so many steps of the age behind.
@@ -273,11 +273,7 @@ impl SharedObject for MacTable {
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<MacTable, SettingError> {
-        if !CAPACITY.contains(&config.capacity) {
-            let message = format!("a table of {} addresses is impossible", config.capacity);
-            let help = format!("give a number from {} to {}", CAPACITY.start(), CAPACITY.end());
-            return Err(SettingError::at("capacity", message, help));
-        }
+        capacity::check(config.capacity, "addresses")?;
         if !AGEING_NS.contains(&config.ageing.nanos()) {
             return Err(SettingError::at("ageing", "the time is out of range", "give a time from \"1s\" to \"1d\""));
         }

@@ -229,8 +229,15 @@ impl App for PcapFilter {
 }
 
 impl PcapFilter {
-    /// Compiles the expressions. The table is that of the key `state_table`.
-    fn new(config: Config, table: Option<Arc<StateTable>>, context: &Context) -> Result<PcapFilter, SettingError> {
+    /// Compiles the expressions. The table stands for the key `state_table`, which only names one.
+    ///
+    /// # Errors
+    /// An expression is wrong, or keys exclude each other.
+    pub fn with_table(
+        config: Config,
+        table: Option<Arc<StateTable>>,
+        context: &Context,
+    ) -> Result<PcapFilter, SettingError> {
         // With one filter, which states need, both say the same.
         let which = if table.is_some() { Which::First } else { config.which };
         let mode = match which {
@@ -441,6 +448,6 @@ impl Configure for PcapFilter {
 
     fn configure(config: Config, context: &Context) -> Result<PcapFilter, SettingError> {
         let table = config.state_table.as_ref().map(|name| context.object("state_table", name)).transpose()?;
-        PcapFilter::new(config, table, context)
+        PcapFilter::with_table(config, table, context)
     }
 }

@@ -6,11 +6,12 @@ use std::ops::Range;
 use bellows_config::{Context, SettingError};
 use bellows_engine::{Status, listing};
 use bellows_filter::graph::{Block, End, Graph};
-use bellows_filter::interpret::PacketView;
 use bellows_filter::plan::{Mode, Part, PlanError};
 use bellows_filter::program::Options as Code;
-use bellows_filter::{Expression, LinkType, Options, Program, Scope, SystemNames, Warning, WarningKind};
-use bellows_packet::{Meta, Packet};
+use bellows_filter::{
+    ByLinkType, Expression, LinkType, Options, Program, Scope, SystemNames, Warning, WarningKind, parse_each,
+};
+use bellows_packet::Packet;
 use serde_json::{Value, json};
 
 use super::filters::Source;
@@ -31,8 +32,7 @@ pub(crate) struct Programs {
     /// The expressions with their implied qualifiers.
     explained: Vec<String>,
     is_by_packet: bool,
-    /// By link type.
-    compiled: Vec<(LinkType, Program)>,
+    compiled: ByLinkType,
 }
 
 impl Programs {
@@ -48,7 +48,12 @@ impl Programs {
             Some(only) => vec![only],
             None => LinkType::ALL.to_vec(),
         };
-        let parsed: Result<Vec<_>, _> = sources.iter().map(|source| parse_all(source, &link_types, choices)).collect();
+        let &Choices { scope, netmask, .. } = choices;
+        let options = Options { scope, netmask, names: &SystemNames, ..Options::default() };
+        let parse = |source: &Source| {
+            parse_each(&source.text, &link_types, &options).map_err(|mistake| source.mistake(mistake))
+        };
+        let parsed: Result<Vec<_>, _> = sources.iter().map(parse).collect();
         let parsed = parsed?;
         let nothing = Graph { blocks: vec![Block { steps: Vec::new(), end: End::Reject, part: 0..0 }], registers: 0 };
         let mut compiled = Vec::new();
@@ -74,7 +79,7 @@ impl Programs {
             |of: &Vec<Option<Expression>>| of.iter().flatten().next().map_or(String::new(), Expression::explain);
         let explained = parsed.iter().map(explain).collect();
         let is_by_packet = choices.link_type.is_none();
-        Ok((Programs { sources, explained, is_by_packet, compiled }, warnings))
+        Ok((Programs { sources, explained, is_by_packet, compiled: ByLinkType::new(compiled) }, warnings))
     }
 
     /// The expressions.
@@ -85,27 +90,13 @@ impl Programs {
     /// The program for all packets, unless it depends on their link types. Hot.
     #[inline]
     pub fn only(&self) -> Option<&Program> {
-        self.compiled.first().filter(|_| !self.is_by_packet).map(|(_, program)| program)
+        self.compiled.programs().first().filter(|_| !self.is_by_packet).map(|(_, program)| program)
     }
 
-    /// The program for packets of a link type, by its number in captures. Hot.
+    /// The programs of the expressions by link type.
     #[inline]
-    pub fn of(&self, number: u32) -> Option<&Program> {
-        let link_type = LinkType::from_number(number).ok()?;
-        self.compiled.iter().find(|(known, _)| *known == link_type).map(|(_, program)| program)
-    }
-
-    /// Whether a packet matches the first expression. Hot.
-    #[inline]
-    pub fn matches(&self, packet: &Packet) -> bool {
-        self.matches_bytes(packet.bytes(), &packet.meta().unwrap_or(WITHOUT_META))
-    }
-
-    /// As [`Programs::matches`], for a packet that is not in a buffer yet. Hot.
-    #[inline]
-    pub fn matches_bytes(&self, bytes: &[u8], meta: &Meta) -> bool {
-        let wire_length = meta.original_length.max(bytes.len() as u32);
-        self.of(meta.link_type).is_some_and(|program| program.decide(PacketView { bytes, wire_length }).first.is_some())
+    pub fn by_link_type(&self) -> &ByLinkType {
+        &self.compiled
     }
 
     /// Calls `run` with the program for each run of packets of one link type, `None` if there are no filters for it.
@@ -116,8 +107,8 @@ impl Programs {
             return run(self.only(), 0..packets.len());
         }
         let mut start = 0;
-        for same in packets.chunk_by(|packet, next| number(packet) == number(next)) {
-            run(self.of(number(&same[0])), start..start + same.len());
+        for same in packets.chunk_by(|packet, next| ByLinkType::number(packet) == ByLinkType::number(next)) {
+            run(self.compiled.of(ByLinkType::number(&same[0])), start..start + same.len());
             start += same.len();
         }
     }
@@ -134,34 +125,6 @@ impl Programs {
     }
 }
 
-/// What packets without metadata are.
-const WITHOUT_META: Meta = Meta { timestamp: 0, original_length: 0, ingress_port: 0, link_type: 1 };
-
-/// The number of a packet's link type.
-#[inline]
-pub(super) fn number(packet: &Packet) -> u32 {
-    packet.meta().unwrap_or(WITHOUT_META).link_type
-}
-
-/// The expression for each link type, for at least one of them.
-fn parse_all(
-    source: &Source,
-    link_types: &[LinkType],
-    choices: &Choices,
-) -> Result<Vec<Option<Expression>>, SettingError> {
-    let &Choices { scope, netmask, .. } = choices;
-    let mut first = None;
-    let mut parse = |&link_type: &LinkType| {
-        let options = Options { link_type, scope, netmask, names: &SystemNames, ..Options::default() };
-        Expression::parse(&source.text, &options).map_err(|mistake| first.get_or_insert(mistake).clone()).ok()
-    };
-    let parsed: Vec<Option<Expression>> = link_types.iter().map(&mut parse).collect();
-    match first {
-        Some(mistake) if parsed.iter().all(Option::is_none) => Err(source.mistake(mistake)),
-        _ => Ok(parsed),
-    }
-}
-
 impl Status for Programs {
     fn status(&self) -> Value {
         let filter =
@@ -175,7 +138,7 @@ impl Status for Programs {
         };
         json!({
             "filters": self.sources.iter().zip(&self.explained).map(filter).collect::<Vec<_>>(),
-            "programs": self.compiled.iter().map(program).collect::<Vec<_>>(),
+            "programs": self.compiled.programs().iter().map(program).collect::<Vec<_>>(),
         })
     }
 
@@ -191,6 +154,6 @@ impl Status for Programs {
             };
             lines.map(line).collect()
         };
-        self.compiled.iter().map(of_program).collect()
+        self.compiled.programs().iter().map(of_program).collect()
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use bellows_engine::Io;
-use bellows_filter::LinkType;
+use bellows_filter::{ByLinkType, LinkType};
 use bellows_packet::{CAPACITY, Packet};
 use bellows_wire::EtherType;
 use bellows_wire::connection::{self, Member};
 
 use super::PcapFilter;
-use super::programs::number;
 use crate::state_table::{Entered, Place, StateTable};
 
 /// A table of connections, and those of the packets of a call.
@@ -17,42 +16,46 @@ pub(super) struct States {
     table: Arc<StateTable>,
     /// `None` if each packet has its own.
     link_type: Option<LinkType>,
-    members: Vec<Option<(Member, Place)>>,
+    /// The packets that belong to connections: their positions, what they are, and their places in the table.
+    positions: Vec<u16>,
+    members: Vec<Member>,
+    places: Vec<Place>,
 }
 
 impl States {
     pub fn new(table: Arc<StateTable>, link_type: Option<LinkType>) -> States {
-        States { table, link_type, members: vec![None; CAPACITY] }
+        let (positions, members) = (Vec::with_capacity(CAPACITY), Vec::with_capacity(CAPACITY));
+        States { table, link_type, positions, members, places: Vec::with_capacity(CAPACITY) }
     }
 
     /// Lets the packets of known connections through, by the number 0, and enters the connections of the others with that
     /// number. Hot.
     #[inline(never)]
     pub fn decide(&mut self, io: &Io<PcapFilter>, packets: &[Packet], numbers: &mut [u16]) {
-        let States { table, link_type, members } = self;
-        let place = |member: Option<Member>| member.map(|member| (member, table.place(&member)));
-        match link_type {
+        match self.link_type {
             Some(LinkType::Ethernet) => {
-                for (packet, found) in packets.iter().zip(&mut *members) {
-                    *found = place(connection::of_frame(packet.bytes()));
-                }
+                let usual = |packet: &Packet| connection::of_usual_frame(packet.bytes());
+                self.collect(packets, usual, |packet| connection::of_frame(packet.bytes()));
             }
-            link_type => {
-                for (packet, found) in packets.iter().zip(&mut *members) {
-                    let link_type = link_type.or_else(|| LinkType::from_number(number(packet)).ok());
-                    *found = place(link_type.and_then(|link_type| member(link_type, packet.bytes())));
-                }
+            only => {
+                let other = |packet: &Packet| {
+                    let link_type = only.or_else(|| LinkType::from_number(ByLinkType::number(packet)).ok());
+                    member(link_type?, packet.bytes())
+                };
+                self.collect(packets, |_| None, other);
             }
         }
+        let States { table, positions, members, places, .. } = self;
+        table.places(members, places);
         let now = io.now();
         let (mut passed, mut entered) = (0, 0);
-        for (number, found) in numbers.iter_mut().zip(&*members) {
-            let Some((member, place)) = found else { continue };
-            if table.pass(member, *place, now) {
+        for ((&position, member), &place) in positions.iter().zip(&*members).zip(&*places) {
+            let number = &mut numbers[usize::from(position)];
+            if table.pass(member, place, now) {
                 *number = 0;
                 passed += 1;
             } else if *number == 0 {
-                let became = table.enter(member, *place, now);
+                let became = table.enter(member, place, now);
                 entered += u64::from(matches!(became, Entered::New | Entered::Expired | Entered::Evicted));
                 match became {
                     Entered::New | Entered::Nothing => {}
@@ -64,6 +67,29 @@ impl States {
         }
         io.count(PcapFilter::PASSED_BY_STATE, passed);
         io.count(PcapFilter::STATES_ENTERED, entered);
+    }
+
+    /// Collects the packets that belong to connections, as the first function says that knows. Hot.
+    #[inline(always)]
+    fn collect(
+        &mut self,
+        packets: &[Packet],
+        usual: impl Fn(&Packet) -> Option<Member>,
+        other: impl Fn(&Packet) -> Option<Member>,
+    ) {
+        let States { positions, members, .. } = self;
+        positions.clear();
+        members.clear();
+        for (packet, position) in packets.iter().zip(0..) {
+            // Not joined: what is returned in memory is written in parts, and waits where it is read as a whole.
+            if let Some(member) = usual(packet) {
+                positions.push(position);
+                members.push(member);
+            } else if let Some(member) = other(packet) {
+                positions.push(position);
+                members.push(member);
+            }
+        }
     }
 
     /// Removes connections that have expired. Meant for the app's tick.

@@ -317,7 +317,7 @@ fn both_ways(config: Value, table: &Arc<StateTable>) -> [Rig; 2] {
 fn stateful(mut config: Value, table: &Arc<StateTable>) -> Rig {
     config["state_table"] = json!("flows");
     let config = serde_json::from_value(config).unwrap();
-    let filter = PcapFilter::new(config, Some(Arc::clone(table)), &Context::default()).unwrap();
+    let filter = PcapFilter::with_table(config, Some(Arc::clone(table)), &Context::default()).unwrap();
     Rig::new(filter, &["input"], &["match", "rest"])
 }
 
@@ -466,7 +466,7 @@ fn a_flood_is_counted_and_leaves_what_is_established() {
 fn mistakes_with_a_state_table() {
     let error = |config: Value| {
         let config = serde_json::from_value(config).unwrap();
-        PcapFilter::new(config, Some(table(json!({}))), &Context::default()).err().and_then(|error| error.key)
+        PcapFilter::with_table(config, Some(table(json!({}))), &Context::default()).err().and_then(|error| error.key)
     };
     assert_eq!(error(json!({ "state_table": "flows", "filters": { "a": "tcp" } })), Some("state_table"));
     assert_eq!(error(json!({ "state_table": "flows", "filter": "tcp prot" })), Some("filter"));

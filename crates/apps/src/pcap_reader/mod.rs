@@ -27,7 +27,7 @@ use tracing::warn;
 use self::pace::{Pace, Verdict};
 use self::pipe::{Pipe, Place};
 use crate::claims;
-use crate::pcap_filter::{Choices, Programs, Source};
+use crate::pcap_filter::{Choices, Programs, ScopeChoice, Source};
 
 pub use self::pipe::reserve_stdin;
 
@@ -66,6 +66,10 @@ pub struct Config {
     /// knows match nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+
+    /// With `filter`: how far `vlan`, `mpls`, `pppoes` and `geneve` shift the tests behind them.
+    #[serde(default)]
+    pub scope: ScopeChoice,
 
     /// When packets leave: `max` for as soon as there is room, `recorded` to keep the recorded pauses. Packets that are
     /// late, or that have no time, follow at once.
@@ -393,7 +397,7 @@ impl Reading {
         }
         // The number of packets sent, or the packet if it has to wait.
         let mut offer = |pass: u64, timestamp: u64, packet: Packet| {
-            let is_wanted = filter.is_none_or(|filter| filter.matches(&packet));
+            let is_wanted = filter.is_none_or(|filter| filter.by_link_type().matches(&packet));
             if !goes(pass, timestamp, is_wanted.then(|| packet.len())) {
                 return Err(Waiting::Packet(packet));
             }
@@ -583,7 +587,12 @@ impl Configure for PcapReader {
             let looked = open_file(&path).and_then(|file| reader(&path, file));
             looked.map_err(|FileError { message, help }| SettingError::at("path", message, help))?;
         }
-        let compile = |text| Programs::compile(vec![Source::of_key("filter", text)], &Choices::default(), context);
+        if config.filter.is_none() && config.scope != ScopeChoice::default() {
+            let help = "add `filter = \"tcp port 80\"`, for example, or leave `scope` out";
+            return Err(SettingError::at("scope", "`scope` needs `filter`", help));
+        }
+        let choices = Choices { scope: config.scope.into(), ..Choices::default() };
+        let compile = |text| Programs::compile(vec![Source::of_key("filter", text)], &choices, context);
         let (filter, warnings) = config.filter.map(compile).transpose()?.unzip();
         Ok(PcapReader {
             path,

@@ -324,7 +324,7 @@ impl Pipe {
             && let Some(mut packet) = burst.next()
         {
             let data = &self.batch.bytes[self.at..self.at + head.length];
-            let is_wanted = filter.is_none_or(|filter| filter.matches_bytes(data, &head.meta));
+            let is_wanted = filter.is_none_or(|filter| filter.by_link_type().matches_bytes(data, &head.meta));
             if let Err(until) = goes(head.meta.timestamp, is_wanted.then_some(head.length)) {
                 io.wake_at(until);
                 io.slot(0).never();

@@ -311,6 +311,27 @@ fn packets_that_do_not_match_keep_their_time_and_take_no_share_of_a_rate() {
 }
 
 #[test]
+fn the_scope_decides_which_tag_a_second_test_looks_for() {
+    let tagged = |tag: u8| {
+        let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0x00, 0, tag, 0x08, 0x00][..], &[0; 42]].concat();
+        frame[59] = tag;
+        frame
+    };
+    let interfaces = [Interface::new(LinkType::ETHERNET)];
+    let mut writer = Writer::new(Vec::new(), "memory", WriterOptions::default(), &interfaces).unwrap();
+    for tag in [5, 6, 7] {
+        let data = &tagged(tag)[..];
+        writer.write(&Record { data, timestamp: START, original_length: 60, interface: 0 }).unwrap();
+    }
+    let file = Scratch::new(&writer.finish().unwrap());
+    for (keys, expected) in [("", &[5][..]), (r#", "scope": "libpcap""#, &[5]), (r#", "scope": "lexical""#, &[5, 6])] {
+        let mut rig = file.rig(&format!(r#", "filter": "vlan 5 or vlan 6"{keys}"#));
+        rig.settle();
+        assert_eq!(last_bytes(&mut rig), expected, "{keys}");
+    }
+}
+
+#[test]
 fn a_mistake_in_the_filter_has_a_place() {
     let file = Scratch::new(&mixed(1));
     let error = file.reader(r#", "filter": "tcp port 80 or ether proto""#).err().unwrap();
@@ -325,6 +346,7 @@ fn invalid_configs_name_their_key() {
         (r#", "rate": 5, "speed": "recorded""#, "rate"),
         (r#", "factor": 2"#, "factor"),
         (r#", "factor": 0, "speed": "recorded""#, "factor"),
+        (r#", "scope": "lexical""#, "scope"),
     ] {
         assert_eq!(file.reader(keys).err().and_then(|mistake| mistake.key), Some(key), "{keys}");
     }

@@ -1,10 +1,11 @@
 //! The connections of a table: groups of words that all threads read and replace.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
+use bellows_arena::Fixed;
 use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
+use bellows_sys::keyed_hash::{self, KeyedHash};
 use bellows_wire::connection::{Key, Kind, Member, WORDS};
 use bellows_wire::tcp::flags;
 
@@ -172,18 +173,69 @@ struct Bucket([Head; WAYS]);
 /// Two threads that enter a connection at the same time may both do so: the first one in the bucket counts, and the
 /// other expires.
 pub(super) struct Connections {
-    buckets: Box<[Bucket]>,
-    keys: Box<[Words<WORDS>]>,
+    // On huge pages, because packets come to any of them.
+    buckets: Fixed<[Bucket]>,
+    keys: Fixed<[Words<WORDS>]>,
     /// Nobody outside knows which connections share a bucket.
-    hashes: RandomState,
+    hash: KeyedHash,
     timeouts: Timeouts,
 }
 
-/// Where a connection is, if it is in the table.
+/// Where a connection is, if it is in the table: the tag, the bucket, and a head of the bucket that had this tag when it
+/// was looked for ([`WAYS`] if there was none), from the lowest bit on. One word is written and read as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(super) bucket: u32,
-    tag: u16,
+pub(crate) struct Place(u64);
+
+impl Place {
+    const BUCKET_SHIFT: u32 = 16;
+    const WAY_SHIFT: u32 = 48;
+
+    /// The bucket and the tag that a hash chooses. Keys of IPv4 and of IPv6 with equal first words are different.
+    #[inline(always)]
+    fn of(hash: u64, mask: u64) -> Place {
+        Place((hash & mask) << Self::BUCKET_SHIFT | (WAYS as u64) << Self::WAY_SHIFT | hash >> 48)
+    }
+
+    #[inline(always)]
+    fn for_version(self, is_v6: bool) -> Place {
+        Place(self.0 & !1 | u64::from(is_v6))
+    }
+
+    #[inline(always)]
+    fn at_way(self, way: u32) -> Place {
+        Place(self.0 & ((1 << Self::WAY_SHIFT) - 1) | u64::from(way) << Self::WAY_SHIFT)
+    }
+
+    #[inline(always)]
+    fn tag(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(self) -> usize {
+        (self.0 >> Self::BUCKET_SHIFT) as u32 as usize
+    }
+
+    /// The way that a connection takes if it is free, so that most are found at first sight.
+    #[inline(always)]
+    fn preferred(self) -> usize {
+        // Not the lowest bit of the tag, which says the version.
+        (self.tag() >> 1) as usize % WAYS
+    }
+
+    #[inline(always)]
+    fn way(self) -> usize {
+        (self.0 >> Self::WAY_SHIFT) as usize
+    }
+}
+
+/// The words of a key, to be hashed.
+#[inline(always)]
+fn words(key: &Key) -> keyed_hash::Words<'_> {
+    match key.both_words() {
+        Ok(two) => keyed_hash::Words::Two(two),
+        Err(five) => keyed_hash::Words::Five(five),
+    }
 }
 
 /// What became of a connection.
@@ -207,7 +259,7 @@ impl Connections {
         Connections {
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
             keys: (0..buckets * WAYS).map(|_| Words::default()).collect(),
-            hashes: RandomState::new(),
+            hash: KeyedHash::new(),
             timeouts,
         }
     }
@@ -221,40 +273,93 @@ impl Connections {
         self.buckets.len() * size_of::<Bucket>() + self.keys.len() * size_of::<Words<WORDS>>()
     }
 
-    /// The place of a connection, whose bucket is prefetched. Hot.
+    /// The places of the connections of packets. Their memory is prefetched: first all buckets, then all keys. Hot.
     #[inline(always)]
-    pub(super) fn place(&self, key: &Key) -> Place {
-        let hash = match *key.words() {
-            [ends, addresses] => self.hashes.hash_one([ends, addresses]),
-            ref words => self.hashes.hash_one(words),
-        };
-        let bucket = hash as usize & (self.buckets.len() - 1);
-        prefetch((&raw const self.buckets[bucket]).cast());
-        Place { bucket: bucket as u32, tag: (hash >> 48) as u16 & !1 | u16::from(key.is_v6()) }
+    pub(super) fn places(&self, members: &[Member], places: &mut Vec<Place>) {
+        places.clear();
+        let mask = self.buckets.len() as u64 - 1;
+        self.hash.each(members.iter().map(|member| words(&member.key)), |hash| {
+            let place = Place::of(hash, mask);
+            prefetch((&raw const self.buckets[place.bucket()]).cast());
+            places.push(place);
+        });
+        for (place, member) in places.iter_mut().zip(members) {
+            let found = place.for_version(member.key.is_v6());
+            let mut way = found.preferred();
+            if self.buckets[found.bucket()].0[way].load().value() as u16 != found.tag() {
+                let ways = self.ways(found);
+                way = if ways == 0 { WAYS } else { ways.trailing_zeros() as usize };
+            }
+            // Of no way the first, whose key is not read.
+            prefetch((&raw const self.keys[found.bucket() * WAYS + way % WAYS]).cast());
+            *place = found.at_way(way as u32);
+        }
+    }
+
+    /// The heads of a bucket that have a tag: a bit for each.
+    #[inline(always)]
+    fn ways(&self, place: Place) -> u32 {
+        let heads = self.buckets[place.bucket()].0.iter().enumerate();
+        // Without a branch, because which one it is cannot be predicted.
+        heads.fold(0, |ways, (way, head)| ways | u32::from(head.load().value() as u16 == place.tag()) << way)
     }
 
     /// A connection that has not expired. Hot.
     #[inline(always)]
     fn find(&self, key: &Key, place: Place, now: u32) -> Option<(&Head, Seen, State)> {
-        let bucket = place.bucket as usize;
-        for (head, words) in self.buckets[bucket].0.iter().zip(&self.keys[bucket * WAYS..]) {
-            let seen = head.load();
-            if seen.value() as u16 != place.tag {
-                continue;
+        // Where it was when its memory was prefetched.
+        if let Some(found) = self.at(key, place, place.way(), now) {
+            return Some(found);
+        }
+        let mut ways = self.ways(place);
+        while ways != 0 {
+            if let Some(found) = self.at(key, place, ways.trailing_zeros() as usize, now) {
+                return Some(found);
             }
-            if let Some(state) = State::of(seen.value())
-                && head.belongs_to(seen, words, key.words())
-                && !self.timeouts.has_expired(state, now)
-            {
-                return Some((head, seen, state));
-            }
+            ways &= ways - 1;
         }
         None
+    }
+
+    /// The connection of a head, if it is that of the key and has not expired.
+    #[inline(always)]
+    fn at(&self, key: &Key, place: Place, way: usize, now: u32) -> Option<(&Head, Seen, State)> {
+        let bucket = place.bucket();
+        let head = self.buckets[bucket].0.get(way)?;
+        let seen = head.load();
+        let state = State::of(seen.value()).filter(|state| state.tag == place.tag())?;
+        let is_it = head.belongs_to(seen, &self.keys[bucket * WAYS + way], key.words());
+        (is_it && !self.timeouts.has_expired(state, now)).then_some((head, seen, state))
+    }
+
+    /// Whether a packet belongs to an established connection that it does not change, because another one came at the
+    /// same time. These are most packets. Hot.
+    #[inline(always)]
+    fn is_established(&self, member: &Member, place: Place, now: u32) -> bool {
+        const TAG: u64 = (1 << TAG_BITS) - 1;
+        const TIME: u64 = TIMES as u64 - 1;
+        const PARTS: u64 = TAG | 7 << STAGE_SHIFT | TIME << TIME_SHIFT;
+        let bucket = place.bucket();
+        let Some(head) = self.buckets[bucket].0.get(place.way()) else { return false };
+        let seen = head.load();
+        let expected =
+            u64::from(place.tag()) | (Stage::Established as u64) << STAGE_SHIFT | u64::from(now) << TIME_SHIFT;
+        let ends = matches!(member.kind, Kind::Tcp(set) if set & (flags::FIN | flags::RST) != 0);
+        let keys = &self.keys[bucket * WAYS + place.way()];
+        seen.value() & PARTS == expected
+            && !ends
+            && match member.key.both_words() {
+                Ok(two) => head.belongs_to(seen, keys, two),
+                Err(five) => head.belongs_to(seen, keys, five),
+            }
     }
 
     /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.
     #[inline(always)]
     pub(super) fn pass(&self, member: &Member, place: Place, now: u32) -> bool {
+        if self.is_established(member, place, now) {
+            return true;
+        }
         let Some((head, mut seen, mut state)) = self.find(&member.key, place, now) else { return false };
         if member.is_error {
             return true;
@@ -271,13 +376,13 @@ impl Connections {
     /// Enters the connection that a packet begins. Hot.
     #[inline(never)]
     pub(super) fn enter(&self, member: &Member, place: Place, now: u32) -> Entered {
-        let begun = if member.is_error { None } else { State::begun_by(member, place.tag, now) };
+        let begun = if member.is_error { None } else { State::begun_by(member, place.tag(), now) };
         let Some(begun) = begun else { return Entered::Nothing };
-        let bucket = place.bucket as usize;
+        let bucket = place.bucket();
         let (heads, keys) = (&self.buckets[bucket].0, &self.keys[bucket * WAYS..]);
         for _ in 0..TRIES {
             let mut best: Option<(u32, Entered, &Head, &Words<WORDS>, Seen)> = None;
-            for (head, words) in heads.iter().zip(keys) {
+            for (way, (head, words)) in heads.iter().zip(keys).enumerate() {
                 let seen = head.load();
                 if seen.is_changing() {
                     continue;
@@ -285,7 +390,7 @@ impl Connections {
                 let state = State::of(seen.value());
                 let has_expired = state.is_some_and(|state| self.timeouts.has_expired(state, now));
                 let (rank, entered) = match state {
-                    Some(state) if state.tag == place.tag && head.belongs_to(seen, words, member.key.words()) => {
+                    Some(state) if state.tag == place.tag() && head.belongs_to(seen, words, member.key.words()) => {
                         match (has_expired, state.stage) {
                             (true, _) => (u32::MAX, Entered::Expired),
                             // Its ends begin anew.
@@ -294,8 +399,9 @@ impl Connections {
                             (false, _) => return Entered::Nothing,
                         }
                     }
-                    None => (u32::MAX - 1, Entered::New),
-                    Some(_) if has_expired => (u32::MAX - 2, Entered::Expired),
+                    None if way == place.preferred() => (u32::MAX - 1, Entered::New),
+                    None => (u32::MAX - 2, Entered::New),
+                    Some(_) if has_expired => (u32::MAX - 3, Entered::Expired),
                     Some(State { stage: Stage::Established, .. }) => continue,
                     Some(state) => (state.idle(now), Entered::Evicted),
                 };

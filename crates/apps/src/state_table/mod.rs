@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use self::connections::{Connections, PROTOCOLS, Stage, Timeouts, WAYS, units};
 pub(crate) use self::connections::{Entered, Place};
+use crate::capacity;
 
 /// The connections that filters have let through.
 ///
@@ -81,7 +82,6 @@ impl Default for Config {
     }
 }
 
-const CAPACITY: std::ops::RangeInclusive<usize> = 64..=1 << 20;
 const TIMEOUT_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=7 * 86_400_000_000_000;
 
 /// Buckets that are looked through at a time: some microseconds.
@@ -114,10 +114,10 @@ impl StateTable {
         }
     }
 
-    /// The place for the connection of a packet. Ask for those of several packets before the next step. Hot.
+    /// The places for the connections of packets: ask for those of a whole vector before the next step. Hot.
     #[inline(always)]
-    pub(crate) fn place(&self, member: &Member) -> Place {
-        self.connections.place(&member.key)
+    pub(crate) fn places(&self, members: &[Member], places: &mut Vec<Place>) {
+        self.connections.places(members, places);
     }
 
     /// Whether a packet belongs to a connection in the table, which goes on with it. Hot.
@@ -188,11 +188,7 @@ impl SharedObject for StateTable {
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<StateTable, SettingError> {
-        if !CAPACITY.contains(&config.capacity) {
-            let message = format!("a table of {} connections is impossible", config.capacity);
-            let help = format!("give a number from {} to {}", CAPACITY.start(), CAPACITY.end());
-            return Err(SettingError::at("capacity", message, help));
-        }
+        capacity::check(config.capacity, "connections")?;
         if let Some((key, _)) = config.timeouts().iter().find(|(_, time)| !TIMEOUT_NS.contains(time)) {
             return Err(SettingError::at(key, "the time is out of range", "give a time from \"1s\" to \"168h\""));
         }

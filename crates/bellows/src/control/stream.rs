@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Selector, Tap, Trace, TraceOrder, WatchError};
+use bellows_filter::{ByLinkType, Options};
 use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
 use super::server::Answer;
-use crate::filters::{ByLinkType, diagnose};
+use crate::filters::diagnose;
 
 /// The sender of a stream.
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
@@ -84,7 +85,8 @@ pub fn trace(control: &Control, order: TraceOrder, filter: Option<&str>, seconds
 
 /// Selects packets by an expression. The error is ready to print.
 fn selector(text: &str) -> Result<Selector, String> {
-    let filter = ByLinkType::compile(text).map_err(|mistake| diagnose(text, &mistake).render(false))?;
+    let filter =
+        ByLinkType::compile(text, &Options::default()).map_err(|mistake| diagnose(text, &mistake).render(false))?;
     Ok(Box::new(move |packet| filter.matches(packet)))
 }
 

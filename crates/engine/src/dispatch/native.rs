@@ -25,12 +25,12 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-use bellows_codemem::assembler::{self, Assembled, Assembler, Label, Mark, Written, memory};
+use bellows_codemem::assembler::{self, Assembled, Assembler, Instruction, Label, Mark, Written, memory};
 use bellows_codemem::{Code, Draft, Symbol};
 use bellows_observe::listing::CodeLine;
 use bellows_wiring::GROUP;
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
-use iced_x86::{Code as Op, Instruction, Register};
+use iced_x86::{Code as Op, Register};
 
 use super::sampled::{SampledCall, sampled_pull, sampled_push};
 use super::{CodeSection, Layout, Step};
@@ -284,7 +284,7 @@ impl<'a> Writer<'a> {
         for register in CALLEE_SAVED.into_iter().rev() {
             self.code.register(Op::Pop_r64, register)?;
         }
-        self.code.put(Instruction::with(Op::Retnq))
+        self.code.put(Instruction::with(Op::Retnq)?)
     }
 
     /// Jumps to `ready` if the slot is ready.

@@ -19,7 +19,7 @@ pub(crate) fn lower(flow: &Flow) -> Graph {
     for &block in &layout {
         let block = &flow.blocks[block];
         let mut steps = Vec::with_capacity(block.ops.len());
-        for &op in &block.ops {
+        for &op in block.ops.iter() {
             lower_op(op, &mut steps);
             if let Op::LoadMemory(word) | Op::IndexMemory(word) | Op::Store(word) | Op::StoreIndex(word) = op {
                 words = words.max(usize::from(word) + 1);

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod lower;
+pub(crate) mod ops;
 pub mod program;
 pub(crate) mod simplify;
 
 use std::ops::Range;
 
+use self::ops::Ops;
 use crate::graph::{Comparison, Operation, Width};
 
 /// Number of words of memory.
@@ -81,7 +83,7 @@ pub(crate) enum End {
 /// Instructions, and where to go then.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Ops,
     pub(crate) end: End,
     /// The part of the text that it decides.
     pub(crate) part: Range<usize>,

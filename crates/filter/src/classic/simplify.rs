@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
 
+use super::ops::Ops;
 use super::{Block, BlockId, End, Flow, MEMORY_WORDS, Op, Right};
 use crate::graph::{Comparison, Operation, Width};
 
@@ -271,8 +272,7 @@ type TestKind = (Comparison, bool);
 /// A way in the list of those that follow equal tests.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Its position in the order of a walk through the tree of ways, and the first position that is not below it.
-    enter: u32,
+    /// In the order of a walk through the tree of ways, the first position that is not below it.
     leave: u32,
     /// The next one above it in the same list, one further above, and how many there are above.
     above: u32,
@@ -288,6 +288,8 @@ struct Known {
 #[derive(Default)]
 struct KnownWays {
     ways: Vec<Known>,
+    /// The position of each, side by side because they are searched.
+    enters: Vec<u32>,
     /// For each list, its first and its last way, and the one that is above the next one to be added.
     lists: Vec<(u32, u32, u32)>,
 }
@@ -303,9 +305,8 @@ impl KnownWays {
         });
         let lists = lists.collect();
         let nothing = (NONE, UNKNOWN);
-        let unused =
-            Known { enter: NONE, leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
-        KnownWays { ways: vec![unused; end as usize], lists }
+        let unused = Known { leave: NONE, above: NONE, jump: NONE, depth: 0, first: nothing, second: nothing };
+        KnownWays { ways: vec![unused; end as usize], enters: vec![NONE; end as usize], lists }
     }
 
     fn add(&mut self, list: usize, enter: u32, leave: u32, block: u32, right: ValueId) {
@@ -337,7 +338,8 @@ impl KnownWays {
         let above_jump = jump_of(jump);
         let is_even = *top != NONE && depth - depth_of(jump) == depth_of(jump) - depth_of(above_jump);
         let jump = if is_even { above_jump } else { *top };
-        self.ways[*end as usize] = Known { enter, leave, above: *top, jump, depth, first, second };
+        self.ways[*end as usize] = Known { leave, above: *top, jump, depth, first, second };
+        self.enters[*end as usize] = enter;
         *top = *end;
         *end += 1;
     }
@@ -345,8 +347,9 @@ impl KnownWays {
     /// The last one of a list that is above or at this position.
     fn above(&self, list: usize, enter: u32) -> Option<&Known> {
         let (start, end, _) = self.lists[list];
-        let ways = &self.ways[start as usize..end as usize];
-        let mut known = &ways[ways.partition_point(|known| known.enter <= enter).checked_sub(1)?];
+        let range = start as usize..end as usize;
+        let last = self.enters[range.clone()].partition_point(|&known| known <= enter).checked_sub(1)?;
+        let mut known = &self.ways[range.start + last];
         while known.leave <= enter {
             known = match self.ways.get(known.jump as usize) {
                 Some(far) if far.leave <= enter => far,
@@ -404,15 +407,16 @@ impl Passes {
                 stack.extend(flow.blocks[block].next().into_iter().rev().flatten());
             }
         }
-        let mut old: Vec<Option<Block>> = flow.blocks.into_iter().map(Some).collect();
+        let mut old = flow.blocks;
         let blocks: Vec<Block> = walk
             .iter()
-            .filter_map(|&index| {
-                let mut block = old[index].take()?;
-                if let End::Test { yes, no, .. } = &mut block.end {
+            .map(|&index| {
+                let Block { ops, end, part } = &mut old[index];
+                let mut end = *end;
+                if let End::Test { yes, no, .. } = &mut end {
                     (*yes, *no) = (number[*yes], number[*no]);
                 }
-                Some(block)
+                Block { ops: mem::take(ops), end, part: part.clone() }
             })
             .collect();
         let count = blocks.len();
@@ -421,8 +425,10 @@ impl Passes {
             _ => [NONE; 2],
         });
         let targets = targets.collect();
-        let used =
-            blocks.iter().flat_map(|block| &block.ops).fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
+        let used = blocks
+            .iter()
+            .flat_map(|block| block.ops.iter())
+            .fold(0, |used, &op| used | reads(op) | sets(op).map_or(0, mask));
         let registers = (INDEX + 1).max((Registers::BITS - used.leading_zeros()) as usize);
         Passes {
             blocks,
@@ -454,7 +460,7 @@ impl Passes {
             self.root = yes;
         }
         if self.root != start {
-            first.append(&mut self.blocks[self.root].ops);
+            first.extend(self.blocks[self.root].ops.iter().copied());
         }
         self.blocks[self.root].ops = first;
         if matches!(self.blocks[self.root].end, End::Accept | End::Reject) {
@@ -580,7 +586,7 @@ impl Passes {
         for index in (0..self.order.len()).rev() {
             let block = self.order[index] as usize;
             let (mut set, mut used, mut killed) = (0, 0, 0);
-            for &op in &self.blocks[block].ops {
+            for &op in self.blocks[block].ops.iter() {
                 used |= reads(op) & !set;
                 if let Some(register) = sets(op) {
                     killed |= mask(register) & !used;
@@ -621,7 +627,7 @@ impl Passes {
         let mut values = self.values_before(block);
         let before = (values[ACCUMULATOR], values[INDEX]);
         let mut ops = mem::take(&mut self.blocks[block].ops);
-        for op in &mut ops {
+        for op in ops.iter_mut() {
             self.visit_op(op, &mut values, changes_ops)?;
         }
         let registers = self.registers;
@@ -1209,10 +1215,8 @@ impl Passes {
     /// Merges blocks that do the same.
     fn merge_equal_blocks(&mut self) {
         self.find_order();
-        let mut ops: Vec<Vec<Op>> = self.blocks.iter_mut().map(|block| mem::take(&mut block.ops)).collect();
-        for ops in &mut ops {
-            ops.retain(|&op| op != Op::Nothing);
-        }
+        let mut ops: Vec<Ops> = self.blocks.iter_mut().map(|block| mem::take(&mut block.ops)).collect();
+        ops.iter_mut().for_each(Ops::compact);
         let mut known: Map<(&[Op], End), BlockId> =
             Map::with_capacity_and_hasher(self.order.len(), BuildHasherDefault::default());
         let mut merged = vec![0; self.blocks.len()];

@@ -1,8 +1,7 @@
 //! Tests whether a number is in one of a few intervals: all of them at once, without a branch.
 
-use bellows_codemem::assembler::{Written, memory};
+use bellows_codemem::assembler::{Instruction, Written, memory};
 use iced_x86::Code as Op;
-use iced_x86::Instruction;
 use iced_x86::Register::{self, R11, XMM0, XMM1, XMM2, XMM3};
 
 use super::writer::Writer;

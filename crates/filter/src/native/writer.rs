@@ -18,12 +18,12 @@
 
 use std::error::Error;
 
-use bellows_codemem::assembler::{Assembled, Assembler, Label, Mark, Written, memory};
+use bellows_codemem::assembler::{Assembled, Assembler, Encoded, Instruction, Label, Mark, Written, memory};
 use iced_x86::Register::{
     AL, AX, EAX, EBP, ECX, R8, R8D, R9, R9D, R9W, R10D, R11, R11D, R12D, R13D, R14, R14D, R15D, RAX, RBP, RBX, RCX,
     RDI, RDX, RSI, RSP,
 };
-use iced_x86::{Code as Op, Instruction, MemoryOperand, Register};
+use iced_x86::{Code as Op, MemoryOperand, Register};
 
 use super::short_lists::{self, MAX_INTERVALS};
 use super::tables::{SECOND_PLACE, Tables, TupleTable};
@@ -187,7 +187,7 @@ pub(super) struct Writer<'a> {
     tuple_tables: FastMap<u32, TupleTable>,
 }
 
-fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<dyn Error>> {
+fn immediate(op: Op, register: Register, value: u32) -> Encoded {
     let is_short = i8::try_from(value.cast_signed()).is_ok();
     let op = match op {
         Op::Add_rm32_imm32 if is_short => Op::Add_rm32_imm8,
@@ -197,7 +197,7 @@ fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<
         Op::Cmp_rm32_imm32 if is_short => Op::Cmp_rm32_imm8,
         _ => op,
     };
-    Ok(Instruction::with2(op, register, value.cast_signed())?)
+    Instruction::with2(op, register, value.cast_signed())
 }
 
 fn indexed(base: Register, index: Register, scale: u32, displacement: i64) -> MemoryOperand {
@@ -521,7 +521,7 @@ impl<'a> Writer<'a> {
         for (verdict, label) in &mut verdicts {
             self.code.place(label);
             if self.is_bits() {
-                self.code.put(Instruction::with(if *verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
+                self.code.put(Instruction::with(if *verdict == NO_MATCH { Op::Clc } else { Op::Stc })?)?;
             } else if self.plan.mode == Mode::First {
                 let number = self.number_of(*verdict);
                 self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
@@ -547,7 +547,7 @@ impl<'a> Writer<'a> {
         for register in CALLEE_SAVED.into_iter().rev() {
             self.code.register(Op::Pop_r64, register)?;
         }
-        self.code.put(Instruction::with(Op::Retnq))?;
+        self.code.put(Instruction::with(Op::Retnq)?)?;
         if self.is_bits() {
             self.code.place(&mut self.full);
             self.code.store(Op::Mov_rm64_r64, memory(RBX, 0), R9)?;
@@ -920,7 +920,7 @@ impl<'a> Writer<'a> {
             // The bit is carried into the verdicts.
             match if yes == NO_MATCH { flags.negated() } else { flags } {
                 Flags::Below => {}
-                Flags::NotBelow => self.code.put(Instruction::with(Op::Cmc))?,
+                Flags::NotBelow => self.code.put(Instruction::with(Op::Cmc)?)?,
                 flags => {
                     self.set(flags, EAX)?;
                     self.code.register(Op::Neg_rm32, EAX)?;
@@ -973,7 +973,7 @@ impl<'a> Writer<'a> {
     }
 
     fn never(&mut self) -> Result<Flags, Box<dyn Error>> {
-        self.code.put(Instruction::with(Op::Clc))?;
+        self.code.put(Instruction::with(Op::Clc)?)?;
         Ok(Flags::Below)
     }
 
@@ -1018,7 +1018,7 @@ impl<'a> Writer<'a> {
                     this.distance(register, low, R8D)?;
                     match (high - low).checked_add(1) {
                         Some(length) => this.code.put(immediate(Op::Cmp_rm32_imm32, R8D, length)?)?,
-                        None => this.code.put(Instruction::with(Op::Stc))?,
+                        None => this.code.put(Instruction::with(Op::Stc)?)?,
                     }
                     this.code.registers(Op::Sbb_r32_rm32, to, to)
                 };

@@ -1,9 +1,11 @@
 //! Builds the plan from its ends to its start: equal parts once, and chains of tests as one test.
 
+use std::hash::{Hash, Hasher};
+
 use super::explore::{Action, Explored, Target};
 use super::lower::{Lowered, Part};
 use super::values::{
-    Condition, FastMap, Interval, SetId, Sets, TupleId, Value, ValueId, Values, complement, intersection,
+    Condition, FastMap, Interval, Mix, SetId, Sets, TupleId, Value, ValueId, Values, complement, intersection,
 };
 use crate::graph::Width;
 
@@ -43,7 +45,54 @@ pub(crate) struct Builder<'a> {
     pub steps: Vec<Built>,
     /// The part of each step: a number of `parts`.
     pub step_parts: Vec<Part>,
-    index: FastMap<Built, u32>,
+    index: StepIndex,
+}
+
+/// The steps by what they do: a table of their numbers, at most half full, with open addresses.
+struct StepIndex(Vec<u32>);
+
+impl StepIndex {
+    const NONE: u32 = u32::MAX;
+
+    fn with_room(steps: usize) -> StepIndex {
+        StepIndex(vec![Self::NONE; (2 * steps).next_power_of_two().max(64)])
+    }
+
+    fn start(&self, built: &Built) -> usize {
+        let mut hash = Mix::default();
+        built.hash(&mut hash);
+        hash.finish() as usize & (self.0.len() - 1)
+    }
+
+    /// The number of an equal step.
+    ///
+    /// # Errors
+    /// There is none; its place in the table.
+    fn find(&self, built: &Built, steps: &[Built]) -> Result<u32, usize> {
+        let mut place = self.start(built);
+        loop {
+            match self.0[place] {
+                Self::NONE => return Err(place),
+                step if steps[step as usize] == *built => return Ok(step),
+                _ => place = (place + 1) & (self.0.len() - 1),
+            }
+        }
+    }
+
+    /// Sets the place of the last step.
+    fn set_last(&mut self, place: usize, steps: &[Built]) {
+        self.0[place] = steps.len() as u32 - 1;
+        if 2 * steps.len() <= self.0.len() {
+            return;
+        }
+        let mut larger = StepIndex::with_room(2 * steps.len());
+        for (step, built) in steps.iter().enumerate() {
+            if let Err(place) = larger.find(built, &steps[..step]) {
+                larger.0[place] = step as u32;
+            }
+        }
+        *self = larger;
+    }
 }
 
 /// The result.
@@ -58,8 +107,15 @@ pub(crate) struct Outcome {
 /// Builds the plan.
 pub(crate) fn build(lowered: &mut Lowered, explored: &Explored) -> Outcome {
     let Lowered { values, sets, parts, .. } = lowered;
-    let mut builder =
-        Builder { values, sets, parts, steps: Vec::new(), step_parts: Vec::new(), index: FastMap::default() };
+    let room = explored.items.len() / 2;
+    let mut builder = Builder {
+        values,
+        sets,
+        parts,
+        steps: Vec::with_capacity(room),
+        step_parts: Vec::with_capacity(room),
+        index: StepIndex::with_room(room),
+    };
     let mut goals = vec![Goal::End(0); explored.items.len()];
     let mut loops = FastMap::default();
     for &item in explored.order.iter().rev() {
@@ -101,13 +157,14 @@ pub(crate) fn build(lowered: &mut Lowered, explored: &Explored) -> Outcome {
 
 impl Builder<'_> {
     fn add(&mut self, built: Built, part: &Part) -> Goal {
-        let (steps, parts) = (&mut self.steps, &mut self.step_parts);
-        let step = *self.index.entry(built).or_insert_with_key(|built| {
-            steps.push(built.clone());
-            parts.push(part.clone());
-            steps.len() as u32 - 1
-        });
-        Goal::Step(step)
+        let place = match self.index.find(&built, &self.steps) {
+            Ok(step) => return Goal::Step(step),
+            Err(place) => place,
+        };
+        self.steps.push(built);
+        self.step_parts.push(part.clone());
+        self.index.set_last(place, &self.steps);
+        Goal::Step(self.steps.len() as u32 - 1)
     }
 
     fn test_at(&self, goal: Goal) -> Option<(Condition, Goal, Goal)> {

@@ -1,7 +1,6 @@
 //! Follows all paths with what is known on them: tests whose outcome is known are left out.
 
-use std::hash::Hasher;
-use std::mem;
+use std::hash::{Hash, Hasher};
 
 use super::lower::{Lowered, Next, Node};
 use super::values::{Condition, FastMap, Interval, Mix, Value, ValueId};
@@ -19,7 +18,10 @@ const MANY_STATES: u32 = 6;
 const MAX_STATES: u32 = 16;
 
 /// From this number of items on beyond the first few of their nodes, nodes have few states.
-const MANY_ITEMS: u32 = 40_000;
+const MANY_ITEMS: u32 = 10_000;
+
+/// From this number of nodes on, most have several states.
+const MANY_NODES: usize = 1_000;
 
 /// From this number of states of one node on, nothing is remembered in long filters.
 const FEW_STATES: u32 = 4;
@@ -37,6 +39,18 @@ struct Fact {
     hole_count: u8,
     /// Up to this node, all holes matter.
     until: u32,
+    /// Its number, or [`NONE`] if it has none yet.
+    number: u32,
+}
+
+impl Eq for Fact {}
+
+impl Hash for Fact {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(u64::from(self.value) << 32 | u64::from(self.low));
+        hasher.write_u64(u64::from(self.high) << 32 | u64::from(self.hole_count));
+        self.holes().iter().for_each(|&hole| hasher.write_u32(hole));
+    }
 }
 
 impl PartialEq for Fact {
@@ -100,7 +114,7 @@ pub(crate) struct Explored {
 
 impl Fact {
     fn unknown(value: ValueId, max: u32) -> Fact {
-        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0, until: u32::MAX }
+        Fact { value, low: 0, high: max, holes: [0; MAX_HOLES], hole_count: 0, until: u32::MAX, number: NONE }
     }
 
     fn holes(&self) -> &[u32] {
@@ -115,15 +129,27 @@ impl Fact {
         while self.low < self.high && self.holes().contains(&self.high) {
             self.high -= 1;
         }
-        let (low, high) = (self.low, self.high);
-        let kept: Vec<u32> = self.holes().iter().copied().filter(|hole| (low..=high).contains(hole)).collect();
-        self.set_holes(&kept);
+        let (mut kept, mut count) = ([0; MAX_HOLES], 0);
+        for &hole in self.holes() {
+            if (self.low..=self.high).contains(&hole) {
+                kept[count] = hole;
+                count += 1;
+            }
+        }
+        (self.holes, self.hole_count) = (kept, count as u8);
     }
 
-    fn set_holes(&mut self, holes: &[u32]) {
-        self.holes = [0; MAX_HOLES];
-        self.holes[..holes.len()].copy_from_slice(holes);
-        self.hole_count = holes.len() as u8;
+    /// Whether it is in the interval, if that is known. Its own ends are no holes.
+    fn is_within(&self, (low, high): Interval) -> Option<bool> {
+        if high < self.low || self.high < low {
+            Some(false)
+        } else if low <= self.low && self.high <= high {
+            Some(true)
+        } else if low == high && self.holes().contains(&low) {
+            Some(false)
+        } else {
+            None
+        }
     }
 
     /// Whether it is in the set, if that is known.
@@ -171,18 +197,30 @@ impl Fact {
         } else if high >= self.high {
             self.high = self.high.min(low - 1);
         } else if low == high && !self.holes().contains(&low) {
-            let from = usize::from(self.hole_count == MAX_HOLES as u8);
-            let mut holes: Vec<u32> = self.holes()[from..].to_vec();
-            holes.push(low);
-            holes.sort_unstable();
-            self.set_holes(&holes);
+            // The last one takes the place of the first if there are too many.
+            let from = usize::from(usize::from(self.hole_count) == MAX_HOLES);
+            let mut holes = [0; MAX_HOLES];
+            let count = self.holes().len() - from;
+            holes[..count].copy_from_slice(&self.holes()[from..]);
+            holes[count] = low;
+            holes[..=count].sort_unstable();
+            (self.holes, self.hole_count) = (holes, count as u8 + 1);
         }
         self.shrink();
     }
 }
 
+/// The usual test, of a value and one interval. Of other tests the value is [`NONE`].
+#[derive(Clone, Copy)]
+struct UsualTest {
+    value: ValueId,
+    interval: Interval,
+}
+
 struct Explorer<'a> {
     lowered: &'a Lowered,
+    /// The test of each node, side by side because they are asked again and again.
+    tests: Vec<UsualTest>,
     /// The last node that tests each value.
     last_test: Vec<u32>,
     /// The last node that tests whether a value is this number.
@@ -191,15 +229,16 @@ struct Explorer<'a> {
     is_forgotten: Vec<bool>,
     items: Vec<Item>,
     states: Vec<StateOfItem>,
-    /// The facts of all items.
+    /// All facts, and the number of each.
     facts: Vec<Fact>,
+    numbers: FastMap<Fact, u32>,
+    /// The facts of all items, by their numbers.
+    known: Vec<u32>,
     /// The items of each node.
     of_node: Vec<ItemsOfNode>,
     is_loop_start: Vec<bool>,
     /// Number of items that are not one of the first few of their nodes.
     further: u32,
-    /// Space for the state at hand.
-    kept: Vec<Fact>,
 }
 
 /// The state of an item.
@@ -219,31 +258,38 @@ struct ItemsOfNode {
     count: u32,
 }
 
-fn hash_of(state: &State) -> u64 {
+fn hash_of(facts: &[u32]) -> u64 {
     let mut hash = Mix::default();
-    for fact in state {
-        hash.write_u64(u64::from(fact.value) << 32 | u64::from(fact.low));
-        hash.write_u64(u64::from(fact.high) << 32 | u64::from(fact.hole_count));
-        fact.holes().iter().for_each(|&hole| hash.write_u32(hole));
-    }
+    facts.iter().for_each(|&fact| hash.write_u32(fact));
     hash.finish()
 }
 
 /// Follows all paths.
 pub(crate) fn explore(lowered: &Lowered) -> Explored {
     let count = lowered.nodes.len();
+    let usual_test = |node: &Node| match *node {
+        Node::Test { condition: Condition::Member(value, set), .. } => {
+            lowered.sets.single(set).map(|interval| UsualTest { value, interval })
+        }
+        _ => None,
+    };
+    let other = UsualTest { value: NONE, interval: (0, 0) };
+    // Memory that is not used is not touched.
+    let room = count * if count < MANY_NODES { 1 } else { FEW_STATES as usize };
     let mut explorer = Explorer {
         lowered,
+        tests: lowered.nodes.iter().map(|node| usual_test(node).unwrap_or(other)).collect(),
         last_test: vec![0; lowered.values.len()],
         last_point: FastMap::default(),
         is_forgotten: forgotten(lowered),
-        items: Vec::new(),
-        states: Vec::new(),
+        items: Vec::with_capacity(room),
+        states: Vec::with_capacity(room),
         facts: Vec::new(),
+        numbers: FastMap::default(),
+        known: Vec::with_capacity(room * 4),
         of_node: vec![ItemsOfNode { last: NONE, count: 0 }; count],
         is_loop_start: vec![false; count],
         further: 0,
-        kept: Vec::new(),
     };
     for (index, node) in lowered.nodes.iter().enumerate() {
         match node {
@@ -261,12 +307,12 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
     }
     for start in 0..count {
         if explorer.is_loop_start[start] {
-            explorer.register(start as u32, &[]);
+            explorer.register(start as u32, explorer.known.len());
         }
     }
     let entry = explorer.enter(lowered.entry, &[]);
-    let mut order = Vec::new();
-    let mut scratch = Scratch::default();
+    let mut order = Vec::with_capacity(room);
+    let mut state = Vec::new();
     for node in 0..count {
         let start = order.len();
         let mut item = explorer.of_node[node].last;
@@ -276,7 +322,7 @@ pub(crate) fn explore(lowered: &Lowered) -> Explored {
         }
         order[start..].reverse();
         for &item in &order[start..] {
-            explorer.visit(item, &mut scratch);
+            explorer.visit(item, &mut state);
         }
     }
     let loop_starts = explorer.items.iter().map(|item| explorer.is_loop_start[item.node as usize]).collect();
@@ -311,66 +357,73 @@ fn forgotten(lowered: &Lowered) -> Vec<bool> {
     (0..lowered.values.len() as ValueId).map(is_forgotten).collect()
 }
 
-/// Space for states.
-#[derive(Default)]
-struct Scratch {
-    state: Vec<Fact>,
-    learnt: Vec<Fact>,
-}
-
 impl Explorer<'_> {
-    fn register(&mut self, node: u32, state: &State) -> u32 {
-        let hash = hash_of(state);
+    /// The item of a node in the state whose facts are the last ones, from `start` on.
+    fn register(&mut self, node: u32, start: usize) -> u32 {
+        let facts = &self.known[start..];
+        let hash = hash_of(facts);
         let ItemsOfNode { last, count } = self.of_node[node as usize];
         let mut known = last;
         while known != NONE {
             let of_item = &self.states[known as usize];
-            if of_item.hash == hash && self.facts_of(known) == state {
+            if of_item.hash == hash && self.facts_of(known) == facts {
+                self.known.truncate(start);
                 return known;
             }
             known = of_item.before;
         }
         let item = self.items.len() as u32;
         self.items.push(Item { node, action: Action::Skip(Target::End(0)) });
-        let (start, length) = (self.facts.len() as u32, state.len() as u32);
-        self.facts.extend_from_slice(state);
-        self.states.push(StateOfItem { start, count: length, hash, before: last });
+        self.states.push(StateOfItem { start: start as u32, count: facts.len() as u32, hash, before: last });
         self.further += u32::from(count >= FEW_STATES);
         self.of_node[node as usize] = ItemsOfNode { last: item, count: count + 1 };
         item
     }
 
-    fn facts_of(&self, item: u32) -> &State {
+    fn facts_of(&self, item: u32) -> &[u32] {
         let StateOfItem { start, count, .. } = self.states[item as usize];
-        &self.facts[start as usize..][..count as usize]
+        &self.known[start as usize..][..count as usize]
+    }
+
+    /// The number of a fact that has none yet.
+    fn number(&mut self, mut fact: Fact) -> u32 {
+        let facts = &mut self.facts;
+        *self.numbers.entry(fact).or_insert_with(|| {
+            fact.number = facts.len() as u32;
+            facts.push(fact);
+            fact.number
+        })
     }
 
     fn last_point(&self, value: ValueId, number: u32) -> u32 {
         self.last_point.get(&(value, number)).copied().unwrap_or(0)
     }
 
-    /// Keeps what of this matters at a node.
-    fn keep_relevant(&self, node: u32, state: &State, forget_numbers: bool, kept: &mut Vec<Fact>) {
-        kept.clear();
+    /// Adds to the facts what of this matters at a node.
+    fn keep_relevant(&mut self, node: u32, state: &State, forget_numbers: bool) {
         for fact in state {
             if self.last_test[fact.value as usize] < node
                 || (forget_numbers && fact.low == fact.high && self.last_point(fact.value, fact.low) < node)
             {
                 continue;
             }
-            let mut fact = *fact;
-            if fact.until < node {
-                self.drop_holes(&mut fact, node);
-            }
+            let without;
+            let fact = if fact.until < node {
+                without = self.without_holes(*fact, node);
+                &without
+            } else {
+                fact
+            };
             let is_unknown = fact.hole_count == 0 && fact.low == 0 && fact.high == self.lowered.values.max(fact.value);
             if !is_unknown {
-                kept.push(fact);
+                let number = if fact.number == NONE { self.number(*fact) } else { fact.number };
+                self.known.push(number);
             }
         }
     }
 
-    /// Drops the holes that do not matter from a node on.
-    fn drop_holes(&self, fact: &mut Fact, node: u32) {
+    /// A fact without the holes that do not matter from a node on.
+    fn without_holes(&self, mut fact: Fact, node: u32) -> Fact {
         let (mut holes, mut count, mut until) = ([0; MAX_HOLES], 0, u32::MAX);
         for &hole in fact.holes() {
             let last = self.last_point(fact.value, hole);
@@ -380,39 +433,56 @@ impl Explorer<'_> {
                 until = until.min(last);
             }
         }
-        fact.set_holes(&holes[..count]);
-        fact.until = until;
+        (fact.holes, fact.hole_count, fact.until, fact.number) = (holes, count as u8, until, NONE);
+        fact
     }
 
-    fn decide(&self, condition: Condition, state: &State) -> Option<bool> {
+    /// The outcome of the test of a node, if it is known.
+    fn decide(&self, node: u32, condition: Condition, state: &State) -> Option<bool> {
+        let UsualTest { value, interval } = self.tests[node as usize];
+        let fact = |value: ValueId| state.iter().find(|fact| fact.value == value);
+        if value != NONE {
+            return fact(value)?.is_within(interval);
+        }
         let Condition::Member(value, set) = condition else { return None };
-        let set = self.lowered.sets.simple(set)?;
-        match state.binary_search_by_key(&value, |fact| fact.value) {
-            Ok(at) => state[at].is_in(set),
-            Err(_) => None,
-        }
+        fact(value)?.is_in(self.lowered.sets.simple(set)?)
     }
 
-    /// Learns the outcome of a test.
-    fn learn(&self, condition: Condition, holds: bool, facts: &mut Vec<Fact>) {
-        let Condition::Member(value, set) = condition else { return };
-        let Some(set) = self.lowered.sets.simple(set) else { return };
+    /// Where an edge leads after the test of a node with this outcome.
+    fn enter_after(&mut self, condition: Condition, holds: bool, next: Next, state: &mut Vec<Fact>) -> Target {
+        let Condition::Member(value, set) = condition else { return self.enter(next, state) };
+        let lowered = self.lowered;
+        let Some(set) = lowered.sets.simple(set) else { return self.enter(next, state) };
         if self.is_forgotten[value as usize] {
-            return;
+            return self.enter(next, state);
         }
-        let at = match facts.binary_search_by_key(&value, |fact| fact.value) {
-            Ok(at) => at,
-            Err(_) if facts.len() == MAX_FACTS => return,
-            Err(at) => {
-                facts.insert(at, Fact::unknown(value, self.lowered.values.max(value)));
-                at
+        let learn = |fact: &mut Fact| {
+            fact.learn(set, holds);
+            fact.number = NONE;
+            if let (&[(low, high)], false) = (set, holds)
+                && low == high
+            {
+                fact.until = fact.until.min(self.last_point(value, low));
             }
         };
-        facts[at].learn(set, holds);
-        if let (&[(low, high)], false) = (set, holds)
-            && low == high
-        {
-            facts[at].until = facts[at].until.min(self.last_point(value, low));
+        // The state is put right afterwards, because most of it stays.
+        match state.binary_search_by_key(&value, |fact| fact.value) {
+            Ok(at) => {
+                let before = state[at];
+                learn(&mut state[at]);
+                let target = self.enter(next, state);
+                state[at] = before;
+                target
+            }
+            Err(_) if state.len() == MAX_FACTS => self.enter(next, state),
+            Err(at) => {
+                let mut fact = Fact::unknown(value, lowered.values.max(value));
+                learn(&mut fact);
+                state.insert(at, fact);
+                let target = self.enter(next, state);
+                state.remove(at);
+                target
+            }
         }
     }
 
@@ -426,46 +496,37 @@ impl Explorer<'_> {
                 Next::Block(_) | Next::Accept | Next::Reject => unreachable!("edges are set when graphs are lowered"),
             };
             if self.is_loop_start[node as usize] {
-                return Target::Item(self.register(node, &[]));
+                return Target::Item(self.register(node, self.known.len()));
             }
             if stride < MAX_STRIDE
                 && let Node::Test { condition, yes, no } = &self.lowered.nodes[node as usize]
-                && let Some(holds) = self.decide(*condition, state)
+                && let Some(holds) = self.decide(node, *condition, state)
             {
                 next = if holds { *yes } else { *no };
                 continue;
             }
             let states = self.of_node[node as usize].count;
-            let mut kept = mem::take(&mut self.kept);
             let max = if self.further < MANY_ITEMS { MAX_STATES } else { FEW_STATES };
+            let start = self.known.len();
             if states < max {
-                self.keep_relevant(node, state, states >= MANY_STATES, &mut kept);
-            } else {
-                kept.clear();
+                self.keep_relevant(node, state, states >= MANY_STATES);
             }
-            let item = self.register(node, &kept);
-            self.kept = kept;
-            return Target::Item(item);
+            return Target::Item(self.register(node, start));
         }
         unreachable!("the loop ends only by returning")
     }
 
-    fn visit(&mut self, item: u32, scratch: &mut Scratch) {
+    fn visit(&mut self, item: u32, state: &mut Vec<Fact>) {
         let Item { node, .. } = self.items[item as usize];
-        let Scratch { state, learnt } = scratch;
         state.clear();
-        state.extend_from_slice(self.facts_of(item));
+        state.extend(self.facts_of(item).iter().map(|&fact| self.facts[fact as usize]));
         let lowered = self.lowered;
         let action = match &lowered.nodes[node as usize] {
-            Node::Test { condition, yes, no } => match self.decide(*condition, state) {
+            Node::Test { condition, yes, no } => match self.decide(node, *condition, state) {
                 Some(holds) => Action::Skip(self.enter(if holds { *yes } else { *no }, state)),
                 None => {
-                    let mut after = |holds: bool, next: Next| {
-                        learnt.clone_from(state);
-                        self.learn(*condition, holds, learnt);
-                        self.enter(next, learnt)
-                    };
-                    let (yes, no) = (after(true, *yes), after(false, *no));
+                    let yes = self.enter_after(*condition, true, *yes, state);
+                    let no = self.enter_after(*condition, false, *no, state);
                     Action::Test { condition: *condition, yes, no }
                 }
             },
@@ -500,6 +561,9 @@ mod tests {
                 let mut set: Vec<Interval> = intervals.iter().map(|&(low, length)| (low, low + length)).collect();
                 set.sort_unstable();
                 set.dedup_by(|next, last| next.0 <= last.1 + 1 && { last.1 = last.1.max(next.1); true });
+                if let [interval] = set[..] {
+                    prop_assert_eq!(fact.is_within(interval), fact.is_in(&set));
+                }
                 let contains = |number: &u32| set.iter().any(|(low, high)| (low..=high).contains(&number));
                 match fact.is_in(&set) {
                     Some(known) => prop_assert!(left.iter().all(|number| contains(number) == known)),

@@ -82,9 +82,6 @@ pub enum Mode {
 /// A value made of more values than this is kept in a variable.
 const MAX_SIZE: u32 = 48;
 
-/// The registers that are read in a block or later before they are set, sorted.
-type Registers = Vec<u16>;
-
 /// Lowers graphs, which must be [valid](Graph::check).
 pub(crate) fn lower(graphs: &[&Graph], mode: Mode) -> Lowered {
     let (values, sets) = (Values::default(), Sets::default());
@@ -171,10 +168,10 @@ struct Lowering<'a> {
     lowered: &'a mut Lowered,
     graph: &'a Graph,
     filter: usize,
-    /// For each block the registers that are alive at its start.
-    alive: Vec<Registers>,
-    /// The values of these registers; `None` if the block is never reached.
-    states: Vec<Option<Vec<ValueId>>>,
+    alive: Alive,
+    /// The values of these registers at the start of each block, and whether the block is reached.
+    values: Vec<ValueId>,
+    is_reached: Vec<bool>,
     /// Registers that are variables at the start of a block.
     variables: FastMap<(usize, u16), u32>,
     /// Variables that hold the results of steps, by block and step, because they are made of many values.
@@ -208,42 +205,66 @@ fn successors(end: &End) -> [Option<BlockIndex>; 2] {
     }
 }
 
-/// The registers that are alive at the start of each block.
-fn liveness(graph: &Graph) -> Vec<Registers> {
-    let mut alive: Vec<Registers> = vec![Vec::new(); graph.blocks.len()];
-    loop {
-        let mut has_changed = false;
-        for (index, block) in graph.blocks.iter().enumerate().rev() {
-            let mut now = alive_before(block, &alive);
-            now.sort_unstable();
-            now.dedup();
-            has_changed |= now != alive[index];
-            alive[index] = now;
-        }
-        let has_loop = graph.blocks.iter().any(|block| matches!(block.end, End::Again(_)));
-        if !has_changed || !has_loop {
-            return alive;
-        }
-    }
+/// For each block the registers that are read in it or later before they are set, sorted.
+#[derive(Default)]
+struct Alive {
+    registers: Vec<u16>,
+    /// Where those of each block are.
+    ranges: Vec<(u32, u32)>,
 }
 
-fn alive_before(block: &Block, alive: &[Registers]) -> Registers {
-    let mut now: Registers = Vec::new();
-    for next in successors(&block.end).into_iter().flatten() {
-        now.extend_from_slice(&alive[next]);
-    }
-    if let End::Branch { left, right, .. } = &block.end {
-        for operand in [left, right] {
-            if let Operand::Register(register) = operand {
-                now.push(register.0);
+impl Alive {
+    fn of(graph: &Graph) -> Alive {
+        let has_loop = graph.blocks.iter().any(|block| matches!(block.end, End::Again(_)));
+        let mut alive = Alive { registers: Vec::new(), ranges: vec![(0, 0); graph.blocks.len()] };
+        let mut now = Vec::new();
+        loop {
+            let mut has_changed = false;
+            for (index, block) in graph.blocks.iter().enumerate().rev() {
+                now.clear();
+                alive.before(block, &mut now);
+                if now != alive.at(index) {
+                    let start = alive.registers.len() as u32;
+                    alive.registers.extend_from_slice(&now);
+                    alive.ranges[index] = (start, alive.registers.len() as u32);
+                    has_changed = true;
+                }
+            }
+            if !has_changed || !has_loop {
+                return alive;
             }
         }
     }
-    for Step { target, value } in block.steps.iter().rev() {
-        now.retain(|register| *register != target.0);
-        now.extend(reads(value).into_iter().flatten());
+
+    fn at(&self, block: usize) -> &[u16] {
+        &self.registers[self.range(block)]
     }
-    now
+
+    /// Where the registers of a block are among all.
+    fn range(&self, block: usize) -> Range<usize> {
+        let (start, end) = self.ranges[block];
+        start as usize..end as usize
+    }
+
+    /// Adds those of a block to `now`, which is empty.
+    fn before(&self, block: &Block, now: &mut Vec<u16>) {
+        for next in successors(&block.end).into_iter().flatten() {
+            now.extend_from_slice(self.at(next));
+        }
+        if let End::Branch { left, right, .. } = &block.end {
+            for operand in [left, right] {
+                if let Operand::Register(register) = operand {
+                    now.push(register.0);
+                }
+            }
+        }
+        for Step { target, value } in block.steps.iter().rev() {
+            now.retain(|register| *register != target.0);
+            now.extend(reads(value).into_iter().flatten());
+        }
+        now.sort_unstable();
+        now.dedup();
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -253,8 +274,9 @@ impl<'a> Lowering<'a> {
             lowered,
             graph,
             filter,
-            alive: liveness(graph),
-            states: Vec::new(),
+            alive: Alive::of(graph),
+            values: Vec::new(),
+            is_reached: Vec::new(),
             variables: FastMap::default(),
             large: FastMap::default(),
             has_loop: graph.blocks.iter().any(|block| matches!(block.end, End::Again(_))),
@@ -291,11 +313,12 @@ impl<'a> Lowering<'a> {
     /// must be done again.
     fn evaluate(&mut self) -> bool {
         let graph = self.graph;
-        self.states = vec![None; graph.blocks.len()];
         let zero = self.lowered.values.constant(0);
-        self.states[0] = Some(vec![zero; self.alive[0].len()]);
+        self.values = vec![zero; self.alive.registers.len()];
+        self.is_reached = vec![false; graph.blocks.len()];
+        self.is_reached[0] = true;
         for block in self.entered_from_behind.clone() {
-            self.states[block] = Some(vec![zero; self.alive[block].len()]);
+            self.is_reached[block] = true;
             self.enter_variables(block);
         }
         // The first block can be the start of a loop.
@@ -307,7 +330,7 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             for next in successors(&block.end).into_iter().flatten() {
-                if next <= index && self.states[next].is_none() {
+                if next <= index && !self.is_reached[next] {
                     self.enter_from_behind(next);
                     is_new = true;
                 }
@@ -321,15 +344,17 @@ impl<'a> Lowering<'a> {
     /// Only a loop leads to this block, and what it computes is not known when the block is reached.
     fn enter_from_behind(&mut self, block: usize) {
         self.entered_from_behind.push(block);
-        for register in &self.alive[block] {
+        for register in self.alive.at(block) {
             self.variables.insert((block, *register), self.lowered.variables);
             self.lowered.variables += 1;
         }
     }
 
     fn enter_variables(&mut self, block: usize) {
-        let Some(state) = &mut self.states[block] else { return };
-        for (value, register) in state.iter_mut().zip(&self.alive[block]) {
+        if self.variables.is_empty() || !self.is_reached[block] {
+            return;
+        }
+        for (value, register) in self.values[self.alive.range(block)].iter_mut().zip(self.alive.at(block)) {
             if let Some(&variable) = self.variables.get(&(block, *register)) {
                 *value = self.lowered.values.intern(Value::Variable(variable));
             }
@@ -338,25 +363,26 @@ impl<'a> Lowering<'a> {
 
     /// The values at the start of a block. False if it is never reached.
     fn enter_block(&self, block: usize, registers: &mut Current) -> bool {
-        let Some(state) = &self.states[block] else { return false };
         registers.0.clear();
         registers.0.resize(self.graph.registers, None);
-        self.alive[block].iter().zip(state).for_each(|(&register, &value)| registers.set(register, value));
-        true
+        let values = &self.values[self.alive.range(block)];
+        self.alive.at(block).iter().zip(values).for_each(|(&register, &value)| registers.set(register, value));
+        self.is_reached[block]
     }
 
     /// True if a register became a variable.
     fn merge(&mut self, block: usize, registers: &Current) -> bool {
         let zero = self.lowered.values.constant(0);
         let value = |register: &u16| registers.get(*register).unwrap_or(zero);
-        let Some(state) = &mut self.states[block] else {
-            self.states[block] = Some(self.alive[block].iter().map(value).collect());
+        let state = &mut self.values[self.alive.range(block)];
+        if !std::mem::replace(&mut self.is_reached[block], true) {
+            state.iter_mut().zip(self.alive.at(block)).for_each(|(old, register)| *old = value(register));
             self.enter_variables(block);
             return false;
-        };
+        }
         let mut is_new = false;
         let values = &mut self.lowered.values;
-        for (old, register) in state.iter_mut().zip(&self.alive[block]) {
+        for (old, register) in state.iter_mut().zip(self.alive.at(block)) {
             let new = value(register);
             if *old == new {
                 continue;
@@ -548,8 +574,12 @@ impl<'a> Lowering<'a> {
 
     /// An edge to a block, which sets its variables.
     fn edge(&mut self, from: usize, to: usize, registers: &Current) -> Next {
+        let next = Next::Block(to as u32);
+        if self.variables.is_empty() {
+            return next;
+        }
         let mut moves = Vec::new();
-        for register in &self.alive[to] {
+        for register in self.alive.at(to) {
             let Some(&variable) = self.variables.get(&(to, *register)) else { continue };
             let value = registers.get(*register);
             let value = value.unwrap_or_else(|| self.lowered.values.constant(0));
@@ -557,7 +587,6 @@ impl<'a> Lowering<'a> {
                 moves.push((variable, value));
             }
         }
-        let next = Next::Block(to as u32);
         if moves.is_empty() {
             return next;
         }
@@ -566,43 +595,77 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Rooms that every path to acceptance needs, and how much of each; `None` if no path accepts.
-type Needs = Option<Vec<(ValueId, u32)>>;
-
 /// Maximum number of rooms that are followed.
 const MAX_ROOMS: usize = 8;
 
+/// Rooms that every path to acceptance needs, and how much of each.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    rooms: [(ValueId, u32); MAX_ROOMS],
+    count: u8,
+}
+
+impl Needs {
+    fn rooms(&self) -> &[(ValueId, u32)] {
+        &self.rooms[..usize::from(self.count)]
+    }
+
+    /// Adds a room, if there is a place for it.
+    fn push(&mut self, room: (ValueId, u32)) {
+        if let Some(place) = self.rooms.get_mut(usize::from(self.count)) {
+            *place = room;
+            self.count += 1;
+        }
+    }
+
+    /// What is needed of a room in addition: the more is needed.
+    fn require(&mut self, room: ValueId, asked: u32) -> u32 {
+        let known = self.rooms[..usize::from(self.count)].iter_mut().find(|(known, _)| *known == room);
+        match known {
+            Some((_, need)) => {
+                *need = asked.max(*need);
+                *need
+            }
+            None => {
+                self.push((room, asked));
+                asked
+            }
+        }
+    }
+
+    /// What both need.
+    fn common(&self, other: &Needs) -> Needs {
+        let mut common = Needs::default();
+        for &(room, need) in self.rooms() {
+            if let Some((_, other)) = other.rooms().iter().find(|(known, _)| *known == room) {
+                common.push((room, need.min(*other)));
+            }
+        }
+        common
+    }
+}
+
 /// Tests as early as possible for all the room that acceptance needs: a packet without is rejected here or later.
 fn strengthen(lowered: &mut Lowered, start: usize) {
-    let mut needs: Vec<Needs> = vec![Some(Vec::new()); lowered.nodes.len() - start];
+    // `None` if no path accepts.
+    let mut needs: Vec<Option<Needs>> = vec![Some(Needs::default()); lowered.nodes.len() - start];
     for index in (start..lowered.nodes.len()).rev() {
         let at = |next: Next| match next {
-            Next::Node(node) if node as usize > index => needs[node as usize - start].clone(),
+            Next::Node(node) if node as usize > index => needs[node as usize - start],
             Next::Reject => None,
-            _ => Some(Vec::new()),
+            _ => Some(Needs::default()),
         };
         let need = match &lowered.nodes[index] {
             Node::Test { condition, yes, no } => {
                 let asked = room_asked(lowered, *condition);
                 let mut need = match (at(*yes), at(*no)) {
                     (None, other) | (other, None) => other,
-                    (Some(one), Some(other)) => Some(common(&one, &other)),
+                    (Some(one), Some(other)) => Some(one.common(&other)),
                 };
                 if let (Some((room, asked)), Some(need)) = (asked, &mut need)
                     && let Node::Test { no: Next::Reject, condition, .. } = &mut lowered.nodes[index]
                 {
-                    let all = match need.iter().position(|(known, _)| *known == room) {
-                        Some(at) => {
-                            need[at].1 = asked.max(need[at].1);
-                            need[at].1
-                        }
-                        None => {
-                            if need.len() < MAX_ROOMS {
-                                need.push((room, asked));
-                            }
-                            asked
-                        }
-                    };
+                    let all = need.require(room, asked);
                     if all > asked {
                         *condition = Condition::Member(room, lowered.sets.interval(all, u32::MAX));
                     }
@@ -610,10 +673,12 @@ fn strengthen(lowered: &mut Lowered, start: usize) {
                 need
             }
             Node::Assign { next, .. } | Node::Note { next, .. } => at(*next).map(|need| {
-                let is_fixed = |room: &ValueId| lowered.values.get(*room) == Value::Room(None);
-                need.into_iter().filter(|(room, _)| is_fixed(room)).collect()
+                let mut fixed = Needs::default();
+                let is_fixed = |room: ValueId| lowered.values.get(room) == Value::Room(None);
+                need.rooms().iter().filter(|(room, _)| is_fixed(*room)).for_each(|&room| fixed.push(room));
+                fixed
             }),
-            Node::Again { .. } => Some(Vec::new()),
+            Node::Again { .. } => Some(Needs::default()),
         };
         needs[index - start] = need;
     }
@@ -653,12 +718,4 @@ fn room_asked(lowered: &Lowered, condition: Condition) -> Option<(ValueId, u32)>
         (need, u32::MAX) => Some((value, need)),
         _ => None,
     }
-}
-
-/// What both need.
-fn common(one: &[(ValueId, u32)], other: &[(ValueId, u32)]) -> Vec<(ValueId, u32)> {
-    let both = |&(room, need): &(ValueId, u32)| {
-        other.iter().find(|(known, _)| *known == room).map(|(_, other)| (room, need.min(*other)))
-    };
-    one.iter().filter_map(both).collect()
 }

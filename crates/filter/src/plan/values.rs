@@ -418,7 +418,9 @@ pub(crate) type Signature = Box<[(ValueId, u32)]>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Form {
-    /// Sorted, with gaps between.
+    /// One interval, as most sets have.
+    Interval([Interval; 1]),
+    /// None or several, sorted, with gaps between.
     Intervals(Box<[Interval]>),
     /// A set that grows by one: unions of long lists are made in the end, not in each step.
     Union(SetId, SetId),
@@ -454,16 +456,20 @@ impl Sets {
     }
 
     pub(crate) fn interval(&mut self, low: u32, high: u32) -> SetId {
-        self.intern(Form::Intervals(Box::new([(low, high)])))
+        self.intern(Form::Interval([(low, high)]))
     }
 
     pub(crate) fn intervals(&mut self, intervals: Vec<Interval>) -> SetId {
-        self.intern(Form::Intervals(normal(intervals).into()))
+        match normal(intervals)[..] {
+            [interval] => self.intern(Form::Interval([interval])),
+            ref intervals => self.intern(Form::Intervals(intervals.into())),
+        }
     }
 
     /// The intervals of a set that is no union of others.
     pub(crate) fn simple(&self, set: SetId) -> Option<&[Interval]> {
         match &self.forms[set.0 as usize] {
+            Form::Interval(interval) => Some(interval),
             Form::Intervals(intervals) => Some(intervals),
             Form::Union(..) => None,
         }
@@ -495,6 +501,7 @@ impl Sets {
         let (mut todo, mut intervals) = (vec![set], Vec::new());
         while let Some(set) = todo.pop() {
             match &self.forms[set.0 as usize] {
+                Form::Interval(more) => intervals.extend_from_slice(more),
                 Form::Intervals(more) => intervals.extend_from_slice(more),
                 Form::Union(first, second) => todo.extend([*first, *second]),
             }

@@ -155,11 +155,11 @@ impl Packets {
 
 /// IP protocol numbers.
 const ICMP: u8 = 1;
-const TCP: u8 = 6;
+pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// An Ethernet frame for one station with this type and this payload.
-fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &ethertype.to_be_bytes(), payload].concat();
     frame.resize(LENGTH, 0);
     frame

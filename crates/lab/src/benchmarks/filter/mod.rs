@@ -7,6 +7,7 @@
 //!
 //! - A long list is measured beside one item of it.
 //! - Histories: a filter that met only some packets first is measured beside one that met nothing before.
+//! - A table of states is measured as the difference between a filter with and without it, in a network.
 //! - Other programs with filters, such as bench/peers/filter.c, take turns with the same frames, which they read from
 //!   captures.
 
@@ -14,6 +15,7 @@ mod filters;
 mod peers;
 mod results;
 mod side;
+mod states;
 mod targets;
 
 use bellows_config::Registry;
@@ -29,6 +31,7 @@ use filters::{Filter, Packets};
 use peers::{OtherProgram, write_packets};
 use results::Results;
 use side::{Residence, Task, Text, Work, lay_out};
+use states::CONNECTIONS;
 use targets::conclusions;
 
 /// Packets in a vector, and packets in flight.
@@ -48,11 +51,12 @@ enum Case {
         item: Filter,
     },
     History,
+    States,
     Compile,
 }
 
 impl Case {
-    const ALL: [Case; 9] = [
+    const ALL: [Case; 10] = [
         Case::Filter(Filter::Document),
         Case::Filter(Filter::Portrange),
         Case::Filter(Filter::TcpPort),
@@ -61,6 +65,7 @@ impl Case {
         Case::List { list: Filter::Ports, item: Filter::Port },
         Case::List { list: Filter::Prefixes, item: Filter::Prefix },
         Case::History,
+        Case::States,
         Case::Compile,
     ];
 
@@ -76,6 +81,7 @@ impl Case {
                 Filter::Prefix | Filter::Prefixes => "prefixes",
             },
             Case::History => "history",
+            Case::States => "states",
             Case::Compile => "compile",
         }
     }
@@ -84,7 +90,7 @@ impl Case {
     fn filter(self) -> Option<Filter> {
         match self {
             Case::Filter(filter) | Case::List { list: filter, .. } => Some(filter),
-            Case::History | Case::Compile => None,
+            Case::History | Case::States | Case::Compile => None,
         }
     }
 
@@ -102,7 +108,8 @@ impl Case {
 /// filter of the document that measures Snabb's app PcapFilter; portrange, tcp-port, src-net and host, filters of the
 /// pflua project; ports and prefixes, lists of 200 ports and of 1,000 prefixes, as a ratio to one of them; history, the
 /// filters that first met only matching, only other or only foreign packets (ARP, IPv6, UDP, ICMP), as a ratio to those
-/// that met nothing before; compile, the time from the text to machine code, the first time in a process and again, of
+/// that met nothing before; states, the clocks that a table of states adds for a packet of an established TCP connection,
+/// of which there are 1, 1,000 or 100,000; compile, the time from the text to machine code, the first time in a process and again, of
 /// the document's filter and of texts of 64 KiB.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
@@ -191,6 +198,7 @@ fn groups(case: Case, has_peers: bool) -> Vec<Group> {
             let work = |filter| befores.map(|before| Work::Decide { filter, before, residence: Residence::Hot });
             Filter::SHORT.into_iter().map(|filter| group(work(filter).into())).collect()
         }
+        Case::States => CONNECTIONS.into_iter().map(|connections| group(vec![Work::States(connections)])).collect(),
         Case::Compile => {
             let turns = |text| if text == Text::Document { usize::MAX } else { LONG_TURNS };
             let of = |text| Group { max_rounds: turns(text), ..group(vec![Work::Compile(text)]) };
@@ -216,6 +224,7 @@ impl Group {
         for (side, &task) in self.tasks.iter().enumerate() {
             found.extend(match task {
                 Work::Compile(text) => results.compiling(text),
+                Work::States(connections) => results.states(connections),
                 Work::Decide { filter, before: Some(before), .. } => results.history(side, filter, before),
                 // Its clocks are a label of the ratios.
                 Work::Decide { .. } if self.case == Case::History => Vec::new(),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::VECTOR;
 use super::filters::{Filter, Packets};
 use super::side::{Residence, Text};
 use super::targets::Target;
@@ -39,6 +40,17 @@ impl Results<'_> {
             Some(text.target().judge(time, self.matches.len()))
         };
         ["first", "again"].into_iter().enumerate().filter_map(time).collect()
+    }
+
+    /// What a table of states adds.
+    pub(super) fn states(&self, connections: u32) -> Vec<Measurement> {
+        let clocks = |(figure, in_flight): (usize, &usize)| {
+            let labels = vec![("connections", json!(connections)), ("in_flight", (*in_flight).into())];
+            let clocks = Measurement::compared(self.case, "clocks/packet", &self.each(0, figure), labels)?;
+            let is_hot = *in_flight == VECTOR;
+            Some(if is_hot { Target::AtMost(40.0).judge(clocks, self.matches.len()) } else { clocks })
+        };
+        Residence::Both.in_flight().iter().enumerate().filter_map(clocks).collect()
     }
 
     /// The clocks of one side, which is `program` if there are several.

@@ -8,6 +8,7 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use super::filters::{Filter, Packets};
+use super::states::States;
 use super::targets::Target;
 use super::{IN_FLIGHT, VECTOR};
 use crate::slices::{Sliced, Turn, sliced};
@@ -37,6 +38,8 @@ pub(super) enum Work {
         residence: Residence,
     },
     Compile(Text),
+    /// Decides packets of so many established connections.
+    States(u32),
 }
 
 /// Where packets are when a filter decides them.
@@ -72,19 +75,38 @@ impl Residence {
 pub(super) enum Text {
     Document,
     Ports,
+    CarriedPorts,
+    Portranges,
     Hosts,
     Alternating,
+    Groups,
 }
 
 impl Text {
-    pub(super) const ALL: [Text; 4] = [Text::Document, Text::Ports, Text::Hosts, Text::Alternating];
+    pub(super) const ALL: [Text; 7] = [
+        Text::Document,
+        Text::Ports,
+        Text::CarriedPorts,
+        Text::Portranges,
+        Text::Hosts,
+        Text::Alternating,
+        Text::Groups,
+    ];
 
     pub(super) fn expression(self) -> String {
-        let item: fn(usize) -> String = match self {
+        // Each port once, in no order.
+        let port = |number: usize| number * 7_919 % 65_536;
+        let item: &dyn Fn(usize) -> String = match self {
             Text::Document => return Filter::Document.expression(),
-            Text::Ports => |number| format!("port {}", number % 65_536),
-            Text::Hosts => |number| format!("host 10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255),
-            Text::Alternating => |number| format!("tcp port {} and not host 10.0.0.{}", number % 65_536, number % 256),
+            Text::Ports => &|number| format!("port {}", port(number)),
+            Text::CarriedPorts => &|number| if number == 0 { "port 0".to_owned() } else { port(number).to_string() },
+            Text::Portranges => &|number| format!("portrange {}-{}", 10 * number, 10 * number + 5),
+            Text::Hosts => &|number| format!("host 10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255),
+            Text::Alternating => &|number| format!("tcp port {} and not host 10.0.0.{}", port(number), number % 256),
+            Text::Groups => &|number| {
+                let [.., high, low] = number.to_be_bytes();
+                format!("((port {} and host 10.0.{high}.{low}) and not udp)", port(number))
+            },
         };
         let mut text = item(0);
         for next in (1..).map(|number| format!(" or {}", item(number))) {
@@ -100,8 +122,11 @@ impl Text {
         match self {
             Text::Document => "document",
             Text::Ports => "ports",
+            Text::CarriedPorts => "carried ports",
+            Text::Portranges => "portranges",
             Text::Hosts => "hosts",
             Text::Alternating => "alternating",
+            Text::Groups => "groups",
         }
     }
 
@@ -125,6 +150,7 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
             let first = compile(&text).1;
             Ok(Box::new(Compiling { text, first }))
         }
+        Work::States(connections) => Ok(Box::new(States::new(connections))),
         Work::Decide { filter, before, residence } => {
             let program = compile(&filter.expression()).0;
             if let Some(why) = program.fallback() {

@@ -68,7 +68,7 @@ pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
             let chosen = results.iter().filter(|result| text(result, VERDICT).as_deref() == Some(verdict));
             chosen
                 .map(|result| {
-                    let conditions = ["text", "compiled", "first", "packets", "in_flight"];
+                    let conditions = ["text", "compiled", "first", "connections", "packets", "in_flight"];
                     let labels =
                         conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
                     format!("{} {labels} ({:.3} – {:.3})", result.case, result.low, result.high)
