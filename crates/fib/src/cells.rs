@@ -106,13 +106,14 @@ impl Cells {
     /// Has the line with this word brought into the first-level cache. It need not exist. Hot.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {
-        prefetch(self.first.as_ptr().wrapping_add(at).cast());
-    }
-
-    /// As [`Cells::prefetch`], for half a word. Hot.
-    #[inline(always)]
-    pub fn prefetch_half(&self, at: usize) {
-        prefetch(self.first.as_ptr().cast::<u16>().wrapping_add(at).cast());
+        let address = self.first.as_ptr().wrapping_add(at);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction is on every x86-64 processor, changes nothing and does not fault.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
     }
 
     /// Writes a node.
@@ -124,15 +125,4 @@ impl Cells {
         // SAFETY: within the memory; the caller promises that nobody else accesses it now.
         unsafe { self.first.as_ptr().add(at).copy_from_nonoverlapping(words.as_ptr(), words.len()) };
     }
-}
-
-#[inline(always)]
-fn prefetch(address: *const i8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction is on every x86-64 processor, changes nothing and does not fault.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

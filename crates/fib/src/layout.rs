@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::NODE;
 use crate::nodes::Nodes;
@@ -14,12 +15,6 @@ pub trait Family: Layout {}
 
 /// The layout of compiled tables.
 pub(crate) trait Layout: Table {
-    /// The bits that index the root.
-    const ROOT: Window;
-
-    /// The bits behind those of the root that index cells which change alone, if there are any. Of no bits otherwise.
-    const SECOND: Window;
-
     /// The words in front of the units: the root, and what else is always there.
     const FIXED: usize;
 
@@ -54,8 +49,8 @@ pub(crate) trait Layout: Table {
     where
         Self: Family;
 
-    /// The first of the cells of [`Layout::SECOND`] for an address, if it has any.
-    fn second(cells: &Cells, address: Self) -> Option<usize>;
+    /// The smallest cells that a prefix reaches, or that it is in: their window, and the cell of its slot 0.
+    fn reach(cells: &Cells, prefix: Prefix<Self>) -> (Window, usize);
 
     /// Makes the nodes for a cell with prefixes that are longer than its `offset` bits. `default` is as for
     /// [`Layout::same`].
@@ -108,17 +103,10 @@ impl<'t, A: Family> Builder<'t, A> {
     }
 
     /// The cells to compile anew when the routes to a prefix have changed, and the prefix of these cells.
-    pub fn reach(&self, prefix: crate::Prefix<A>) -> (crate::Prefix<A>, Reach) {
-        let second = prefix.shortened(A::SECOND.end());
-        if second.length() > A::ROOT.end()
-            && let Some(cell) = A::second(self.cells(), second.address())
-        {
-            let slots = (second.address().bits(A::SECOND), second.last().bits(A::SECOND));
-            return (second, Reach { window: A::SECOND, slots, cell });
-        }
-        let root = prefix.shortened(A::ROOT.width);
-        let slots = (root.address().bits(A::ROOT), root.last().bits(A::ROOT));
-        (root, Reach { window: A::ROOT, slots, cell: 0 })
+    pub fn reach(&self, prefix: Prefix<A>) -> (Prefix<A>, Reach) {
+        let (window, cell) = A::reach(self.cells(), prefix);
+        let prefix = prefix.shortened(window.end());
+        (prefix, Reach { window, slots: (prefix.address().bits(window), prefix.last().bits(window)), cell })
     }
 
     /// Compiles cells: `leaves` are the prefixes in them, in order, and `default` is the entry for what is in none of

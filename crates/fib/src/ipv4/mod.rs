@@ -11,6 +11,7 @@
 mod codes;
 mod deep;
 
+use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Family, Layout};
@@ -62,8 +63,6 @@ fn header_of(entry: u32) -> usize {
 impl Family for u32 {}
 
 impl Layout for u32 {
-    const ROOT: Window = ROOT;
-    const SECOND: Window = Window { offset: ROOT.width, width: 0 };
     const FIXED: usize = DICTIONARY + (1 << 16);
     const UNIT: usize = UNIT;
     const FIRST: u32 = 0;
@@ -91,8 +90,8 @@ impl Layout for u32 {
         }
     }
 
-    fn second(_: &Cells, _: u32) -> Option<usize> {
-        None
+    fn reach(_: &Cells, _: Prefix<u32>) -> (Window, usize) {
+        (ROOT, 0)
     }
 
     fn build(builder: &mut Builder<'_, u32>, leaves: &[Leaf<u32>], offset: u8, default: u32) -> u32 {
@@ -137,17 +136,26 @@ impl Layout for u32 {
 
     #[inline(always)]
     fn look_up<S: Search>(cells: &Cells, keys: &[u32], next: &mut [u32]) {
+        // Steps without loads from the table are loops of their own, which are done on many keys at a time.
         let mut places = [0; BATCH];
         for (&key, place) in keys.iter().zip(&mut places) {
-            // SAFETY: the root has an entry for each value of its bits.
-            let entry = unsafe { cells.load_unchecked((key >> (32 - ROOT.width)) as usize) };
-            *place = place_of_code(entry, key);
-            cells.prefetch_half(*place as usize);
+            *place = key >> (32 - ROOT.width);
         }
+        for place in places.iter_mut().take(keys.len()) {
+            // SAFETY: the root has an entry for each value of its bits.
+            *place = unsafe { cells.load_unchecked(*place as usize) };
+        }
+        for (&key, place) in keys.iter().zip(&mut places) {
+            *place = place_of_code(*place, key);
+        }
+        // Few instructions for each load, so that many are under way at the same time: more than with prefetches.
         for (&place, next) in places.iter().zip(&mut *next) {
-            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves. The
-            // dictionary has a number for each code.
-            *next = unsafe { cells.word(DICTIONARY + usize::from(cells.half(place as usize))) };
+            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves.
+            *next = unsafe { cells.half(place as usize) }.into();
+        }
+        for next in &mut *next {
+            // SAFETY: the dictionary has a number for each code.
+            *next = unsafe { cells.word(DICTIONARY + *next as usize) };
         }
         if next.iter().fold(false, |any, &next| any | (next == ESCAPED)) {
             look_up_escaped(cells, keys, next);

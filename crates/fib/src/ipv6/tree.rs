@@ -10,7 +10,7 @@ use super::UNIT;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Layout};
-use crate::search::{Search, WORDS};
+use crate::search::{Column, Search, WORDS};
 use crate::sweep::{Content, Leaf, Window, sweep};
 
 /// The bits of a window.
@@ -28,8 +28,11 @@ const SHIFT_BITS: u32 = 5;
 const NODE_SHIFT: u32 = WORDS.ilog2();
 const ENTRY_SHIFT: u32 = 0;
 
+/// Marks the place of a node, where that of an entry could be.
+const INNER: u32 = 1 << (31 - SHIFT_BITS);
+
 /// Places must be below this.
-pub(super) const MAX_WORDS: u32 = 1 << (32 - SHIFT_BITS);
+pub(super) const MAX_WORDS: u32 = INNER;
 
 /// The place of what a number is in. Hot.
 #[inline(always)]
@@ -37,48 +40,51 @@ fn below<S: Search>(node: &[u32; WORDS], number: u32) -> u32 {
     (node[0] >> SHIFT_BITS) + (S::rank(node, number) << (node[0] & 31))
 }
 
-/// Whether nodes are below a node.
+/// The word of the first node of a tree.
 #[inline(always)]
-fn is_inner(node: &[u32; WORDS]) -> bool {
-    node[0] & NODE_SHIFT != 0
+pub(super) fn root_of(unit: u32) -> u32 {
+    (u128::place(0) + HEADER) as u32 + unit * UNIT as u32
 }
 
-/// Takes the active keys from their nodes to their entries. Hot.
+/// Takes keys from the first nodes of trees to their entries, which replace what is in `next`. The columns are the places of
+/// nodes, the numbers to look up in them, and the places of the keys in `next`. Hot.
 #[inline(always)]
 pub(super) fn look_up<S: Search>(
     cells: &Cells,
-    numbers: &[u32; BATCH],
-    places: &mut [u32; BATCH],
-    active: &mut [u32; BATCH],
+    [places, numbers, keys]: [&mut Column; 3],
     mut count: usize,
+    next: &mut [u32],
 ) {
+    // Where each key has come to, at last to its entry.
+    let (mut found, all, done) = ([0; BATCH], *keys, count);
     while count > 0 {
-        let mut left = 0;
-        for turn in 0..count {
-            let at = active[turn % BATCH] as usize % BATCH;
+        for ((place, &number), &key) in places.iter_mut().zip(&*numbers).zip(&*keys).take(count) {
             // SAFETY: a root led to the tree, and nodes are in the tree with what is below them.
-            let node = unsafe { cells.node::<WORDS>(places[at] as usize) };
-            places[at] = below::<S>(node, numbers[at]);
-            cells.prefetch(places[at] as usize);
-            active[left % BATCH] = at as u32;
-            left += usize::from(is_inner(node));
+            let node = unsafe { cells.node::<WORDS>((*place & !INNER) as usize) };
+            *place = below::<S>(node, number);
+            cells.prefetch((*place & !INNER) as usize);
+            found[key as usize % BATCH] = *place;
         }
-        count = left;
+        count = S::keep(INNER, [&mut *places, &mut *numbers, &mut *keys], count);
+    }
+    for &key in all.iter().take(done) {
+        if let Some(next) = next.get_mut(key as usize) {
+            // SAFETY: as above; the place is that of an entry.
+            *next = unsafe { cells.word(found[key as usize % BATCH] as usize) };
+        }
     }
 }
 
 /// The entry of a number in a tree.
 pub(super) fn look_up_one<S: Search>(cells: &Cells, entry: u32, number: u32) -> u32 {
-    let mut place = u128::place(entry & !NODE) + HEADER;
-    loop {
+    let mut place = root_of(entry & !NODE) | INNER;
+    while place & INNER != 0 {
         // SAFETY: as above.
-        let node = unsafe { cells.node::<WORDS>(place) };
-        place = below::<S>(node, number) as usize;
-        if !is_inner(node) {
-            // SAFETY: as above.
-            return unsafe { cells.word(place) };
-        }
+        let node = unsafe { cells.node::<WORDS>((place & !INNER) as usize) };
+        place = below::<S>(node, number);
     }
+    // SAFETY: as above.
+    unsafe { cells.word(place as usize) }
 }
 
 /// Makes a tree. Returns the entry that leads to it, or that of all numbers in the window.
@@ -120,10 +126,10 @@ pub(super) fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offs
     let mut intervals = FAN_OUT.pow(levels.len() as u32 - 1);
     for (level, &nodes) in levels.iter().enumerate().rev() {
         let children = if level == 0 { of_entries } else { at + nodes * WORDS };
-        let shift = if level == 0 { ENTRY_SHIFT } else { NODE_SHIFT };
+        let (shift, mark) = if level == 0 { (ENTRY_SHIFT, 0) } else { (NODE_SHIFT, INNER) };
         for node in 0..nodes {
             let child = first_word + children + node * (FAN_OUT << shift);
-            words[at] = (child as u32) << SHIFT_BITS | shift;
+            words[at] = (child as u32 | mark) << SHIFT_BITS | shift;
             for separator in 1..FAN_OUT {
                 // What is behind the last interval is above all numbers.
                 if let Some(&first) = firsts.get((node * FAN_OUT + separator) * intervals) {
