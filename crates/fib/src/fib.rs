@@ -102,12 +102,12 @@ impl<A: Family> Changes<'_, A> {
         if route.next > MAX_NEXT {
             return Err(NextError(route.next));
         }
-        Ok(self.state.change(prefix, |rib| rib.insert(prefix, route)))
+        Ok(self.state.change(prefix, |rib| rib.insert_noting(prefix, route)))
     }
 
     /// Removes the route with this metric, or the best one if no metric is given.
     pub fn remove(&mut self, prefix: Prefix<A>, metric: Option<u32>) -> Option<Route> {
-        self.state.change(prefix, |rib| rib.remove(prefix, metric))
+        self.state.change(prefix, |rib| rib.remove_noting(prefix, metric))
     }
 
     /// Replaces all routes.
@@ -187,10 +187,10 @@ impl<A: Family> State<A> {
         Ok(())
     }
 
-    fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> T) -> T {
-        let best = self.rib.best(prefix).map(|route| route.next);
-        let result = change(&mut self.rib);
-        if self.rib.best(prefix).map(|route| route.next) != best {
+    /// Makes a change, which also tells whether the best route to the prefix has another number now.
+    fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> (T, bool)) -> T {
+        let (result, is_other) = change(&mut self.rib);
+        if is_other {
             self.dirty.push(prefix);
         }
         result

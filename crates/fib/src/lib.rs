@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `prefix` | addresses and prefixes of both families |
+//! | `parse` | files of routes |
 //! | `rib` | all routes |
 //! | `fib` | a table that is read while it changes |
 //! | `groups` | groups of paths: routes to several next hops |
@@ -19,6 +20,7 @@ mod ipv4;
 mod ipv6;
 mod layout;
 mod nodes;
+mod parse;
 mod prefix;
 mod rib;
 mod search;
@@ -28,6 +30,7 @@ mod tables;
 pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
 pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_PATHS, Path};
 pub use layout::Family;
+pub use parse::{LineError, RouteFile, RouteFileError};
 pub use prefix::{Address, Prefix, PrefixError};
 pub use rib::{Rib, Route};
 pub use tables::Tables;
