@@ -8,6 +8,7 @@ use bellows_shared::{Breath, Published, Readers, Writer};
 use crate::cells::Cells;
 use crate::layout::{Builder, Layout, Reach};
 use crate::nodes::Nodes;
+use crate::reader::TableReader;
 use crate::tables::Tables;
 use crate::{Family, Prefix, Rib, Route};
 
@@ -74,6 +75,11 @@ impl<A: Family> Fib<A> {
     #[inline(always)]
     pub fn tables<'b>(&'b self, breath: &'b impl Breath) -> &'b Tables<A> {
         self.tables.read(breath)
+    }
+
+    /// Access to the compiled tables for a thread that has no breaths.
+    pub fn reader(&self) -> TableReader<'_, A> {
+        TableReader::new(self, self.readers.enrol(|| ()))
     }
 
     /// The right to change routes, which waits for whoever has it.

@@ -7,6 +7,7 @@
 //! | `rib` | all routes |
 //! | `fib` | a table that is read while it changes |
 //! | `groups` | groups of paths: routes to several next hops |
+//! | `reader` | reading on threads that are no workers |
 //! | `tables` | what is compiled from routes, and look-ups |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
 //! | `layout`, `sweep`, `search`, `entry` | what they have in common |
@@ -22,6 +23,7 @@ mod layout;
 mod nodes;
 mod parse;
 mod prefix;
+mod reader;
 mod rib;
 mod search;
 mod sweep;
@@ -32,6 +34,7 @@ pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_
 pub use layout::Family;
 pub use parse::{LineError, RouteFile, RouteFileError};
 pub use prefix::{Address, Prefix, PrefixError};
+pub use reader::TableReader;
 pub use rib::{Rib, Route};
 pub use tables::Tables;
 

@@ -8,7 +8,7 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use super::filters::{Filter, Packets};
-use super::targets::Target;
+use crate::targets::Target;
 use super::{IN_FLIGHT, VECTOR};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::workers::{Side, fail, settle};
