@@ -213,8 +213,7 @@ mod tests {
     #[test]
     fn options_follow_the_comparison() {
         let comparison = Comparison::Breathsim;
-        let all =
-            Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None, routes: None };
+        let all = Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None, routes: None };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
         let filter = parse(&["filter", "--case", "host"]).ok().unwrap();
         assert_eq!((filter.comparison, filter.case.as_deref()), (Comparison::Filter, Some("host")));
@@ -260,7 +259,9 @@ mod tests {
     fn other_tables_take_turns_with_ours() {
         let options = parse(&["fib", "--brief", "--case", "ipv6", "--routes", "table"]).ok().unwrap();
         let said = arguments(&options, "target/peer").join(" ");
-        assert!(said.starts_with("bench fib --rounds 2 --peer rte_fib=target/peer fib --peer rte_lpm=target/peer lpm "));
+        assert!(
+            said.starts_with("bench fib --rounds 2 --peer rte_fib=target/peer fib --peer rte_lpm=target/peer lpm ")
+        );
         assert!(said.ends_with("--peer rte_lpm6=target/peer lpm6 --routes table --case ipv6 --processes 9"), "{said}");
     }
 }

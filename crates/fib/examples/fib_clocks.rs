@@ -79,7 +79,12 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
     drop(changes);
     let anywhere: Vec<A> = (0..KEYS).map(|_| A::anywhere()).collect();
     let by_prefix = |count: usize| (0..count).map(|_| A::within(any())).collect::<Vec<A>>();
-    let sets = [("anywhere", anywhere), ("by prefix", by_prefix(KEYS)), ("32,768 keys", by_prefix(32_768)), ("256 keys", by_prefix(256))];
+    let sets = [
+        ("anywhere", anywhere),
+        ("by prefix", by_prefix(KEYS)),
+        ("32,768 keys", by_prefix(32_768)),
+        ("256 keys", by_prefix(256)),
+    ];
     for (kind, keys) in sets {
         let (mut next, mut clocks, mut without) = ([0; BATCH], u64::MAX, 0);
         for _ in 0..ROUNDS {

@@ -28,10 +28,7 @@ impl FromStr for OtherProgram {
 impl OtherProgram {
     /// The program with further arguments.
     pub(crate) fn with(&self, further: impl IntoIterator<Item = String>) -> Peer {
-        Peer {
-            program: self.command[0].clone(),
-            arguments: self.command[1..].iter().cloned().chain(further).collect(),
-        }
+        Peer { program: self.command[0].clone(), arguments: self.command[1..].iter().cloned().chain(further).collect() }
     }
 }
 
