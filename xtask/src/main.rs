@@ -97,6 +97,7 @@ Options:
   fuzz TARGET [--minutes N]           run one fuzz target, for N minutes (10)
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a breath, beside a model of Snabb's loop in LuaJIT
+  peers fib [--routes FILE] [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
   peers filter [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a filter, beside libpcap's interpreter and DPDK's machine code
   peers vhost [--brief] [--json | --markdown] [OPTIONS]

@@ -8,6 +8,7 @@ use crate::{TaskError, interfaces, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
 pub const FILTER_TOOLS: &[Tool] = &[tools::CC, tools::PKG_CONFIG, tools::LIBPCAP, tools::DPDK_LIBRARIES];
+pub const FIB_TOOLS: &[Tool] = &[tools::CC, tools::PKG_CONFIG, tools::DPDK_LIBRARIES];
 
 /// The model in Lua, and its loops.
 const MODEL: &str = "bench/peers/breathsim.lua";
@@ -20,9 +21,16 @@ const BRIEF: &str = "4000";
 const BUILD_FILTERS: &str = "bench/peers/build-filter.sh";
 const FILTERS: [&str; 2] = ["libpcap", "dpdk"];
 
+/// Builds the program with the other forwarding tables, and their names.
+const BUILD_TABLES: &str = "bench/peers/build-fib.sh";
+const TABLES: [&str; 4] = ["fib", "lpm", "fib6", "lpm6"];
+
 /// Turns of a process, and of one of a brief run.
 const ROUNDS: &str = "20";
 const BRIEF_ROUNDS: &str = "2";
+
+/// The same of forwarding tables, whose turns are longer.
+const TABLE_ROUNDS: &str = "6";
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +39,8 @@ enum Comparison {
     Breathsim,
     /// The cost of a filter, with those of libpcap and DPDK.
     Filter,
+    /// The cost of a look-up of a next hop, with those of DPDK.
+    Fib,
 }
 
 impl Comparison {
@@ -38,11 +48,21 @@ impl Comparison {
         match self {
             Comparison::Breathsim => TOOLS,
             Comparison::Filter => FILTER_TOOLS,
+            Comparison::Fib => FIB_TOOLS,
+        }
+    }
+
+    /// The script that builds the other program, and the program's name.
+    fn other_program(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Comparison::Breathsim => None,
+            Comparison::Filter => Some((BUILD_FILTERS, "filter-peers")),
+            Comparison::Fib => Some((BUILD_TABLES, "fib-peers")),
         }
     }
 }
 
-/// The options of `peers breathsim` and `peers filter`.
+/// The options of `peers breathsim`, `peers filter` and `peers fib`.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     comparison: Comparison,
@@ -51,8 +71,10 @@ struct Options {
     json: bool,
     /// A run is too short for figures that mean something.
     brief: bool,
-    /// Only cases of `filter` with this in their name.
+    /// Only cases of `filter` or `fib` with this in their name.
     case: Option<String>,
+    /// A file with the prefixes of `fib`.
+    routes: Option<String>,
 }
 
 impl Options {
@@ -61,14 +83,18 @@ impl Options {
         let comparison = match words.next().map(String::as_str) {
             Some("breathsim") => Comparison::Breathsim,
             Some("filter") => Comparison::Filter,
+            Some("fib") => Comparison::Fib,
             Some(other) => {
                 return Err(TaskError::usage(format!(
-                    "peers: there is no comparison '{other}'; there are breathsim, filter, vhost and interfaces"
+                    "peers: there is no comparison '{other}'; there are breathsim, filter, fib, vhost and interfaces"
                 )));
             }
-            None => return Err(TaskError::usage("peers needs a comparison: breathsim, filter, vhost or interfaces")),
+            None => {
+                return Err(TaskError::usage("peers needs a comparison: breathsim, filter, fib, vhost or interfaces"));
+            }
         };
-        let mut options = Options { comparison, processes: 9, cpu: None, json: false, brief: false, case: None };
+        let mut options =
+            Options { comparison, processes: 9, cpu: None, json: false, brief: false, case: None, routes: None };
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
                 let number = words.next().and_then(|number| number.parse::<usize>().ok());
@@ -77,7 +103,11 @@ impl Options {
             match word.as_str() {
                 "--json" => options.json = true,
                 "--brief" => options.brief = true,
-                "--case" if comparison == Comparison::Filter => {
+                "--routes" if comparison == Comparison::Fib => {
+                    let routes = words.next().ok_or_else(|| TaskError::usage("--routes needs a file"))?;
+                    options.routes = Some(routes.clone());
+                }
+                "--case" if comparison != Comparison::Breathsim => {
                     let case = words.next().ok_or_else(|| TaskError::usage("--case needs a part of a case's name"))?;
                     options.case = Some(case.clone());
                 }
@@ -110,11 +140,11 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         return Err(TaskError::failed("the release build of bellows failed: see above"));
     }
     let mut peer = String::new();
-    if options.comparison == Comparison::Filter {
-        let program = target_dir().join("filter-peers");
-        let built = Command::new(BUILD_FILTERS).arg(&program).env("PATH", tools::search_path()).status();
+    if let Some((build, name)) = options.comparison.other_program() {
+        let program = target_dir().join(name);
+        let built = Command::new(build).arg(&program).env("PATH", tools::search_path()).status();
         if !built.is_ok_and(|status| status.success()) {
-            return Err(TaskError::failed(format!("{BUILD_FILTERS} failed: see above")));
+            return Err(TaskError::failed(format!("{build} failed: see above")));
         }
         peer = program.display().to_string();
     }
@@ -128,9 +158,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// The arguments for `bellows`; `peer` is the program with the other filters.
+/// The arguments for `bellows`; `peer` is the program with the other filters or tables.
 fn arguments(options: &Options, peer: &str) -> Vec<String> {
-    let Options { comparison, processes, cpu, json, brief, case } = options;
+    let Options { comparison, processes, cpu, json, brief, case, routes } = options;
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
     match comparison {
@@ -148,10 +178,19 @@ fn arguments(options: &Options, peer: &str) -> Vec<String> {
             for filter in FILTERS {
                 add(&["--peer", &format!("{filter}={peer} {filter}")]);
             }
-            if let Some(case) = case {
-                add(&["--case", case]);
+        }
+        Comparison::Fib => {
+            add(&["bench", "fib", "--rounds", if *brief { BRIEF_ROUNDS } else { TABLE_ROUNDS }]);
+            for table in TABLES {
+                add(&["--peer", &format!("rte_{table}={peer} {table}")]);
+            }
+            if let Some(routes) = routes {
+                add(&["--routes", routes]);
             }
         }
+    }
+    if let Some(case) = case {
+        add(&["--case", case]);
     }
     add(&["--processes", &processes.to_string()]);
     if let Some(cpu) = cpu {
@@ -174,16 +213,18 @@ mod tests {
     #[test]
     fn options_follow_the_comparison() {
         let comparison = Comparison::Breathsim;
-        let all = Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None };
+        let all = Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None, routes: None };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
         let filter = parse(&["filter", "--case", "host"]).ok().unwrap();
         assert_eq!((filter.comparison, filter.case.as_deref()), (Comparison::Filter, Some("host")));
         for (words, why) in [
-            (&[] as &[&str], "breathsim, filter, vhost or interfaces"),
+            (&[] as &[&str], "breathsim, filter, fib, vhost or interfaces"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
             (&["breathsim", "--case", "host"], "'--case'"),
             (&["filter", "--case"], "--case needs a part"),
+            (&["filter", "--routes", "table"], "'--routes'"),
+            (&["fib", "--routes"], "--routes needs a file"),
             (&["breathsim", "--processes", "0"], "at least 1"),
             (&["breathsim", "--cpu", "first"], "--cpu needs a whole number"),
         ] {
@@ -213,5 +254,14 @@ mod tests {
             "bench filter --rounds 2 --peer libpcap=target/peer libpcap --peer dpdk=target/peer dpdk --case host \
              --processes 9"
         );
+    }
+    #[test]
+    fn other_tables_take_turns_with_ours() {
+        let options = parse(&["fib", "--brief", "--case", "ipv6", "--routes", "table"]).ok().unwrap();
+        let said = arguments(&options, "target/peer").join(" ");
+        assert!(
+            said.starts_with("bench fib --rounds 2 --peer rte_fib=target/peer fib --peer rte_lpm=target/peer lpm ")
+        );
+        assert!(said.ends_with("--peer rte_lpm6=target/peer lpm6 --routes table --case ipv6 --processes 9"), "{said}");
     }
 }

@@ -3,8 +3,11 @@
 //! | module | contents |
 //! |---|---|
 //! | `prefix` | addresses and prefixes of both families |
+//! | `parse` | files of routes |
 //! | `rib` | all routes |
 //! | `fib` | a table that is read while it changes |
+//! | `groups` | groups of paths: routes to several next hops |
+//! | `reader` | reading on threads that are no workers |
 //! | `tables` | what is compiled from routes, and look-ups |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
 //! | `layout`, `sweep`, `search`, `entry` | what they have in common |
@@ -13,19 +16,25 @@
 mod cells;
 mod entry;
 mod fib;
+mod groups;
 mod ipv4;
 mod ipv6;
 mod layout;
 mod nodes;
+mod parse;
 mod prefix;
+mod reader;
 mod rib;
 mod search;
 mod sweep;
 mod tables;
 
 pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
+pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_PATHS, Path};
 pub use layout::Family;
+pub use parse::{LineError, RouteFile, RouteFileError};
 pub use prefix::{Address, Prefix, PrefixError};
+pub use reader::TableReader;
 pub use rib::{Rib, Route};
 pub use tables::Tables;
 

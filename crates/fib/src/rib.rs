@@ -41,6 +41,34 @@ impl Routes {
     fn best(&self) -> Route {
         self.all()[0]
     }
+
+    /// Adds a route, in place of one with the same metric, which is returned.
+    fn insert(&mut self, route: Route) -> Option<Route> {
+        match self {
+            Routes::One(only) if only.metric == route.metric => Some(std::mem::replace(only, route)),
+            Routes::One(only) => {
+                let mut routes = vec![*only, route];
+                routes.sort_unstable();
+                *self = Routes::Many(routes);
+                None
+            }
+            Routes::Many(routes) => match routes.binary_search_by_key(&route.metric, |route| route.metric) {
+                Ok(place) => Some(std::mem::replace(&mut routes[place], route)),
+                Err(place) => {
+                    routes.insert(place, route);
+                    None
+                }
+            },
+        }
+    }
+
+    /// Removes one of several routes.
+    fn remove(&mut self, place: usize) -> Route {
+        let mut routes = self.all().to_vec();
+        let removed = routes.remove(place);
+        *self = if let [only] = *routes { Routes::One(only) } else { Routes::Many(routes) };
+        removed
+    }
 }
 
 impl<A: Address> Default for Rib<A> {
@@ -50,6 +78,12 @@ impl<A: Address> Default for Rib<A> {
 }
 
 impl<A: Address> Rib<A> {
+    /// Routes of which those to the same prefix have the same metric: the last one of these counts. Sorted ones are quicker.
+    pub(crate) fn of(routes: Vec<(Prefix<A>, Route)>) -> Rib<A> {
+        let routes: BTreeMap<_, _> = routes.into_iter().map(|(prefix, route)| (prefix, Routes::One(route))).collect();
+        Rib { count: routes.len(), routes }
+    }
+
     /// The number of routes.
     pub fn len(&self) -> usize {
         self.count
@@ -62,41 +96,45 @@ impl<A: Address> Rib<A> {
 
     /// Adds a route, in place of one with the same metric, which is returned.
     pub fn insert(&mut self, prefix: Prefix<A>, route: Route) -> Option<Route> {
-        let replaced = match self.routes.entry(prefix) {
+        self.insert_noting(prefix, route).0
+    }
+
+    /// As [`Rib::insert`]; also returns whether the best route has another number now.
+    pub(crate) fn insert_noting(&mut self, prefix: Prefix<A>, route: Route) -> (Option<Route>, bool) {
+        let (replaced, is_other) = match self.routes.entry(prefix) {
             Entry::Vacant(entry) => {
                 entry.insert(Routes::One(route));
-                None
+                (None, true)
             }
             Entry::Occupied(mut entry) => {
-                let mut routes = entry.get().all().to_vec();
-                let replaced = match routes.binary_search_by_key(&route.metric, |route| route.metric) {
-                    Ok(place) => Some(std::mem::replace(&mut routes[place], route)),
-                    Err(place) => {
-                        routes.insert(place, route);
-                        None
-                    }
-                };
-                entry.insert(if routes.len() == 1 { Routes::One(route) } else { Routes::Many(routes) });
-                replaced
+                let before = entry.get().best();
+                let replaced = entry.get_mut().insert(route);
+                (replaced, entry.get().best().next != before.next)
             }
         };
         self.count += usize::from(replaced.is_none());
-        replaced
+        (replaced, is_other)
     }
 
     /// Removes the route with this metric, or the best one if there is no metric given.
     pub fn remove(&mut self, prefix: Prefix<A>, metric: Option<u32>) -> Option<Route> {
-        let Entry::Occupied(mut entry) = self.routes.entry(prefix) else { return None };
-        let mut routes = entry.get().all().to_vec();
-        let place = metric.map_or(Some(0), |metric| routes.iter().position(|route| route.metric == metric))?;
-        let removed = routes.remove(place);
-        match *routes {
-            [] => drop(entry.remove()),
-            [route] => drop(entry.insert(Routes::One(route))),
-            _ => drop(entry.insert(Routes::Many(routes))),
-        }
+        self.remove_noting(prefix, metric).0
+    }
+
+    /// As [`Rib::remove`]; also returns whether the best route has another number now, or is gone.
+    pub(crate) fn remove_noting(&mut self, prefix: Prefix<A>, metric: Option<u32>) -> (Option<Route>, bool) {
+        let Entry::Occupied(mut entry) = self.routes.entry(prefix) else { return (None, false) };
+        let before = entry.get().best();
+        let routes = entry.get().all();
+        let place = metric.map_or(Some(0), |metric| routes.iter().position(|route| route.metric == metric));
+        let Some(place) = place else { return (None, false) };
         self.count -= 1;
-        Some(removed)
+        if routes.len() == 1 {
+            entry.remove();
+            return (Some(before), true);
+        }
+        let removed = entry.get_mut().remove(place);
+        (Some(removed), entry.get().best().next != before.next)
     }
 
     /// The routes to a prefix, the best one first.

@@ -119,3 +119,70 @@ proptest! {
         check(&rounds, &seeds);
     }
 }
+
+/// Looks up the ends of all prefixes.
+fn check_ends(fib: &Fib<u32>, model: &Model<u32>) {
+    let keys: Vec<u32> = model.keys().flat_map(|(prefix, _)| [prefix.address(), prefix.last()]).collect();
+    let mut found = vec![0; keys.len()];
+    fib.tables(&Call).look_up(&keys, &mut found);
+    // The prefixes of these tests do not overlap.
+    let expected = model.values().flat_map(|&next| [next, next]);
+    assert!(found.into_iter().eq(expected));
+}
+
+#[test]
+fn more_numbers_than_there_are_codes() {
+    let readers = Arc::new(Readers::new());
+    let reader = readers.enrol(|| ());
+    let fib = Fib::<u32>::with_readers(readers).unwrap();
+    let mut model = Model::new();
+    let mut changes = fib.lock();
+    for place in 0..150_000_u32 {
+        let prefix = Prefix::of(place << 8, if place % 1_000 == 0 { 32 } else { 24 }).unwrap();
+        changes.insert(prefix, Route { metric: 0, next: place }).unwrap();
+        model.insert((prefix, 0), place);
+    }
+    changes.commit().unwrap();
+    check_ends(&fib, &model);
+    // Few numbers have codes again at last: the table is compiled anew.
+    let prefixes: Vec<Prefix<u32>> = model.keys().map(|&(prefix, _)| prefix).collect();
+    for round in 0..8_u32 {
+        for (at, &prefix) in prefixes.iter().enumerate() {
+            let next = at as u32 % 7 + (1 << 20) * (round % 2);
+            changes.insert(prefix, Route { metric: 0, next }).unwrap();
+            model.insert((prefix, 0), next);
+        }
+        changes.commit().unwrap();
+        check_ends(&fib, &model);
+        reader.pass();
+    }
+}
+
+#[test]
+fn replaced_routes_are_seen_at_once_and_change_further() {
+    let readers = Arc::new(Readers::new());
+    let reader = readers.enrol(|| ());
+    let fib = Fib::<u32>::with_readers(readers).unwrap();
+    for round in 0..5_u32 {
+        let (mut rib, mut model) = (bellows_fib::Rib::default(), Model::new());
+        for place in 0..2_000_u32 {
+            let prefix = Prefix::of(place << 12 | round << 28, 20 + (place % 13) as u8).unwrap();
+            rib.insert(prefix, Route { metric: 0, next: place + round });
+            model.insert((prefix, 0), place + round);
+        }
+        let mut changes = fib.lock();
+        let before: Vec<u32> = changes.rib().iter().map(|(prefix, _)| prefix.last()).collect();
+        changes.replace(rib);
+        let mut found = vec![0; before.len()];
+        fib.tables(&Call).look_up(&before, &mut found);
+        assert!(!found.contains(&NO_ROUTE), "nothing changes before the commit");
+        changes.commit().unwrap();
+        check_ends(&fib, &model);
+        let (prefix, route) = (Prefix::of(round << 28, 20).unwrap(), Route { metric: 0, next: 77 });
+        changes.insert(prefix, route).unwrap();
+        changes.commit().unwrap();
+        model.insert((prefix, 0), 77);
+        check_ends(&fib, &model);
+        reader.pass();
+    }
+}

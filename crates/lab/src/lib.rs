@@ -18,6 +18,8 @@
 //! | [`traffic`] | the packets that a measurement sends |
 //! | [`supply`] | a source whose packets lie in a chosen level of the memory hierarchy |
 //! | [`histogram`] | histograms of times |
+//! | `targets` | bounds for figures, and whether these hold |
+//! | `programs` | other programs that take turns |
 //! | `networks`, `timing` | the networks that benchmarks run, and timing helpers |
 //!
 //! # The benchmarks
@@ -28,6 +30,7 @@
 //! | `bellows bench blit` | the speed of batched packet copies, compared with memcpy |
 //! | `bellows bench crossing` | the cost of passing packets from one thread to another |
 //! | `bellows bench engine` | the engine's cost per packet |
+//! | `bellows bench fib` | look-ups of next hops, and changes of routes |
 //! | `bellows bench filter` | what a filter costs a packet, and what it costs to compile one |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
@@ -49,11 +52,13 @@ pub mod histogram;
 pub mod machine;
 mod networks;
 pub mod processes;
+mod programs;
 pub mod report;
 pub mod residence;
 pub mod slices;
 mod steal;
 pub mod supply;
+mod targets;
 mod timing;
 pub mod traffic;
 pub mod turns;

@@ -120,6 +120,7 @@ fn check_packages(root: &Root) -> Result<(), TaskError> {
         tools::FOR_TESTS,
         tools::PEERS,
         peers::TOOLS,
+        peers::FIB_TOOLS,
         peers::FILTER_TOOLS,
         vhost::TOOLS,
         interfaces::TOOLS,

@@ -13,6 +13,7 @@ benchmarks! {
         Blit(blit),
         Crossing(crossing),
         Engine(engine),
+        Fib(fib),
         Filter(filter),
         History(history),
         Neighbours(neighbours),

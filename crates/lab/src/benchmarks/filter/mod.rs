@@ -16,7 +16,6 @@ mod peers;
 mod results;
 mod side;
 mod states;
-mod targets;
 
 use bellows_config::Registry;
 use bellows_sys::cpu;
@@ -24,15 +23,16 @@ use bellows_sys::cpu;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::networks::Folder;
+use crate::programs::OtherProgram;
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::targets::conclusions;
 use crate::turns::{Match, Session};
 use crate::workers::{self, ProcessError};
 use filters::{Filter, Packets};
-use peers::{OtherProgram, write_packets};
+use peers::{peer, write_packets};
 use results::Results;
 use side::{Residence, Task, Text, Work, lay_out};
 use states::CONNECTIONS;
-use targets::conclusions;
 
 /// Packets in a vector, and packets in flight.
 const VECTOR: usize = 128;
@@ -157,7 +157,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         let mut peers = Vec::new();
         if let (Some(folder), Some(filter)) = (&folder, group.case.filter()) {
             write_packets(filter, &folder.0).map_err(BenchError::Capture)?;
-            peers.extend(options.peer.iter().map(|peer| peer.peer(filter, &folder.0, processor)));
+            peers.extend(options.peer.iter().map(|program| peer(program, filter, &folder.0, processor)));
         }
         let rounds = options.rounds.min(group.max_rounds);
         let task = |&work: &Work| Task { work, rounds, cpu: options.common.cpu };

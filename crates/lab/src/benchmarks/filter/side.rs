@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::filters::{Filter, Packets};
 use super::states::States;
-use super::targets::Target;
 use super::{IN_FLIGHT, VECTOR};
 use crate::slices::{Sliced, Turn, sliced};
+use crate::targets::Target;
 use crate::workers::{Side, fail, settle};
 
 /// Timed slices of a figure in a turn, each of [`IN_FLIGHT`] packets.

@@ -14,7 +14,7 @@ const VERDICT: &str = "verdict";
 
 /// A bound that a figure should keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
     Within(f64, f64),
@@ -32,7 +32,7 @@ impl fmt::Display for Target {
 
 impl Target {
     /// Labels a figure of some processes with the target and with whether its interval keeps it.
-    pub(super) fn judge(self, measurement: Measurement, processes: usize) -> Measurement {
+    pub(crate) fn judge(self, measurement: Measurement, processes: usize) -> Measurement {
         let Measurement { low, high, .. } = measurement;
         let (bottom, top) = match self {
             Target::AtMost(bound) => (f64::NEG_INFINITY, bound),
@@ -52,7 +52,7 @@ impl Target {
 }
 
 /// A sentence for each kind of target and figure: how many hold, and which do not.
-pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
+pub(crate) fn conclusions(results: &[Measurement]) -> Vec<String> {
     let text = |result: &Measurement, label: &str| {
         result.labels.get(label).map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
     };
@@ -68,7 +68,18 @@ pub(super) fn conclusions(results: &[Measurement]) -> Vec<String> {
             let chosen = results.iter().filter(|result| text(result, VERDICT).as_deref() == Some(verdict));
             chosen
                 .map(|result| {
-                    let conditions = ["text", "compiled", "first", "connections", "packets", "in_flight"];
+                    let conditions = [
+                        "text",
+                        "compiled",
+                        "first",
+                        "connections",
+                        "packets",
+                        "in_flight",
+                        "next_hops",
+                        "keys",
+                        "count",
+                        "commit",
+                    ];
                     let labels =
                         conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
                     format!("{} {labels} ({:.3} – {:.3})", result.case, result.low, result.high)

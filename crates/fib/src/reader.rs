@@ -1,0 +1,32 @@
+//! Reading tables on threads that are no workers.
+
+use bellows_shared::{Breath, Reader};
+
+use crate::{Family, Fib, Tables};
+
+/// A thread's access to a table, for threads without breaths: control threads, tests and benchmarks.
+pub struct TableReader<'f, A: Family> {
+    fib: &'f Fib<A>,
+    reader: Reader,
+}
+
+/// The time within [`TableReader::read`].
+struct Reading;
+
+// SAFETY: the type is used only in `TableReader::read`, whose reader is enrolled with the readers of the table and borrowed
+// exclusively, so that it passes and ends only afterwards. The value stays on the stack of the thread.
+unsafe impl Breath for Reading {}
+
+impl<'f, A: Family> TableReader<'f, A> {
+    /// An access; `reader` must be one of the table's.
+    pub(crate) fn new(fib: &'f Fib<A>, reader: Reader) -> TableReader<'f, A> {
+        TableReader { fib, reader }
+    }
+
+    /// Calls a function with the tables as they are. While it runs, memory of replaced tables is kept.
+    pub fn read<T>(&mut self, with: impl FnOnce(&Tables<A>) -> T) -> T {
+        let result = with(self.fib.tables(&Reading));
+        self.reader.pass();
+        result
+    }
+}
