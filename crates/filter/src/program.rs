@@ -147,12 +147,22 @@ impl Program {
             };
         }
         matches.packets = packets.len();
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native {
+            let verdicts = Verdicts::Bits(&mut matches.words);
+            let packets_of = Packets::Handles(packets);
+            return if self.plan.reads_wire_length() {
+                call::run(native, &self.plan, packets_of, verdicts, &wire_lengths(packets)[..packets.len()])
+            } else {
+                call::run(native, &self.plan, packets_of, verdicts, &[])
+            };
+        }
+        self.interpret_matches(packets, matches);
+    }
+
+    #[cold]
+    fn interpret_matches(&self, packets: &[Packet], matches: &mut Matches) {
         self.with_wire_lengths(packets, |lengths| {
-            #[cfg(target_arch = "x86_64")]
-            if let Some(native) = &self.native {
-                let verdicts = Verdicts::Bits(&mut matches.words);
-                return call::run(native, &self.plan, Packets::Handles(packets), verdicts, lengths);
-            }
             matches.clear(packets.len());
             for (index, packet) in packets.iter().enumerate() {
                 let matching = u64::from(self.plan.run(view(packet, lengths, index)).first.is_some());
@@ -227,6 +237,45 @@ impl Program {
             return crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
         }
         self.plan.run(packet)
+    }
+
+    /// As [`Program::decide`] for packets that are decided together, in the way of a vector: for tests, since it
+    /// allocates.
+    ///
+    /// # Panics
+    /// If there are more than [`CAPACITY`] packets.
+    pub fn decide_together(&self, packets: &[PacketView<'_>]) -> Vec<crate::plan::Verdict> {
+        assert!(packets.len() <= CAPACITY, "{} packets, and a vector has up to {CAPACITY}", packets.len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native
+            && packets.iter().all(|packet| packet.bytes.len() <= bellows_packet::handle::LENGTH_MASK as usize)
+        {
+            let wire: Vec<u32> = packets.iter().map(|packet| packet.wire_length).collect();
+            let slices: Vec<&[u8]> = packets.iter().map(|packet| packet.bytes).collect();
+            let run = |verdicts| call::run(native, &self.plan, Packets::Slices(&slices), verdicts, &wire);
+            let of_first =
+                |first: Option<u32>| crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
+            return match (self.plan.mode, self.plan.filters) {
+                (Mode::All, _) => {
+                    let mut sets = vec![0; packets.len()];
+                    run(Verdicts::Sets(&mut sets));
+                    sets.into_iter().map(|all| crate::plan::Verdict { first: None, all }).collect()
+                }
+                (Mode::First, 1) => {
+                    // What was there before must not count.
+                    let mut matches = Matches { words: [u64::MAX; WORDS], packets: packets.len() };
+                    run(Verdicts::Bits(&mut matches.words));
+                    (0..packets.len()).map(|packet| of_first(matches.contains(packet).then_some(0))).collect()
+                }
+                (Mode::First, filters) => {
+                    let mut numbers = vec![0; packets.len()];
+                    run(Verdicts::Numbers(&mut numbers));
+                    let known = |number: u16| Some(u32::from(number)).filter(|&number| (number as usize) < filters);
+                    numbers.into_iter().map(|number| of_first(known(number))).collect()
+                }
+            };
+        }
+        packets.iter().map(|&packet| self.plan.run(packet)).collect()
     }
 
     /// Calls `run` with the lengths on the wire, or with none if the filters do not ask.

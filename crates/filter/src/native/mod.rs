@@ -3,11 +3,15 @@
 //! | module | contents |
 //! |---|---|
 //! | `writer` | the code of a plan |
+//! | `groups` | the loop over groups of packets |
+//! | `chains` | the last tests of a path at once, without a branch |
 //! | `tables` | tables for long lists |
 //! | `short_lists` | tests of a few intervals at once |
 //! | `call` | calls the code: the only `unsafe` of the crate |
 
 pub(crate) mod call;
+mod chains;
+mod groups;
 mod short_lists;
 mod tables;
 mod writer;

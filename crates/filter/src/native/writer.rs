@@ -5,7 +5,8 @@
 //!   rdi               the handle of the packet
 //!   rdx, ecx          its first byte, and the number of bytes that were captured
 //!   rbx               where the next verdicts go
-//!   r9                verdicts: of up to 64 packets, the top bit last; or of this packet
+//!   r9                verdicts: of up to 64 packets, the top bit last; of a group, the lowest bit last;
+//!                     or of this packet
 //!   r10, r12, r13     values that several tests use
 //!   r14               how far ahead packets are prefetched, in bytes of handles: 0 for the last packets
 //!   r15, rbp          outcomes of tests that are combined without a branch
@@ -25,6 +26,7 @@ use iced_x86::Register::{
 };
 use iced_x86::{Code as Op, Instruction, MemoryOperand, Register};
 
+use super::groups::{Groups, Lane};
 use super::short_lists::{self, MAX_INTERVALS};
 use super::tables::{SECOND_PLACE, Tables, TupleTable};
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE, HANDLE_WORD};
@@ -55,13 +57,13 @@ pub(super) struct Function {
 const CACHE: [Register; 3] = [R10D, R12D, R13D];
 
 /// How many packets ahead the code prefetches headers.
-const PREFETCH: usize = 16;
+pub(super) const PREFETCH: usize = 16;
 
 /// The callee-saved registers.
 const CALLEE_SAVED: [Register; 6] = [RBX, RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 /// Tests that are combined without a branch, at most.
-const MAX_FLAT: usize = 5;
+pub(super) const MAX_FLAT: usize = 5;
 
 /// Copies of the code behind a verdict, at most.
 const MAX_TAILS: usize = 8;
@@ -79,7 +81,7 @@ fn too_large(what: &str) -> Box<dyn Error> {
 
 /// The flags of the processor, and what they say about a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Flags {
+pub(super) enum Flags {
     Equal,
     NotEqual,
     Below,
@@ -89,7 +91,7 @@ enum Flags {
 }
 
 impl Flags {
-    fn negated(self) -> Flags {
+    pub fn negated(self) -> Flags {
         match self {
             Flags::Equal => Flags::NotEqual,
             Flags::NotEqual => Flags::Equal,
@@ -100,7 +102,7 @@ impl Flags {
         }
     }
 
-    fn jump(self) -> Op {
+    pub fn jump(self) -> Op {
         match self {
             Flags::Equal => Op::Je_rel32_64,
             Flags::NotEqual => Op::Jne_rel32_64,
@@ -125,10 +127,10 @@ impl Flags {
 
 /// A register for a value.
 #[derive(Clone, Copy)]
-struct Cached {
+pub(super) struct Cached {
     position: usize,
     /// It holds the bytes in the order of the packet, because the value is only compared with numbers.
-    is_raw: bool,
+    pub is_raw: bool,
 }
 
 /// A test whose outcome is combined with others.
@@ -152,23 +154,47 @@ enum ElementKind {
     Last,
 }
 
-pub(super) struct Writer<'a> {
-    plan: &'a Plan,
-    code: Assembler<Section>,
-    tables: Tables,
-    cached: FastMap<ValueId, Cached>,
-    /// The cached values that are in their registers at the start of each step: a bit for each.
-    available: Vec<u8>,
-    /// Those here.
-    now: u8,
-    /// Cached values that depend on variables.
-    volatile: u8,
+/// The code for one packet.
+#[derive(Default)]
+pub(super) struct Body {
+    /// The starts of steps.
     labels: Vec<Label>,
     is_needed: Vec<bool>,
-    verdicts: Vec<(u32, Label)>,
+    /// The cached values that are in their registers at the start of each step: a bit for each.
+    available: Vec<u8>,
+    pub verdicts: Vec<(u32, Label)>,
+    /// The packet's place in its group; `None` in the loop over single packets.
+    pub lane: Option<Lane>,
+}
+
+impl Body {
+    pub fn new(steps: usize, lane: Option<Lane>) -> Body {
+        Body {
+            labels: (0..steps).map(|_| Label::default()).collect(),
+            is_needed: vec![false; steps],
+            available: vec![u8::MAX; steps],
+            verdicts: Vec::new(),
+            lane,
+        }
+    }
+}
+
+pub(super) struct Writer<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) code: Assembler<Section>,
+    tables: Tables,
+    pub(super) cached: FastMap<ValueId, Cached>,
+    /// The cached values that are in their registers here: a bit for each.
+    pub(super) now: u8,
+    /// Cached values that depend on variables.
+    volatile: u8,
+    /// What is being written.
+    pub(super) body: Body,
+    /// The loop over groups of packets, if there is one.
+    pub(super) groups: Option<Groups>,
     join: Label,
-    /// The start of the code for a packet, and its end behind the last one.
-    head: Label,
+    /// The start of the code for a single packet, and its end behind the last one.
+    pub(super) head: Label,
     finish: Label,
     /// Where 64 verdicts are stored.
     full: Label,
@@ -187,7 +213,7 @@ pub(super) struct Writer<'a> {
     tuple_tables: FastMap<u32, TupleTable>,
 }
 
-fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<dyn Error>> {
+pub(super) fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<dyn Error>> {
     let is_short = i8::try_from(value.cast_signed()).is_ok();
     let op = match op {
         Op::Add_rm32_imm32 if is_short => Op::Add_rm32_imm8,
@@ -200,7 +226,7 @@ fn immediate(op: Op, register: Register, value: u32) -> Result<Instruction, Box<
     Ok(Instruction::with2(op, register, value.cast_signed())?)
 }
 
-fn indexed(base: Register, index: Register, scale: u32, displacement: i64) -> MemoryOperand {
+pub(super) fn indexed(base: Register, index: Register, scale: u32, displacement: i64) -> MemoryOperand {
     MemoryOperand::with_base_index_scale_displ_size(base, index, scale, displacement, 1)
 }
 
@@ -249,12 +275,10 @@ impl<'a> Writer<'a> {
             code: Assembler::new(0),
             tables: Tables::default(),
             cached: FastMap::default(),
-            available: vec![u8::MAX; count],
             now: 0,
             volatile: 0,
-            labels: (0..count).map(|_| Label::default()).collect(),
-            is_needed: vec![false; count],
-            verdicts: Vec::new(),
+            body: Body::new(count, None),
+            groups: None,
             join: Label::default(),
             head: Label::default(),
             finish: Label::default(),
@@ -262,7 +286,7 @@ impl<'a> Writer<'a> {
             tails: 0,
             variables: FastMap::default(),
             rounds: FastMap::default(),
-            slots: 4,
+            slots: 5,
             addresses: Vec::new(),
             tries: FastMap::default(),
             bitmaps: FastMap::default(),
@@ -283,8 +307,8 @@ impl<'a> Writer<'a> {
                 }
                 Step::Again { filter, next, .. } => {
                     if let To::Step(next) = next {
-                        writer.is_needed[*next as usize] = true;
-                        writer.available[*next as usize] = 0;
+                        writer.body.is_needed[*next as usize] = true;
+                        writer.body.available[*next as usize] = 0;
                     }
                     let slots = &mut writer.slots;
                     writer.rounds.entry(*filter).or_insert_with(|| {
@@ -295,6 +319,7 @@ impl<'a> Writer<'a> {
                 _ => {}
             }
         }
+        writer.groups = Groups::of(plan);
         writer
     }
 
@@ -382,13 +407,17 @@ impl<'a> Writer<'a> {
         }
         self.code.mark(Section::Entry);
         self.enter()?;
+        if self.groups.is_some() {
+            self.write_groups()?;
+        }
+        self.code.mark(Section::Entry);
         self.code.align(64)?;
         self.code.place(&mut self.head);
         self.begin_packet()?;
         match self.plan.entry {
             To::Step(entry) => {
-                self.is_needed[entry as usize] = true;
-                self.available[entry as usize] = 0;
+                self.body.is_needed[entry as usize] = true;
+                self.body.available[entry as usize] = 0;
                 if entry != 0 {
                     self.goto(self.plan.entry, usize::MAX)?;
                 }
@@ -396,12 +425,9 @@ impl<'a> Writer<'a> {
             To::End(_) => self.goto(self.plan.entry, usize::MAX)?,
         }
         for step in 0..self.plan.steps.len() {
-            if self.is_needed[step] {
-                self.code.mark(Section::Test(self.plan.parts[step].clone()));
-                let mut label = std::mem::take(&mut self.labels[step]);
-                self.code.place(&mut label);
-                self.labels[step] = label;
-                self.now = self.available[step];
+            if self.body.is_needed[step] {
+                self.place_step(step);
+                self.now = self.body.available[step];
                 self.step(step)?;
             }
         }
@@ -416,14 +442,27 @@ impl<'a> Writer<'a> {
         Ok(Function { bytes, marks, tables })
     }
 
-    fn slot(&self, slot: usize) -> MemoryOperand {
+    /// Marks the start of a step.
+    pub(super) fn place_step(&mut self, step: usize) {
+        self.code.mark(Section::Test(self.plan.parts[step].clone()));
+        let label = &mut self.body.labels[step];
+        self.code.place(label);
+    }
+
+    /// Sets which cached values are in registers at the start of a step: none where paths meet.
+    pub(super) fn start_step(&mut self, step: usize, is_join: bool) {
+        self.now = if is_join { 0 } else { self.body.available[step] };
+    }
+
+    pub(super) fn slot(&self, slot: usize) -> MemoryOperand {
         memory(RSP, slot * 8)
     }
 
-    const END: usize = 0;
+    pub(super) const END: usize = 0;
     const WIRE_POINTER: usize = 1;
     const WIRE_LENGTH: usize = 2;
-    const LAST_END: usize = 3;
+    pub(super) const LAST_END: usize = 3;
+    pub(super) const GROUPS_END: usize = 4;
 
     fn frame(&self) -> u32 {
         ((self.slots + MAX_TEMPORARIES) * 8) as u32
@@ -438,6 +477,9 @@ impl<'a> Writer<'a> {
         self.code.put(Instruction::with2(Op::Shl_rm64_imm8, RSI, HANDLE_SIZE.trailing_zeros())?)?;
         self.code.registers(Op::Add_r64_rm64, RSI, RDI)?;
         self.code.store(Op::Mov_rm64_r64, self.slot(Self::LAST_END), RSI)?;
+        if self.groups.is_some() {
+            return Ok(());
+        }
         // The loop stops where there is nothing left to prefetch, and goes on without.
         let distance = PREFETCH * HANDLE_SIZE;
         self.code.load(Op::Lea_r64_m, RAX, MemoryOperand::with_base_displ(RSI, -(distance as i64)))?;
@@ -452,11 +494,18 @@ impl<'a> Writer<'a> {
     }
 
     /// No verdict yet: a bit that falls out after 64 verdicts.
-    fn reset_bits(&mut self) -> Written {
+    pub(super) fn reset_bits(&mut self) -> Written {
         self.code.put(Instruction::with2(Op::Mov_r64_imm64, R9, 1u64 << 63)?)
     }
 
-    fn is_bits(&self) -> bool {
+    /// Leaves only the verdicts in `r9`: up to 63, the first one in the lowest bit. `rcx` changes.
+    fn align_bits(&mut self) -> Written {
+        self.code.registers(Op::Bsf_r64_rm64, RCX, R9)?;
+        self.code.put(Instruction::with2(Op::Shr_rm64_CL, R9, Register::CL)?)?;
+        self.code.put(Instruction::with2(Op::Shr_rm64_1, R9, 1)?)
+    }
+
+    pub(super) fn is_bits(&self) -> bool {
         self.plan.mode == Mode::First && self.plan.filters == 1
     }
 
@@ -489,7 +538,9 @@ impl<'a> Writer<'a> {
     fn tail(&mut self, mut next: Option<&mut Label>) -> Written {
         if self.is_bits() {
             self.code.put(Instruction::with2(Op::Rcr_rm64_1, R9, 1)?)?;
-            self.code.jump(Op::Jb_rel32_64, &mut self.full)?;
+            if self.groups.is_none() {
+                self.code.jump(Op::Jb_rel32_64, &mut self.full)?;
+            }
             if let Some(next) = &mut next {
                 self.code.place(next);
             }
@@ -507,7 +558,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Goes on with the next packet: with a copy of the tail, which saves a jump, if there are few.
-    fn end_path(&mut self) -> Written {
+    pub(super) fn end_path(&mut self) -> Written {
+        if self.body.lane.is_some() {
+            return self.end_lane();
+        }
         if self.tails == MAX_TAILS {
             return self.code.jump(Op::Jmp_rel32_64, &mut self.join);
         }
@@ -517,38 +571,31 @@ impl<'a> Writer<'a> {
     }
 
     fn end_packet(&mut self) -> Written {
-        let mut verdicts = std::mem::take(&mut self.verdicts);
-        for (verdict, label) in &mut verdicts {
-            self.code.place(label);
-            if self.is_bits() {
-                self.code.put(Instruction::with(if *verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
-            } else if self.plan.mode == Mode::First {
-                let number = self.number_of(*verdict);
-                self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
-            }
-            self.end_path()?;
-        }
+        self.write_verdicts()?;
         let mut next = Label::default();
         self.code.place(&mut self.join);
         self.tail(Some(&mut next))?;
         self.code.place(&mut self.finish);
-        self.code.load(Op::Mov_r64_rm64, RAX, self.slot(Self::LAST_END))?;
-        self.code.store(Op::Mov_rm64_r64, self.slot(Self::END), RAX)?;
-        self.code.registers(Op::Xor_r32_rm32, R14D, R14D)?;
-        self.code.registers(Op::Cmp_r64_rm64, RDI, RAX)?;
-        self.code.jump(Op::Jne_rel32_64, &mut self.head)?;
-        if self.is_bits() {
-            self.code.registers(Op::Bsf_r64_rm64, RCX, R9)?;
-            self.code.put(Instruction::with2(Op::Shr_rm64_CL, R9, Register::CL)?)?;
-            self.code.put(Instruction::with2(Op::Shr_rm64_1, R9, 1)?)?;
-            self.code.store(Op::Mov_rm64_r64, memory(RBX, 0), R9)?;
+        if self.groups.is_some() {
+            self.align_bits()?;
+            self.end_singles()?;
+        } else {
+            self.code.load(Op::Mov_r64_rm64, RAX, self.slot(Self::LAST_END))?;
+            self.code.store(Op::Mov_rm64_r64, self.slot(Self::END), RAX)?;
+            self.code.registers(Op::Xor_r32_rm32, R14D, R14D)?;
+            self.code.registers(Op::Cmp_r64_rm64, RDI, RAX)?;
+            self.code.jump(Op::Jne_rel32_64, &mut self.head)?;
+            if self.is_bits() {
+                self.align_bits()?;
+                self.code.store(Op::Mov_rm64_r64, memory(RBX, 0), R9)?;
+            }
         }
         self.code.put(immediate(Op::Add_rm64_imm32, RSP, self.frame())?)?;
         for register in CALLEE_SAVED.into_iter().rev() {
             self.code.register(Op::Pop_r64, register)?;
         }
         self.code.put(Instruction::with(Op::Retnq))?;
-        if self.is_bits() {
+        if self.is_bits() && self.groups.is_none() {
             self.code.place(&mut self.full);
             self.code.store(Op::Mov_rm64_r64, memory(RBX, 0), R9)?;
             self.code.put(Instruction::with2(Op::Add_rm64_imm8, RBX, 8)?)?;
@@ -558,6 +605,26 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Writes the ends of paths that jumps lead to.
+    pub(super) fn write_verdicts(&mut self) -> Written {
+        for (verdict, mut label) in std::mem::take(&mut self.body.verdicts) {
+            self.code.place(&mut label);
+            self.end_with(verdict)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a path with a verdict that is known.
+    pub(super) fn end_with(&mut self, verdict: u32) -> Written {
+        if self.is_bits() {
+            self.code.put(Instruction::with(if verdict == NO_MATCH { Op::Clc } else { Op::Stc }))?;
+        } else if self.plan.mode == Mode::First {
+            let number = self.number_of(verdict);
+            self.code.put(immediate(Op::Mov_r32_imm32, R9D, number)?)?;
+        }
+        self.end_path()
+    }
+
     /// The number that stands for a verdict of [`Mode::First`].
     fn number_of(&self, verdict: u32) -> u32 {
         if verdict == NO_MATCH { self.plan.filters as u32 } else { verdict }
@@ -565,27 +632,29 @@ impl<'a> Writer<'a> {
 
     /// Notes that code leads there from here, and with which values in registers.
     fn reach(&mut self, to: To) {
+        let to = self.resolve(to);
         if let To::Step(step) = to {
-            self.is_needed[step as usize] = true;
-            self.available[step as usize] &= self.now;
+            self.body.is_needed[step as usize] = true;
+            self.body.available[step as usize] &= self.now;
         }
     }
 
-    fn jump(&mut self, op: Op, to: To) -> Written {
+    pub(super) fn jump(&mut self, op: Op, to: To) -> Written {
+        let to = self.resolve(to);
         self.reach(to);
         match to {
             To::Step(step) => {
-                let mut label = std::mem::take(&mut self.labels[step as usize]);
-                let written = self.code.jump(op, &mut label);
-                self.labels[step as usize] = label;
-                written
+                if let Some(lane) = &mut self.body.lane {
+                    lane.later.push(step as usize);
+                }
+                self.code.jump(op, &mut self.body.labels[step as usize])
             }
             To::End(verdict) => {
-                let at = self.verdicts.iter().position(|(known, _)| *known == verdict).unwrap_or_else(|| {
-                    self.verdicts.push((verdict, Label::default()));
-                    self.verdicts.len() - 1
+                let at = self.body.verdicts.iter().position(|(known, _)| *known == verdict).unwrap_or_else(|| {
+                    self.body.verdicts.push((verdict, Label::default()));
+                    self.body.verdicts.len() - 1
                 });
-                self.code.jump(op, &mut self.verdicts[at].1)
+                self.code.jump(op, &mut self.body.verdicts[at].1)
             }
         }
     }
@@ -593,18 +662,28 @@ impl<'a> Writer<'a> {
     /// Whether this step is written right behind the current one.
     fn is_next(&self, to: To, current: usize) -> bool {
         let first = current.wrapping_add(1);
-        let next = (first..self.plan.steps.len()).find(|&step| self.is_needed[step]);
+        let next = (first..self.plan.steps.len()).find(|&step| self.body.is_needed[step]);
         matches!(to, To::Step(step) if Some(step as usize) == next)
     }
 
-    fn goto(&mut self, to: To, current: usize) -> Written {
+    pub(super) fn goto(&mut self, to: To, current: usize) -> Written {
+        let to = self.resolve(to);
         self.reach(to);
+        if self.body.lane.is_some() {
+            return self.go_on(to);
+        }
         if self.is_next(to, current) { Ok(()) } else { self.jump(Op::Jmp_rel32_64, to) }
     }
 
     fn branch(&mut self, flags: Flags, yes: To, no: To, current: usize) -> Written {
         self.reach(yes);
         self.reach(no);
+        if self.body.lane.is_some() {
+            let (flags, to, through) =
+                if self.prefers_yes(current) { (flags.negated(), no, yes) } else { (flags, yes, no) };
+            self.jump(flags.jump(), to)?;
+            return self.goto(through, current);
+        }
         if self.is_next(yes, current) {
             self.jump(flags.negated().jump(), no)
         } else {
@@ -613,9 +692,17 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn step(&mut self, current: usize) -> Written {
+    pub(super) fn step(&mut self, current: usize) -> Written {
         let plan = self.plan;
-        if let Some(elements) = self.flat(current) {
+        if self.body.lane.is_some() {
+            if let Some(yes) = self.room_step(current) {
+                self.require_room(current)?;
+                return self.goto(yes, current);
+            }
+            if let Some(chain) = self.chain(current) {
+                return self.write_chain(&chain);
+            }
+        } else if let Some(elements) = self.flat(current) {
             return self.flat_code(&elements);
         }
         if let Some((offset, mask, number, yes, no)) = self.masked(current) {
@@ -684,9 +771,9 @@ impl<'a> Writer<'a> {
             let (offset, width, mask, number) = part?;
             (start, end) = (start.min(offset), end.max(offset + width.bytes()));
             parts.push((offset, width, mask, number));
-            let To::Step(next) = yes else { break (yes, no) };
+            let To::Step(next) = self.resolve(yes) else { break (yes, no) };
             // Nothing else leads there, now or later: jumps go to later steps.
-            let is_joined = !self.is_needed[next as usize]
+            let is_joined = !self.body.is_needed[next as usize]
                 && matches!(self.plan.steps[next as usize], Step::Member { value, set, no: other, .. } if other == no
                 && self.part_of_word(value, set).is_some_and(|(offset, width, ..)| {
                     end.max(offset + width.bytes()) - start.min(offset) <= 4
@@ -890,13 +977,13 @@ impl<'a> Writer<'a> {
 
     /// Sets a register to 1 if the condition holds, and otherwise to 0. All of it, so that it does not depend on what it
     /// held.
-    fn set(&mut self, flags: Flags, register: Register) -> Written {
+    pub(super) fn set(&mut self, flags: Flags, register: Register) -> Written {
         // Unlike `xor`, this leaves the flags.
         self.code.put(immediate(Op::Mov_r32_imm32, register, 0)?)?;
         self.code.register(flags.set(), low_byte(register))
     }
 
-    fn verdict(&mut self, flags: Flags, has_and: bool, has_or: bool, yes: To, no: To) -> Written {
+    pub(super) fn verdict(&mut self, flags: Flags, has_and: bool, has_or: bool, yes: To, no: To) -> Written {
         let flags = if has_and || has_or {
             self.set_any(flags, EAX)?;
             if has_and {
@@ -944,7 +1031,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Computes the condition of a step. What is returned says whether it holds.
-    fn condition(&mut self, step: usize) -> Result<Flags, Box<dyn Error>> {
+    pub(super) fn condition(&mut self, step: usize) -> Result<Flags, Box<dyn Error>> {
         let plan = self.plan;
         match &plan.steps[step] {
             Step::Member { value, set, .. } => self.member(*value, *set),
@@ -1046,15 +1133,26 @@ impl<'a> Writer<'a> {
         self.code.load(Op::Lea_r32_m, to, from)
     }
 
+    /// Loads the packet's length, which only the loop over single packets always does.
+    fn length(&mut self) -> Written {
+        let Some(lane) = &self.body.lane else { return Ok(()) };
+        self.code.load(Op::Mov_r32_rm32, ECX, memory(RDI, lane.handle + HANDLE_WORD))?;
+        self.code.put(immediate(Op::And_rm32_imm32, ECX, HANDLE_LENGTH_MASK)?)
+    }
+
     fn room(&mut self, room: ValueId, need: u32) -> Result<Flags, Box<dyn Error>> {
         if need > HANDLE_LENGTH_MASK {
             return self.never();
         }
         let Value::Room(base) = self.plan.values.get(room) else { return self.never() };
         match base {
-            None => self.compare_number(ECX, need)?,
+            None => {
+                self.length()?;
+                self.compare_number(ECX, need)?;
+            }
             Some(base) => {
                 let base = self.operand(base, 0)?;
+                self.length()?;
                 self.code.load(Op::Lea_r64_m, R8, MemoryOperand::with_base_displ(whole(base), i64::from(need)))?;
                 self.code.registers(Op::Cmp_r64_rm64, RCX, R8)?;
             }
@@ -1111,7 +1209,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The numbers of a set of two, if the product of two such numbers fits into a register.
-    fn pair(&self, value: ValueId, set: u32) -> Option<[u32; 2]> {
+    pub(super) fn pair(&self, value: ValueId, set: u32) -> Option<[u32; 2]> {
         match self.plan.sets[set as usize][..] {
             [(first, first_high), (second, second_high)]
                 if first == first_high
@@ -1127,6 +1225,13 @@ impl<'a> Writer<'a> {
 
     /// One of two numbers: the product of the differences is 0. Shorter than a bitmap, and without a table.
     fn in_pair(&mut self, value: ValueId, numbers: [u32; 2]) -> Result<Flags, Box<dyn Error>> {
+        self.pair_product(value, numbers)?;
+        self.code.put(immediate(Op::Cmp_rm32_imm32, EAX, 1)?)?;
+        Ok(Flags::Below)
+    }
+
+    /// Computes the product of the differences from two numbers into `eax`.
+    pub(super) fn pair_product(&mut self, value: ValueId, numbers: [u32; 2]) -> Written {
         let mut held = numbers.map(|number| self.held(value, number));
         match self.plan.values.get(value) {
             // In the order of its bytes.
@@ -1146,9 +1251,7 @@ impl<'a> Writer<'a> {
         for (register, number) in [R8D, EAX].into_iter().zip(held) {
             self.code.put(immediate(Op::Xor_rm32_imm32, register, number)?)?;
         }
-        self.code.registers(Op::Imul_r32_rm32, EAX, R8D)?;
-        self.code.put(immediate(Op::Cmp_rm32_imm32, EAX, 1)?)?;
-        Ok(Flags::Below)
+        self.code.registers(Op::Imul_r32_rm32, EAX, R8D)
     }
 
     fn table(&mut self, register: Register, offset: usize) -> Written {
@@ -1205,7 +1308,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes of the packet. Its base may be in `rax` then.
-    fn place(&mut self, base: Option<ValueId>, offset: u32, depth: usize) -> Result<MemoryOperand, Box<dyn Error>> {
+    pub(super) fn place(
+        &mut self,
+        base: Option<ValueId>,
+        offset: u32,
+        depth: usize,
+    ) -> Result<MemoryOperand, Box<dyn Error>> {
         // No packet is as long as such an offset, so that its load is never reached.
         let offset = i64::from(offset.min(i32::MAX as u32));
         Ok(match base {
@@ -1218,7 +1326,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The register that holds a value: its own one, or `eax`.
-    fn operand(&mut self, value: ValueId, depth: usize) -> Result<Register, Box<dyn Error>> {
+    pub(super) fn operand(&mut self, value: ValueId, depth: usize) -> Result<Register, Box<dyn Error>> {
         let Some(&Cached { position, is_raw }) = self.cached.get(&value) else {
             self.compute(value, depth, false, EAX)?;
             return Ok(EAX);
@@ -1268,10 +1376,9 @@ impl<'a> Writer<'a> {
             Value::Constant(number) => self.code.put(immediate(Op::Mov_r32_imm32, EAX, number)?),
             Value::WireLength => self.code.load(Op::Mov_r32_rm32, EAX, self.slot(Self::WIRE_LENGTH)),
             Value::Room(base) => {
-                let base = match base {
-                    Some(base) => self.operand(base, depth)?,
-                    None => return self.code.registers(Op::Mov_r32_rm32, EAX, ECX),
-                };
+                let base = base.map(|base| self.operand(base, depth)).transpose()?;
+                self.length()?;
+                let Some(base) = base else { return self.code.registers(Op::Mov_r32_rm32, EAX, ECX) };
                 self.code.registers(Op::Mov_r32_rm32, R8D, base)?;
                 self.code.registers(Op::Mov_r32_rm32, EAX, ECX)?;
                 self.code.registers(Op::Xor_r32_rm32, R11D, R11D)?;
@@ -1442,7 +1549,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Loads bytes of the packet as they are.
-fn load_raw(width: Width) -> Op {
+pub(super) fn load_raw(width: Width) -> Op {
     match width {
         Width::Byte => Op::Movzx_r32_rm8,
         Width::Half => Op::Movzx_r32_rm16,
@@ -1451,7 +1558,7 @@ fn load_raw(width: Width) -> Op {
 }
 
 /// A number with its bytes in the order of the packet.
-fn raw(width: Width, number: u32) -> u32 {
+pub(super) fn raw(width: Width, number: u32) -> u32 {
     match width {
         Width::Byte => number,
         Width::Half => u32::from((number as u16).swap_bytes()),
