@@ -27,7 +27,7 @@ use iced_x86::Register::{
 use iced_x86::{Code as Op, Instruction, MemoryOperand, Register};
 
 use super::groups::{Groups, Lane};
-use super::short_lists::{self, MAX_INTERVALS};
+use super::short_lists::MAX_INTERVALS;
 use super::tables::{SECOND_PLACE, Tables, TupleTable};
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE, HANDLE_WORD};
 use crate::graph::{Comparison, MAX_ROUNDS, Operation, Width};
@@ -1115,8 +1115,15 @@ impl<'a> Writer<'a> {
                 Ok(Flags::NotEqual)
             }
             [..] if intervals.len() <= MAX_INTERVALS => {
-                let tables = &mut self.tables;
-                let offset = *self.short_lists.entry(set).or_insert_with(|| tables.add(short_lists::words(intervals)));
+                let offset = match self.short_lists.get(&set) {
+                    Some(offset) => *offset,
+                    None => {
+                        let list = self.short_list(intervals);
+                        let offset = self.tables.add(list);
+                        self.short_lists.insert(set, offset);
+                        offset
+                    }
+                };
                 let register = self.operand(value, 0)?;
                 self.table(R11, offset)?;
                 self.in_short_list(register, intervals.len())?;
