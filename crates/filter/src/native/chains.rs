@@ -10,7 +10,8 @@ use iced_x86::Register::{self, EAX, EBP, R11D, RAX, RBP, RDX};
 use iced_x86::{Code as Op, Instruction, MemoryOperand};
 
 use super::HANDLE_LENGTH_MASK;
-use super::writer::{MAX_FLAT, Writer, immediate, load_raw, raw};
+use super::machine::{immediate, load_raw, raw};
+use super::writer::{MAX_FLAT, Writer};
 use crate::graph::{Operation, Width};
 use crate::plan::values::{Value, ValueId};
 use crate::plan::{NO_MATCH, Step, To};

@@ -11,7 +11,8 @@ use bellows_codemem::assembler::{Label, Written, memory};
 use iced_x86::Register::{EAX, R9, R9L, R14, R14D, RAX, RBX, RDI, RDX, RSI, XMM4, XMM5, YMM0, YMM1, YMM4, YMM5};
 use iced_x86::{Code as Op, Instruction, MemoryOperand};
 
-use super::writer::{Body, PREFETCH, Section, Writer, immediate, indexed};
+use super::machine::{immediate, indexed};
+use super::writer::{Body, PREFETCH, Section, Writer};
 use super::{HANDLE_LENGTH_MASK, HANDLE_SIZE};
 use crate::plan::values::Value;
 use crate::plan::{Mode, Plan, Step, To};
