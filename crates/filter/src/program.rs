@@ -146,23 +146,25 @@ impl Program {
                 None => matches.clear(packets.len()),
             };
         }
-        matches.packets = packets.len();
         #[cfg(target_arch = "x86_64")]
-        if let Some(native) = &self.native {
-            let verdicts = Verdicts::Bits(&mut matches.words);
-            let packets_of = Packets::Handles(packets);
-            return if self.plan.reads_wire_length() {
-                call::run(native, &self.plan, packets_of, verdicts, &wire_lengths(packets)[..packets.len()])
-            } else {
-                call::run(native, &self.plan, packets_of, verdicts, &[])
-            };
+        if let (Some(native), false) = (&self.native, self.plan.reads_wire_length()) {
+            matches.packets = packets.len();
+            return call::run(native, &self.plan, Packets::Handles(packets), Verdicts::Bits(&mut matches.words), &[]);
         }
-        self.interpret_matches(packets, matches);
+        self.matches_by_wire_length(packets, matches);
     }
 
-    #[cold]
-    fn interpret_matches(&self, packets: &[Packet], matches: &mut Matches) {
+    /// As [`Program::matches`], with the lengths on the wire, for which there is room in this frame, or by the
+    /// interpreter.
+    #[inline(never)]
+    fn matches_by_wire_length(&self, packets: &[Packet], matches: &mut Matches) {
         self.with_wire_lengths(packets, |lengths| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(native) = &self.native {
+                matches.packets = packets.len();
+                let verdicts = Verdicts::Bits(&mut matches.words);
+                return call::run(native, &self.plan, Packets::Handles(packets), verdicts, lengths);
+            }
             matches.clear(packets.len());
             for (index, packet) in packets.iter().enumerate() {
                 let matching = u64::from(self.plan.run(view(packet, lengths, index)).first.is_some());

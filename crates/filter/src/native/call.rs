@@ -54,7 +54,8 @@ type Function = unsafe extern "sysv64" fn(handles: *const Handle, count: usize, 
 /// # Panics
 /// If there is no room for all verdicts, the verdicts have another form than the plan's, or lengths on the wire are
 /// missing.
-#[inline]
+// Inlined, so that the forms of packets and verdicts are known.
+#[inline(always)]
 pub(crate) fn run(native: &Native, plan: &Plan, packets: Packets<'_>, verdicts: Verdicts<'_>, wire: &[u32]) {
     let (slice, slices);
     let (handles, count) = match packets {
