@@ -11,6 +11,10 @@ use crate::plan::values::Interval;
 /// Intervals in a list, at most: with more, the loads of a trie cost less.
 pub(super) const MAX_INTERVALS: usize = 16;
 
+/// Lanes of a vector: of AVX2, and of SSE.
+const LONG: usize = 8;
+const SHORT: usize = 4;
+
 /// For each group of as many intervals as a vector has lanes their first numbers, then the distances to their last ones.
 fn words<const LANES: usize>(set: &[Interval]) -> Vec<u32> {
     let lanes = |group: &[Interval], word: fn(Interval) -> u32| -> [u32; LANES] {
@@ -30,7 +34,7 @@ impl Writer<'_> {
 
     /// The table of a list.
     pub(super) fn short_list(&self, set: &[Interval]) -> Vec<u32> {
-        if self.has_long_vectors() { words::<8>(set) } else { words::<4>(set) }
+        if self.has_long_vectors() { words::<LONG>(set) } else { words::<SHORT>(set) }
     }
 
     /// Writes the test of the number in a register against a list of this many intervals, whose table is at `r11`.
@@ -42,11 +46,11 @@ impl Writer<'_> {
     }
 
     fn in_list_avx(&mut self, number: Register, intervals: usize) -> Written {
-        const ROW: usize = 8 * size_of::<u32>();
+        const ROW: usize = LONG * size_of::<u32>();
         let code = self.code();
         code.registers(Op::VEX_Vmovd_xmm_rm32, XMM0, number)?;
         code.registers(Op::VEX_Vpbroadcastd_ymm_xmmm32, YMM0, XMM0)?;
-        for group in 0..intervals.div_ceil(8) {
+        for group in 0..intervals.div_ceil(LONG) {
             let (starts, distances) = (memory(R11, 2 * group * ROW), memory(R11, (2 * group + 1) * ROW));
             let found = if group == 0 { YMM3 } else { YMM2 };
             code.put(Instruction::with3(Op::VEX_Vpsubd_ymm_ymm_ymmm256, YMM1, YMM0, starts)?)?;
@@ -60,11 +64,11 @@ impl Writer<'_> {
     }
 
     fn in_list_sse(&mut self, number: Register, intervals: usize) -> Written {
-        const ROW: usize = 4 * size_of::<u32>();
+        const ROW: usize = SHORT * size_of::<u32>();
         let code = self.code();
         code.registers(Op::Movd_xmm_rm32, XMM0, number)?;
         code.put(Instruction::with3(Op::Pshufd_xmm_xmmm128_imm8, XMM0, XMM0, 0)?)?;
-        for group in 0..intervals.div_ceil(4) {
+        for group in 0..intervals.div_ceil(SHORT) {
             code.registers(Op::Movdqa_xmm_xmmm128, XMM1, XMM0)?;
             code.load(Op::Movdqu_xmm_xmmm128, XMM2, memory(R11, 2 * group * ROW))?;
             code.registers(Op::Psubd_xmm_xmmm128, XMM1, XMM2)?;
