@@ -76,6 +76,20 @@ fn a_chain_in_a_circle_ends() {
     }
 }
 
+/// Alternatives are a product of differences: one that wraps around to 0 must not match.
+#[test]
+fn products_do_not_wrap() {
+    let words = ["ether[0:4] = 0 or ether[4:4] = 0", "ether[8:4] = 0 or ether[12:4] = 0"];
+    for text in [words[0].to_owned(), words.join(" or "), format!("not ({})", words.join(" or "))] {
+        let expression = Expression::parse(&text, &Options::default()).unwrap();
+        // Each difference is 2^31 in the order of the packet's bytes, and one is 0 in the other packet.
+        for last in [[0, 0, 0, 0x80], [0; 4]] {
+            let frame = [[0, 0, 0, 0x80], [0, 0, 0, 0x80], [0, 0, 0, 0x80], last].concat();
+            agree(&[expression.graph().clone()], &frame);
+        }
+    }
+}
+
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(" or ")
 }
