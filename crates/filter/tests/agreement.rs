@@ -90,6 +90,25 @@ fn products_do_not_wrap() {
     }
 }
 
+/// Neighbouring bytes are one test only if both must be equal to numbers: not with an alternative.
+#[test]
+fn alternatives_are_not_joined_to_what_is_before_them() {
+    for text in [
+        "ether[0] = 1 and (ether[2:4] = 2 or ether[6:4] = 3)",
+        "ether[0] = 1 and ether[1] = 1 and (ether[2:2] = 2 or ether[4] = 1 and ether[5] = 3)",
+        "not (ether[0] = 1 and (ether[2:2] = 2 or ether[4:2] = 3))",
+        "ether[0] = 1 or ether[1] = 1 and (ether[2] = 0 or ether[3] = 2)",
+    ] {
+        let expression = Expression::parse(text, &Options::default()).unwrap();
+        for bits in 0..1 << 6 {
+            let byte = |at: u32, number: u8| number * u8::from(bits >> at & 1 == 1);
+            let [one, other] = [byte(0, 1), byte(1, 1)];
+            let frame = [one, other, 0, byte(2, 2), byte(3, 1), byte(4, 2) | byte(5, 3), 0, 0, 0, byte(5, 3)];
+            agree(&[expression.graph().clone()], &frame);
+        }
+    }
+}
+
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(" or ")
 }

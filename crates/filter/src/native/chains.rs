@@ -197,6 +197,10 @@ impl Writer<'_> {
     /// The links before `end` that are one difference: where they start, and the bytes if there are several.
     fn joined(&self, links: &[Link], end: usize) -> (usize, Option<Span>) {
         let mut start = end - 1;
+        // A test that is enough with those behind it is an alternative, which is not part of what is before it.
+        if links[start].is_or && end < links.len() {
+            return (start, None);
+        }
         let Some(mut span) = self.span_of(links[start]) else { return (start, None) };
         while start > 0 && !links[start - 1].is_or {
             let Some(joined) = self.span_of(links[start - 1]).and_then(|other| span.join(&other)) else { break };
