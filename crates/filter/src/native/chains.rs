@@ -1,9 +1,9 @@
 //! The last tests of a path at once, without a branch: a mix of packets that match and of others then costs no
 //! mispredicted branches.
 //!
-//! Each test becomes a number that is 0 if the test holds: the bits in which bytes differ from what they should be, or
-//! the negated outcome of a comparison. If both of two tests must hold, their numbers are joined by "or". If one of them
-//! is enough, they are multiplied, as long as the product has room in 64 bits.
+//! Each test becomes a number that is 0 if the test holds: the bits in which bytes differ from what they should be,
+//! or the negated outcome of a comparison. If both of two tests must hold, their numbers are joined by "or". If one
+//! of them is enough, they are multiplied, as long as the product has room in 64 bits.
 
 use bellows_codemem::assembler::Written;
 use iced_x86::Register::{self, EAX, EBP, R11D, RAX, RBP, RDX};

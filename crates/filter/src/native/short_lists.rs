@@ -15,7 +15,8 @@ pub(super) const MAX_INTERVALS: usize = 16;
 const LONG: usize = 8;
 const SHORT: usize = 4;
 
-/// For each group of as many intervals as a vector has lanes their first numbers, then the distances to their last ones.
+/// For each group of as many intervals as a vector has lanes their first numbers, then the distances to their last
+/// ones.
 fn words<const LANES: usize>(set: &[Interval]) -> Vec<u32> {
     let lanes = |group: &[Interval], word: fn(Interval) -> u32| -> [u32; LANES] {
         // A short group repeats its first interval.
