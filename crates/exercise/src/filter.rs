@@ -7,10 +7,13 @@ use bellows_filter::plan::Mode;
 use bellows_filter::program::Options;
 use bellows_sys::memory::Guarded;
 
+/// Packets in a vector: some groups, in which packets differ, and a rest.
+const VECTOR: usize = 8 * 12 + 3;
+
 /// Checks that all agree on some filters, alone, in one pass, and on every length of the packet. Its bytes end at a
 /// page that cannot be read.
 pub fn agree(graphs: &[Graph], packet: &[u8]) {
-    let mut guarded = Guarded::new().expect("a page in front of another one");
+    let [mut guarded, mut whole] = [(); 2].map(|()| Guarded::new().expect("a page in front of another one"));
     let graphs: Vec<&Graph> = graphs.iter().collect();
     let program = |graphs: &[&Graph], mode| Program::with(graphs, mode, Options::default()).expect("valid graphs");
     let one = program(&graphs[..1], Mode::First);
@@ -19,6 +22,8 @@ pub fn agree(graphs: &[Graph], packet: &[u8]) {
         assert!(program.fallback().is_none() || !cfg!(target_arch = "x86_64"), "{:?}", program.fallback());
     }
     let wire_length = packet.len() as u32;
+    let whole = PacketView { bytes: whole.place(packet), wire_length };
+    let whole_verdicts = [&one, &first, &all].map(|program| program.plan().run(whole).all);
     for (length, wire_length) in (0..=packet.len()).map(|length| (length, wire_length)).chain([(packet.len(), 1_500)]) {
         let view = PacketView { bytes: guarded.place(&packet[..length]), wire_length };
         let expected: Vec<bool> = graphs.iter().map(|graph| matches(graph, view)).collect();
@@ -29,6 +34,20 @@ pub fn agree(graphs: &[Graph], packet: &[u8]) {
         let expected_sets = [u64::from(expected[0]), position.map_or(0, |position| 1 << position), bits];
         assert_eq!(plan.map(|verdict| verdict.all), expected_sets, "plan, {view:?}, {graphs:#?}");
         assert_eq!(code, expected_sets, "code, {view:?}, {graphs:#?}");
+        // Alone among whole packets at each place of a group, together with others, and in what is no whole group.
+        for (program, (of_view, of_whole)) in
+            [&one, &first, &all].into_iter().zip(expected_sets.into_iter().zip(whole_verdicts))
+        {
+            let is_view = |place: usize| place / 8 == place % 8 || (8 * 8..8 * 10).contains(&place) || place % 5 == 4;
+            let vector: Vec<PacketView<'_>> =
+                (0..VECTOR).map(|place| if is_view(place) { view } else { whole }).collect();
+            let verdicts = program.decide_together(&vector);
+            let expected = (0..VECTOR).map(|place| if is_view(place) { of_view } else { of_whole });
+            assert!(
+                verdicts.iter().map(|verdict| verdict.all).eq(expected),
+                "vector, {view:?}, {whole:?}, {graphs:#?}"
+            );
+        }
     }
 }
 

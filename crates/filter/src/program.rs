@@ -146,10 +146,22 @@ impl Program {
                 None => matches.clear(packets.len()),
             };
         }
-        matches.packets = packets.len();
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(native), false) = (&self.native, self.plan.reads_wire_length()) {
+            matches.packets = packets.len();
+            return call::run(native, &self.plan, Packets::Handles(packets), Verdicts::Bits(&mut matches.words), &[]);
+        }
+        self.matches_by_wire_length(packets, matches);
+    }
+
+    /// As [`Program::matches`], with the lengths on the wire, for which there is room in this frame, or by the
+    /// interpreter.
+    #[inline(never)]
+    fn matches_by_wire_length(&self, packets: &[Packet], matches: &mut Matches) {
         self.with_wire_lengths(packets, |lengths| {
             #[cfg(target_arch = "x86_64")]
             if let Some(native) = &self.native {
+                matches.packets = packets.len();
                 let verdicts = Verdicts::Bits(&mut matches.words);
                 return call::run(native, &self.plan, Packets::Handles(packets), verdicts, lengths);
             }
@@ -227,6 +239,45 @@ impl Program {
             return crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
         }
         self.plan.run(packet)
+    }
+
+    /// As [`Program::decide`] for packets that are decided together, in the way of a vector: for tests, since it
+    /// allocates.
+    ///
+    /// # Panics
+    /// If there are more than [`CAPACITY`] packets.
+    pub fn decide_together(&self, packets: &[PacketView<'_>]) -> Vec<crate::plan::Verdict> {
+        assert!(packets.len() <= CAPACITY, "{} packets, and a vector has up to {CAPACITY}", packets.len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(native) = &self.native
+            && packets.iter().all(|packet| packet.bytes.len() <= bellows_packet::handle::LENGTH_MASK as usize)
+        {
+            let wire: Vec<u32> = packets.iter().map(|packet| packet.wire_length).collect();
+            let slices: Vec<&[u8]> = packets.iter().map(|packet| packet.bytes).collect();
+            let run = |verdicts| call::run(native, &self.plan, Packets::Slices(&slices), verdicts, &wire);
+            let of_first =
+                |first: Option<u32>| crate::plan::Verdict { first, all: first.map_or(0, |first| 1 << first) };
+            return match (self.plan.mode, self.plan.filters) {
+                (Mode::All, _) => {
+                    let mut sets = vec![0; packets.len()];
+                    run(Verdicts::Sets(&mut sets));
+                    sets.into_iter().map(|all| crate::plan::Verdict { first: None, all }).collect()
+                }
+                (Mode::First, 1) => {
+                    // What was there before must not count.
+                    let mut matches = Matches { words: [u64::MAX; WORDS], packets: packets.len() };
+                    run(Verdicts::Bits(&mut matches.words));
+                    (0..packets.len()).map(|packet| of_first(matches.contains(packet).then_some(0))).collect()
+                }
+                (Mode::First, filters) => {
+                    let mut numbers = vec![0; packets.len()];
+                    run(Verdicts::Numbers(&mut numbers));
+                    let known = |number: u16| Some(u32::from(number)).filter(|&number| (number as usize) < filters);
+                    numbers.into_iter().map(|number| of_first(known(number))).collect()
+                }
+            };
+        }
+        packets.iter().map(|&packet| self.plan.run(packet)).collect()
     }
 
     /// Calls `run` with the lengths on the wire, or with none if the filters do not ask.

@@ -76,6 +76,39 @@ fn a_chain_in_a_circle_ends() {
     }
 }
 
+/// Alternatives are a product of differences: one that wraps around to 0 must not match.
+#[test]
+fn products_do_not_wrap() {
+    let words = ["ether[0:4] = 0 or ether[4:4] = 0", "ether[8:4] = 0 or ether[12:4] = 0"];
+    for text in [words[0].to_owned(), words.join(" or "), format!("not ({})", words.join(" or "))] {
+        let expression = Expression::parse(&text, &Options::default()).unwrap();
+        // Each difference is 2^31 in the order of the packet's bytes, and one is 0 in the other packet.
+        for last in [[0, 0, 0, 0x80], [0; 4]] {
+            let frame = [[0, 0, 0, 0x80], [0, 0, 0, 0x80], [0, 0, 0, 0x80], last].concat();
+            agree(&[expression.graph().clone()], &frame);
+        }
+    }
+}
+
+/// Neighbouring bytes are one test only if both must be equal to numbers: not with an alternative.
+#[test]
+fn alternatives_are_not_joined_to_what_is_before_them() {
+    for text in [
+        "ether[0] = 1 and (ether[2:4] = 2 or ether[6:4] = 3)",
+        "ether[0] = 1 and ether[1] = 1 and (ether[2:2] = 2 or ether[4] = 1 and ether[5] = 3)",
+        "not (ether[0] = 1 and (ether[2:2] = 2 or ether[4:2] = 3))",
+        "ether[0] = 1 or ether[1] = 1 and (ether[2] = 0 or ether[3] = 2)",
+    ] {
+        let expression = Expression::parse(text, &Options::default()).unwrap();
+        for bits in 0..1 << 6 {
+            let byte = |at: u32, number: u8| number * u8::from(bits >> at & 1 == 1);
+            let [one, other] = [byte(0, 1), byte(1, 1)];
+            let frame = [one, other, 0, byte(2, 2), byte(3, 1), byte(4, 2) | byte(5, 3), 0, 0, 0, byte(5, 3)];
+            agree(&[expression.graph().clone()], &frame);
+        }
+    }
+}
+
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(" or ")
 }

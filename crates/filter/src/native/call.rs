@@ -23,6 +23,13 @@ pub(crate) enum Packets<'a> {
     Handles(&'a [Packet]),
     /// One packet that is not in a buffer of the pool; not longer than a handle can say.
     Slice(&'a [u8]),
+    /// Such packets, as a vector. Allocates.
+    Slices(&'a [&'a [u8]]),
+}
+
+fn handle(bytes: &[u8]) -> Handle {
+    assert!(bytes.len() <= super::HANDLE_LENGTH_MASK as usize, "no handle can say this length");
+    Handle { data: bytes.as_ptr(), length: bytes.len() as u64 }
 }
 
 /// Where the verdicts of a call go.
@@ -47,15 +54,20 @@ type Function = unsafe extern "sysv64" fn(handles: *const Handle, count: usize, 
 /// # Panics
 /// If there is no room for all verdicts, the verdicts have another form than the plan's, or lengths on the wire are
 /// missing.
+// Inlined, so that the forms of packets and verdicts are known.
+#[inline(always)]
 pub(crate) fn run(native: &Native, plan: &Plan, packets: Packets<'_>, verdicts: Verdicts<'_>, wire: &[u32]) {
-    let slice;
+    let (slice, slices);
     let (handles, count) = match packets {
         // A handle starts with the address, and then the length in the low bits of a word: checked in the parent module.
         Packets::Handles(packets) => (packets.as_ptr().cast::<Handle>(), packets.len()),
         Packets::Slice(bytes) => {
-            assert!(bytes.len() <= super::HANDLE_LENGTH_MASK as usize, "no handle can say this length");
-            slice = Handle { data: bytes.as_ptr(), length: bytes.len() as u64 };
+            slice = handle(bytes);
             (&raw const slice, 1)
+        }
+        Packets::Slices(all) => {
+            slices = all.iter().map(|bytes| handle(bytes)).collect::<Vec<Handle>>();
+            (slices.as_ptr(), slices.len())
         }
     };
     if count == 0 {
@@ -73,7 +85,7 @@ pub(crate) fn run(native: &Native, plan: &Plan, packets: Packets<'_>, verdicts: 
     assert!(count <= room, "{count} packets, and room for {room} verdicts");
     assert!(!plan.reads_wire_length || wire.len() >= count, "lengths on the wire are missing");
     // SAFETY: the code is that of the plan, complete and sealed, and lives as long as `native`. The handles are those of
-    // packets, or the one made above, and say the truth about bytes that are borrowed until the call returns. The
+    // packets, or those made above, and say the truth about bytes that are borrowed until the call returns. The
     // assertions above checked the room for the verdicts and the lengths on the wire. The code reads packets only
     // behind tests of their length, and its tables, which `native` owns, only at indices that fit (property tests, also
     // with packets in front of a page that cannot be read). A prefetch takes its address from one of the handles, and has

@@ -3,13 +3,25 @@
 //! | module | contents |
 //! |---|---|
 //! | `writer` | the code of a plan |
+//! | `groups` | the loop over groups of packets |
+//! | `chains`, `flat` | the last tests of a path at once, without a branch: in a group, and of a single packet |
+//! | `conditions`, `tuples` | tests |
+//! | `values` | values in registers |
+//! | `machine` | flags, operands and registers |
 //! | `tables` | tables for long lists |
 //! | `short_lists` | tests of a few intervals at once |
 //! | `call` | calls the code: the only `unsafe` of the crate |
 
 pub(crate) mod call;
+mod chains;
+mod conditions;
+mod flat;
+mod groups;
+mod machine;
 mod short_lists;
 mod tables;
+mod tuples;
+mod values;
 mod writer;
 
 use std::mem::offset_of;

@@ -1,5 +1,5 @@
 //! Expressions mean what they mean to libpcap: the same are refused, and the verdict on every packet is the same, also
-//! if the packet is cut off.
+//! if the packet is cut off. Interpreter and machine code are both compared.
 //!
 //! The random comparisons take seconds, or as many as the variable `BELLOWS_FILTER_SECONDS` says; each round prints its
 //! seed, with which `BELLOWS_FILTER_SEED` repeats it. `BELLOWS_SHOW=EXPRESSION` with the test `show` prints the programs
@@ -16,12 +16,15 @@ use std::time::{Duration, Instant};
 
 use bellows_capture::Reader;
 use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::{Expression, Instruction, LinkType, Options, Scope, WarningKind};
+use bellows_filter::{Expression, Instruction, LinkType, Options, Program, Scope, WarningKind};
 use bellows_testkit::{captures, soak};
 use fastrand::Rng;
 
 use expressions::Generator;
 use oracle::{Answer, Oracle, Packet, Verdict};
+
+/// Packets that are decided together.
+const VECTOR: usize = 128;
 
 /// What has been compared.
 #[derive(Default)]
@@ -80,12 +83,20 @@ impl Books {
                 if let Err(error) = ours.graph().check() {
                     return self.note(format!("{}: {error}", place()));
                 }
-                for (packet, verdict) in packets.iter().zip(verdicts) {
+                let program = match Program::new(ours.graph()) {
+                    Ok(program) => program,
+                    Err(error) => return self.note(format!("{}: {error}", place())),
+                };
+                let views: Vec<PacketView<'_>> = packets.iter().map(view).collect();
+                let code = views.chunks(VECTOR).flat_map(|vector| program.decide_together(vector));
+                for ((packet, verdict), code) in packets.iter().zip(verdicts).zip(code) {
                     self.verdicts += 1;
                     let ours = matches(ours.graph(), view(packet));
+                    let code = code.first.is_some();
                     self.matches += u64::from(ours);
-                    if ours != (verdict == Verdict::Match) {
-                        self.note(format!("{}: libpcap: {verdict:?}, we: {ours}, of {packet:?}", place()));
+                    if ours != (verdict == Verdict::Match) || code != ours {
+                        let text = format!("libpcap: {verdict:?}, interpreter: {ours}, code: {code}");
+                        self.note(format!("{}: {text}, of {packet:?}", place()));
                         return;
                     }
                 }
