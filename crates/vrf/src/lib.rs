@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+//!
+//! | module | contents |
+//! |---|---|
+//! | `vrf` | a routing domain: interfaces, routes, neighbours |
+//! | `interface`, `route` | interfaces; routes as people write them |
+//! | `adjacency` | what it takes to send packets to a neighbour |
+//! | `tag`, `icmp_error` | what packets carry from app to app |
+#![forbid(unsafe_code)]
+
+pub mod adjacency;
+pub mod interface;
+pub mod route;
+
+mod icmp_error;
+mod tag;
+mod vrf;
+
+pub use adjacency::Adjacencies;
+pub use icmp_error::{IcmpError, Reason};
+pub use interface::Interface;
+pub use route::RouteSpec;
+pub use tag::Tag;
+pub use vrf::{IfExists, Vrf, VrfChanges, VrfError};
