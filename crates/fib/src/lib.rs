@@ -5,6 +5,7 @@
 //! | `prefix` | addresses and prefixes of both families |
 //! | `rib` | all routes |
 //! | `fib` | a table that is read while it changes |
+//! | `groups` | groups of paths: routes to several next hops |
 //! | `tables` | what is compiled from routes, and look-ups |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
 //! | `layout`, `sweep`, `search`, `entry` | what they have in common |
@@ -13,6 +14,7 @@
 mod cells;
 mod entry;
 mod fib;
+mod groups;
 mod ipv4;
 mod ipv6;
 mod layout;
@@ -24,6 +26,7 @@ mod sweep;
 mod tables;
 
 pub use fib::{Changes, Fib, MAX_NEXT, NextError, Size};
+pub use groups::{FIRST_GROUP, GroupChanges, GroupError, GroupTable, Groups, MAX_PATHS, Path};
 pub use layout::Family;
 pub use prefix::{Address, Prefix, PrefixError};
 pub use rib::{Rib, Route};

@@ -41,6 +41,11 @@ impl Nodes {
         first
     }
 
+    /// Whether there is room for a node of this size in front of the end.
+    pub fn has_free(&self, size: u32) -> bool {
+        self.free.get(size as usize).is_some_and(|places| !places.is_empty())
+    }
+
     /// From the next retirement on, no root leads to this node.
     pub fn drop_node(&mut self, first: u32, size: u32) {
         self.used -= size as usize;

@@ -1,0 +1,290 @@
+//! Groups of paths: a route to several next hops, of which each flow keeps one.
+
+mod buckets;
+mod table;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bellows_shared::{Breath, Published, Readers};
+
+use crate::nodes::Nodes;
+
+pub use table::GroupTable;
+
+/// Numbers of routes from here on are those of groups; what is below is up to the user.
+pub const FIRST_GROUP: u32 = 1 << 29;
+
+/// The most paths of a group.
+pub const MAX_PATHS: usize = 256;
+
+/// A path of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Where packets go, below [`FIRST_GROUP`].
+    pub next: u32,
+    /// The share of flows, in proportion to the weights of the other paths. At least 1.
+    pub weight: u16,
+}
+
+/// Why a group was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// A path with the weight 0.
+    #[error("the path to {0} has the weight 0; a path that no flow shall take must be left out")]
+    Weight(u32),
+    /// A path to a group or to no number.
+    #[error("the path to {0} is not below {FIRST_GROUP}: a group has no groups as its paths")]
+    Path(u32),
+    /// Two paths to the same number.
+    #[error("two paths lead to {0}; give one of them the weight of both")]
+    Twice(u32),
+    /// More than [`MAX_PATHS`] paths.
+    #[error("{0} paths are too many: a group has {MAX_PATHS} at most")]
+    Paths(usize),
+    /// No group has this number.
+    #[error("there is no group {0}")]
+    Unknown(u32),
+    /// All numbers of groups are in use.
+    #[error("there are {} groups already, which is the limit", table::MAX_GROUPS)]
+    Groups,
+    /// No memory.
+    #[error("no memory for a group")]
+    Memory(#[from] io::Error),
+}
+
+/// Groups that many threads read while one at a time changes them.
+pub struct Groups {
+    table: Published<GroupTable>,
+    readers: Arc<Readers>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// By the number of the group.
+    groups: Vec<Option<Group>>,
+    /// The numbers in use. A reader may have one in hand when the group ends, so that it is not used again at once.
+    numbers: Nodes,
+    /// The buckets in use.
+    units: Nodes,
+}
+
+#[derive(Clone)]
+struct Group {
+    paths: Vec<Path>,
+    /// The first unit of buckets.
+    unit: u32,
+    /// The path of each bucket.
+    buckets: Vec<u32>,
+}
+
+impl Group {
+    fn units(&self) -> u32 {
+        (self.buckets.len() / table::UNIT) as u32
+    }
+}
+
+impl Groups {
+    /// No groups, for the workers of this process. `seed` is a number of its own for each router: routers in a row that
+    /// choose by the same hash would not use all paths (polarisation).
+    ///
+    /// # Errors
+    /// `ENOMEM` if there is no memory.
+    pub fn new(seed: u32) -> io::Result<Groups> {
+        Groups::with_readers(Arc::clone(Readers::of_process()), seed)
+    }
+
+    /// No groups, with readers of their own.
+    ///
+    /// # Errors
+    /// As for [`Groups::new`].
+    pub fn with_readers(readers: Arc<Readers>, seed: u32) -> io::Result<Groups> {
+        let table = Published::with_readers(GroupTable::new(1, seed)?, Arc::clone(&readers));
+        let state = State { groups: Vec::new(), numbers: Nodes::new(0), units: Nodes::new(0) };
+        Ok(Groups { table, readers, state: Mutex::new(state) })
+    }
+
+    /// The groups, for this breath. Hot.
+    #[inline(always)]
+    pub fn table<'b>(&'b self, breath: &'b impl Breath) -> &'b GroupTable {
+        self.table.read(breath)
+    }
+
+    /// The right to change groups, which waits for whoever has it.
+    pub fn lock(&self) -> GroupChanges<'_> {
+        GroupChanges { groups: self, state: self.state.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+/// Changes of groups. Each takes effect at once.
+pub struct GroupChanges<'g> {
+    groups: &'g Groups,
+    state: MutexGuard<'g, State>,
+}
+
+impl GroupChanges<'_> {
+    /// Adds a group. Returns its number, for routes.
+    ///
+    /// # Errors
+    /// If the paths are not valid, there are too many groups, or there is no memory.
+    pub fn add(&mut self, paths: &[Path]) -> Result<u32, GroupError> {
+        check(paths)?;
+        self.reclaim();
+        let buckets = assigned(Vec::new(), paths, false);
+        if self.state.numbers.end() == table::MAX_GROUPS && !self.state.numbers.has_free(1) {
+            return Err(GroupError::Groups);
+        }
+        let group = self.state.numbers.allocate(1);
+        let unit = match self.place(&buckets) {
+            Ok(unit) => unit,
+            Err(error) => {
+                self.state.numbers.drop_node(group, 1);
+                return Err(error.into());
+            }
+        };
+        self.groups.table.lock().get().set_group(group, unit, buckets.len());
+        let place = group as usize;
+        if self.state.groups.len() <= place {
+            self.state.groups.resize(place + 1, None);
+        }
+        self.state.groups[place] = Some(Group { paths: paths.to_vec(), unit, buckets });
+        Ok(FIRST_GROUP + group)
+    }
+
+    /// Replaces the paths of a group. Flows stay with their paths as far as the weights permit: if paths are only left out,
+    /// none of the others' flows moves. Without paths, the group has [no route](crate::NO_ROUTE).
+    ///
+    /// # Errors
+    /// If the paths are not valid, there is no such group, or there is no memory.
+    pub fn set(&mut self, number: u32, paths: &[Path]) -> Result<(), GroupError> {
+        check(paths)?;
+        let old = self.group(number).ok_or(GroupError::Unknown(number))?.clone();
+        self.reclaim();
+        let is_only_loss = paths.iter().all(|path| old.paths.contains(path));
+        let buckets = assigned(old.buckets.clone(), paths, is_only_loss);
+        let mut unit = old.unit;
+        if buckets.len() == old.buckets.len() {
+            self.groups.table.lock().get().set_buckets(unit, &buckets);
+        } else {
+            unit = self.place(&buckets)?;
+            self.groups.table.lock().get().set_group(number - FIRST_GROUP, unit, buckets.len());
+            self.state.units.drop_node(old.unit, old.units());
+        }
+        self.state.groups[(number - FIRST_GROUP) as usize] = Some(Group { paths: paths.to_vec(), unit, buckets });
+        Ok(())
+    }
+
+    /// Leaves a path out of all groups that have it. Returns the numbers of these groups.
+    ///
+    /// # Errors
+    /// As for [`GroupChanges::set`].
+    pub fn lose(&mut self, next: u32) -> Result<Vec<u32>, GroupError> {
+        let affected: Vec<(u32, Vec<Path>)> = self
+            .iter()
+            .filter(|(_, paths)| paths.iter().any(|path| path.next == next))
+            .map(|(number, paths)| (number, paths.iter().copied().filter(|path| path.next != next).collect()))
+            .collect();
+        affected.into_iter().map(|(number, paths)| self.set(number, &paths).map(|()| number)).collect()
+    }
+
+    /// Ends a group. Routes that still lead to it have [no route](crate::NO_ROUTE). Returns whether there was such a group.
+    pub fn remove(&mut self, number: u32) -> bool {
+        let Some(group) = number.checked_sub(FIRST_GROUP) else { return false };
+        let Some(Group { unit, buckets, .. }) = self.state.groups.get_mut(group as usize).and_then(Option::take) else {
+            return false;
+        };
+        self.groups.table.lock().get().set_group(group, 0, 0);
+        self.state.units.drop_node(unit, (buckets.len() / table::UNIT) as u32);
+        self.state.numbers.drop_node(group, 1);
+        true
+    }
+
+    /// The paths of a group.
+    pub fn paths(&self, number: u32) -> Option<&[Path]> {
+        self.group(number).map(|group| &*group.paths)
+    }
+
+    /// The share of flows that a path really has, from 0 to 1.
+    pub fn share(&self, number: u32, next: u32) -> Option<f64> {
+        let buckets = &self.group(number)?.buckets;
+        Some(buckets.iter().filter(|&&bucket| bucket == next).count() as f64 / buckets.len() as f64)
+    }
+
+    /// All groups by number, with their paths.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &[Path])> {
+        (FIRST_GROUP..).zip(&self.state.groups).filter_map(|(number, group)| Some((number, &*group.as_ref()?.paths)))
+    }
+
+    fn group(&self, number: u32) -> Option<&Group> {
+        self.state.groups.get(number.checked_sub(FIRST_GROUP)? as usize)?.as_ref()
+    }
+
+    /// Writes buckets where nobody reads them. Returns the first unit.
+    fn place(&mut self, buckets: &[u32]) -> io::Result<u32> {
+        let size = (buckets.len() / table::UNIT) as u32;
+        let unit = self.state.units.allocate(size);
+        let mut table = self.groups.table.lock();
+        let end = self.state.units.end();
+        if end > table.get().units() {
+            match table.get().grown(2 * end) {
+                Ok(grown) => table.replace(grown),
+                Err(error) => {
+                    self.state.units.drop_node(unit, size);
+                    return Err(error);
+                }
+            }
+        }
+        table.get().set_buckets(unit, buckets);
+        Ok(unit)
+    }
+
+    /// Makes available what no reader can have in hand any more.
+    fn reclaim(&mut self) {
+        self.groups.table.lock().reclaim();
+        self.state.numbers.reclaim();
+        self.state.units.reclaim();
+    }
+}
+
+impl Drop for GroupChanges<'_> {
+    fn drop(&mut self) {
+        let State { numbers, units, .. } = &mut *self.state;
+        for nodes in [numbers, units] {
+            if nodes.has_dropped() {
+                nodes.retire(self.groups.readers.ask());
+            }
+        }
+    }
+}
+
+/// Buckets for these paths, which keep what they have in `buckets`.
+fn assigned(mut buckets: Vec<u32>, paths: &[Path], is_only_loss: bool) -> Vec<u32> {
+    // More buckets do not move flows: the new ones begin as parts of the old ones.
+    while buckets.len() < buckets::count(paths) {
+        buckets = if buckets.is_empty() {
+            vec![crate::NO_ROUTE; buckets::count(paths)]
+        } else {
+            buckets.iter().flat_map(|&next| [next, next]).collect()
+        };
+    }
+    buckets::assign(&mut buckets, paths, is_only_loss);
+    buckets
+}
+
+fn check(paths: &[Path]) -> Result<(), GroupError> {
+    if paths.len() > MAX_PATHS {
+        return Err(GroupError::Paths(paths.len()));
+    }
+    let mut numbers = Vec::with_capacity(paths.len());
+    for &Path { next, weight } in paths {
+        if weight == 0 {
+            return Err(GroupError::Weight(next));
+        }
+        if next >= FIRST_GROUP {
+            return Err(GroupError::Path(next));
+        }
+        numbers.push(next);
+    }
+    numbers.sort_unstable();
+    numbers.array_windows().find(|[one, other]| one == other).map_or(Ok(()), |[next, _]| Err(GroupError::Twice(*next)))
+}
