@@ -97,6 +97,11 @@ impl App for EthernetInput {
 }
 
 impl EthernetInput {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>) -> EthernetInput {
+        EthernetInput { domain, origins: Vec::new(), lanes: Lanes::new() }
+    }
+
     /// Finds the interfaces of each input.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
@@ -243,7 +248,6 @@ impl Configure for EthernetInput {
     }
 
     fn configure(config: Config, context: &Context) -> Result<EthernetInput, SettingError> {
-        let domain = context.object("vrf", &config.vrf)?;
-        Ok(EthernetInput { domain, origins: Vec::new(), lanes: Lanes::new() })
+        Ok(EthernetInput::new(context.object("vrf", &config.vrf)?))
     }
 }

@@ -58,6 +58,15 @@ impl App for InterfaceOutput {
     }
 }
 
+impl InterfaceOutput {
+    /// The app for a port of a routing domain. `None` if no interface has it.
+    pub fn new(domain: &RoutingDomain, port: &str) -> Option<InterfaceOutput> {
+        let interfaces = domain.tables().interfaces().iter().filter(|interface| interface.port == port);
+        let longest = interfaces.map(|interface| interface.header_length() + usize::from(interface.mtu)).max();
+        longest.map(|max_length| InterfaceOutput { max_length })
+    }
+}
+
 impl Configure for InterfaceOutput {
     const NAME: &'static str = "interface-output";
     type Config = Config;
@@ -68,12 +77,9 @@ impl Configure for InterfaceOutput {
 
     fn configure(config: Config, context: &Context) -> Result<InterfaceOutput, SettingError> {
         let domain: Arc<RoutingDomain> = context.object("vrf", &config.vrf)?;
-        let interfaces = domain.tables().interfaces().iter().filter(|interface| interface.port == config.port);
-        let longest = interfaces.map(|interface| interface.header_length() + usize::from(interface.mtu)).max();
-        let Some(max_length) = longest else {
+        InterfaceOutput::new(&domain, &config.port).ok_or_else(|| {
             let message = format!("no interface of `{}` has the port `{}`", config.vrf, config.port);
-            return Err(SettingError::at("port", message, "give the port of an interface"));
-        };
-        Ok(InterfaceOutput { max_length })
+            SettingError::at("port", message, "give the port of an interface")
+        })
     }
 }

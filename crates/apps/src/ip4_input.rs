@@ -250,7 +250,7 @@ impl Configure for Ip4Input {
 mod tests {
     use super::*;
     use bellows_rig::Rig;
-    use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
+    use bellows_wire::ipv4::Ipv4Header;
     use proptest::prelude::*;
 
     /// A packet behind an Ethernet header, with so many bytes of payload.

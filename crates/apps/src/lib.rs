@@ -13,12 +13,17 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod header;
+mod ip_family;
 mod lanes;
+mod lookup;
 pub mod mac_table;
 mod pace;
 mod port;
+mod rewrite;
 pub mod state_table;
 mod virtio;
+pub mod vrf;
 
 use bellows_config::Registry;
 
@@ -33,6 +38,7 @@ macro_rules! apps {
             Registry::new()$(.with::<$module::$app>())*
                 .with_object::<mac_table::MacTable>()
                 .with_object::<state_table::StateTable>()
+                .with_object::<vrf::RoutingDomain>()
         }
     };
 }
@@ -42,7 +48,15 @@ apps! {
     Bridge(bridge),
     Counter(counter),
     Delay(delay),
+    EthernetInput(ethernet_input),
     Impair(impair),
+    InterfaceOutput(interface_output),
+    Ip4Input(ip4_input),
+    Ip4LookUp(ip4_lookup),
+    Ip4Rewrite(ip4_rewrite),
+    Ip6Input(ip6_input),
+    Ip6LookUp(ip6_lookup),
+    Ip6Rewrite(ip6_rewrite),
     Join(join),
     Match(matching),
     PcapFilter(pcap_filter),

@@ -107,9 +107,14 @@ pub struct RoutingDomain {
 }
 
 impl RoutingDomain {
+    /// A routing domain with these tables.
+    pub fn new(vrf: Vrf) -> RoutingDomain {
+        RoutingDomain { vrf }
+    }
+
     /// The tables.
     #[inline(always)]
-    pub(crate) fn tables(&self) -> &Vrf {
+    pub fn tables(&self) -> &Vrf {
         &self.vrf
     }
 }
@@ -137,7 +142,7 @@ impl SharedObject for RoutingDomain {
         let no_room = |error: bellows_vrf::VrfError| {
             SettingError::at("interfaces", error.to_string(), "give fewer interfaces, or larger `neighbours`")
         };
-        let vrf = Vrf::new(interfaces, count as usize).map_err(no_room)?;
+        let vrf = Vrf::new(interfaces, count as usize, fastrand::u32(..)).map_err(no_room)?;
         let mut changes = vrf.lock();
         for (name, interface) in &config.interfaces {
             let number = vrf.number(name).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bellows_fib::{Changes, Fib, Route, Size};
+use bellows_fib::{Changes, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
 use bellows_shared::Breath;
 use bellows_wire::MacAddr;
 
@@ -22,6 +22,7 @@ pub struct Vrf {
     adjacencies: Adjacencies,
     v4: Fib<u32>,
     v6: Fib<u128>,
+    groups: Groups,
     next_hops: Mutex<NextHops>,
 }
 
@@ -30,6 +31,8 @@ pub struct Vrf {
 struct NextHops {
     neighbours: HashMap<(u16, IpAddr), u32>,
     gleans: Vec<u32>,
+    /// The groups by their paths, in order.
+    groups: HashMap<Vec<Path>, u32>,
 }
 
 /// Why a route or a neighbour cannot be entered.
@@ -56,23 +59,31 @@ pub enum VrfError {
     /// There is a route to the prefix with the same metric.
     #[error("there is a route to {0} with metric {1} already: replace it, or give another metric")]
     Exists(IpPrefix, u32),
-    /// Several next hops.
-    #[error("the route to {0} has several next hops")]
-    SeveralNextHops(IpPrefix),
+    /// The ways of a route do not make a group.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 impl Vrf {
     /// A domain with these interfaces, which have the numbers from 1 on, with the routes to their addresses and links, and
-    /// with room for so many neighbours.
+    /// with room for so many neighbours. Flows choose among several paths by `seed`, which should be another one for each
+    /// router.
     ///
     /// # Errors
     /// If there are too many interfaces, or no memory.
-    pub fn new(interfaces: Vec<Interface>, neighbours: usize) -> Result<Vrf, VrfError> {
+    pub fn new(interfaces: Vec<Interface>, neighbours: usize, seed: u32) -> Result<Vrf, VrfError> {
         if interfaces.len() > MAX_INTERFACES {
             return Err(VrfError::Interfaces(interfaces.len()));
         }
         let adjacencies = Adjacencies::new(neighbours + interfaces.len());
-        let vrf = Vrf { adjacencies, v4: Fib::new()?, v6: Fib::new()?, next_hops: Mutex::default(), interfaces };
+        let vrf = Vrf {
+            adjacencies,
+            v4: Fib::new()?,
+            v6: Fib::new()?,
+            groups: Groups::new(seed)?,
+            next_hops: Mutex::default(),
+            interfaces,
+        };
         let mut changes = vrf.lock();
         changes.enter_special();
         for (number, interface) in (1..).zip(&vrf.interfaces) {
@@ -115,10 +126,17 @@ impl Vrf {
         self.v6.tables(breath).look_up(destinations, adjacencies);
     }
 
+    /// Replaces groups of paths by the adjacency of the flow's path. `hash` tells the flow hash of a packet by its place; it
+    /// is called for groups alone. Hot.
+    #[inline]
+    pub fn choose_paths(&self, breath: &impl Breath, adjacencies: &mut [u32], hash: impl FnMut(usize) -> u32) {
+        self.groups.table(breath).resolve(adjacencies, hash);
+    }
+
     /// The right to change routes and neighbours, which waits for whoever has it.
     pub fn lock(&self) -> VrfChanges<'_> {
         let next_hops = self.next_hops.lock().unwrap_or_else(PoisonError::into_inner);
-        VrfChanges { vrf: self, next_hops, v4: self.v4.lock(), v6: self.v6.lock() }
+        VrfChanges { vrf: self, next_hops, v4: self.v4.lock(), v6: self.v6.lock(), groups: self.groups.lock() }
     }
 }
 
@@ -128,6 +146,7 @@ pub struct VrfChanges<'v> {
     next_hops: MutexGuard<'v, NextHops>,
     v4: Changes<'v, u32>,
     v6: Changes<'v, u128>,
+    groups: GroupChanges<'v>,
 }
 
 /// What to do if there is a route to the prefix with the same metric.
@@ -155,7 +174,7 @@ impl VrfChanges<'_> {
             Action::Prohibit => special::PROHIBIT,
             Action::Forward(hops) => match hops.as_slice() {
                 [hop] => self.adjacency(hop)?,
-                _ => return Err(VrfError::SeveralNextHops(route.prefix)),
+                hops => self.group(hops)?,
             },
         };
         self.insert(route.prefix, Route { metric: route.metric, next });
@@ -217,6 +236,21 @@ impl VrfChanges<'_> {
             IpPrefix::V4(prefix) => drop(self.v4.insert(prefix, route)),
             IpPrefix::V6(prefix) => drop(self.v6.insert(prefix, route)),
         }
+    }
+
+    /// The group of several next hops. Routes with the same ways have one group.
+    fn group(&mut self, hops: &[NextHop]) -> Result<u32, VrfError> {
+        let mut paths = Vec::with_capacity(hops.len());
+        for hop in hops {
+            paths.push(Path { next: self.adjacency(hop)?, weight: hop.weight });
+        }
+        paths.sort_unstable_by_key(|path| path.next);
+        if let Some(&number) = self.next_hops.groups.get(&paths) {
+            return Ok(number);
+        }
+        let number = self.groups.add(&paths)?;
+        self.next_hops.groups.insert(paths, number);
+        Ok(number)
     }
 
     /// The adjacency of a next hop.
