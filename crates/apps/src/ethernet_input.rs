@@ -11,8 +11,9 @@ use bellows_wire::EtherType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::header::{ETHERNET, load_u32, load_u64};
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::forwarding::ETHERNET;
+use crate::forwarding::sort::{IP4, IP6, TYPE_IP4, TYPE_IP6, loaded, sort};
+use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 
 /// Takes the frames of a router's interfaces, and sorts them by protocol.
@@ -53,23 +54,11 @@ counters! { EthernetInput;
     drop UNKNOWN_PROTOCOL = "unknown_protocol", "frames that are not IP or ARP, if `other` is not linked";
 }
 
-/// The places of the outputs.
-const IP4: u16 = 0;
-const IP6: u16 = 1;
+/// The places of the outputs behind those of IP.
 const ARP: usize = 2;
 const OTHER: usize = 3;
 
-/// The bits of a loaded address.
-const ADDRESS: u64 = (1 << 48) - 1;
-
-/// EtherTypes as they are loaded.
-const TYPE_IP4: u32 = loaded(EtherType::IPV4);
-const TYPE_IP6: u32 = loaded(EtherType::IPV6);
 const TYPE_ARP: u32 = loaded(EtherType::ARP);
-
-const fn loaded(kind: EtherType) -> u32 {
-    u16::from_le_bytes(kind.0.to_be_bytes()) as u32
-}
 
 impl App for EthernetInput {
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port" };
@@ -141,27 +130,6 @@ impl EthernetInput {
     }
 }
 
-/// Numbers the frames of an interface by their protocols. Hot.
-#[inline(never)]
-fn sort(packets: &mut [Packet], ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for index in 0..packets.len() {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        let packet = &mut packets[index];
-        packet.set_tag(tag.0);
-        numbers[index] = match packet.bytes().first_chunk::<ETHERNET>() {
-            Some(header) if load_u64(header, 0) & ADDRESS == mac => match load_u32(header, 10) >> 16 {
-                TYPE_IP4 => IP4,
-                TYPE_IP6 => IP6,
-                _ => UNUSUAL,
-            },
-            _ => UNUSUAL,
-        };
-    }
-}
-
 impl RoutingDomain {
     /// The output of a frame that is not plain IP to the interface itself, whose tags are removed.
     fn sort_unusual(&self, origin: &Origin, packet: &mut Packet) -> Result<usize, bellows_engine::DropReason<EthernetInput>> {
@@ -199,7 +167,7 @@ impl RoutingDomain {
             return Err(EthernetInput::OTHER_STATION);
         }
         let ip = &frame[ETHERNET..];
-        match load_u32(header, 10) >> 16 {
+        match u32::from(u16::from_le_bytes([header[12], header[13]])) {
             TYPE_IP4 if is_to_many && !self.is_for_many_v4(interface, ip) => Err(EthernetInput::LINK_BROADCAST),
             // Multicast addresses begin with ff (RFC 4291, section 2.7).
             TYPE_IP6 if is_to_many && ip.get(24).is_some_and(|&first| first != 0xff) => Err(EthernetInput::LINK_BROADCAST),

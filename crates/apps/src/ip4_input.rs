@@ -8,8 +8,9 @@ use bellows_wire::Sum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::header::{ETHERNET, load_u32, load_u64};
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::forwarding::ETHERNET;
+use crate::forwarding::check4::check;
+use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
 ///
@@ -55,9 +56,6 @@ counters! { Ip4Input;
     count OPTIONS = "options", "packets with options";
 }
 
-/// Bytes of an Ethernet and an IPv4 header.
-const HEADERS: usize = ETHERNET + 20;
-
 /// The places of the outputs.
 const OUTPUT: u16 = 0;
 const ERROR: usize = 1;
@@ -83,49 +81,6 @@ impl App for Ip4Input {
         let verifies = self.checksum == Checksum::Verify;
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet, verifies));
     }
-}
-
-/// Numbers packets by whether their headers are usual and right. Hot.
-#[inline(never)]
-fn check<const VERIFY: bool>(packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for (index, (packet, number)) in packets.iter().zip(numbers).enumerate() {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        *number = match packet.bytes().first_chunk::<HEADERS>() {
-            Some(header) if is_right::<VERIFY>(header, packet.len()) => OUTPUT,
-            _ => UNUSUAL,
-        };
-    }
-}
-
-/// Whether a header without options is right. All checks but the checksum's are made without a branch. Hot.
-#[inline(always)]
-fn is_right<const VERIFY: bool>(header: &[u8; HEADERS], length: usize) -> bool {
-    let (first, second, third) = (load_u64(header, ETHERNET), load_u64(header, ETHERNET + 8), load_u32(header, ETHERNET + 16));
-    let total_length = usize::from(((first >> 16) as u16).swap_bytes());
-    // The offset, without the flags, is 1.
-    let hides_tcp = first & 0xff1f << 48 == 0x0100 << 48;
-    let source = (second >> 32) as u8;
-    let is_right = (first as u8 == 0x45)
-        & (total_length.wrapping_sub(20) <= length - HEADERS)
-        & !hides_tcp
-        & (second as u8 != 0)
-        & (source.wrapping_sub(1) < 223)
-        & (source != 127);
-    if VERIFY { is_right & has_right_checksum(first, second, third) } else { is_right }
-}
-
-/// Whether the words of a header add up to all ones (RFC 1071). Hot.
-#[inline(always)]
-fn has_right_checksum(first: u64, second: u64, third: u32) -> bool {
-    let (sum, carry) = first.overflowing_add(second);
-    let (sum, more) = sum.overflowing_add(u64::from(third) + u64::from(carry));
-    // The halves, added with carry: in the upper half of the sum with its rotation.
-    let sum = sum + u64::from(more);
-    let half = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
-    half.wrapping_add(half.rotate_left(16)) >> 16 == 0xffff
 }
 
 /// What becomes of a packet whose header is not a usual one that is right.
@@ -249,6 +204,7 @@ impl Configure for Ip4Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forwarding::check4::{HEADERS, is_right};
     use bellows_rig::Rig;
     use bellows_wire::ipv4::Ipv4Header;
     use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! `ip4-lookup`: finds the adjacencies of IPv4 packets.
 
-use crate::ip_family::V4;
+use crate::forwarding::family::V4;
 use crate::lookup::LookUp;
 
 /// Finds the adjacencies of IPv4 packets.

@@ -1,6 +1,6 @@
 //! `ip4-rewrite`: sends IPv4 packets to their next hops.
 
-use crate::ip_family::V4;
+use crate::forwarding::family::V4;
 use crate::rewrite::Rewrite;
 
 /// Sends IPv4 packets to their next hops.

@@ -9,8 +9,9 @@ use bellows_vrf::{IcmpError, Reason, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::header::{ETHERNET, load_u64};
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::forwarding::ETHERNET;
+use crate::forwarding::check6::{HOP_BY_HOP, check};
+use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
 ///
@@ -36,9 +37,6 @@ counters! { Ip6Input;
     count OPTIONS = "options", "packets with hop-by-hop options";
 }
 
-/// Bytes of an Ethernet and an IPv6 header.
-const HEADERS: usize = ETHERNET + 40;
-
 /// The places of the outputs.
 const OUTPUT: u16 = 0;
 const ERROR: usize = 1;
@@ -60,40 +58,6 @@ impl App for Ip6Input {
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
     }
 }
-
-/// Numbers packets by whether their headers are usual and right. Hot.
-#[inline(never)]
-fn check(packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for (index, (packet, number)) in packets.iter().zip(numbers).enumerate() {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        *number = match packet.bytes().first_chunk::<HEADERS>() {
-            Some(header) if is_right(header, packet.len()) => OUTPUT,
-            _ => UNUSUAL,
-        };
-    }
-}
-
-/// Whether a header without hop-by-hop options is right. Hot.
-#[inline(always)]
-fn is_right(header: &[u8; HEADERS], length: usize) -> bool {
-    let first = load_u64(header, ETHERNET);
-    let payload_length = usize::from(((first >> 32) as u16).swap_bytes());
-    let (next_header, hop_limit) = ((first >> 48) as u8, (first >> 56) as u8);
-    // Multicast addresses begin with ff, the loopback address with zeros.
-    let source = load_u64(header, ETHERNET + 8);
-    (first as u8 & 0xf0 == 0x60)
-        & (payload_length <= length - HEADERS)
-        & (next_header != HOP_BY_HOP)
-        & (hop_limit != 0)
-        & (source as u8 != 0xff)
-        & (source != 0)
-}
-
-/// The next header of hop-by-hop options (RFC 8200, section 4.3).
-const HOP_BY_HOP: u8 = 0;
 
 /// What becomes of a packet whose header is not a usual one that is right.
 fn judge(io: &Io<Ip6Input>, packet: &mut Packet) -> Verdict<Ip6Input> {

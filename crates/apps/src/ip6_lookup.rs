@@ -1,6 +1,6 @@
 //! `ip6-lookup`: finds the adjacencies of IPv6 packets.
 
-use crate::ip_family::V6;
+use crate::forwarding::family::V6;
 use crate::lookup::LookUp;
 
 /// Finds the adjacencies of IPv6 packets.

@@ -1,6 +1,6 @@
 //! `ip6-rewrite`: sends IPv6 packets to their next hops.
 
-use crate::ip_family::V6;
+use crate::forwarding::family::V6;
 use crate::rewrite::Rewrite;
 
 /// Sends IPv6 packets to their next hops.

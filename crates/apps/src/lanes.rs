@@ -6,8 +6,7 @@
 use bellows_engine::{App, DropReason, Input, Io};
 use bellows_packet::{CAPACITY, Packet, Vector};
 
-/// The number of a packet that must be looked at more closely.
-pub(crate) const UNUSUAL: u16 = 1 << 15;
+use crate::forwarding::UNUSUAL;
 
 /// Where an unusual packet goes.
 pub(crate) enum Verdict<A> {

@@ -13,8 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
-mod header;
-mod ip_family;
+mod forwarding;
 mod lanes;
 mod lookup;
 pub mod mac_table;

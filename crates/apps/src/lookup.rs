@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-use bellows_fib::NO_ROUTE;
 use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::adjacency::special;
 use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
@@ -12,8 +11,10 @@ use bellows_wire::flow::{self, Directions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ip_family::{Family, Headers};
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::forwarding::family::{Family, Headers};
+use crate::forwarding::look::{LOCAL, read, tag};
+use crate::forwarding::UNUSUAL;
+use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 
 /// Finds the way of packets: the route of the longest prefix that the destination is within, and its adjacency.
@@ -48,9 +49,7 @@ counters! { for[F: Family] LookUp<F>;
     drop TOO_SHORT = "too_short", "packets without a whole header";
 }
 
-/// The places of the outputs.
-const OUTPUT: u16 = 0;
-const LOCAL: u16 = 1;
+/// The place of an output.
 const ERROR: usize = 2;
 
 impl<F: Family> App for LookUp<F> {
@@ -106,39 +105,6 @@ impl<F: Family> LookUp<F> {
     }
 }
 
-/// Reads the destinations of packets. Returns whether all have one. Hot.
-#[inline(never)]
-fn read<F: Family>(packets: &[Packet], ahead: usize, destinations: &mut [F::Address]) -> bool {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    let mut all = true;
-    for (index, (packet, destination)) in packets.iter().zip(destinations).enumerate() {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        match F::Headers::of(packet.bytes()) {
-            Some(headers) => *destination = F::destination(headers),
-            None => all = false,
-        }
-    }
-    all
-}
-
-/// Tags packets with their adjacencies, and numbers them by their outputs. Hot.
-#[inline(never)]
-fn tag(packets: &mut [Packet], adjacencies: &[u32], numbers: &mut [u16], has_local: bool) {
-    let local = if has_local { LOCAL } else { UNUSUAL };
-    for ((packet, &adjacency), number) in packets.iter_mut().zip(adjacencies).zip(numbers) {
-        // No route is the highest number. It becomes the special one of the same meaning.
-        let adjacency = if adjacency == NO_ROUTE { special::NO_ROUTE } else { adjacency };
-        packet.set_tag(Tag(packet.tag()).with(adjacency).0);
-        *number = match adjacency {
-            special::FIRST.. => OUTPUT,
-            special::LOCAL => local,
-            _ => UNUSUAL,
-        };
-    }
-}
-
 /// A hash of the packet's flow: its addresses, its protocol, and its ports unless it is a fragment.
 fn flow_hash(packet: &Packet) -> u32 {
     flow::hash(packet.bytes(), Directions::Apart).unwrap_or(0)
@@ -150,7 +116,7 @@ fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) ->
     let (mut adjacency, mut number) = ([0], [0]);
     F::look_up(vrf, io, &[destination], &mut adjacency);
     vrf.choose_paths(io, &mut adjacency, |_| flow_hash(packet));
-    tag(std::slice::from_mut(packet), &adjacency, &mut number, io.is_linked(LOCAL.into()));
+    tag(std::slice::from_mut(packet), &mut adjacency, &mut number, io.is_linked(LOCAL.into()));
     Some(if number[0] == UNUSUAL { refuse(io, packet) } else { Verdict::To(number[0].into()) })
 }
 

@@ -12,9 +12,11 @@ use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::header::ETHERNET;
-use crate::ip_family::{Family, Headers, Refusal};
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::forwarding::ETHERNET;
+use crate::forwarding::family::{Family, Headers, Refusal};
+use crate::forwarding::rewrite::rewrite;
+use crate::forwarding::UNUSUAL;
+use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of the
@@ -109,37 +111,6 @@ impl<F: Family> Rewrite<F> {
         [self.error, self.resolve, self.fragment] = RESERVED.map(find);
         self.lanes.resize(io.outputs());
     }
-}
-
-/// Rewrites packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Hot.
-#[inline(never)]
-fn rewrite<F: Family>(packets: &mut [Packet], ahead: usize, adjacencies: &Adjacencies, outputs: &[u16], numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for index in 0..packets.len() {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        numbers[index] = rewrite_usual::<F>(&mut packets[index], adjacencies, outputs).unwrap_or(UNUSUAL);
-    }
-}
-
-#[inline(always)]
-fn rewrite_usual<F: Family>(packet: &mut Packet, adjacencies: &Adjacencies, outputs: &[u16]) -> Option<u16> {
-    let tag = Tag(packet.tag());
-    let (shape, words) = adjacencies.look(tag.number())?;
-    let output = *outputs.get(usize::from(shape.interface()))?;
-    let length = packet.len();
-    let headers = F::Headers::of_mut(packet.bytes_mut())?;
-    let is_usual = shape.is_complete()
-        & (usize::from(shape.length()) == ETHERNET)
-        & (length <= ETHERNET + usize::from(shape.mtu()))
-        & (tag.interface() != 0)
-        & (output != UNUSUAL);
-    if !is_usual || !F::age(headers) {
-        return None;
-    }
-    headers.set_ethernet(words);
-    Some(output)
 }
 
 /// Rewrites any packet.

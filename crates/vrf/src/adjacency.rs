@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
-use bellows_shared::{Head, Words};
+use bellows_shared::{Head, Seen, Words};
 use bellows_sys::cache::prefetch;
 
 use crate::Tag;
@@ -35,7 +35,6 @@ pub const MAX_ADJACENCIES: usize = 1 << Tag::NUMBER_BITS;
 /// Bytes of a link-layer header that an adjacency has room for: Ethernet with two VLAN tags, and two more.
 pub const MAX_HEADER: usize = 24;
 
-const HEADER_WORDS: usize = MAX_HEADER / 8;
 const WORDS: usize = 7;
 
 /// Where the parts of a head are.
@@ -76,10 +75,23 @@ pub struct Adjacency {
 }
 
 /// The part of an adjacency that says whether and how packets are sent. Hot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape(u64);
 
 impl Shape {
+    /// That of an adjacency which is being replaced is the one of an unused one.
+    #[inline(always)]
+    fn of(seen: Seen) -> Shape {
+        Shape(if seen.is_changing() { 0 } else { seen.value() })
+    }
+
+    /// Whether the neighbour's link-layer address is known, and the header is one of Ethernet without tags.
+    #[inline(always)]
+    pub fn is_usual(self) -> bool {
+        const MASK: u64 = 0xff << LENGTH_SHIFT | ((1 << KIND_BITS) - 1);
+        self.0 & MASK == 14 << LENGTH_SHIFT | Kind::Complete as u64
+    }
+
     /// Whether the neighbour's link-layer address is known.
     #[inline(always)]
     pub fn is_complete(self) -> bool {
@@ -119,7 +131,8 @@ impl Shape {
 #[repr(C, align(64))]
 struct Line {
     head: Head,
-    /// The header, the next hop's address, and whether there is one (4 or 6).
+    /// Bytes 0 to 8 and 6 to 14 of the header, the two stores of an Ethernet header without tags; bytes 8 to 24; the next
+    /// hop's address, and whether there is one (4 or 6).
     words: Words<WORDS>,
 }
 
@@ -208,15 +221,13 @@ impl Adjacencies {
             | u64::from(adjacency.interface & 0xfff) << INTERFACE_SHIFT
             | u64::from(adjacency.mtu) << MTU_SHIFT
             | u64::from(adjacency.length) << LENGTH_SHIFT;
-        let mut words = [0; WORDS];
-        let (chunks, _) = adjacency.header.as_chunks::<8>();
-        words.iter_mut().zip(chunks).for_each(|(word, chunk)| *word = u64::from_ne_bytes(*chunk));
+        let part = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| adjacency.header[at + index]));
         let (address, family) = match adjacency.next_hop {
             Some(IpAddr::V4(address)) => (u128::from(u32::from(address)), 4),
             Some(IpAddr::V6(address)) => (u128::from(address), 6),
             None => (0, 0),
         };
-        words[HEADER_WORDS..].copy_from_slice(&[address as u64, (address >> 64) as u64, family, 0]);
+        let words = [part(0), part(6), part(8), part(16), address as u64, (address >> 64) as u64, family];
         // Only owners of the lock write, so nobody else is faster.
         let replaced = line.head.replace(line.head.load(), shape, &line.words, &words);
         debug_assert!(replaced, "two writers");
@@ -232,10 +243,10 @@ impl Adjacencies {
                 continue;
             };
             let shape = Shape(seen.value());
+            let [first, _, second, third, low, high, family] = words;
             let mut header = [0; MAX_HEADER];
             let (chunks, _) = header.as_chunks_mut::<8>();
-            chunks.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_ne_bytes());
-            let [.., low, high, family, _] = words;
+            chunks.iter_mut().zip([first, second, third]).for_each(|(chunk, word)| *chunk = word.to_ne_bytes());
             let address = u128::from(high) << 64 | u128::from(low);
             let next_hop = match family {
                 4 => Some(IpAddr::V4((low as u32).into())),
@@ -247,14 +258,20 @@ impl Adjacencies {
         }
     }
 
-    /// The shape of an adjacency and the first 16 bytes of its header, which belong together. `None` if there is no such
-    /// index, or if it is being replaced: then [`Adjacencies::get`] waits for it. Hot.
+    /// The shape of an adjacency, or that of an unused one if there is no such index. Hot.
     #[inline(always)]
-    pub fn look(&self, index: u32) -> Option<(Shape, [u64; 2])> {
-        let line = self.lines.get(index as usize)?;
+    pub fn shape(&self, index: u32) -> Shape {
+        self.lines.get(index as usize).map_or(Shape(0), |line| Shape::of(line.head.load()))
+    }
+
+    /// Bytes 0 to 8 and 6 to 14 of an adjacency's header, in memory order, and its shape now: they belong together if that
+    /// is complete. Hot.
+    #[inline(always)]
+    pub fn header(&self, index: u32) -> ([u64; 2], Shape) {
+        let Some(line) = self.lines.get(index as usize) else { return ([0; 2], Shape(0)) };
         let seen = line.head.load();
-        let header = line.head.read::<WORDS, 2>(seen, &line.words)?;
-        Some((Shape(seen.value()), header))
+        let words = line.head.read::<WORDS, 2>(seen, &line.words);
+        words.map_or(([0; 2], Shape(0)), |words| (words, Shape::of(seen)))
     }
 
     /// Prefetches an adjacency. Hot.
@@ -291,10 +308,11 @@ mod tests {
         let wanted = [numbered(0xfffe), v6, glean];
         let indices = wanted.map(|adjacency| table.add(&adjacency).unwrap());
         assert_eq!(indices.map(|index| table.get(index).unwrap()), wanted);
-        let (shape, header) = table.look(indices[0]).unwrap();
+        let (header, shape) = table.header(indices[0]);
         assert_eq!((shape.interface(), shape.mtu(), shape.length()), (0xffe, 0xfffe, 14));
-        assert!(shape.is_complete() && header[0] == u64::from_ne_bytes([0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]));
-        assert!(indices[1..].iter().all(|&index| !table.look(index).unwrap().0.is_complete()));
+        assert!(shape.is_complete() && shape == table.shape(indices[0]));
+        assert_eq!((shape.is_usual(), header.map(u64::to_ne_bytes)), (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2]));
+        assert!(indices[1..].iter().all(|&index| !table.shape(index).is_complete()));
     }
 
     #[test]
@@ -316,7 +334,10 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| (0..20_000).for_each(|number| table.set(index, &numbered(number))));
             loop {
-                let Some((shape, [first, second])) = table.look(index) else { continue };
+                let ([first, second], shape) = table.header(index);
+                if !shape.is_complete() {
+                    continue;
+                }
                 assert_eq!((first, first as u16), (second, shape.mtu().swap_bytes()));
                 let whole = table.get(index).unwrap();
                 assert_eq!(whole, numbered(whole.mtu));

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use bellows_shared::Breath;
 use bellows_vrf::Vrf;
 
-use crate::header::{ETHERNET, load_u32, load_u64, store};
+use super::header::{ETHERNET, load_u32, load_u64, store};
 
 /// A family of the Internet Protocol, whose header is behind an Ethernet header.
 pub trait Family: Send + 'static {
@@ -49,7 +49,7 @@ pub trait Headers: 'static {
     fn of(frame: &[u8]) -> Option<&Self>;
     /// See [`Headers::of`].
     fn of_mut(frame: &mut [u8]) -> Option<&mut Self>;
-    /// Writes an Ethernet header in front of the IP header, from two words of an adjacency. Hot.
+    /// Writes an Ethernet header in front of the IP header: bytes 0 to 8 and 6 to 14, in memory order. Hot.
     fn set_ethernet(&mut self, words: [u64; 2]);
 }
 
@@ -67,8 +67,7 @@ impl<const N: usize> Headers for [u8; N] {
     #[inline(always)]
     fn set_ethernet(&mut self, [first, second]: [u64; 2]) {
         store(self, 0, first.to_ne_bytes());
-        store(self, 8, (second.to_le() as u32).to_le_bytes());
-        store(self, 12, ((second.to_le() >> 32) as u16).to_le_bytes());
+        store(self, 6, second.to_ne_bytes());
     }
 }
 
