@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use bellows_sys::memory::Words;
 
@@ -52,6 +52,17 @@ impl Cells {
         self.root(at).load(Ordering::Acquire)
     }
 
+    /// Reads a root without a check of its place. Hot.
+    ///
+    /// # Safety
+    /// The word is within the memory, and is a root.
+    #[inline(always)]
+    pub unsafe fn load_unchecked(&self, at: usize) -> u32 {
+        debug_assert!(at < self.length);
+        // SAFETY: within the memory, as the caller promises, and only accessed atomically.
+        unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(at)) }.load(Ordering::Acquire)
+    }
+
     /// Publishes the nodes that were written so far in a root.
     pub fn store(&self, at: usize, entry: u32) {
         self.root(at).store(entry, Ordering::Release);
@@ -80,17 +91,28 @@ impl Cells {
         unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(at)) }.load(Ordering::Relaxed)
     }
 
+    /// Half a word of a node, by its place in half words; of a word, the low half comes first. Hot.
+    ///
+    /// # Safety
+    /// As for [`Cells::node`].
+    #[inline(always)]
+    pub unsafe fn half(&self, at: usize) -> u16 {
+        debug_assert!(at / 2 < self.length);
+        let at = if cfg!(target_endian = "big") { at ^ 1 } else { at };
+        // SAFETY: within the memory, as the caller promises, and aligned. Nodes are not written while they are read.
+        unsafe { AtomicU16::from_ptr(self.first.as_ptr().cast::<u16>().add(at)) }.load(Ordering::Relaxed)
+    }
+
     /// Has the line with this word brought into the first-level cache. It need not exist. Hot.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {
-        let address = self.first.as_ptr().wrapping_add(at);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instruction is on every x86-64 processor, changes nothing and does not fault.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
+        prefetch(self.first.as_ptr().wrapping_add(at).cast());
+    }
+
+    /// As [`Cells::prefetch`], for half a word. Hot.
+    #[inline(always)]
+    pub fn prefetch_half(&self, at: usize) {
+        prefetch(self.first.as_ptr().cast::<u16>().wrapping_add(at).cast());
     }
 
     /// Writes a node.
@@ -102,4 +124,15 @@ impl Cells {
         // SAFETY: within the memory; the caller promises that nobody else accesses it now.
         unsafe { self.first.as_ptr().add(at).copy_from_nonoverlapping(words.as_ptr(), words.len()) };
     }
+}
+
+#[inline(always)]
+fn prefetch(address: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is on every x86-64 processor, changes nothing and does not fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }

@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellows_shared::{Breath, Published, Readers};
+use bellows_shared::{Breath, Published, Readers, Writer};
 
 use crate::cells::Cells;
-use crate::layout::Builder;
+use crate::layout::{Builder, Layout, Reach};
 use crate::nodes::Nodes;
-use crate::sweep::Window;
 use crate::tables::Tables;
 use crate::{Family, Prefix, Rib, Route};
 
@@ -22,9 +21,12 @@ pub struct Fib<A: Family> {
     state: Mutex<State<A>>,
 }
 
-struct State<A> {
+struct State<A: Family> {
     rib: Rib<A>,
     nodes: Nodes,
+    codes: <A as Layout>::Codes,
+    /// All routes were replaced since the tables were compiled.
+    is_replaced: bool,
     /// Prefixes whose best route is another one than when the tables were compiled.
     dirty: Vec<Prefix<A>>,
 }
@@ -57,8 +59,14 @@ impl<A: Family> Fib<A> {
     /// # Errors
     /// As for [`Fib::new`].
     pub fn with_readers(readers: Arc<Readers>) -> io::Result<Fib<A>> {
-        let tables = Published::with_readers(Tables::of(Cells::new(A::place(0))?), Arc::clone(&readers));
-        let state = State { rib: Rib::default(), nodes: Nodes::new(A::FIRST), dirty: Vec::new() };
+        let tables = Published::with_readers(Tables::of(empty::<A>()?), Arc::clone(&readers));
+        let state = State {
+            rib: Rib::default(),
+            nodes: Nodes::new(A::FIRST),
+            codes: <A as Layout>::Codes::default(),
+            is_replaced: false,
+            dirty: Vec::new(),
+        };
         Ok(Fib { tables, readers, state: Mutex::new(state) })
     }
 
@@ -105,34 +113,40 @@ impl<A: Family> Changes<'_, A> {
     /// Replaces all routes.
     pub fn replace(&mut self, rib: Rib<A>) {
         self.state.rib = rib;
-        self.state.dirty = vec![Prefix::ALL];
+        self.state.is_replaced = true;
     }
 
-    /// Compiles what has changed. Readers see each slot of the root change at once, the slots one after the other.
+    /// Compiles what has changed. Readers see each cell of a table change at once, the cells one after the other; all routes
+    /// that were [replaced](Changes::replace) they see change at once.
+    ///
+    /// Memory that readers may still have references to is freed in a later commit, also if nothing has changed.
     ///
     /// # Errors
     /// `ENOMEM` if there is no memory. Then the routes are not all compiled; the next commit tries again.
     pub fn commit(&mut self) -> io::Result<()> {
-        let State { rib, nodes, dirty } = &mut *self.state;
+        let state = &mut *self.state;
+        let mut tables = self.fib.tables.lock();
+        tables.reclaim();
+        if state.is_replaced || A::is_worn(&state.codes, state.rib.len()) {
+            return state.compile_all(&mut tables);
+        }
+        let State { rib, nodes, codes, dirty, .. } = state;
+        nodes.reclaim();
         if dirty.is_empty() {
             return Ok(());
         }
-        nodes.reclaim();
         // In order, each prefix is behind those that cover it.
         dirty.sort_unstable();
-        let mut tables = self.fib.tables.lock();
-        let mut builder = Builder::new(&tables.get().cells, nodes);
+        let mut builder = Builder::new(&tables.get().cells, nodes, codes);
         let mut done: Option<Prefix<A>> = None;
         let mut leaves = Vec::new();
         let mut result = Ok(());
-        for prefix in dirty.iter().map(|prefix| prefix.shortened(A::ROOT.width)) {
+        for prefix in &*dirty {
+            let (prefix, reach) = builder.reach(*prefix);
             if done.is_some_and(|done| done.covers(prefix)) {
                 continue;
             }
-            leaves.clear();
-            leaves.extend(rib.within(prefix).map(|(prefix, route)| (prefix, route.next + 1)));
-            let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
-            result = builder.build(&leaves, slots(A::ROOT, prefix), default);
+            result = build(&mut builder, rib, prefix, reach, &mut leaves);
             if result.is_err() {
                 break;
             }
@@ -141,7 +155,6 @@ impl<A: Family> Changes<'_, A> {
         if let Some(grown) = builder.into_grown() {
             tables.replace(Tables::of(grown));
         }
-        tables.reclaim();
         if nodes.has_dropped() {
             nodes.retire(self.fib.readers.ask());
         }
@@ -159,6 +172,21 @@ impl<A: Family> Changes<'_, A> {
 }
 
 impl<A: Family> State<A> {
+    /// Compiles all routes into tables of their own, and publishes these.
+    fn compile_all(&mut self, tables: &mut Writer<'_, Tables<A>>) -> io::Result<()> {
+        let cells = empty::<A>()?;
+        let (mut nodes, mut codes) = (Nodes::new(A::FIRST), <A as Layout>::Codes::default());
+        let mut builder = Builder::new(&cells, &mut nodes, &mut codes);
+        let (prefix, reach) = builder.reach(Prefix::ALL);
+        build(&mut builder, &self.rib, prefix, reach, &mut Vec::new())?;
+        let grown = builder.into_grown();
+        tables.replace(Tables::of(grown.unwrap_or(cells)));
+        (self.nodes, self.codes) = (nodes, codes);
+        self.is_replaced = false;
+        self.dirty.clear();
+        Ok(())
+    }
+
     fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> T) -> T {
         let best = self.rib.best(prefix).map(|route| route.next);
         let result = change(&mut self.rib);
@@ -169,7 +197,23 @@ impl<A: Family> State<A> {
     }
 }
 
-/// The slots of the root that a prefix reaches.
-fn slots<A: Family>(root: Window, prefix: Prefix<A>) -> (u32, u32) {
-    (prefix.address().bits(root), prefix.last().bits(root))
+/// The memory of a table without routes.
+fn empty<A: Family>() -> io::Result<Cells> {
+    let cells = Cells::new(A::place(A::FIRST))?;
+    A::prepare(&cells);
+    Ok(cells)
+}
+
+/// Compiles the cells that a prefix reaches. `leaves` is room for the routes in it.
+fn build<A: Family>(
+    builder: &mut Builder<'_, A>,
+    rib: &Rib<A>,
+    prefix: Prefix<A>,
+    reach: Reach,
+    leaves: &mut Vec<(Prefix<A>, u32)>,
+) -> io::Result<()> {
+    leaves.clear();
+    leaves.extend(rib.within(prefix).map(|(prefix, route)| (prefix, route.next + 1)));
+    let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+    builder.build(leaves, reach, default)
 }

@@ -1,10 +1,9 @@
 //! What the layouts of the two families have in common, and the builder that compiles routes into one.
 
 use std::io;
-use std::marker::PhantomData;
 
 use crate::cells::Cells;
-use crate::entry::{FLAGS, NODE};
+use crate::entry::NODE;
 use crate::nodes::Nodes;
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
@@ -18,99 +17,169 @@ pub(crate) trait Layout: Table {
     /// The bits that index the root.
     const ROOT: Window;
 
+    /// The bits behind those of the root that index cells which change alone, if there are any. Of no bits otherwise.
+    const SECOND: Window;
+
+    /// The words in front of the units: the root, and what else is always there.
+    const FIXED: usize;
+
     /// The words in a unit, in which nodes are measured.
     const UNIT: usize;
 
     /// The units of the first node. It is all zeros, and any number may be looked up in it.
     const FIRST: u32;
 
+    /// The most units.
+    const MAX_UNITS: u32;
+
+    /// What the builder knows of a table beside its nodes.
+    type Codes: Default + Send;
+
     /// The word that a unit begins with.
     #[inline(always)]
     fn place(unit: u32) -> usize {
-        (1 << Self::ROOT.width) + unit as usize * Self::UNIT
+        Self::FIXED + unit as usize * Self::UNIT
     }
 
-    /// Makes the nodes for a slot of the root with prefixes that are longer.
-    fn build(builder: &mut Builder<'_, Self>, leaves: &[Leaf<Self>], default: u32) -> u32
+    /// Makes a table without routes of zeroed memory.
+    fn prepare(cells: &Cells);
+
+    /// Whether all of so many routes should be compiled anew, because the table has become slower than it would be then.
+    fn is_worn(_: &Self::Codes, _: usize) -> bool {
+        false
+    }
+
+    /// The entry of a cell for addresses that have all the same number, given as an entry of [`entry`](crate::entry).
+    fn same(builder: &mut Builder<'_, Self>, entry: u32) -> u32
     where
         Self: Family;
 
-    /// Frees a node and all that it leads to.
-    fn free(builder: &mut Builder<'_, Self>, entry: u32)
+    /// The first of the cells of [`Layout::SECOND`] for an address, if it has any.
+    fn second(cells: &Cells, address: Self) -> Option<usize>;
+
+    /// Makes the nodes for a cell with prefixes that are longer than its `offset` bits. `default` is as for
+    /// [`Layout::same`].
+    fn build(builder: &mut Builder<'_, Self>, leaves: &[Leaf<Self>], offset: u8, default: u32) -> u32
     where
         Self: Family;
 
-    /// Looks up at most a batch of keys, as many as there are places for entries. Hot.
+    /// Frees what the entry of a cell with this offset leads to.
+    fn free(builder: &mut Builder<'_, Self>, entry: u32, offset: u8)
+    where
+        Self: Family;
+
+    /// Looks up at most a batch of keys, as many as there are places for numbers. Hot.
     fn look_up<S: Search>(cells: &Cells, keys: &[Self], next: &mut [u32]);
 }
 
+/// The cells of a table that a prefix reaches.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    pub window: Window,
+    /// The first and the last slot of the window.
+    pub slots: (u32, u32),
+    /// The cell of slot 0.
+    pub cell: usize,
+}
+
 /// Changes tables while others read them.
-pub(crate) struct Builder<'t, A> {
+pub(crate) struct Builder<'t, A: Layout> {
     published: &'t Cells,
     /// A larger copy, if there were more nodes than there was room for.
     grown: Option<Cells>,
     nodes: &'t mut Nodes,
+    codes: &'t mut A::Codes,
     /// Why a node could not be made.
     error: Option<io::Error>,
-    family: PhantomData<A>,
 }
 
 impl<'t, A: Family> Builder<'t, A> {
-    pub fn new(published: &'t Cells, nodes: &'t mut Nodes) -> Builder<'t, A> {
-        Builder { published, grown: None, nodes, error: None, family: PhantomData }
+    pub fn new(published: &'t Cells, nodes: &'t mut Nodes, codes: &'t mut A::Codes) -> Builder<'t, A> {
+        Builder { published, grown: None, nodes, codes, error: None }
     }
 
-    fn cells(&self) -> &Cells {
+    pub fn cells(&self) -> &Cells {
         self.grown.as_ref().unwrap_or(self.published)
     }
 
-    /// Compiles the slots of the root from `first` to `last`: `leaves` are the prefixes in them, in order, and `default` is
-    /// the entry for what is in none of these.
+    /// What the builder knows of the table, and the table.
+    pub fn codes(&mut self) -> (&mut A::Codes, &Cells) {
+        (self.codes, self.grown.as_ref().unwrap_or(self.published))
+    }
+
+    /// The cells to compile anew when the routes to a prefix have changed, and the prefix of these cells.
+    pub fn reach(&self, prefix: crate::Prefix<A>) -> (crate::Prefix<A>, Reach) {
+        let second = prefix.shortened(A::SECOND.end());
+        if second.length() > A::ROOT.end()
+            && let Some(cell) = A::second(self.cells(), second.address())
+        {
+            let slots = (second.address().bits(A::SECOND), second.last().bits(A::SECOND));
+            return (second, Reach { window: A::SECOND, slots, cell });
+        }
+        let root = prefix.shortened(A::ROOT.width);
+        let slots = (root.address().bits(A::ROOT), root.last().bits(A::ROOT));
+        (root, Reach { window: A::ROOT, slots, cell: 0 })
+    }
+
+    /// Compiles cells: `leaves` are the prefixes in them, in order, and `default` is the entry for what is in none of
+    /// these.
     ///
     /// # Errors
-    /// If there is no memory. The slots then are as they were.
-    pub fn build(&mut self, leaves: &[Leaf<A>], slots: (u32, u32), default: u32) -> io::Result<()> {
+    /// If there is no memory. The cells then are as they were.
+    pub fn build(&mut self, leaves: &[Leaf<A>], reach: Reach, default: u32) -> io::Result<()> {
+        let Reach { window, slots, cell } = reach;
         let mut entries = Vec::with_capacity((slots.1 - slots.0) as usize + 1);
-        sweep(leaves, A::ROOT, slots, default, &mut |first, last, content| match content {
-            Content::Entry(entry) => entries.extend((first..=last).map(|_| entry)),
-            Content::Longer(leaves, default) => entries.push(A::build(self, leaves, default)),
+        sweep(leaves, window, slots, default, &mut |first, last, content| match content {
+            Content::Entry(entry) => {
+                // Each may need a node of its own, which the others must not share.
+                entries.extend((first..=last).map(|_| A::same(self, entry)));
+            }
+            Content::Longer(leaves, default) => entries.push(A::build(self, leaves, window.end(), default)),
         });
         let error = self.error.take();
-        for (slot, mut entry) in (slots.0 as usize..).zip(entries) {
+        for (at, mut entry) in (cell + slots.0 as usize..).zip(entries) {
             // Without memory, the new nodes are those that nobody needs.
             if error.is_none() {
                 let new = entry;
-                entry = self.cells().load(slot);
+                entry = self.cells().load(at);
                 if entry != new {
-                    self.cells().store(slot, new);
+                    self.cells().store(at, new);
                 }
             }
-            self.free(entry);
+            A::free(self, entry, window.end());
         }
         error.map_or(Ok(()), Err)
     }
 
-    /// Frees an entry's nodes, which no root leads to any more.
-    pub fn free(&mut self, entry: u32) {
-        if entry & NODE != 0 {
-            A::free(self, entry);
+    /// Room for a node of these units, or `None` if there is no memory: then the cells are left as they were.
+    pub fn reserve(&mut self, units: u32) -> Option<u32> {
+        let first = self.nodes.allocate(units);
+        let end = self.nodes.end();
+        let has_room = if end > A::MAX_UNITS {
+            Err(io::ErrorKind::OutOfMemory.into())
+        } else if A::place(end) > self.cells().length() {
+            self.grow(A::place(end))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = has_room {
+            self.error = Some(error);
+            self.nodes.drop_node(first, units);
+            return None;
         }
+        Some(first)
     }
 
-    /// Makes a node of these words: a whole number of units. Returns the entry that leads to it.
+    /// Writes a node where there is room for it.
+    pub fn write(&mut self, unit: u32, words: &[u32]) {
+        // SAFETY: the room was just reserved: it is new, or all readers have passed since it was free.
+        unsafe { self.cells().write(A::place(unit), words) };
+    }
+
+    /// Makes a node of these words: a whole number of units. Returns the entry that leads to it, or 0 if there is no memory.
     pub fn add(&mut self, words: &[u32]) -> u32 {
-        let size = words.len() / A::UNIT;
-        let first = self.nodes.allocate(size as u32);
-        let end = A::place(self.nodes.end());
-        if end > self.cells().length()
-            && let Err(error) = self.grow(end)
-        {
-            self.error = Some(error);
-            self.nodes.drop_node(first, size as u32);
-            return 0;
-        }
-        // SAFETY: the node was just allocated: it is new, or all readers have passed since it was free.
-        unsafe { self.cells().write(A::place(first), words) };
+        let Some(first) = self.reserve((words.len() / A::UNIT) as u32) else { return 0 };
+        self.write(first, words);
         NODE | first
     }
 
@@ -125,16 +194,14 @@ impl<'t, A: Family> Builder<'t, A> {
         Ok(())
     }
 
-    /// A part of a node.
-    pub fn node<const WORDS: usize>(&self, entry: u32, at: usize) -> [u32; WORDS] {
-        // SAFETY: this is the only thread that writes nodes, and the copy ends the reference at once. Families read only
-        // nodes that they have added.
-        unsafe { *self.cells().node(A::place(entry & !FLAGS) + at) }
+    /// A word of a node.
+    pub fn word(&self, at: usize) -> u32 {
+        self.cells().load(at)
     }
 
     /// From now on no root leads to this node.
-    pub fn drop_node(&mut self, entry: u32, words: usize) {
-        self.nodes.drop_node(entry & !FLAGS, (words / A::UNIT) as u32);
+    pub fn drop_node(&mut self, unit: u32, units: u32) {
+        self.nodes.drop_node(unit, units);
     }
 
     /// The larger copy, which takes the place of the published one.

@@ -18,8 +18,9 @@ pub struct Tables<A> {
 }
 
 impl<A: Family> Tables<A> {
-    /// Tables in this memory.
+    /// Tables in this memory, which has been [prepared](crate::layout::Layout::prepare).
     pub(crate) fn of(cells: Cells) -> Tables<A> {
+        assert!(cells.length() >= A::place(A::FIRST), "what look-ups read without a check is there");
         Tables { cells, family: PhantomData }
     }
 
@@ -75,7 +76,7 @@ impl Way {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx2,bmi2,popcnt")]
 fn look_up_avx512<A: Family>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
-    look_up::<A, search::Avx2>(tables, keys, next);
+    look_up::<A, search::Avx512>(tables, keys, next);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -90,9 +91,6 @@ fn look_up<A: Family, S: Search>(tables: &Tables<A>, keys: &[A], next: &mut [u32
         let count = keys.len().min(next.len());
         let (keys, next) = (&keys[..count], &mut next[..count]);
         A::look_up::<S>(&tables.cells, keys, next);
-        for next in next {
-            *next = next.wrapping_sub(1);
-        }
     }
 }
 
