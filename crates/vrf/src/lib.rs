@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `vrf` | a routing domain: interfaces, routes, neighbours |
 //! | `interface`, `route` | interfaces; routes as people write them |
+//! | `neighbours` | the states of neighbours |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `tag`, `icmp_error` | what packets carry from app to app |
 #![forbid(unsafe_code)]
 
 pub mod adjacency;
 pub mod interface;
+pub mod neighbours;
 pub mod route;
 
 mod icmp_error;

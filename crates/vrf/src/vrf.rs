@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bellows_fib::{Changes, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
 use bellows_shared::Breath;
 use bellows_wire::MacAddr;
 
-use crate::adjacency::{Adjacencies, Exhausted, special};
+use crate::adjacency::{Adjacencies, Exhausted, Kind, special};
 use crate::interface::{Interface, MAX_INTERFACES, broadcast, subnet_router};
 use crate::route::{Action, IpPrefix, NextHop, RouteSpec};
 
@@ -33,6 +33,9 @@ struct NextHops {
     gleans: Vec<u32>,
     /// The groups by their paths, in order.
     groups: HashMap<Vec<Path>, u32>,
+    /// The routes and groups that lead to an adjacency, and the routes that lead to a group. Routes of resolved neighbours
+    /// do not count.
+    uses: HashMap<u32, usize>,
 }
 
 /// Why a route or a neighbour cannot be entered.
@@ -140,6 +143,19 @@ impl Vrf {
     }
 }
 
+impl Vrf {
+    /// The right to change routes and neighbours, unless somebody has it. For workers, which do not wait.
+    pub fn try_lock(&self) -> Option<VrfChanges<'_>> {
+        let next_hops = match self.next_hops.try_lock() {
+            Ok(next_hops) => next_hops,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // Whoever has the lock of the next hops has all others.
+        Some(VrfChanges { vrf: self, next_hops, v4: self.v4.lock(), v6: self.v6.lock(), groups: self.groups.lock() })
+    }
+}
+
 /// Changes of routes and neighbours. Those of routes take effect with [`VrfChanges::commit`], those of neighbours at once.
 pub struct VrfChanges<'v> {
     vrf: &'v Vrf,
@@ -177,15 +193,53 @@ impl VrfChanges<'_> {
                 hops => self.group(hops)?,
             },
         };
-        self.insert(route.prefix, Route { metric: route.metric, next });
+        *self.next_hops.uses.entry(next).or_default() += 1;
+        if let Some(replaced) = self.insert(route.prefix, Route { metric: route.metric, next }) {
+            self.release(replaced.next);
+        }
         Ok(())
+    }
+
+    /// The route of the longest prefix that an address is within: its prefix, and where it leads.
+    pub fn look_up(&self, address: IpAddr) -> Option<(IpPrefix, Route)> {
+        match IpPrefix::host(address) {
+            IpPrefix::V4(host) => self.v4.rib().covering(host).map(|(prefix, route)| (IpPrefix::V4(prefix), route)),
+            IpPrefix::V6(host) => self.v6.rib().covering(host).map(|(prefix, route)| (IpPrefix::V6(prefix), route)),
+        }
+    }
+
+    /// The adjacencies that a route leads to, and the shares of flows that they get.
+    pub fn ways(&self, next: u32) -> Vec<Path> {
+        self.groups.paths(next).map_or(vec![Path { next, weight: 1 }], <[Path]>::to_vec)
     }
 
     /// Removes the route to a prefix with this metric, or the best one. Returns whether there was one.
     pub fn remove(&mut self, prefix: IpPrefix, metric: Option<u32>) -> bool {
-        match prefix {
-            IpPrefix::V4(prefix) => self.v4.remove(prefix, metric).is_some(),
-            IpPrefix::V6(prefix) => self.v6.remove(prefix, metric).is_some(),
+        let removed = self.take(prefix, metric);
+        if let Some(removed) = removed {
+            self.release(removed.next);
+        }
+        removed.is_some()
+    }
+
+    /// Counts that a route or a group leads to an adjacency or a group no more.
+    fn release(&mut self, next: u32) {
+        let Some(uses) = self.next_hops.uses.get_mut(&next) else { return };
+        *uses = uses.saturating_sub(1);
+        if *uses > 0 {
+            return;
+        }
+        self.next_hops.uses.remove(&next);
+        if let Some(paths) = self.groups.paths(next).map(<[Path]>::to_vec) {
+            self.groups.remove(next);
+            self.next_hops.groups.remove(&paths);
+            paths.iter().for_each(|path| self.release(path.next));
+        } else if let Some(adjacency) = self.vrf.adjacencies.get(next)
+            && adjacency.kind == Kind::Incomplete
+            && let Some(next_hop) = adjacency.next_hop
+        {
+            self.next_hops.neighbours.remove(&(adjacency.interface, next_hop));
+            self.vrf.adjacencies.remove(next);
         }
     }
 
@@ -201,10 +255,27 @@ impl VrfChanges<'_> {
         let is_on_link = self.vrf.interface(interface).is_some_and(|link| {
             link.addresses.iter().any(|own| IpPrefix::of(own.address, own.length).is_some_and(|it| it.contains(address)))
         });
-        if is_on_link {
-            self.insert(IpPrefix::host(address), Route { metric: 0, next: index });
+        let host = IpPrefix::host(address);
+        // A route that somebody entered is preferred.
+        if is_on_link && !is_link_local(address) && !self.has(host, 0) {
+            self.insert(host, Route { metric: 0, next: index });
         }
         Ok(index)
+    }
+
+    /// Forgets a neighbour's Ethernet address. Routes through it stay, and their packets wait for it to be resolved.
+    pub fn unresolve(&mut self, interface: u16, address: IpAddr) {
+        let Some(&index) = self.next_hops.neighbours.get(&(interface, address)) else { return };
+        let (host, route) = (IpPrefix::host(address), Route { metric: 0, next: index });
+        if self.routes(host).contains(&route) {
+            self.take(host, Some(0));
+        }
+        if self.next_hops.uses.get(&index).is_none_or(|uses| *uses == 0) {
+            self.next_hops.neighbours.remove(&(interface, address));
+            self.vrf.adjacencies.remove(index);
+        } else if let Some(link) = self.vrf.interface(interface) {
+            self.vrf.adjacencies.set(index, &link.neighbour(interface, address, None));
+        }
     }
 
     /// Makes the changes of routes take effect.
@@ -222,19 +293,30 @@ impl VrfChanges<'_> {
         (self.v4.size(), self.v6.size())
     }
 
-    fn has(&self, prefix: IpPrefix, metric: u32) -> bool {
-        let routes = match prefix {
+    fn routes(&self, prefix: IpPrefix) -> &[Route] {
+        match prefix {
             IpPrefix::V4(prefix) => self.v4.rib().routes(prefix),
             IpPrefix::V6(prefix) => self.v6.rib().routes(prefix),
-        };
-        routes.iter().any(|route| route.metric == metric)
+        }
     }
 
-    fn insert(&mut self, prefix: IpPrefix, route: Route) {
-        // Adjacency indices have 20 bits, fewer than the table has room for.
+    fn has(&self, prefix: IpPrefix, metric: u32) -> bool {
+        self.routes(prefix).iter().any(|route| route.metric == metric)
+    }
+
+    fn take(&mut self, prefix: IpPrefix, metric: Option<u32>) -> Option<Route> {
         match prefix {
-            IpPrefix::V4(prefix) => drop(self.v4.insert(prefix, route)),
-            IpPrefix::V6(prefix) => drop(self.v6.insert(prefix, route)),
+            IpPrefix::V4(prefix) => self.v4.remove(prefix, metric),
+            IpPrefix::V6(prefix) => self.v6.remove(prefix, metric),
+        }
+    }
+
+    /// Enters a route. Returns the one that it replaces.
+    fn insert(&mut self, prefix: IpPrefix, route: Route) -> Option<Route> {
+        // Indices of adjacencies and numbers of groups are below the maximum.
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.insert(prefix, route).ok().flatten(),
+            IpPrefix::V6(prefix) => self.v6.insert(prefix, route).ok().flatten(),
         }
     }
 
@@ -249,6 +331,9 @@ impl VrfChanges<'_> {
             return Ok(number);
         }
         let number = self.groups.add(&paths)?;
+        for path in &paths {
+            *self.next_hops.uses.entry(path.next).or_default() += 1;
+        }
         self.next_hops.groups.insert(paths, number);
         Ok(number)
     }
@@ -327,9 +412,9 @@ impl VrfChanges<'_> {
         ];
         for (prefix, next) in routes {
             let route = Route { metric: 0, next };
-            match prefix.parse() {
-                Ok(prefix) => self.insert(IpPrefix::V6(prefix), route),
-                Err(_) => self.insert(IpPrefix::V4(prefix.parse().unwrap_or(bellows_fib::Prefix::ALL)), route),
+            let v6 = prefix.parse().map(IpPrefix::V6);
+            if let Ok(prefix) = v6.or_else(|_| prefix.parse().map(IpPrefix::V4)) {
+                self.insert(prefix, route);
             }
         }
     }
@@ -338,4 +423,159 @@ impl VrfChanges<'_> {
 /// Whether an address is on every link (RFC 4291, section 2.5.6).
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::adjacency::Adjacency;
+    use crate::interface::InterfaceAddress;
+
+    const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 1]);
+
+    fn vrf() -> Arc<Vrf> {
+        let interface = |name: &str, number: u8| Interface {
+            name: name.to_owned(),
+            port: name.to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, number]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: ["10.0.N.1", "2001:db8:N::1", "fe80::1"]
+                .map(|address| InterfaceAddress {
+                    address: address.replace('N', &number.to_string()).parse().unwrap(),
+                    length: if address.contains(':') { 64 } else { 24 },
+                })
+                .to_vec(),
+        };
+        Arc::new(Vrf::new(vec![interface("a", 1), interface("b", 2)], 100, 7).unwrap())
+    }
+
+    fn add(vrf: &Vrf, route: &str, if_exists: IfExists) -> Result<(), String> {
+        let mut changes = vrf.lock();
+        changes.add(&RouteSpec::parse(route).unwrap(), if_exists).map_err(|error| error.to_string())?;
+        changes.commit().map_err(|error| error.to_string())
+    }
+
+    fn remove(vrf: &Vrf, prefix: &str) -> bool {
+        let mut changes = vrf.lock();
+        let removed = changes.remove(IpPrefix::V4(prefix.parse().unwrap()), None);
+        changes.commit().unwrap();
+        removed
+    }
+
+    /// The adjacency for a destination, the first one of several, and that index itself.
+    fn look(vrf: &Vrf, destination: &str) -> (u32, Option<Adjacency>) {
+        let changes = vrf.lock();
+        let next = changes.look_up(destination.parse().unwrap()).map_or(bellows_fib::NO_ROUTE, |(_, route)| route.next);
+        let next = changes.ways(next)[0].next;
+        (next, vrf.adjacencies().get(next))
+    }
+
+    fn next_hop(vrf: &Vrf, destination: &str) -> Option<IpAddr> {
+        look(vrf, destination).1?.next_hop
+    }
+
+    #[test]
+    fn interfaces_have_routes() {
+        let vrf = vrf();
+        for local in ["10.0.1.1", "10.0.2.255", "255.255.255.255", "224.0.0.5", "2001:db8:2::1", "2001:db8:2::", "fe80::7", "ff02::1"] {
+            assert_eq!(look(&vrf, local).0, special::LOCAL, "{local}");
+        }
+        for (martian, special) in [("127.0.0.1", special::MARTIAN), ("0.1.2.3", special::MARTIAN), ("250.1.1.1", special::MARTIAN), ("::1", special::MARTIAN), ("239.1.1.1", special::MULTICAST), ("ff05::1", special::MULTICAST), ("8.8.8.8", bellows_fib::NO_ROUTE)] {
+            assert_eq!(look(&vrf, martian).0, special, "{martian}");
+        }
+        let glean = look(&vrf, "10.0.2.77").1.unwrap();
+        assert_eq!((glean.kind, glean.interface), (Kind::Glean, 2));
+        assert_eq!(look(&vrf, "2001:db8:2::77").1.unwrap().kind, Kind::Glean);
+    }
+
+    #[test]
+    fn routes_are_added_replaced_and_removed() {
+        let vrf = vrf();
+        let before = vrf.adjacencies().used();
+        assert_eq!(add(&vrf, "20.0.0.0/8 via 10.0.1.9", IfExists::Refuse), Ok(()));
+        assert_eq!(next_hop(&vrf, "20.1.2.3"), Some(Ipv4Addr::new(10, 0, 1, 9).into()));
+        let error = add(&vrf, "20.0.0.0/8 via 10.0.2.9", IfExists::Refuse).unwrap_err();
+        assert!(error.contains("there is a route to 20.0.0.0/8 with metric 0 already"), "{error}");
+        assert_eq!(add(&vrf, "20.0.0.0/8 via 10.0.2.9", IfExists::Replace), Ok(()));
+        assert_eq!(next_hop(&vrf, "20.1.2.3"), Some(Ipv4Addr::new(10, 0, 2, 9).into()));
+        assert_eq!(vrf.adjacencies().used(), before + 1, "that of the replaced one is free");
+        assert_eq!(add(&vrf, "20.0.0.0/8 via 10.0.1.8 metric 5", IfExists::Refuse), Ok(()));
+        assert!(remove(&vrf, "20.0.0.0/8"));
+        assert_eq!(next_hop(&vrf, "20.1.2.3"), Some(Ipv4Addr::new(10, 0, 1, 8).into()));
+        assert!(remove(&vrf, "20.0.0.0/8") && !remove(&vrf, "20.0.0.0/8"));
+        assert_eq!((look(&vrf, "20.1.2.3").0, vrf.adjacencies().used()), (bellows_fib::NO_ROUTE, before));
+    }
+
+    #[test]
+    fn next_hops_must_be_on_a_link() {
+        let vrf = vrf();
+        for (route, error) in [
+            ("20.0.0.0/8 via 10.0.9.9", "no interface has 10.0.9.9 on its link: name the interface with `dev`"),
+            ("20.0.0.0/8 dev c", "there is no interface `c`"),
+            ("2001:db8:9::/48 via fe80::9", "fe80::9 may be on any link: name the interface with `dev`"),
+        ] {
+            assert_eq!(add(&vrf, route, IfExists::Refuse), Err(error.to_owned()));
+        }
+        assert_eq!(add(&vrf, "20.0.0.0/8 via 10.0.9.9 dev a", IfExists::Refuse), Ok(()));
+        assert_eq!(add(&vrf, "30.0.0.0/8 dev b", IfExists::Refuse), Ok(()));
+        assert_eq!(look(&vrf, "30.1.1.1").1.unwrap().kind, Kind::Glean);
+    }
+
+    #[test]
+    fn flows_choose_among_several_ways() {
+        let vrf = vrf();
+        let before = vrf.adjacencies().used();
+        let route = "20.0.0.0/8 nexthop via 10.0.1.9 nexthop via 10.0.2.9 weight 3";
+        assert_eq!(add(&vrf, route, IfExists::Refuse), Ok(()));
+        assert_eq!(add(&vrf, &route.replace("20.", "21."), IfExists::Refuse), Ok(()));
+        let ways = |destination: &str| -> Vec<(Option<IpAddr>, u16)> {
+            let changes = vrf.lock();
+            let (_, route) = changes.look_up(destination.parse().unwrap()).unwrap();
+            let way = |path: &Path| (vrf.adjacencies().get(path.next).unwrap().next_hop, path.weight);
+            changes.ways(route.next).iter().map(way).collect()
+        };
+        let expected =
+            [(Some(Ipv4Addr::new(10, 0, 1, 9).into()), 1), (Some(Ipv4Addr::new(10, 0, 2, 9).into()), 3)];
+        assert_eq!(ways("20.1.2.3"), expected);
+        assert_eq!(vrf.adjacencies().used(), before + 2);
+        assert!(remove(&vrf, "20.0.0.0/8"));
+        assert_eq!((&ways("21.1.2.3")[..], vrf.adjacencies().used()), (&expected[..], before + 2));
+        assert!(remove(&vrf, "21.0.0.0/8"));
+        assert_eq!(vrf.adjacencies().used(), before);
+    }
+
+    #[test]
+    fn neighbours_are_resolved_and_forgotten() {
+        let vrf = vrf();
+        let before = vrf.adjacencies().used();
+        add(&vrf, "20.0.0.0/8 via 10.0.1.9", IfExists::Refuse).unwrap();
+        let change = |change: &dyn Fn(&mut VrfChanges<'_>)| {
+            let mut changes = vrf.lock();
+            assert!(vrf.try_lock().is_none());
+            change(&mut changes);
+            changes.commit().unwrap();
+        };
+        for address in ["10.0.1.9", "10.0.1.5", "2001:db8:1::5", "fe80::5"] {
+            change(&|changes| {
+                changes.resolve(1, address.parse().unwrap(), MAC).unwrap();
+            });
+        }
+        assert_eq!(vrf.adjacencies().used(), before + 4);
+        for destination in ["20.1.2.3", "10.0.1.9", "10.0.1.5", "2001:db8:1::5"] {
+            let adjacency = look(&vrf, destination).1.unwrap();
+            assert_eq!((adjacency.kind, &adjacency.header[..6]), (Kind::Complete, &MAC.0[..]), "{destination}");
+        }
+        assert_eq!(look(&vrf, "fe80::5").0, special::LOCAL, "link-local addresses have no routes");
+        for address in ["10.0.1.9", "10.0.1.5", "2001:db8:1::5", "fe80::5"] {
+            change(&|changes| changes.unresolve(1, address.parse().unwrap()));
+        }
+        assert_eq!(look(&vrf, "20.1.2.3").1.unwrap().kind, Kind::Incomplete);
+        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);
+        assert_eq!(vrf.adjacencies().used(), before + 1);
+        assert!(vrf.try_lock().is_some());
+    }
 }

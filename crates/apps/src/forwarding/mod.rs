@@ -16,6 +16,8 @@ pub(crate) mod header;
 pub(crate) mod look;
 pub(crate) mod rewrite;
 pub(crate) mod sort;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use header::ETHERNET;
 

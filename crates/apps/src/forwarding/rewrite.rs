@@ -1,7 +1,6 @@
 //! The rewriting of usual packets.
 
 use bellows_packet::Packet;
-use bellows_vrf::adjacency::Shape;
 use bellows_vrf::{Adjacencies, Tag};
 
 use super::UNUSUAL;
