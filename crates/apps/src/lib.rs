@@ -44,6 +44,7 @@ macro_rules! apps {
 
 apps! {
     AfXdp(af_xdp),
+    Arp(arp),
     Bridge(bridge),
     Counter(counter),
     Delay(delay),

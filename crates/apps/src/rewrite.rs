@@ -12,7 +12,7 @@ use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::ETHERNET;
+use crate::forwarding::{ETHERNET, set_header};
 use crate::forwarding::family::{Family, Headers, Refusal};
 use crate::forwarding::rewrite::rewrite;
 use crate::forwarding::UNUSUAL;
@@ -149,12 +149,9 @@ fn rewrite_unusual<F: Family>(
     let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
     let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };
     let header = &adjacency.header[..usize::from(adjacency.length).min(MAX_HEADER)];
-    let more = header.len() - ETHERNET;
-    if packet.headroom() < more {
+    if !set_header(packet, header) {
         return Verdict::Drop(Rewrite::NO_HEADROOM);
     }
-    let frame = if more > 0 { packet.prepend(more) } else { packet.bytes_mut() };
-    frame[..header.len()].copy_from_slice(header);
     Verdict::To(output.into())
 }
 

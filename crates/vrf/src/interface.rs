@@ -5,28 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bellows_wire::{EtherType, MacAddr};
 
 use crate::adjacency::{Adjacency, Kind, MAX_HEADER};
+use crate::family::IpFamily;
+use crate::route::IpPrefix;
 
 /// Bytes of an Ethernet header without tags.
 pub const ETHERNET: usize = 14;
 
 /// The maximum number of interfaces. Number 0 is none.
 pub const MAX_INTERFACES: usize = (1 << 12) - 1;
-
-/// An IP family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IpFamily {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl IpFamily {
-    /// The family of an address.
-    pub fn of(address: IpAddr) -> IpFamily {
-        if address.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 }
-    }
-}
 
 /// A VLAN tag (IEEE 802.1Q).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,15 +65,24 @@ impl Interface {
         self.addresses.iter().any(|own| broadcast(own) == Some(address))
     }
 
-    /// The header of frames of the family to a station, and its length in bytes.
-    fn header(&self, destination: MacAddr, family: IpFamily) -> ([u8; MAX_HEADER], usize) {
+    /// Whether an address is on one of its links.
+    pub fn has_on_link(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| IpPrefix::of(own.address, own.length).is_some_and(|it| it.contains(address)))
+    }
+
+    /// Whether an address is its own.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// The link-layer header of frames to a station, and its length in bytes.
+    pub fn header(&self, destination: MacAddr, protocol: EtherType) -> ([u8; MAX_HEADER], usize) {
         let mut header = [0; MAX_HEADER];
         header[..6].copy_from_slice(&destination.0);
         header[6..12].copy_from_slice(&self.mac.0);
         let mut end = 12;
         let tags = self.tags.iter().take(2).flat_map(|tag| [tag.protocol, tag.id]);
-        let ether_type = if family == IpFamily::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
-        for field in tags.chain([ether_type.0]) {
+        for field in tags.chain([protocol.0]) {
             header[end..end + 2].copy_from_slice(&field.to_be_bytes());
             end += 2;
         }
@@ -96,14 +91,14 @@ impl Interface {
 
     /// The adjacency of a neighbour on the link, by its Ethernet address if that is known.
     pub fn neighbour(&self, number: u16, next_hop: IpAddr, mac: Option<MacAddr>) -> Adjacency {
-        let (header, length) = self.header(mac.unwrap_or_default(), IpFamily::of(next_hop));
+        let (header, length) = self.header(mac.unwrap_or_default(), IpFamily::of(next_hop).ether_type());
         let kind = if mac.is_some() { Kind::Complete } else { Kind::Incomplete };
         Adjacency { kind, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: Some(next_hop) }
     }
 
     /// The adjacency of all neighbours on the link that have none of their own.
     pub fn glean(&self, number: u16) -> Adjacency {
-        let (header, length) = self.header(MacAddr::default(), IpFamily::V4);
+        let (header, length) = self.header(MacAddr::default(), EtherType::IPV4);
         Adjacency { kind: Kind::Glean, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: None }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bellows_fib::Prefix;
 
-use crate::interface::IpFamily;
+use crate::family::IpFamily;
 
 /// A prefix of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -252,9 +252,7 @@ impl VrfChanges<'_> {
         if let Some(link) = self.vrf.interface(interface) {
             self.vrf.adjacencies.set(index, &link.neighbour(interface, address, Some(mac)));
         }
-        let is_on_link = self.vrf.interface(interface).is_some_and(|link| {
-            link.addresses.iter().any(|own| IpPrefix::of(own.address, own.length).is_some_and(|it| it.contains(address)))
-        });
+        let is_on_link = self.vrf.interface(interface).is_some_and(|link| link.has_on_link(address));
         let host = IpPrefix::host(address);
         // A route that somebody entered is preferred.
         if is_on_link && !is_link_local(address) && !self.has(host, 0) {
@@ -350,11 +348,7 @@ impl VrfChanges<'_> {
                 if is_link_local(gateway) {
                     return Err(VrfError::LinkLocal(gateway));
                 }
-                let is_on_link = |interface: &Interface| {
-                    let mut prefixes = interface.addresses.iter().filter_map(|own| IpPrefix::of(own.address, own.length));
-                    prefixes.any(|prefix| prefix.contains(gateway))
-                };
-                let index = self.vrf.interfaces.iter().position(is_on_link).ok_or(VrfError::Gateway(gateway))?;
+                let index = self.vrf.interfaces.iter().position(|interface| interface.has_on_link(gateway)).ok_or(VrfError::Gateway(gateway))?;
                 self.neighbour(index as u16 + 1, gateway)
             }
             (None, Some(number)) => Ok(self.next_hops.gleans[usize::from(number) - 1]),
