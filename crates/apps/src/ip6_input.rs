@@ -94,7 +94,7 @@ fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
     }
     let payload_length = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
     let payload = payload.get(..payload_length).ok_or(Fault::Silent(Ip6Input::BAD_LENGTH))?;
-    let source = Ipv6Addr::from(<[u8; 16]>::from(std::array::from_fn(|at| fixed[8 + at])));
+    let source = Ipv6Addr::from_octets(std::array::from_fn(|at| fixed[8 + at]));
     let destination_is_multicast = fixed[24] == 0xff;
     if source.is_multicast() || source.is_loopback() {
         return Err(Fault::Silent(Ip6Input::BAD_SOURCE));

@@ -14,7 +14,9 @@
 
 mod claims;
 mod forwarding;
+mod icmp_error;
 mod lanes;
+mod local;
 mod lookup;
 pub mod mac_table;
 mod pace;
@@ -51,10 +53,14 @@ apps! {
     EthernetInput(ethernet_input),
     Impair(impair),
     InterfaceOutput(interface_output),
+    Ip4IcmpError(ip4_icmp_error),
     Ip4Input(ip4_input),
+    Ip4Local(ip4_local),
     Ip4LookUp(ip4_lookup),
     Ip4Rewrite(ip4_rewrite),
+    Ip6IcmpError(ip6_icmp_error),
     Ip6Input(ip6_input),
+    Ip6Local(ip6_local),
     Ip6LookUp(ip6_lookup),
     Ip6Rewrite(ip6_rewrite),
     Join(join),

@@ -170,7 +170,7 @@ impl Family for V6 {
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
-        let source = Ipv6Addr::from(<[u8; 16]>::from(std::array::from_fn(|at| headers[V6_AT + 8 + at])));
+        let source = Ipv6Addr::from_octets(std::array::from_fn(|at| headers[V6_AT + 8 + at]));
         // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
         if source.is_unicast_link_local() || source.is_unspecified() || source.is_loopback() || source.is_multicast() {
             return Err(Refusal::SourceScope);

@@ -37,7 +37,10 @@ pub(crate) struct Resolver {
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Vec<(String, IpAddr, &'static str, Option<MacAddr>)>>);
+pub(crate) struct Shown(Mutex<Vec<ShownNeighbour>>);
+
+/// The interface, the address, the state, and the Ethernet address if it is known.
+type ShownNeighbour = (String, IpAddr, &'static str, Option<MacAddr>);
 
 impl Status for Shown {
     fn status(&self) -> Value {
