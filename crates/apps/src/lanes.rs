@@ -3,8 +3,16 @@
 //! An app that pushed packet by packet would need all its outputs open at once. Instead it numbers the packets of a
 //! call, which are then scattered over one vector for each output, and each vector is sent by pointer.
 
-use bellows_engine::{App, Input, Io};
+use bellows_engine::{App, DropReason, Input, Io};
 use bellows_packet::{CAPACITY, Packet, Vector};
+
+use crate::forwarding::UNUSUAL;
+
+/// Where an unusual packet goes.
+pub(crate) enum Verdict<A> {
+    To(usize),
+    Drop(DropReason<A>),
+}
 
 /// The packets of a call, by their outputs. Between two calls there are none.
 pub(crate) struct Lanes {
@@ -42,6 +50,50 @@ impl Lanes {
     #[inline]
     pub(crate) fn send_numbered<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, count: usize) {
         input.scatter(&self.numbers[..count], &mut self.vectors);
+        self.send(io);
+    }
+
+    /// Sends all packets of an input to the outputs with their numbers, by pointer if all go to one. `decide` tells where
+    /// [unusual](UNUSUAL) ones go. Hot.
+    #[inline]
+    pub(crate) fn send_all<A: App>(
+        &mut self,
+        io: &Io<A>,
+        index: usize,
+        mut input: Input<'_, A>,
+        decide: impl FnMut(&mut Packet) -> Verdict<A>,
+    ) {
+        let count = input.len();
+        let Some((&first, others)) = self.numbers[..count].split_first() else { return };
+        let mix = |(any, differences), &number| (any | number, differences | (number ^ first));
+        let (any, differences) = others.iter().fold((first, 0), mix);
+        if any & UNUSUAL != 0 {
+            self.send_unusual(io, input, decide);
+        } else if differences == 0 {
+            drop(input);
+            io.forward(index, first.into());
+        } else {
+            self.send_numbered(io, &mut input, count);
+        }
+    }
+
+    #[cold]
+    fn send_unusual<A: App>(
+        &mut self,
+        io: &Io<A>,
+        mut input: Input<'_, A>,
+        mut decide: impl FnMut(&mut Packet) -> Verdict<A>,
+    ) {
+        for (position, mut packet) in (0..input.len()).zip(&mut input) {
+            let verdict = match self.numbers[position] {
+                UNUSUAL => decide(&mut packet),
+                number => Verdict::To(number.into()),
+            };
+            match verdict {
+                Verdict::To(output) => self.push(output, packet),
+                Verdict::Drop(reason) => io.drop(packet, reason),
+            }
+        }
         self.send(io);
     }
 

@@ -14,12 +14,18 @@
 
 mod capacity;
 mod claims;
+mod forwarding;
+mod icmp_error;
 mod lanes;
+mod local;
+mod lookup;
 pub mod mac_table;
 mod pace;
 mod port;
+mod rewrite;
 pub mod state_table;
 mod virtio;
+pub mod vrf;
 
 use bellows_config::Registry;
 
@@ -34,16 +40,30 @@ macro_rules! apps {
             Registry::new()$(.with::<$module::$app>())*
                 .with_object::<mac_table::MacTable>()
                 .with_object::<state_table::StateTable>()
+                .with_object::<vrf::RoutingDomain>()
         }
     };
 }
 
 apps! {
     AfXdp(af_xdp),
+    Arp(arp),
     Bridge(bridge),
     Counter(counter),
     Delay(delay),
+    EthernetInput(ethernet_input),
     Impair(impair),
+    InterfaceOutput(interface_output),
+    Ip4IcmpError(ip4_icmp_error),
+    Ip4Input(ip4_input),
+    Ip4Local(ip4_local),
+    Ip4LookUp(ip4_lookup),
+    Ip4Rewrite(ip4_rewrite),
+    Ip6IcmpError(ip6_icmp_error),
+    Ip6Input(ip6_input),
+    Ip6Local(ip6_local),
+    Ip6LookUp(ip6_lookup),
+    Ip6Rewrite(ip6_rewrite),
     Join(join),
     Match(matching),
     PcapFilter(pcap_filter),

@@ -179,6 +179,14 @@ impl Context {
     /// # Errors
     /// If the file cannot be read, is longer than 1 MiB, or is not UTF-8.
     pub fn read_text(&self, key: &'static str, path: &Path) -> Result<String, SettingError> {
+        self.read_text_up_to(key, path, MAX_TEXT)
+    }
+
+    /// Reads a text file as [`Context::read_text`] does, of up to `max` bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is longer, or is not UTF-8.
+    pub fn read_text_up_to(&self, key: &'static str, path: &Path, max: u64) -> Result<String, SettingError> {
         let path = self.path(path);
         self.texts.borrow_mut().push(path.clone());
         let name = path.display();
@@ -191,9 +199,9 @@ impl Context {
         }
         let mut bytes = Vec::new();
         let file = std::fs::File::open(&path).map_err(unreadable)?;
-        file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_TEXT {
-            let message = format!("`{name}` is longer than 1 MiB");
+        file.take(max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > max {
+            let message = format!("`{name}` is longer than {} MiB", max >> 20);
             return Err(SettingError::at(key, message, "give the path of a shorter text file"));
         }
         let mut hasher = DefaultHasher::new();

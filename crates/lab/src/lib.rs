@@ -36,6 +36,7 @@
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
 //! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |
 //! | `bellows bench reload` | how long a reload takes, and how long packets wait for it |
+//! | `bellows bench router` | what the nodes of a router cost a packet |
 //! | `bellows bench vring` | the cost per packet of a virtio-net ring, for each of its options |
 //! | `bellows bench workers` | what two workers carry, compared with two processes |
 //! | `bellows appbench` | an app's cost per packet, and its causes |

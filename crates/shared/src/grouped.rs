@@ -70,6 +70,15 @@ impl Head {
         are_equal && !seen.is_changing() && Seen(self.0.load(Ordering::Relaxed)).has_words_of(seen)
     }
 
+    /// The first words as they were when the head was seen, or `None` if they have been replaced since. Hot.
+    #[inline(always)]
+    pub fn read<const N: usize, const M: usize>(&self, seen: Seen, words: &Words<N>) -> Option<[u64; M]> {
+        const { assert!(M <= N) };
+        let values = std::array::from_fn(|index| words.0[index].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        (!seen.is_changing() && Seen(self.0.load(Ordering::Relaxed)).has_words_of(seen)).then_some(values)
+    }
+
     /// Sets the bits of the head's own, unless it has changed.
     ///
     /// # Errors

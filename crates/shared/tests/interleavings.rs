@@ -141,6 +141,22 @@ fn words_that_are_replaced_together_are_seen_together() {
 }
 
 #[test]
+fn words_are_read_whole_or_not_at_all() {
+    loom::model(|| {
+        let group = Arc::new((Head::default(), Words::<2>::default()));
+        let writer = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || assert!(replace(&group, 1)))
+        };
+        let seen = group.0.load();
+        if let Some(words) = group.0.read::<2, 2>(seen, &group.1) {
+            assert_eq!(words, [seen.value(); 2]);
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
 fn one_of_two_writers_replaces_words_at_a_time() {
     loom::model(|| {
         let group = Arc::new((Head::default(), Words::<2>::default()));

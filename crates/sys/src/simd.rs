@@ -18,6 +18,15 @@ pub enum Level {
     Avx512,
 }
 
+/// A loop that [`Simd::run`] compiles for each instruction set. (A closure would not be inlined there.)
+pub trait Loop {
+    /// What it returns.
+    type Result;
+
+    /// The loop. It must be `#[inline(always)]`, and so must the functions that it calls.
+    fn run(self) -> Self::Result;
+}
+
 impl Simd {
     /// The instruction sets that this processor has, the best first.
     pub fn available() -> Vec<Simd> {
@@ -53,6 +62,20 @@ impl Simd {
         self.0
     }
 
+    /// Runs a loop that is compiled for this instruction set.
+    #[inline(always)]
+    pub fn run<L: Loop>(self, work: L) -> L::Result {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: there is a value of this level only if the processor has these instructions.
+            Level::Avx512 => unsafe { run_avx512(work) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx2 => unsafe { run_avx2(work) },
+            _ => work.run(),
+        }
+    }
+
     /// `avx512`, `avx2` or `baseline`.
     pub fn name(self) -> &'static str {
         match self.0 {
@@ -61,6 +84,18 @@ impl Simd {
             Level::Avx512 => "avx512",
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx2,bmi2,lzcnt")]
+fn run_avx512<L: Loop>(work: L) -> L::Result {
+    work.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,lzcnt")]
+fn run_avx2<L: Loop>(work: L) -> L::Result {
+    work.run()
 }
 
 #[cfg(test)]
@@ -73,5 +108,21 @@ mod tests {
         assert_eq!(names.last(), Some(&"baseline"));
         assert!(["avx512", "avx2", "baseline"].ends_with(&names), "{names:?}");
         assert!(Simd::available().contains(&Simd::chosen()));
+    }
+
+    #[test]
+    fn every_instruction_set_computes_the_same() {
+        struct Add<'n>(&'n [u32]);
+        impl Loop for Add<'_> {
+            type Result = u32;
+
+            #[inline(always)]
+            fn run(self) -> u32 {
+                self.0.iter().fold(0, |sum: u32, number| sum.wrapping_add(number.swap_bytes()))
+            }
+        }
+        let numbers: Vec<u32> = (0..1000).map(|number| number * number).collect();
+        let sums = Simd::available().into_iter().map(|simd| simd.run(Add(&numbers)));
+        assert!(sums.into_iter().all(|sum| sum == Add(&numbers).run()));
     }
 }

@@ -12,6 +12,8 @@ pub mod message_type {
     pub const V4_TIME_EXCEEDED: u8 = 11;
     pub const V4_PARAMETER_PROBLEM: u8 = 12;
     pub const V6_UNREACHABLE: u8 = 1;
+    pub const V6_TOO_BIG: u8 = 2;
+    pub const V6_TIME_EXCEEDED: u8 = 3;
     pub const V6_PARAMETER_PROBLEM: u8 = 4;
     pub const V4_ECHO_REPLY: u8 = 0;
     pub const V4_ECHO_REQUEST: u8 = 8;

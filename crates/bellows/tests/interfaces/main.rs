@@ -12,6 +12,7 @@ mod keys;
 mod killed;
 mod listing;
 mod privileges;
+mod router;
 mod shared;
 mod soak;
 mod traffic;

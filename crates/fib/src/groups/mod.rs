@@ -19,7 +19,7 @@ pub const FIRST_GROUP: u32 = 1 << 29;
 pub const MAX_PATHS: usize = 256;
 
 /// A path of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Where packets go, below [`FIRST_GROUP`].
     pub next: u32,

@@ -19,6 +19,7 @@ benchmarks! {
         Neighbours(neighbours),
         Notify(notify),
         Reload(reload),
+        Router(router),
         Vring(vring),
         Workers(workers),
     }

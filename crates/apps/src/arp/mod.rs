@@ -1,0 +1,362 @@
+//! `arp`: finds the Ethernet addresses of IPv4 neighbours, and answers those who look for the router's.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, Status, counters};
+use bellows_packet::Packet;
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits};
+use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use bellows_wire::arp::{ArpHeader, ArpOperation, ArpPacket};
+use bellows_wire::{EtherType, MacAddr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ETHERNET;
+use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::lanes::Lanes;
+use crate::vrf::RoutingDomain;
+
+/// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
+/// those who look for the router's.
+///
+/// `input` takes ARP packets, `resolve` the packets of `ip4-rewrite` to neighbours that are not known; up to three wait for
+/// each neighbour. Outputs have the names of ports: ARP packets leave there, and the packets that waited. A neighbour that
+/// does not answer three questions is gone, and packets that waited for it go to `error`, which tells their senders. One
+/// that has answered is asked again, by its own address, before the answer is too old. Neighbours are learned from answers
+/// and from questions to the router; announcements change only what is known already. Who claims an address of the router
+/// is told once a second whose it is (RFC 5227).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+
+    /// How long an answer holds, from 1 second to 1 day.
+    #[serde(default = "reachable")]
+    #[schemars(extend("x-unit" = "time"))]
+    pub reachable: Duration,
+
+    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 1027).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy: Vec<String>,
+}
+
+fn reachable() -> Duration {
+    Duration::from_secs(30)
+}
+
+const REACHABLE_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
+
+/// The time between two defences of an address (RFC 5227, section 2.4, has 10 seconds for hosts).
+const DEFEND_NS: u64 = 1_000_000_000;
+
+/// Finds Ethernet addresses.
+pub struct Arp {
+    resolver: Resolver,
+    lanes: Lanes,
+    error: Option<u16>,
+    /// The numbers of interfaces with a proxy.
+    proxy: Vec<u16>,
+    /// When an address may be defended again.
+    defends_at: u64,
+    has_announced: bool,
+}
+
+counters! { Arp;
+    drop MALFORMED = "malformed", "packets that are not ARP for IPv4 over Ethernet, or too short";
+    drop NOT_LOCAL = "l3_dst_address_not_local", "questions for addresses that are not the router's";
+    drop SOURCE_NOT_LOCAL = "l3_src_address_not_local", "packets whose sender is not on the interface's link";
+    drop SOURCE_IS_LOCAL = "l3_src_address_is_local", "packets of others with an address of the router";
+    drop MISMATCH = "l2_address_mismatch", "packets whose sender has another address in the frame, or none that a station has";
+    drop UNASKED = "unasked", "answers and announcements of neighbours of whom nobody wants to know";
+    drop FULL = "neighbours_full", "questions whose senders find no room among the neighbours";
+    drop UNRESOLVED = "unresolved", "packets to neighbours that did not answer, if `error` is not linked";
+    drop WAITING_FULL = "waiting_full", "packets to neighbours for whom enough packets wait, or for whom there is no room";
+    drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone, or whose port is not linked";
+    drop NO_HEADER = "no_header", "packets to resolve without a whole IPv4 header";
+    count REQUESTS_SENT = "requests_sent", "questions that were sent";
+    count REPLIES_SENT = "replies_sent", "answers that were sent";
+    count PROXY_REPLIES_SENT = "proxy_arp_replies_sent", "answers for addresses behind other interfaces";
+    count REPLIES_RECEIVED = "replies_received", "answers that were received";
+    count GRATUITOUS = "gratuitous_arp", "announcements that were received";
+    count LEARNED = "learned", "neighbours that were learned, or have another address";
+    count EXPIRED = "expired", "neighbours that are gone";
+}
+
+/// The places of the inputs.
+const INPUT: usize = 0;
+const RESOLVE: usize = 1;
+
+impl App for Arp {
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "ARP packets behind an Ethernet header, tagged with their interface"),
+        Port::optional("resolve", "IPv4 packets tagged with adjacencies that are not complete"),
+    ]);
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const ENDS: bool = true;
+    const MAX_FAN_OUT: usize = 4;
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(INPUT) {
+            if let Err(reason) = self.hear(io, &packet) {
+                io.drop(packet, reason);
+            }
+        }
+        for packet in &mut io.input(RESOLVE) {
+            self.resolve(io, packet);
+        }
+        self.resolver.upkeep(io);
+        self.lanes.send(io);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.resolver.rewire(io, &mut self.lanes);
+        self.error = (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        if !self.has_announced {
+            self.has_announced = true;
+            self.announce(io);
+        }
+        while let Some((due, waited)) = self.resolver.due(io.now()) {
+            match due {
+                Due::Ask(key, mac) => self.ask(io, key, mac),
+                Due::Gone(..) => io.count(Arp::EXPIRED, 1),
+            }
+            waited.into_iter().for_each(|packet| self.tell(io, packet));
+        }
+        self.resolver.upkeep(io);
+        self.lanes.send(io);
+    }
+
+    fn held(&self) -> usize {
+        self.resolver.held()
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        Some(self.resolver.status())
+    }
+}
+
+impl Arp {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
+        Arp {
+            resolver: Resolver::new(domain, limits),
+            lanes: Lanes::new(),
+            error: None,
+            proxy: Vec::new(),
+            defends_at: 0,
+            has_announced: false,
+        }
+    }
+
+    /// Takes in a packet to a neighbour that is not known.
+    fn resolve(&mut self, io: &Io<Self>, packet: Packet) {
+        let at = ETHERNET + 16..ETHERNET + 20;
+        let Some(bytes) = packet.bytes().get(at).and_then(|bytes| bytes.first_chunk::<4>()) else {
+            return io.drop(packet, Arp::NO_HEADER);
+        };
+        let (destination, index) = (Ipv4Addr::from(*bytes).into(), Tag(packet.tag()).number());
+        match self.resolver.resolve(packet, index, destination, io.now()) {
+            Resolved::Send(output, packet) => self.lanes.push(output, packet),
+            Resolved::Ask(key) => self.ask(io, key, None),
+            Resolved::Waits => {}
+            Resolved::Full(packet) => io.drop(packet, Arp::WAITING_FULL),
+            Resolved::Gone(packet) => io.drop(packet, Arp::NO_ADJACENCY),
+        }
+    }
+
+    /// Tells the sender of a packet that its destination does not answer.
+    fn tell(&mut self, io: &Io<Self>, mut packet: Packet) {
+        let Some(error) = self.error else { return io.drop(packet, Arp::UNRESOLVED) };
+        packet.set_tag(Tag(packet.tag()).with(IcmpError::of(Reason::HostUnreachable).number()).0);
+        self.lanes.push(error.into(), packet);
+    }
+
+    /// Takes in an ARP packet, and answers it.
+    fn hear(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Arp>> {
+        let number = Tag(packet.tag()).interface();
+        let domain = Arc::clone(&self.resolver.domain);
+        let interface = domain.tables().interface(number).ok_or(Arp::NO_ADJACENCY)?;
+        let frame = packet.bytes();
+        let (ethernet, arp) = frame.split_at_checked(ETHERNET).ok_or(Arp::MALFORMED)?;
+        let arp = ArpPacket::new_checked(arp).map_err(|_| Arp::MALFORMED)?;
+        let (mac, sender, target) = (arp.sender_mac(), arp.sender_ip(), arp.target_ip());
+        // What a station cannot have: none, or one of many.
+        if ethernet[6..12] != mac.0 || mac.0[0] & 1 == 1 || mac == MacAddr::default() {
+            return Err(Arp::MISMATCH);
+        }
+        if mac != interface.mac && interface.has_address(sender.into()) {
+            self.defend(io, number, interface, sender);
+            return Err(Arp::SOURCE_IS_LOCAL);
+        }
+        let asks = match arp.operation() {
+            ArpOperation::REQUEST => true,
+            ArpOperation::REPLY => false,
+            _ => return Err(Arp::MALFORMED),
+        };
+        let is_for_us = interface.has_address(target.into());
+        // A host that checks whether its address is in use has none yet (RFC 5227, section 2.1.1).
+        let is_probe = sender.is_unspecified() && asks;
+        if !is_probe && !is_station_of(interface, sender) {
+            return Err(Arp::SOURCE_NOT_LOCAL);
+        }
+        let is_announcement = sender == target;
+        if !is_probe {
+            let heard = match (is_announcement, asks) {
+                (true, _) => Heard::Announcement,
+                (false, true) if is_for_us => Heard::Question,
+                (false, true) => Heard::Announcement,
+                (false, false) => Heard::Answer,
+            };
+            let counter = if is_announcement { Some(Arp::GRATUITOUS) } else { (!asks).then_some(Arp::REPLIES_RECEIVED) };
+            counter.into_iter().for_each(|counter| io.count(counter, 1));
+            let key = (number, IpAddr::from(sender));
+            let (learned, gone) = self.resolver.hear(key, mac, heard, io.now(), &mut self.lanes);
+            gone.into_iter().for_each(|packet| io.drop(packet, Arp::NO_ADJACENCY));
+            match learned {
+                Learned::Changed => io.count(Arp::LEARNED, 1),
+                Learned::Full => return Err(Arp::FULL),
+                Learned::Ignored if !asks || is_announcement => return Err(Arp::UNASKED),
+                Learned::Ignored | Learned::Confirmed => {}
+            }
+        }
+        if !asks || is_announcement {
+            return Ok(());
+        }
+        let is_proxy = !is_for_us && self.is_proxy_for(io, number, target);
+        if !is_for_us && !is_proxy {
+            return Err(Arp::NOT_LOCAL);
+        }
+        let reply = ArpHeader {
+            operation: ArpOperation::REPLY,
+            sender_mac: interface.mac,
+            sender_ip: target,
+            target_mac: mac,
+            target_ip: sender,
+        };
+        io.count(if is_proxy { Arp::PROXY_REPLIES_SENT } else { Arp::REPLIES_SENT }, 1);
+        self.send(io, number, interface, mac, &reply);
+        Ok(())
+    }
+
+    /// Whether the router answers for an address on an interface because it reaches it through another one.
+    fn is_proxy_for(&self, io: &Io<Self>, number: u16, target: Ipv4Addr) -> bool {
+        if !self.proxy.contains(&number) {
+            return false;
+        }
+        let tables = self.resolver.domain.tables();
+        let mut found = [0];
+        tables.look_up_v4(io, &[target.into()], &mut found);
+        tables.choose_paths(io, &mut found, |_| 0);
+        tables.adjacencies().get(found[0]).is_some_and(|adjacency| adjacency.interface != number)
+    }
+
+    /// Tells everybody whose an address is, at most once a second.
+    fn defend(&mut self, io: &Io<Self>, number: u16, interface: &Interface, address: Ipv4Addr) {
+        if io.now() >= self.defends_at {
+            self.defends_at = io.now() + DEFEND_NS;
+            self.announce_one(io, number, interface, address);
+        }
+    }
+
+    /// Tells everybody the addresses of all interfaces (RFC 5227, section 2.3).
+    fn announce(&mut self, io: &Io<Self>) {
+        let domain = Arc::clone(&self.resolver.domain);
+        for (number, interface) in (1..).zip(domain.tables().interfaces()) {
+            for own in &interface.addresses {
+                if let IpAddr::V4(address) = own.address {
+                    self.announce_one(io, number, interface, address);
+                }
+            }
+        }
+    }
+
+    fn announce_one(&mut self, io: &Io<Self>, number: u16, interface: &Interface, address: Ipv4Addr) {
+        let announcement = ArpHeader {
+            operation: ArpOperation::REQUEST,
+            sender_mac: interface.mac,
+            sender_ip: address,
+            target_mac: MacAddr::default(),
+            target_ip: address,
+        };
+        io.count(Arp::REQUESTS_SENT, 1);
+        self.send(io, number, interface, MacAddr::BROADCAST, &announcement);
+    }
+
+    /// Asks a neighbour for its address: all stations, or its own address.
+    fn ask(&mut self, io: &Io<Self>, (number, address): NeighbourKey, mac: Option<MacAddr>) {
+        let domain = Arc::clone(&self.resolver.domain);
+        let (Some(interface), IpAddr::V4(target_ip)) = (domain.tables().interface(number), address) else { return };
+        // An address of the link that the neighbour is on, so that it answers.
+        let on_link = interface.addresses.iter().find(|own| {
+            bellows_vrf::route::IpPrefix::of(own.address, own.length).is_some_and(|link| link.contains(address))
+        });
+        let own = on_link.map(|own| own.address).or_else(|| interface.address(bellows_vrf::IpFamily::V4));
+        let Some(IpAddr::V4(sender_ip)) = own else { return };
+        let question = ArpHeader {
+            operation: ArpOperation::REQUEST,
+            sender_mac: interface.mac,
+            sender_ip,
+            target_mac: MacAddr::default(),
+            target_ip,
+        };
+        io.count(Arp::REQUESTS_SENT, 1);
+        self.send(io, number, interface, mac.unwrap_or(MacAddr::BROADCAST), &question);
+    }
+
+    /// Sends an ARP packet.
+    fn send(&mut self, io: &Io<Self>, number: u16, interface: &Interface, to: MacAddr, arp: &ArpHeader) {
+        let (mut frame, (header, length)) = ([0; MIN_FRAME + 8], interface.header(to, EtherType::ARP));
+        frame[..length].copy_from_slice(&header[..length]);
+        let Some(output) = self.resolver.output(number) else { return };
+        // The frame has room for the longest header.
+        if arp.emit(&mut frame[length..]).is_err() {
+            return;
+        }
+        match Packet::from_bytes(&frame[..MIN_FRAME + length - ETHERNET]) {
+            Some(packet) => self.lanes.push(output, packet),
+            None => io.count_no_buffer(1),
+        }
+    }
+}
+
+/// Bytes of the smallest Ethernet frame, without its check sequence.
+const MIN_FRAME: usize = 60;
+
+/// Whether an address can be that of a station on an interface's links.
+fn is_station_of(interface: &Interface, address: Ipv4Addr) -> bool {
+    let is_many = address.is_multicast() || address.is_broadcast() || address.is_loopback() || interface.has_broadcast(address);
+    !is_many && interface.has_on_link(address.into())
+}
+
+impl Configure for Arp {
+    const NAME: &'static str = "arp";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a routing domain, and is not called for packets of known neighbours")
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Arp, SettingError> {
+        let domain: Arc<RoutingDomain> = context.object("vrf", &config.vrf)?;
+        if !REACHABLE_NS.contains(&config.reachable.nanos()) {
+            return Err(SettingError::at("reachable", "the time is out of range", "give a time from \"1s\" to \"1d\""));
+        }
+        let neighbours = domain.tables().adjacencies().capacity();
+        let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
+        let number = |name: &String| {
+            domain.tables().number(name).ok_or_else(|| {
+                let message = format!("`{}` has no interface `{name}`", config.vrf);
+                SettingError::at("proxy", message, "give names of interfaces")
+            })
+        };
+        let proxy = config.proxy.iter().map(number).collect::<Result<Vec<u16>, SettingError>>()?;
+        Ok(Arp { proxy, ..Arp::new(domain, limits) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+use super::*;
+use bellows_rig::Rig;
+use bellows_vrf::interface::{InterfaceAddress, VlanTag};
+use bellows_vrf::{IfExists, RouteSpec, Vrf};
+
+const SECOND: u64 = 1_000_000_000;
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const HOST: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
+
+/// Interfaces `a` with 10.0.1.1/24 and `five`, VLAN 5 of port `b`, with 10.0.2.1/24; a route through 10.0.2.9.
+fn domain() -> Arc<RoutingDomain> {
+    let interface = |name: &str, port: &str, number: u8, tags: Vec<VlanTag>| Interface {
+        name: name.to_owned(),
+        port: port.to_owned(),
+        mac: OWN,
+        mtu: 1500,
+        tags,
+        addresses: vec![InterfaceAddress { address: Ipv4Addr::new(10, 0, number, 1).into(), length: 24 }],
+    };
+    let five = VlanTag { protocol: 0x8100, id: 5 };
+    let vrf = Vrf::new(vec![interface("a", "a", 1, vec![]), interface("five", "b", 2, vec![five])], 16, 1).unwrap();
+    let mut changes = vrf.lock();
+    changes.add(&RouteSpec::parse("20.0.0.0/8 via 10.0.2.9").unwrap(), IfExists::Refuse).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    Arc::new(RoutingDomain::new(vrf))
+}
+
+/// A rig whose announcements are taken out already.
+fn rig(domain: &Arc<RoutingDomain>, proxy: &[u16], outputs: &[&str]) -> Rig {
+    let mut arp = Arp::new(Arc::clone(domain), NeighbourLimits::default());
+    arp.proxy = proxy.to_vec();
+    let mut rig = Rig::new(arp, &["input", "resolve"], outputs);
+    rig.set_time(SECOND);
+    rig.settle();
+    for (output, count) in [("a", 1), ("b", 1)] {
+        assert_eq!(rig.received(output).len(), count, "an announcement");
+    }
+    rig
+}
+
+/// An ARP packet that an interface received.
+fn arp(interface: u16, operation: ArpOperation, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Packet {
+    let mut frame = [[0xff; 6], mac.0].concat();
+    frame.extend([0x08, 0x06]);
+    frame.resize(60, 0);
+    let header = ArpHeader {
+        operation,
+        sender_mac: mac,
+        sender_ip: sender.into(),
+        target_mac: MacAddr::default(),
+        target_ip: target.into(),
+    };
+    header.emit(&mut frame[14..]).unwrap();
+    let mut packet = Packet::from_bytes(&frame).unwrap();
+    packet.set_tag(Tag::received_on(interface).0);
+    packet
+}
+
+/// A packet from interface 1 to a destination, tagged with the adjacency that its route leads to.
+fn packet(domain: &RoutingDomain, destination: [u8; 4]) -> Packet {
+    let changes = domain.tables().lock();
+    let (_, route) = changes.look_up(IpAddr::from(destination)).unwrap();
+    let mut frame = vec![0; 60];
+    frame[12] = 8;
+    frame[30..34].copy_from_slice(&destination);
+    let mut packet = Packet::from_bytes(&frame).unwrap();
+    packet.set_tag(Tag::received_on(1).with(route.next).0);
+    packet
+}
+
+/// The drops of a rig that are not zero.
+fn drops(rig: &Rig) -> Vec<(String, u64)> {
+    rig.counts().drops.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+fn parsed(frame: &[u8], header: usize) -> (ArpOperation, MacAddr, Ipv4Addr, MacAddr, Ipv4Addr) {
+    let view = ArpPacket::new_checked(&frame[header..]).unwrap();
+    (view.operation(), view.sender_mac(), view.sender_ip(), view.target_mac(), view.target_ip())
+}
+
+#[test]
+fn questions_for_the_router_are_answered_and_their_senders_known() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 1])]);
+    rig.settle();
+    let sent = rig.received("a");
+    assert_eq!((sent.len(), &sent[0][..6], sent[0].len()), (1, &HOST.0[..], 60));
+    let reply = (ArpOperation::REPLY, OWN, Ipv4Addr::new(10, 0, 1, 1), HOST, Ipv4Addr::new(10, 0, 1, 7));
+    assert_eq!(parsed(&sent[0], 14), reply);
+    let found = domain.tables().lock().look_up(IpAddr::from([10, 0, 1, 7])).unwrap().1.next;
+    assert_eq!(domain.tables().adjacencies().get(found).unwrap().header[..6], HOST.0);
+    let neighbours = rig.status().unwrap();
+    assert_eq!(neighbours["neighbours"][0]["address"], "10.0.1.7");
+    assert_eq!(neighbours["neighbours"][0]["state"], "reachable");
+    assert_eq!(drops(&rig), []);
+}
+
+#[test]
+fn packets_wait_for_a_neighbour_and_follow_its_answer() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    rig.send_packets("resolve", (0..5).map(|_| packet(&domain, [20, 1, 2, 3])));
+    rig.settle();
+    let asked = rig.received("b");
+    assert_eq!((asked.len(), &asked[0][12..18]), (1, &[0x81, 0x00, 0, 5, 0x08, 0x06][..]));
+    let question = (ArpOperation::REQUEST, OWN, Ipv4Addr::new(10, 0, 2, 1), MacAddr::default(), Ipv4Addr::new(10, 0, 2, 9));
+    assert_eq!(parsed(&asked[0], 18), question);
+    assert_eq!((rig.counts().held, drops(&rig)), (3, vec![("waiting_full".to_owned(), 2)]));
+    rig.send_packets("input", [arp(2, ArpOperation::REPLY, HOST, [10, 0, 2, 9], [10, 0, 2, 1])]);
+    rig.settle();
+    let sent = rig.received("b");
+    assert_eq!((sent.len(), rig.counts().held), (3, 0));
+    assert!(sent.iter().all(|frame| frame[..6] == HOST.0 && frame[12..18] == [0x81, 0x00, 0, 5, 0x08, 0x00]));
+    assert_eq!(domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()), Some("10.0.2.9/32".to_owned()));
+    // It is asked again by its own address, and forgotten when it is silent.
+    rig.set_time(40 * SECOND);
+    rig.settle();
+    assert_eq!(rig.received("b").iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>(), [HOST.0.to_vec()]);
+    for second in 41..44 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+    }
+    assert_eq!((rig.received("b").len(), rig.counts().counters["expired"]), (2, 1));
+    assert_eq!(domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()), Some("10.0.2.0/24".to_owned()));
+}
+
+#[test]
+fn packets_to_silent_neighbours_are_answered_or_dropped() {
+    for (outputs, is_told) in [(&["a", "b"][..], false), (&["a", "b", "error"], true)] {
+        let domain = domain();
+        let mut rig = rig(&domain, &[], outputs);
+        rig.send_packets("resolve", [packet(&domain, [10, 0, 1, 77])]);
+        rig.settle();
+        for second in 2..6 {
+            rig.set_time(second * SECOND);
+            rig.settle();
+        }
+        assert_eq!(rig.received("a").len(), 3, "questions");
+        if is_told {
+            let tags: Vec<Tag> = rig.received_packets("error").iter().map(|packet| Tag(packet.tag())).collect();
+            assert_eq!(tags, [Tag::received_on(1).with(IcmpError::of(Reason::HostUnreachable).number())]);
+        } else {
+            assert_eq!(drops(&rig), [("unresolved".to_owned(), 1)]);
+        }
+        assert_eq!(rig.counts().held, 0);
+    }
+}
+
+#[test]
+fn what_is_not_to_be_believed_is_dropped_by_name() {
+    let request = ArpOperation::REQUEST;
+    let mut other_source = arp(1, request, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    other_source.bytes_mut()[6] = 6;
+    let mut short = arp(1, request, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    short.truncate(41);
+    let mut other_protocol = arp(1, request, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    other_protocol.bytes_mut()[16] = 9;
+    for (name, packet) in [
+        ("malformed", short),
+        ("malformed", other_protocol),
+        ("malformed", arp(1, ArpOperation(3), HOST, [10, 0, 1, 7], [10, 0, 1, 1])),
+        ("l2_address_mismatch", other_source),
+        ("l2_address_mismatch", arp(1, request, MacAddr([5; 6]), [10, 0, 1, 7], [10, 0, 1, 1])),
+        ("l2_address_mismatch", arp(1, request, MacAddr::default(), [10, 0, 1, 7], [10, 0, 1, 1])),
+        ("l3_src_address_not_local", arp(1, request, HOST, [10, 0, 2, 7], [10, 0, 1, 1])),
+        ("l3_src_address_not_local", arp(1, request, HOST, [10, 0, 1, 255], [10, 0, 1, 1])),
+        ("l3_src_address_not_local", arp(1, ArpOperation::REPLY, HOST, [0; 4], [10, 0, 1, 1])),
+        ("l3_src_address_is_local", arp(1, request, HOST, [10, 0, 1, 1], [10, 0, 1, 7])),
+        ("l3_dst_address_not_local", arp(1, request, HOST, [10, 0, 1, 7], [10, 0, 1, 8])),
+        ("l3_dst_address_not_local", arp(1, request, HOST, [0; 4], [10, 0, 1, 8])),
+        ("unasked", arp(1, ArpOperation::REPLY, HOST, [10, 0, 1, 7], [10, 0, 1, 1])),
+        ("unasked", arp(1, request, HOST, [10, 0, 1, 7], [10, 0, 1, 7])),
+    ] {
+        let domain = domain();
+        let mut rig = rig(&domain, &[], &["a", "b"]);
+        let text = format!("{:02x?}", packet.bytes());
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        let replies = rig.counts().counters["replies_sent"];
+        let is_reply_to_unasked = name == "unasked" || name == "l3_src_address_is_local";
+        assert_eq!(drops(&rig), [(name.to_owned(), 1)], "{text}");
+        assert!(replies == 0 || is_reply_to_unasked, "{text}");
+    }
+}
+
+#[test]
+fn addresses_are_defended_and_probes_answered() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    rig.send_packets("input", (0..3).map(|_| arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 1], [10, 0, 1, 1])));
+    rig.settle();
+    let sent = rig.received("a");
+    assert_eq!((sent.len(), &sent[0][..6]), (1, &[0xff; 6][..]), "once a second");
+    rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [0; 4], [10, 0, 1, 1])]);
+    rig.settle();
+    let reply = (ArpOperation::REPLY, OWN, Ipv4Addr::new(10, 0, 1, 1), HOST, Ipv4Addr::UNSPECIFIED);
+    assert_eq!(parsed(&rig.received("a")[0], 14), reply);
+    assert_eq!(rig.status().unwrap()["neighbours"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn the_router_answers_for_others_only_if_it_is_told_to() {
+    for (proxy, replies) in [(&[][..], 0), (&[1], 1)] {
+        let domain = domain();
+        let mut rig = rig(&domain, proxy, &["a", "b"]);
+        rig.send_packets("input", [
+            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 2, 33]),
+            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 33]),
+            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [99, 0, 1, 33]),
+        ]);
+        rig.settle();
+        assert_eq!((rig.received("a").len(), rig.counts().counters["proxy_arp_replies_sent"]), (replies, replies as u64));
+    }
+}

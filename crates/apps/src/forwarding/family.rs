@@ -1,0 +1,192 @@
+//! What differs between the IPv4 and IPv6 apps of a router.
+
+use std::net::Ipv6Addr;
+
+use bellows_shared::Breath;
+use bellows_vrf::Vrf;
+
+use super::header::{ETHERNET, load_u32, load_u64, store};
+
+/// A family of the Internet Protocol, whose header is behind an Ethernet header.
+pub trait Family: Send + 'static {
+    /// An address, the first byte in the highest bits.
+    type Address: Copy + Default + Send + 'static;
+
+    /// The names of the family's apps.
+    const LOOKUP: &'static str;
+    /// See [`Family::LOOKUP`].
+    const REWRITE: &'static str;
+
+    /// The headers that are read at once: Ethernet's, and IP's without options.
+    type Headers: Headers;
+
+    /// The destination.
+    fn destination(headers: &Self::Headers) -> Self::Address;
+
+    /// Looks up the adjacencies of destinations.
+    fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[Self::Address], adjacencies: &mut [u32]);
+
+    /// Takes a hop off the packet's time to live or hop limit. False, and nothing is changed, if none is left behind it,
+    /// or if the source is one of few that may have to stay on their link. Hot.
+    fn age(headers: &mut Self::Headers) -> bool;
+
+    /// As [`Family::age`], for any packet.
+    ///
+    /// # Errors
+    /// Why the packet must not be forwarded.
+    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal>;
+
+    /// Bytes of the packet without its Ethernet header, as its header says.
+    fn length(headers: &Self::Headers) -> usize;
+
+    /// Whether the packet may be fragmented on its way.
+    fn may_fragment(headers: &Self::Headers) -> bool;
+}
+
+/// The first bytes of a frame, in an array of the family's size.
+pub trait Headers: 'static {
+    /// The headers at the start of a frame. `None` if it is too short.
+    fn of(frame: &[u8]) -> Option<&Self>;
+    /// See [`Headers::of`].
+    fn of_mut(frame: &mut [u8]) -> Option<&mut Self>;
+    /// Writes an Ethernet header in front of the IP header: bytes 0 to 8 and 6 to 14, in memory order. Hot.
+    fn set_ethernet(&mut self, words: [u64; 2]);
+}
+
+impl<const N: usize> Headers for [u8; N] {
+    #[inline(always)]
+    fn of(frame: &[u8]) -> Option<&Self> {
+        frame.first_chunk()
+    }
+
+    #[inline(always)]
+    fn of_mut(frame: &mut [u8]) -> Option<&mut Self> {
+        frame.first_chunk_mut()
+    }
+
+    #[inline(always)]
+    fn set_ethernet(&mut self, [first, second]: [u64; 2]) {
+        store(self, 0, first.to_ne_bytes());
+        store(self, 6, second.to_ne_bytes());
+    }
+}
+
+/// Why a packet must not be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its time to live or hop limit runs out here.
+    TimeExceeded,
+    /// Its source is known on its own link alone.
+    SourceScope,
+}
+
+/// IPv4 (RFC 791).
+pub struct V4;
+
+/// Where the IPv4 header is.
+const V4_AT: usize = ETHERNET;
+
+impl Family for V4 {
+    type Address = u32;
+    type Headers = [u8; ETHERNET + 20];
+    const LOOKUP: &'static str = "ip4-lookup";
+    const REWRITE: &'static str = "ip4-rewrite";
+
+    #[inline(always)]
+    fn destination(headers: &Self::Headers) -> u32 {
+        u32::from_be(load_u32(headers, V4_AT + 16).to_le())
+    }
+
+    #[inline]
+    fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[u32], adjacencies: &mut [u32]) {
+        vrf.look_up_v4(breath, destinations, adjacencies);
+    }
+
+    #[inline(always)]
+    fn age(headers: &mut Self::Headers) -> bool {
+        // Time to live, protocol, checksum.
+        let word = load_u32(headers, V4_AT + 8);
+        // RFC 1141: the sum grows by what the header loses, in its first byte. It is never all ones, as in a new header.
+        let checksum = (word >> 16) + 1;
+        let checksum = checksum + u32::from(checksum >= 0xffff);
+        let aged = (word & 0xffff).wrapping_sub(1) | checksum << 16;
+        if word as u8 <= 1 {
+            return false;
+        }
+        store(headers, V4_AT + 8, aged.to_le_bytes());
+        true
+    }
+
+    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
+        // RFC 3927, section 7.
+        if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
+            return Err(Refusal::SourceScope);
+        }
+        if Self::age(headers) { Ok(()) } else { Err(Refusal::TimeExceeded) }
+    }
+
+    fn length(headers: &Self::Headers) -> usize {
+        u16::from_be_bytes([headers[V4_AT + 2], headers[V4_AT + 3]]).into()
+    }
+
+    fn may_fragment(headers: &Self::Headers) -> bool {
+        headers[V4_AT + 6] & 0x40 == 0
+    }
+}
+
+/// IPv6 (RFC 8200).
+pub struct V6;
+
+/// Where the IPv6 header is.
+const V6_AT: usize = ETHERNET;
+
+impl Family for V6 {
+    type Address = u128;
+    type Headers = [u8; ETHERNET + 40];
+    const LOOKUP: &'static str = "ip6-lookup";
+    const REWRITE: &'static str = "ip6-rewrite";
+
+    #[inline(always)]
+    fn destination(headers: &Self::Headers) -> u128 {
+        let [high, low] = [24, 32].map(|at| u64::from_be(load_u64(headers, V6_AT + at).to_le()));
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    #[inline]
+    fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[u128], adjacencies: &mut [u32]) {
+        vrf.look_up_v6(breath, destinations, adjacencies);
+    }
+
+    #[inline(always)]
+    fn age(headers: &mut Self::Headers) -> bool {
+        let limit = headers[V6_AT + 7];
+        // All zeros: unspecified, loopback and their like; all ones in front: link-local and multicast.
+        let source = u16::from_be_bytes([headers[V6_AT + 8], headers[V6_AT + 9]]);
+        if (limit <= 1) | (source.wrapping_sub(1) >= 0xfe7f) {
+            return false;
+        }
+        headers[V6_AT + 7] = limit - 1;
+        true
+    }
+
+    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
+        let source = Ipv6Addr::from_octets(std::array::from_fn(|at| headers[V6_AT + 8 + at]));
+        // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
+        if source.is_unicast_link_local() || source.is_unspecified() || source.is_loopback() || source.is_multicast() {
+            return Err(Refusal::SourceScope);
+        }
+        if headers[V6_AT + 7] <= 1 {
+            return Err(Refusal::TimeExceeded);
+        }
+        headers[V6_AT + 7] -= 1;
+        Ok(())
+    }
+
+    fn length(headers: &Self::Headers) -> usize {
+        40 + usize::from(u16::from_be_bytes([headers[V6_AT + 4], headers[V6_AT + 5]]))
+    }
+
+    fn may_fragment(_: &Self::Headers) -> bool {
+        false
+    }
+}

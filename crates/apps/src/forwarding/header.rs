@@ -1,0 +1,24 @@
+//! Fields of headers, loaded and stored as words.
+
+/// Bytes of an Ethernet header, which is in front of the IP header between the apps of a router.
+pub const ETHERNET: usize = 14;
+
+/// Eight bytes, the first one in the lowest bits; 0 if they are not in the header. Hot.
+#[inline(always)]
+pub fn load_u64<const N: usize>(header: &[u8; N], at: usize) -> u64 {
+    header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Four bytes, as [`load_u64`]. Hot.
+#[inline(always)]
+pub fn load_u32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
+    header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Stores a word, unless it does not fit into the header. Hot.
+#[inline(always)]
+pub fn store<const N: usize, const W: usize>(header: &mut [u8; N], at: usize, word: [u8; W]) {
+    if let Some(bytes) = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *bytes = word;
+    }
+}

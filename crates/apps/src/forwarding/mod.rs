@@ -1,0 +1,46 @@
+//! The hot loops of a router's apps. Each goes over the packets of a vector, does what is usual, and numbers the packets
+//! by their outputs; unusual ones get the number [`UNUSUAL`], and the app looks at them one by one.
+//!
+//! | module | loop |
+//! |---|---|
+//! | `sort` | frames of an interface by their protocols |
+//! | `check4`, `check6` | headers |
+//! | `look` | destinations before a look-up, and adjacencies after it |
+//! | `rewrite` | hops and link-layer headers |
+//! | `resolver` | neighbours, and packets that wait for them: not hot |
+//! | `family`, `header` | what differs between IPv4 and IPv6; fields of headers |
+
+pub(crate) mod check4;
+pub(crate) mod check6;
+pub(crate) mod family;
+pub(crate) mod header;
+pub(crate) mod look;
+pub(crate) mod resolver;
+pub(crate) mod rewrite;
+pub(crate) mod sort;
+#[cfg(test)]
+mod tests;
+
+use bellows_packet::Packet;
+
+pub(crate) use header::ETHERNET;
+
+/// Writes a link-layer header in place of an Ethernet header without tags. False if there is no room for it.
+pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
+    let more = header.len().saturating_sub(ETHERNET);
+    if packet.headroom() < more || packet.len() < ETHERNET {
+        return false;
+    }
+    let frame = if more > 0 { packet.prepend(more) } else { packet.bytes_mut() };
+    frame[..header.len()].copy_from_slice(header);
+    true
+}
+
+/// The number of a packet that goes the usual way: to the first output.
+pub(crate) const USUAL: u16 = 0;
+
+/// The number of a packet that must be looked at more closely.
+pub(crate) const UNUSUAL: u16 = 1 << 15;
+
+/// Packets whose headers are checked together.
+pub(crate) const BATCH: usize = 64;

@@ -1,0 +1,210 @@
+//! What `arp` and `nd` have in common: neighbours, packets that wait for them, and the adjacencies of both.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use bellows_engine::{App, Io, Status};
+use bellows_packet::Packet;
+use bellows_vrf::Interface;
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_wire::MacAddr;
+use serde_json::{Value, json};
+
+use super::UNUSUAL;
+use crate::lanes::Lanes;
+use crate::vrf::RoutingDomain;
+
+/// Packets that wait for a neighbour. Linux keeps about as many of the smallest size.
+const MAX_WAITING: usize = 3;
+
+/// The time after which changes that found the tables locked are tried again.
+const RETRY_NS: u64 = 1_000_000;
+
+/// The neighbours of one family, and the packets that wait for them.
+pub(crate) struct Resolver {
+    pub(crate) domain: Arc<RoutingDomain>,
+    neighbours: Neighbours,
+    waiting: HashMap<NeighbourKey, Vec<Packet>>,
+    held: usize,
+    /// Changes that the tables do not have yet.
+    changes: VecDeque<(NeighbourKey, Option<MacAddr>)>,
+    /// The output of each interface, by its number.
+    outputs: Vec<u16>,
+    shown: Arc<Shown>,
+    is_changed: bool,
+}
+
+/// The neighbours as other threads see them.
+#[derive(Default)]
+pub(crate) struct Shown(Mutex<Vec<ShownNeighbour>>);
+
+/// The interface, the address, the state, and the Ethernet address if it is known.
+type ShownNeighbour = (String, IpAddr, &'static str, Option<MacAddr>);
+
+impl Status for Shown {
+    fn status(&self) -> Value {
+        let shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let neighbours: Vec<Value> = shown
+            .into_iter()
+            .map(|(interface, address, state, mac)| {
+                let mac = mac.map(|mac| mac.to_string());
+                json!({ "interface": interface, "address": address.to_string(), "state": state, "mac": mac })
+            })
+            .collect();
+        json!({ "neighbours": neighbours })
+    }
+}
+
+/// What became of a packet to a neighbour that the look-up did not know.
+pub(crate) enum Resolved {
+    /// It has its header, and leaves by this output.
+    Send(usize, Packet),
+    /// It waits, and the neighbour must be asked now.
+    Ask(NeighbourKey),
+    /// It waits.
+    Waits,
+    /// It finds no room, because too many neighbours or packets are waited for.
+    Full(Packet),
+    /// Its adjacency has gone.
+    Gone(Packet),
+}
+
+impl Resolver {
+    pub(crate) fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Resolver {
+        Resolver {
+            domain,
+            neighbours: Neighbours::new(limits),
+            waiting: HashMap::new(),
+            held: 0,
+            changes: VecDeque::new(),
+            outputs: Vec::new(),
+            shown: Arc::default(),
+            is_changed: true,
+        }
+    }
+
+    /// Finds the outputs of the interfaces.
+    #[cold]
+    pub(crate) fn rewire<A: App>(&mut self, io: &Io<A>, lanes: &mut Lanes) {
+        let find = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
+        let interfaces = self.domain.tables().interfaces().iter();
+        let output = |interface: &Interface| find(&interface.port).map_or(UNUSUAL, |output| output as u16);
+        self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(output)).collect();
+        lanes.resize(io.outputs());
+    }
+
+    /// The output of an interface, if it is linked.
+    pub(crate) fn output(&self, interface: u16) -> Option<usize> {
+        self.outputs.get(usize::from(interface)).filter(|&&output| output != UNUSUAL).map(|&output| output.into())
+    }
+
+    /// The number of packets that wait.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    pub(crate) fn status(&self) -> Arc<dyn Status> {
+        Arc::clone(&self.shown) as Arc<dyn Status>
+    }
+
+    /// Takes in a packet whose adjacency is not complete. `destination` is that of its header.
+    pub(crate) fn resolve(&mut self, packet: Packet, index: u32, destination: IpAddr, now: u64) -> Resolved {
+        let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
+        let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
+        let wanted = self.neighbours.want(key, now);
+        match wanted {
+            Wanted::Known(mac) => self.send(key, mac, packet),
+            Wanted::Full => Resolved::Full(packet),
+            Wanted::Ask | Wanted::Waiting => {
+                let waiting = self.waiting.entry(key).or_default();
+                if waiting.len() >= MAX_WAITING {
+                    return Resolved::Full(packet);
+                }
+                waiting.push(packet);
+                self.held += 1;
+                self.is_changed |= wanted == Wanted::Ask;
+                if wanted == Wanted::Ask { Resolved::Ask(key) } else { Resolved::Waits }
+            }
+        }
+    }
+
+    /// Writes the header of a packet to a neighbour.
+    fn send(&self, key: NeighbourKey, mac: MacAddr, mut packet: Packet) -> Resolved {
+        let (Some(output), Some(interface)) = (self.output(key.0), self.domain.tables().interface(key.0)) else {
+            return Resolved::Gone(packet);
+        };
+        let adjacency = interface.neighbour(key.0, key.1, Some(mac));
+        let header = &adjacency.header[..adjacency.length.into()];
+        if super::set_header(&mut packet, header) { Resolved::Send(output, packet) } else { Resolved::Gone(packet) }
+    }
+
+    /// Takes in an address that was heard. Packets that waited for it are sent; those that cannot be are returned.
+    pub(crate) fn hear(&mut self, key: NeighbourKey, mac: MacAddr, heard: Heard, now: u64, lanes: &mut Lanes) -> (Learned, Vec<Packet>) {
+        let learned = self.neighbours.hear(key, mac, heard, now);
+        if learned != Learned::Changed {
+            return (learned, Vec::new());
+        }
+        self.is_changed = true;
+        self.changes.push_back((key, Some(mac)));
+        let waited = self.waiting.remove(&key).unwrap_or_default();
+        self.held -= waited.len();
+        let mut gone = Vec::new();
+        for packet in waited {
+            match self.send(key, mac, packet) {
+                Resolved::Send(output, packet) => lanes.push(output, packet),
+                Resolved::Full(packet) | Resolved::Gone(packet) => gone.push(packet),
+                Resolved::Ask(_) | Resolved::Waits => {}
+            }
+        }
+        (learned, gone)
+    }
+
+    /// The next thing that is due, with the packets that waited for a neighbour that is gone.
+    pub(crate) fn due(&mut self, now: u64) -> Option<(Due, Vec<Packet>)> {
+        let due = self.neighbours.due(now)?;
+        self.is_changed = true;
+        let mut waited = Vec::new();
+        if let Due::Gone(key, mac) = due {
+            waited = self.waiting.remove(&key).unwrap_or_default();
+            self.held -= waited.len();
+            if mac.is_some() {
+                self.changes.push_back((key, None));
+            }
+        }
+        Some((due, waited))
+    }
+
+    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app when
+    /// something is due.
+    pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) {
+        if !self.changes.is_empty() && !self.publish() {
+            io.wake_at(io.now() + RETRY_NS);
+        }
+        if let Some(deadline) = self.neighbours.next_deadline() {
+            io.wake_at(deadline);
+        }
+        if self.is_changed
+            && let Ok(mut shown) = self.shown.0.try_lock()
+        {
+            let name = |number| self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
+            *shown = self.neighbours.iter().map(|((number, ip), state, mac)| (name(number), ip, state.name(), mac)).collect();
+            shown.sort_unstable_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+            self.is_changed = false;
+        }
+    }
+
+    /// Returns whether the tables have all changes.
+    fn publish(&mut self) -> bool {
+        let domain = Arc::clone(&self.domain);
+        let Some(mut tables) = domain.tables().try_lock() else { return false };
+        for ((interface, address), mac) in self.changes.drain(..) {
+            match mac {
+                // Without room for an adjacency, packets go on to come here.
+                Some(mac) => drop(tables.resolve(interface, address, mac)),
+                None => tables.unresolve(interface, address),
+            }
+        }
+        tables.commit().is_ok()
+    }
+}

@@ -1,0 +1,48 @@
+//! Sorting the usual frames of an interface.
+
+use bellows_packet::Packet;
+use bellows_vrf::Tag;
+use bellows_wire::EtherType;
+
+use super::UNUSUAL;
+use super::header::{ETHERNET, load_u32, load_u64};
+
+/// The numbers of IPv4 and IPv6 packets.
+pub const IP4: u16 = 0;
+/// See [`IP4`].
+pub const IP6: u16 = 1;
+
+/// The bits of a loaded address.
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// EtherTypes as they are loaded.
+pub const TYPE_IP4: u32 = loaded(EtherType::IPV4);
+/// See [`TYPE_IP4`].
+pub const TYPE_IP6: u32 = loaded(EtherType::IPV6);
+
+/// The two bytes of an EtherType, the first one in the lowest bits.
+pub const fn loaded(kind: EtherType) -> u32 {
+    u16::from_le_bytes(kind.0.to_be_bytes()) as u32
+}
+
+/// Numbers the frames of an interface by their protocols. Hot.
+#[inline(never)]
+pub fn sort(packets: &mut [Packet], ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
+    packets.iter().take(ahead).for_each(Packet::prefetch);
+    for index in 0..packets.len() {
+        if let Some(packet) = packets.get(index + ahead) {
+            packet.prefetch();
+        }
+        let packet = &mut packets[index];
+        packet.set_tag(tag.0);
+        numbers[index] = match packet.bytes().first_chunk::<ETHERNET>() {
+            Some(header) if load_u64(header, 0) & ADDRESS == mac => match load_u32(header, 10) >> 16 {
+                TYPE_IP4 => IP4,
+                TYPE_IP6 => IP6,
+                _ => UNUSUAL,
+            },
+            _ => UNUSUAL,
+        };
+    }
+}
+

@@ -1,0 +1,187 @@
+//! The ICMP errors of both families: `ip4-icmp-error` and `ip6-icmp-error`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `v4.rs`, `v6.rs` | which packets are answered, and the answers |
+
+mod v4;
+mod v6;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ETHERNET;
+use crate::vrf::RoutingDomain;
+
+pub use self::v4::V4;
+pub use self::v6::V6;
+
+/// Tells the senders of packets that a router cannot forward why (ICMP, RFC 792 and 1812; ICMPv6, RFC 4443).
+///
+/// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to the
+/// look-up. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
+/// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to many,
+/// and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets beyond
+/// that are dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+
+    /// The maximum number of errors a second, from 1 to 1,000,000.
+    #[serde(default = "rate")]
+    #[schemars(extend("x-unit" = "packets/s"), range(min = 1, max = 1000000))]
+    pub rate: u32,
+
+    /// The number of errors that are sent at once after a pause, from 1 to 100,000.
+    #[serde(default = "burst")]
+    #[schemars(extend("x-unit" = "packets"), range(min = 1, max = 100000))]
+    pub burst: u32,
+}
+
+// As in Linux: icmp_msgs_per_sec, icmp_msgs_burst.
+fn rate() -> u32 {
+    1_000
+}
+
+fn burst() -> u32 {
+    50
+}
+
+/// The part of the errors that is a family's own.
+pub trait Family: Send + Sized + 'static {
+    /// The app's name.
+    const NAME: &'static str;
+
+    /// Bytes of the longest error, without its Ethernet header.
+    const MAX_LENGTH: usize;
+
+    /// Why no error is sent about an IP packet, if none is.
+    ///
+    /// # Errors
+    /// The reason for dropping the packet.
+    fn may_answer(ip: &[u8], error: IcmpError, received_on: Option<&Interface>) -> Result<(), DropReason<IcmpErrors<Self>>>;
+
+    /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
+    /// has no address of the family.
+    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize>;
+}
+
+/// Tells senders why their packets are not forwarded.
+pub struct IcmpErrors<F> {
+    domain: Arc<RoutingDomain>,
+    /// Nanoseconds for an error.
+    interval: u64,
+    /// Nanoseconds for the errors that may be sent at once.
+    saved: u64,
+    /// The time until which the rate is used up (the generic cell rate algorithm, ITU-T I.371), nanoseconds.
+    paid_until: u64,
+    /// Room for an error behind an Ethernet header.
+    frame: Vec<u8>,
+    family: std::marker::PhantomData<F>,
+}
+
+counters! { for[F: Family] IcmpErrors<F>;
+    drop RATE_LIMITED = "rate_limited", "packets beyond the limit of errors";
+    drop ABOUT_ERROR = "about_icmp_error", "ICMP errors";
+    drop ABOUT_FRAGMENT = "about_fragment", "fragments behind the first";
+    drop ABOUT_MANY = "about_multicast", "packets to many, or in a frame to many";
+    drop ABOUT_SOURCE = "about_source", "packets whose source is not one host";
+    drop NO_ADDRESS = "no_address", "packets from interfaces without an address";
+    drop MALFORMED = "malformed", "packets without a whole header";
+    count UNREACHABLE = "unreachable_sent", "errors that say that a destination cannot be reached";
+    count TOO_BIG = "too_big_sent", "errors that say that a packet is too long for a link";
+    count TIME_EXCEEDED = "time_exceeded_sent", "errors that say that a time ran out";
+    count PARAMETER_PROBLEM = "parameter_problem_sent", "errors that say that a header is wrong";
+}
+
+impl<F: Family> App for IcmpErrors<F> {
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets that cannot be forwarded, tagged with their errors" };
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "ICMP errors, to look up")]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const ENDS: bool = true;
+    const PREFETCH: usize = 4;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for index in 0..io.inputs() {
+            for packet in &mut io.input(index) {
+                match self.answer(io, &packet) {
+                    Ok(Some(error)) => output.push(error),
+                    Ok(None) => io.count_no_buffer(1),
+                    Err(reason) => io.drop(packet, reason),
+                }
+            }
+        }
+    }
+}
+
+impl<F: Family> IcmpErrors<F> {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>, rate: u32, burst: u32) -> IcmpErrors<F> {
+        let interval = 1_000_000_000 / u64::from(rate.max(1));
+        let saved = interval * u64::from(burst.max(1));
+        let frame = vec![0; ETHERNET + F::MAX_LENGTH];
+        IcmpErrors { domain, interval, saved, paid_until: 0, frame, family: std::marker::PhantomData }
+    }
+
+    /// The error about a packet, or `None` if there is no buffer.
+    fn answer(&mut self, io: &Io<Self>, packet: &Packet) -> Result<Option<Packet>, DropReason<Self>> {
+        let now = io.now();
+        if self.paid_until > now + self.saved - self.interval {
+            return Err(Self::RATE_LIMITED);
+        }
+        let tag = Tag(packet.tag());
+        let error = IcmpError::from_number(tag.number());
+        let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
+        if ethernet[0] & 1 == 1 {
+            return Err(Self::ABOUT_MANY);
+        }
+        let tables = self.domain.tables();
+        let interface = tables.interface(tag.interface());
+        F::may_answer(ip, error, interface)?;
+        let interface = interface.ok_or(Self::NO_ADDRESS)?;
+        let length = F::write(ip, error, interface, &mut self.frame[ETHERNET..]).ok_or(Self::NO_ADDRESS)?;
+        self.paid_until = self.paid_until.max(now) + self.interval;
+        let counter = match error.reason {
+            Reason::TooBig => Self::TOO_BIG,
+            Reason::TimeExceeded | Reason::ReassemblyTimeExceeded => Self::TIME_EXCEEDED,
+            Reason::ParameterProblem | Reason::Unrecognized => Self::PARAMETER_PROBLEM,
+            _ => Self::UNREACHABLE,
+        };
+        io.count(counter, 1);
+        let answer = Packet::from_bytes(&self.frame[..ETHERNET + length]);
+        Ok(answer.map(|mut answer| {
+            answer.set_tag(Tag::received_on(0).0);
+            answer
+        }))
+    }
+}
+
+impl<F: Family> Configure for IcmpErrors<F> {
+    const NAME: &'static str = F::NAME;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a routing domain, and its rate is limited")
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<IcmpErrors<F>, SettingError> {
+        if !(1..=1_000_000).contains(&config.rate) {
+            return Err(SettingError::at("rate", "the rate is out of range", "give a number from 1 to 1000000"));
+        }
+        if !(1..=100_000).contains(&config.burst) {
+            return Err(SettingError::at("burst", "the burst is out of range", "give a number from 1 to 100000"));
+        }
+        Ok(IcmpErrors::new(context.object("vrf", &config.vrf)?, config.rate, config.burst))
+    }
+}

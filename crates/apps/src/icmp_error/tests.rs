@@ -1,0 +1,200 @@
+use super::*;
+use bellows_rig::Rig;
+use bellows_vrf::Vrf;
+use bellows_vrf::interface::InterfaceAddress;
+use bellows_wire::icmp::IcmpMessage;
+use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
+use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
+use bellows_wire::{IpPair, IpProtocol, MacAddr, Sum};
+
+fn domain(addresses: &[&str]) -> Arc<RoutingDomain> {
+    let own = |address: &&str| InterfaceAddress {
+        address: address.parse().unwrap(),
+        length: if address.contains(':') { 64 } else { 24 },
+    };
+    let interface = Interface {
+        name: "a".to_owned(),
+        port: "a".to_owned(),
+        mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+        tags: Vec::new(),
+        addresses: addresses.iter().map(own).collect(),
+    };
+    Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()))
+}
+
+const ADDRESSES: [&str; 5] = ["10.0.1.1", "10.0.2.1", "2001:db8::1", "2001:db8:1::1", "fe80::1"];
+
+/// A packet with so many bytes of payload, each of which is its number.
+fn packet(source: &str, destination: &str, protocol: IpProtocol, payload: usize) -> Vec<u8> {
+    let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
+    let at = if matches!(pair, IpPair::V4 { .. }) { 34 } else { 54 };
+    let mut frame = vec![0; at];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame.extend((0..payload).map(|byte| byte as u8));
+    match pair {
+        IpPair::V4 { src, dst } => {
+            let (ttl, traffic_class, identification, dont_fragment) = (1, 0, 9, true);
+            let header = Ipv4Header { src, dst, protocol, ttl, traffic_class, identification, dont_fragment };
+            header.emit(&mut frame[14..]).unwrap();
+        }
+        IpPair::V6 { src, dst } => {
+            let (hop_limit, traffic_class, flow_label) = (1, 0, 0);
+            let header = Ipv6Header { src, dst, next_header: protocol, hop_limit, traffic_class, flow_label };
+            header.emit(&mut frame[14..]).unwrap();
+        }
+    }
+    frame
+}
+
+fn rig<F: Family>(addresses: &[&str]) -> Rig {
+    let mut rig = Rig::new(IcmpErrors::<F>::new(domain(addresses), 1_000, 50), &["input"], &["output"]);
+    rig.set_time(1_000_000_000);
+    rig
+}
+
+fn send(rig: &mut Rig, frame: &[u8], error: IcmpError) {
+    let mut packet = Packet::from_bytes(frame).unwrap();
+    packet.set_tag(Tag::received_on(1).with(error.number()).0);
+    rig.send_packets("input", [packet]);
+    rig.settle();
+}
+
+/// The answer to a packet, or the reason why there is none.
+fn answer<F: Family>(addresses: &[&str], frame: &[u8], error: IcmpError) -> Result<Vec<u8>, String> {
+    let mut rig = rig::<F>(addresses);
+    send(&mut rig, frame, error);
+    let drops = rig.counts().drops;
+    match rig.received_packets("output").pop() {
+        Some(answer) => {
+            assert_eq!((Tag(answer.tag()).interface(), drops.values().sum::<u64>()), (0, 0));
+            Ok(answer.bytes().to_vec())
+        }
+        None => Err(drops.into_iter().find(|(_, count)| *count > 0).unwrap().0),
+    }
+}
+
+const ALL: [(Reason, [u8; 2], [u8; 2]); 11] = [
+    (Reason::NoRoute, [3, 0], [1, 0]),
+    (Reason::HostUnreachable, [3, 1], [1, 3]),
+    (Reason::ProtocolUnreachable, [3, 2], [4, 1]),
+    (Reason::PortUnreachable, [3, 3], [1, 4]),
+    (Reason::TooBig, [3, 4], [2, 0]),
+    (Reason::SourceRoute, [3, 5], [4, 0]),
+    (Reason::Prohibited, [3, 13], [1, 1]),
+    (Reason::TimeExceeded, [11, 0], [3, 0]),
+    (Reason::ReassemblyTimeExceeded, [11, 1], [3, 1]),
+    (Reason::ParameterProblem, [12, 0], [4, 0]),
+    (Reason::Unrecognized, [12, 0], [4, 2]),
+];
+
+#[test]
+fn errors_have_the_types_and_codes_of_the_rfcs() {
+    for (reason, v4, v6) in ALL {
+        let error = IcmpError { reason, value: 1400 };
+        let frame = packet("10.0.2.9", "20.0.0.1", IpProtocol::UDP, 30);
+        let answer4 = answer::<V4>(&ADDRESSES, &frame, error).unwrap();
+        let view = Ipv4Packet::new_checked(&answer4[14..]).unwrap();
+        assert_eq!((view.src(), view.dst()), ([10, 0, 2, 1].into(), [10, 0, 2, 9].into()), "the address that the sender knows");
+        assert_eq!((Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()), (0, 0));
+        assert_eq!((view.traffic_class(), &view.payload()[..2], &view.payload()[8..]), (0xc0, &v4[..], &frame[14..]));
+        let icmp = IcmpMessage::new_checked(view.payload()).unwrap();
+        assert_eq!(icmp.sequence(), if reason == Reason::TooBig { 1400 } else { 0 });
+        let frame = packet("2001:db8:7::9", "2001:db8:8::1", IpProtocol::UDP, 30);
+        let answer6 = answer::<V6>(&ADDRESSES, &frame, error).unwrap();
+        let view = Ipv6Packet::new_checked(&answer6[14..]).unwrap();
+        let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());
+        assert_eq!((view.src().to_string(), view.dst().to_string(), sum.finish()), ("2001:db8::1".into(), "2001:db8:7::9".into(), 0));
+        assert_eq!((&view.payload()[..2], &view.payload()[8..]), (&v6[..], &frame[14..]));
+    }
+}
+
+#[test]
+fn errors_quote_as_much_as_fits() {
+    let error = IcmpError::of(Reason::NoRoute);
+    let frame = packet("10.0.1.9", "20.0.0.1", IpProtocol::UDP, 1400);
+    let found = answer::<V4>(&ADDRESSES, &frame, error).unwrap();
+    assert_eq!((found.len(), &found[14 + 28..]), (14 + 576, &frame[14..14 + 548]));
+    let padded = [packet("10.0.1.9", "20.0.0.1", IpProtocol::UDP, 8), vec![7; 18]].concat();
+    assert_eq!(answer::<V4>(&ADDRESSES, &padded, error).unwrap().len(), 14 + 28 + 28, "padding is not quoted");
+    let frame = packet("2001:db8:7::9", "2001:db8:8::1", IpProtocol::UDP, 1400);
+    let found = answer::<V6>(&ADDRESSES, &frame, error).unwrap();
+    assert_eq!((found.len(), &found[14 + 48..]), (14 + 1280, &frame[14..14 + 1232]));
+}
+
+#[test]
+fn link_local_senders_are_answered_from_a_link_local_address() {
+    let frame = packet("fe80::9", "2001:db8:8::1", IpProtocol::UDP, 8);
+    let found = answer::<V6>(&ADDRESSES, &frame, IcmpError::of(Reason::NoRoute)).unwrap();
+    assert_eq!(Ipv6Packet::new_checked(&found[14..]).unwrap().src().to_string(), "fe80::1");
+}
+
+#[test]
+fn some_packets_are_not_answered() {
+    let udp = |source, destination| packet(source, destination, IpProtocol::UDP, 8);
+    let icmp = |kind: u8, protocol, source, destination, at: usize| {
+        let mut frame = packet(source, destination, protocol, 8);
+        frame[at] = kind;
+        frame
+    };
+    let mut fragment = udp("10.0.1.9", "20.0.0.1");
+    fragment[21] = 2;
+    let mut frame_to_many = udp("10.0.1.9", "20.0.0.1");
+    frame_to_many[0] |= 1;
+    let of = |kind| icmp(kind, IpProtocol::ICMP, "10.0.1.9", "20.0.0.1", 34);
+    for (name, frame) in [
+        ("about_icmp_error", of(3)),
+        ("about_icmp_error", of(4)),
+        ("about_icmp_error", of(5)),
+        ("about_icmp_error", of(11)),
+        ("about_icmp_error", of(12)),
+        ("about_fragment", fragment),
+        ("about_multicast", udp("10.0.1.9", "224.0.0.9")),
+        ("about_multicast", udp("10.0.1.9", "255.255.255.255")),
+        ("about_multicast", udp("10.0.1.9", "10.0.1.255")),
+        ("about_multicast", frame_to_many),
+        ("about_source", udp("10.0.1.255", "20.0.0.1")),
+        ("about_source", udp("127.0.0.1", "20.0.0.1")),
+        ("about_source", udp("0.0.0.0", "20.0.0.1")),
+        ("about_source", udp("224.0.0.1", "20.0.0.1")),
+        ("malformed", vec![2; 20]),
+    ] {
+        let found = answer::<V4>(&ADDRESSES, &frame, IcmpError::of(Reason::TimeExceeded));
+        assert_eq!(found, Err(name.to_owned()), "{frame:02x?}");
+    }
+    assert!(answer::<V4>(&ADDRESSES, &of(8), IcmpError::of(Reason::TimeExceeded)).is_ok(), "echo requests are answered");
+    let of = |kind| icmp(kind, IpProtocol::ICMPV6, "2001:db8:7::9", "2001:db8:8::1", 54);
+    let mut fragment = packet("2001:db8:7::9", "2001:db8:8::1", IpProtocol::IPV6_FRAGMENT, 16);
+    fragment[54..58].copy_from_slice(&[17, 0, 0, 8]);
+    for (name, frame) in [
+        ("about_icmp_error", of(1)),
+        ("about_icmp_error", of(127)),
+        ("about_icmp_error", of(137)),
+        ("about_fragment", fragment),
+        ("about_multicast", udp("2001:db8:7::9", "ff05::1")),
+        ("about_source", udp("ff05::1", "2001:db8:8::1")),
+        ("about_source", udp("::", "2001:db8:8::1")),
+        ("malformed", vec![2; 20]),
+    ] {
+        let found = answer::<V6>(&ADDRESSES, &frame, IcmpError::of(Reason::TimeExceeded));
+        assert_eq!(found, Err(name.to_owned()), "{frame:02x?}");
+    }
+    let to_many = udp("2001:db8:7::9", "ff05::1");
+    assert!(answer::<V6>(&ADDRESSES, &to_many, IcmpError { reason: Reason::TooBig, value: 1280 }).is_ok());
+    assert_eq!(answer::<V4>(&ADDRESSES[2..], &udp("10.0.1.9", "20.0.0.1"), IcmpError::of(Reason::NoRoute)), Err("no_address".to_owned()));
+}
+
+#[test]
+fn the_rate_is_limited_and_a_pause_saves_a_burst() {
+    let mut rig = rig::<V4>(&ADDRESSES);
+    let frame = packet("10.0.1.9", "20.0.0.1", IpProtocol::UDP, 8);
+    let mut flood = |time: u64| {
+        rig.set_time(time);
+        (0..100).for_each(|_| send(&mut rig, &frame, IcmpError::of(Reason::NoRoute)));
+        rig.received("output").len()
+    };
+    let second = 1_000_000_000;
+    assert_eq!([flood(second), flood(second), flood(second + second / 100)], [50, 0, 10]);
+    assert_eq!(flood(10 * second), 50);
+    assert_eq!(rig.counts().drops["rate_limited"], 50 + 100 + 90 + 50);
+}

@@ -1,0 +1,110 @@
+//! ICMP errors about IPv4 packets (RFC 792; RFC 1812, sections 4.3.2 and 5.2.7).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use bellows_engine::DropReason;
+use bellows_vrf::{IcmpError, Interface, IpFamily, Reason};
+use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::ipv4::Ipv4Header;
+use bellows_wire::{IpPair, IpProtocol};
+
+use super::{Family, IcmpErrors};
+
+/// The errors of IPv4.
+pub struct V4;
+
+/// Bytes of the two headers of an error.
+const HEADERS: usize = 20 + 8;
+
+/// Precedence "internetwork control" (RFC 1812, section 4.3.2.5).
+const TRAFFIC_CLASS: u8 = 6 << 5;
+
+/// The hops that an error may take.
+const TTL: u8 = 64;
+
+impl Family for V4 {
+    const NAME: &'static str = "ip4-icmp-error";
+    // RFC 1812, section 4.3.2.3.
+    const MAX_LENGTH: usize = 576;
+
+    fn may_answer(ip: &[u8], _: IcmpError, received_on: Option<&Interface>) -> Result<(), DropReason<IcmpErrors<V4>>> {
+        // RFC 1812, section 4.3.2.7.
+        let header = ip.first_chunk::<20>().ok_or(IcmpErrors::<V4>::MALFORMED)?;
+        let [source, destination] = [12, 16].map(|at| Ipv4Addr::from([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+        let is_broadcast = |address| received_on.is_some_and(|interface| interface.has_broadcast(address));
+        if destination.is_multicast() || destination.is_broadcast() || is_broadcast(destination) {
+            return Err(IcmpErrors::<V4>::ABOUT_MANY);
+        }
+        if matches!(source.octets()[0], 0 | 127 | 224..) || is_broadcast(source) {
+            return Err(IcmpErrors::<V4>::ABOUT_SOURCE);
+        }
+        if u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0 {
+            return Err(IcmpErrors::<V4>::ABOUT_FRAGMENT);
+        }
+        let message = ip.get(usize::from(header[0] & 0xf) * 4);
+        if header[9] == IpProtocol::ICMP.0 && message.is_none_or(|&kind| is_error(kind)) {
+            return Err(IcmpErrors::<V4>::ABOUT_ERROR);
+        }
+        Ok(())
+    }
+
+    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize> {
+        let source: [u8; 4] = *ip.get(12..)?.first_chunk()?;
+        let sender = Ipv4Addr::from(source);
+        // The one that the sender knows, if there are several.
+        let near = interface.addresses.iter().find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
+        let Some(IpAddr::V4(own)) = near.map(|own| own.address).or_else(|| interface.address(IpFamily::V4)) else {
+            return None;
+        };
+        let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
+        let quoted = &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)];
+        let length = HEADERS + quoted.len();
+        to[HEADERS..length].copy_from_slice(quoted);
+        let (kind, code, field) = parts(error);
+        to[20..24].copy_from_slice(&[kind, code, 0, 0]);
+        to[24..28].copy_from_slice(&field.to_be_bytes());
+        let addresses = IpPair::V4 { src: own, dst: sender };
+        IcmpMessage::new_checked(&mut to[20..length]).ok()?.fill_checksum(&addresses);
+        let header = Ipv4Header {
+            src: own,
+            dst: sender,
+            protocol: IpProtocol::ICMP,
+            ttl: TTL,
+            traffic_class: TRAFFIC_CLASS,
+            identification: 0,
+            dont_fragment: false,
+        };
+        header.emit(&mut to[..length]).ok()?;
+        Some(length)
+    }
+}
+
+/// Whether an address is on the link of an own one.
+fn is_near(own: IpAddr, length: u8, address: Ipv4Addr) -> bool {
+    bellows_vrf::route::IpPrefix::of(own, length).is_some_and(|link| link.contains(address.into()))
+}
+
+/// Whether a message type is one of errors: unreachable, source quench, redirect, time exceeded, parameter problem.
+fn is_error(kind: u8) -> bool {
+    matches!(kind, 3 | 4 | 5 | 11 | 12)
+}
+
+/// The type, the code, and the word behind the checksum.
+fn parts(error: IcmpError) -> (u8, u8, u32) {
+    use message_type::{V4_PARAMETER_PROBLEM, V4_TIME_EXCEEDED, V4_UNREACHABLE};
+    let value = u32::from(error.value);
+    match error.reason {
+        Reason::NoRoute => (V4_UNREACHABLE, 0, 0),
+        Reason::HostUnreachable => (V4_UNREACHABLE, 1, 0),
+        Reason::ProtocolUnreachable => (V4_UNREACHABLE, 2, 0),
+        Reason::PortUnreachable => (V4_UNREACHABLE, 3, 0),
+        // RFC 1191: the next hop's MTU in the lower half.
+        Reason::TooBig => (V4_UNREACHABLE, 4, value),
+        Reason::SourceRoute => (V4_UNREACHABLE, 5, 0),
+        Reason::Prohibited => (V4_UNREACHABLE, 13, 0),
+        Reason::TimeExceeded => (V4_TIME_EXCEEDED, 0, 0),
+        Reason::ReassemblyTimeExceeded => (V4_TIME_EXCEEDED, 1, 0),
+        // The offset in the first byte.
+        Reason::ParameterProblem | Reason::Unrecognized => (V4_PARAMETER_PROBLEM, 0, value << 24),
+    }
+}

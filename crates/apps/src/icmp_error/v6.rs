@@ -1,0 +1,110 @@
+//! ICMPv6 errors (RFC 4443).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use bellows_engine::DropReason;
+use bellows_vrf::{IcmpError, Interface, Reason};
+use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
+use bellows_wire::{IpPair, IpProtocol};
+
+use super::{Family, IcmpErrors};
+
+/// The errors of IPv6.
+pub struct V6;
+
+/// Bytes of the two headers of an error.
+const HEADERS: usize = 40 + 8;
+
+/// The hops that an error may take.
+const HOP_LIMIT: u8 = 64;
+
+impl Family for V6 {
+    const NAME: &'static str = "ip6-icmp-error";
+    // RFC 4443, section 2.4 (c): the minimum MTU.
+    const MAX_LENGTH: usize = 1280;
+
+    fn may_answer(ip: &[u8], error: IcmpError, _: Option<&Interface>) -> Result<(), DropReason<IcmpErrors<V6>>> {
+        // RFC 4443, section 2.4 (e).
+        let header = ip.first_chunk::<40>().ok_or(IcmpErrors::<V6>::MALFORMED)?;
+        let [source, destination] = [8, 24].map(|at| {
+            let octets: [u8; 16] = std::array::from_fn(|index| header[at + index]);
+            Ipv6Addr::from(octets)
+        });
+        // Those two are sent about packets to many, too: path-MTU discovery, and options that must be known.
+        let goes_to_many = error.reason == Reason::TooBig || error.reason == Reason::Unrecognized;
+        if destination.is_multicast() && !goes_to_many {
+            return Err(IcmpErrors::<V6>::ABOUT_MANY);
+        }
+        if source.is_unspecified() || source.is_multicast() || source.is_loopback() {
+            return Err(IcmpErrors::<V6>::ABOUT_SOURCE);
+        }
+        let Ok(view) = Ipv6Packet::new_checked(ip) else { return Err(IcmpErrors::<V6>::MALFORMED) };
+        // A chain of headers that cannot be followed may hide an error.
+        let upper = view.upper_layer().map_err(|_| IcmpErrors::<V6>::MALFORMED)?;
+        if upper.fragment.as_ref().is_some_and(|fragment| fragment.offset != 0) {
+            return Err(IcmpErrors::<V6>::ABOUT_FRAGMENT);
+        }
+        // Types below 128 are errors; 137 are redirects.
+        let is_error = upper.payload.first().is_none_or(|&kind| kind < 128 || kind == 137);
+        if upper.protocol == IpProtocol::ICMPV6 && is_error {
+            return Err(IcmpErrors::<V6>::ABOUT_ERROR);
+        }
+        Ok(())
+    }
+
+    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize> {
+        let sender = Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?);
+        let own = source(interface, sender)?;
+        let total = 40 + usize::from(u16::from_be_bytes(*ip.get(4..)?.first_chunk()?));
+        let quoted = &ip[..total.min(ip.len()).min(V6::MAX_LENGTH - HEADERS)];
+        let length = HEADERS + quoted.len();
+        to[HEADERS..length].copy_from_slice(quoted);
+        let (kind, code, field) = parts(error);
+        to[40..44].copy_from_slice(&[kind, code, 0, 0]);
+        to[44..48].copy_from_slice(&field.to_be_bytes());
+        let addresses = IpPair::V6 { src: own, dst: sender };
+        IcmpMessage::new_checked(&mut to[40..length]).ok()?.fill_checksum(&addresses);
+        let header = Ipv6Header {
+            src: own,
+            dst: sender,
+            next_header: IpProtocol::ICMPV6,
+            hop_limit: HOP_LIMIT,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        header.emit(&mut to[..length]).ok()?;
+        Some(length)
+    }
+}
+
+/// The interface's address for a sender: a link-local one for a link-local sender, else a global one.
+fn source(interface: &Interface, sender: Ipv6Addr) -> Option<Ipv6Addr> {
+    let own = |wants_link_local: bool| {
+        interface.addresses.iter().find_map(|own| match own.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() == wants_link_local => Some(address),
+            _ => None,
+        })
+    };
+    let is_link_local = sender.is_unicast_link_local();
+    own(is_link_local).or_else(|| own(!is_link_local).filter(|_| is_link_local))
+}
+
+/// The type, the code, and the word behind the checksum.
+fn parts(error: IcmpError) -> (u8, u8, u32) {
+    use message_type::{V6_PARAMETER_PROBLEM, V6_TIME_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
+    let value = u32::from(error.value);
+    match error.reason {
+        Reason::NoRoute => (V6_UNREACHABLE, 0, 0),
+        Reason::Prohibited => (V6_UNREACHABLE, 1, 0),
+        Reason::HostUnreachable => (V6_UNREACHABLE, 3, 0),
+        Reason::PortUnreachable => (V6_UNREACHABLE, 4, 0),
+        Reason::TooBig => (V6_TOO_BIG, 0, value),
+        Reason::TimeExceeded => (V6_TIME_EXCEEDED, 0, 0),
+        Reason::ReassemblyTimeExceeded => (V6_TIME_EXCEEDED, 1, 0),
+        Reason::ParameterProblem | Reason::SourceRoute => (V6_PARAMETER_PROBLEM, 0, value),
+        // The next header's type is where it was named; the field of the fixed header is enough for a protocol.
+        Reason::ProtocolUnreachable => (V6_PARAMETER_PROBLEM, 1, if value == 0 { 6 } else { value }),
+        Reason::Unrecognized => (V6_PARAMETER_PROBLEM, 2, value),
+    }
+}

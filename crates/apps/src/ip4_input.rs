@@ -1,0 +1,366 @@
+//! `ip4-input`: checks IPv4 headers.
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_vrf::{IcmpError, Reason, Tag};
+use bellows_wire::Sum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ETHERNET;
+use crate::forwarding::check4::check;
+use crate::lanes::{Lanes, Verdict};
+
+/// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
+///
+/// Checked are the version, the lengths, the header's checksum, the time to live, the fragment offset, the options, and
+/// that the source is an address of one host. Options stay as they are; packets with a source route are refused. Packets
+/// whose sender is to be told why they are dropped go to `error`, if it is linked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What becomes of the header's checksum.
+    pub checksum: Checksum,
+}
+
+/// What becomes of a header's checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum Checksum {
+    /// It is verified.
+    #[default]
+    Verify,
+    /// It is taken for correct, because the interface has verified it.
+    Trusted,
+}
+
+/// Checks IPv4 headers.
+pub struct Ip4Input {
+    checksum: Checksum,
+    lanes: Lanes,
+}
+
+counters! { Ip4Input;
+    drop TOO_SHORT = "too_short", "packets without a whole IPv4 header, or with a total length below it";
+    drop BAD_LENGTH = "bad_length", "packets that end before their total length";
+    drop VERSION = "version", "packets that are not of version 4";
+    drop HEADER_TOO_SHORT = "hdr_too_short", "packets with a header length below 20 bytes";
+    drop BAD_CHECKSUM = "bad_checksum", "packets with a wrong header checksum";
+    drop TIME_EXPIRED = "time_expired", "packets that arrive with a time to live of 0, if `error` is not linked";
+    drop FRAGMENT_OFFSET_ONE = "fragment_offset_one", "fragments at offset 8, which can hide a TCP header (RFC 1858)";
+    drop BAD_SOURCE = "src_martian", "packets whose source is not one host: multicast, broadcast, loopback, 0/8, 240/4";
+    drop SOURCE_ROUTE = "source_route", "packets with a source route, if `error` is not linked";
+    drop BAD_OPTIONS = "bad_options", "packets whose options do not fit into the header, if `error` is not linked";
+    count OPTIONS = "options", "packets with options";
+}
+
+/// The places of the outputs.
+const OUTPUT: u16 = 0;
+const ERROR: usize = 1;
+
+impl App for Ip4Input {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "IPv4 packets behind an Ethernet header")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "packets to look up"),
+        Port::optional("error", "packets whose sender is to be told"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.lanes.resize(io.outputs());
+        let input = io.input(0);
+        let (packets, ahead) = (input.packets(), io.prefetch());
+        let numbers = self.lanes.numbers(packets.len());
+        match self.checksum {
+            Checksum::Verify => check::<true>(packets, ahead, numbers),
+            Checksum::Trusted => check::<false>(packets, ahead, numbers),
+        }
+        let verifies = self.checksum == Checksum::Verify;
+        self.lanes.send_all(io, 0, input, |packet| judge(io, packet, verifies));
+    }
+}
+
+/// What becomes of a packet whose header is not a usual one that is right.
+fn judge(io: &Io<Ip4Input>, packet: &mut Packet, verifies: bool) -> Verdict<Ip4Input> {
+    let refuse = |packet: &mut Packet, error: IcmpError, reason| {
+        if !io.is_linked(ERROR) {
+            return Verdict::Drop(reason);
+        }
+        packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+        Verdict::To(ERROR)
+    };
+    let header = match header_of(packet, verifies) {
+        Ok(header) => header,
+        Err(reason) => return Verdict::Drop(reason),
+    };
+    let (ttl, options) = (header[8], &header[20..]);
+    let option = find_option(options);
+    if ttl == 0 {
+        return refuse(packet, IcmpError::of(Reason::TimeExceeded), Ip4Input::TIME_EXPIRED);
+    }
+    match option {
+        Found::Nothing => {}
+        Found::SourceRoute => return refuse(packet, IcmpError::of(Reason::SourceRoute), Ip4Input::SOURCE_ROUTE),
+        Found::Bad { at } => {
+            let error = IcmpError { reason: Reason::ParameterProblem, value: 20 + at as u16 };
+            return refuse(packet, error, Ip4Input::BAD_OPTIONS);
+        }
+    }
+    if packet.bytes().get(ETHERNET).is_some_and(|&first| first != 0x45) {
+        io.count(Ip4Input::OPTIONS, 1);
+    }
+    Verdict::To(OUTPUT.into())
+}
+
+/// The header of a packet that deserves an answer at all.
+fn header_of(packet: &Packet, verifies: bool) -> Result<&[u8], DropReason<Ip4Input>> {
+    let frame = packet.bytes();
+    let ip = frame.get(ETHERNET..).unwrap_or_default();
+    let fixed = ip.first_chunk::<20>().ok_or(Ip4Input::TOO_SHORT)?;
+    let header_length = usize::from(fixed[0] & 0xf) * 4;
+    let total_length = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let source = [fixed[12], fixed[13], fixed[14], fixed[15]];
+    let destination = [fixed[16], fixed[17], fixed[18], fixed[19]];
+    if fixed[0] >> 4 != 4 {
+        return Err(Ip4Input::VERSION);
+    }
+    if header_length < 20 {
+        return Err(Ip4Input::HEADER_TOO_SHORT);
+    }
+    if total_length < header_length {
+        return Err(Ip4Input::TOO_SHORT);
+    }
+    if total_length > ip.len() {
+        return Err(Ip4Input::BAD_LENGTH);
+    }
+    let header = &ip[..header_length];
+    if verifies && Sum::new().add_bytes(header).finish() != 0 {
+        return Err(Ip4Input::BAD_CHECKSUM);
+    }
+    if u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff == 1 {
+        return Err(Ip4Input::FRAGMENT_OFFSET_ONE);
+    }
+    // A host that asks for its address has none yet (RFC 2131, section 4.1).
+    let asks_for_address = source == [0; 4] && destination == [255; 4];
+    if matches!(source[0], 0 | 127 | 224..) && !asks_for_address {
+        return Err(Ip4Input::BAD_SOURCE);
+    }
+    Ok(header)
+}
+
+/// What was found in the options of a header.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    SourceRoute,
+    /// An option whose length is wrong, at an offset within the options.
+    Bad { at: usize },
+}
+
+/// Option types (RFC 791, section 3.1).
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+const LOOSE_SOURCE_ROUTE: u8 = 131;
+const STRICT_SOURCE_ROUTE: u8 = 137;
+
+/// Walks through options.
+fn find_option(options: &[u8]) -> Found {
+    let mut at = 0;
+    while let Some(&kind) = options.get(at) {
+        match kind {
+            END => break,
+            NO_OPERATION => at += 1,
+            _ => {
+                let length = usize::from(options.get(at + 1).copied().unwrap_or(0));
+                if length < 2 || at + length > options.len() {
+                    return Found::Bad { at };
+                }
+                if matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE) {
+                    return Found::SourceRoute;
+                }
+                at += length;
+            }
+        }
+    }
+    Found::Nothing
+}
+
+impl Configure for Ip4Input {
+    const NAME: &'static str = "ip4-input";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys("")
+    }
+
+    fn configure(config: Config, _: &Context) -> Result<Ip4Input, SettingError> {
+        Ok(Ip4Input { checksum: config.checksum, lanes: Lanes::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forwarding::check4::{HEADERS, is_right};
+    use bellows_rig::Rig;
+    use bellows_wire::ipv4::Ipv4Header;
+    use proptest::prelude::*;
+
+    /// A packet behind an Ethernet header, with so many bytes of payload.
+    fn frame(payload: usize) -> Vec<u8> {
+        let mut frame = vec![0; HEADERS + payload];
+        let header = Ipv4Header {
+            src: [192, 0, 2, 1].into(),
+            dst: [198, 51, 100, 1].into(),
+            protocol: bellows_wire::IpProtocol::UDP,
+            ttl: 64,
+            traffic_class: 0,
+            identification: 7,
+            dont_fragment: false,
+        };
+        header.emit(&mut frame[ETHERNET..]).unwrap();
+        frame
+    }
+
+    /// The frame with other bytes in the header, and with the checksum of that.
+    fn with(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut frame = frame(26);
+        let ip = &mut frame[ETHERNET..];
+        change(ip);
+        ip[10..12].fill(0);
+        let length = ip.len().min(usize::from(ip[0] & 0xf) * 4);
+        let checksum = Sum::new().add_bytes(&ip[..length]).finish();
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    /// The drops of one packet: none if it passes.
+    fn fate(config: Config, frame: &[u8], error: bool) -> (Vec<String>, usize, Vec<IcmpError>) {
+        let app = Ip4Input::configure(config, &Context::default()).unwrap();
+        let outputs: &[&str] = if error { &["output", "error"] } else { &["output"] };
+        let mut rig = Rig::new(app, &["input"], outputs);
+        rig.send("input", [frame]);
+        rig.settle();
+        let counts = rig.counts();
+        let drops = counts.drops.iter().filter(|(_, count)| **count > 0).map(|(name, _)| name.to_string()).collect();
+        let errors = if error { rig.received_packets("error") } else { Vec::new() };
+        let errors = errors.iter().map(|packet| IcmpError::from_number(Tag(packet.tag()).number())).collect();
+        (drops, rig.received("output").len(), errors)
+    }
+
+    #[test]
+    fn what_a_router_must_not_forward_is_dropped_by_name() {
+        let options = |bytes: &'static [u8]| {
+            move |ip: &mut [u8]| {
+                ip[0] = 0x40 | (5 + bytes.len() / 4) as u8;
+                ip[20..20 + bytes.len()].copy_from_slice(bytes);
+            }
+        };
+        let cases: Vec<(&str, Vec<u8>)> = vec![
+            ("too_short", frame(0)[..HEADERS - 1].to_vec()),
+            ("too_short", Vec::new()),
+            ("too_short", with(|ip| ip[2..4].copy_from_slice(&19u16.to_be_bytes()))),
+            ("bad_length", with(|ip| ip[2..4].copy_from_slice(&47u16.to_be_bytes()))),
+            ("version", with(|ip| ip[0] = 0x65)),
+            ("hdr_too_short", with(|ip| ip[0] = 0x44)),
+            ("bad_length", frame(26)[..HEADERS].to_vec()),
+            ("time_expired", with(|ip| ip[8] = 0)),
+            ("fragment_offset_one", with(|ip| ip[7] = 1)),
+            ("fragment_offset_one", with(|ip| ip[6..8].copy_from_slice(&0x2001u16.to_be_bytes()))),
+            ("src_martian", with(|ip| ip[12] = 0)),
+            ("src_martian", with(|ip| ip[12] = 127)),
+            ("src_martian", with(|ip| ip[12] = 224)),
+            ("src_martian", with(|ip| ip[12] = 255)),
+            ("source_route", with(options(&[131, 3, 4, 0]))),
+            ("source_route", with(options(&[1, 137, 3, 4]))),
+            ("bad_options", with(options(&[7, 9, 4, 0]))),
+            ("bad_options", with(options(&[7, 1, 4, 0]))),
+            ("bad_options", with(options(&[1, 1, 1, 7]))),
+            ("bad_checksum", {
+                let mut frame = frame(26);
+                frame[ETHERNET + 11] ^= 1;
+                frame
+            }),
+        ];
+        for (name, frame) in cases {
+            let (drops, passed, _) = fate(Config::default(), &frame, false);
+            assert_eq!((drops, passed), (vec![name.to_owned()], 0), "{frame:02x?}");
+        }
+    }
+
+    #[test]
+    fn senders_are_told_if_anybody_tells_them() {
+        let cases = [
+            (with(|ip| ip[8] = 0), IcmpError::of(Reason::TimeExceeded)),
+            (
+                with(|ip| {
+                    ip[0] = 0x46;
+                    ip[20..24].copy_from_slice(&[1, 1, 131, 2]);
+                }),
+                IcmpError::of(Reason::SourceRoute),
+            ),
+            (
+                with(|ip| {
+                    ip[0] = 0x46;
+                    ip[20..24].copy_from_slice(&[1, 7, 200, 4]);
+                }),
+                IcmpError { reason: Reason::ParameterProblem, value: 21 },
+            ),
+        ];
+        for (frame, error) in cases {
+            assert_eq!(fate(Config::default(), &frame, true), (vec![], 0, vec![error]));
+        }
+    }
+
+    #[test]
+    fn unusual_packets_that_are_right_pass() {
+        for frame in [
+            frame(0),
+            [frame(0), vec![0; 26]].concat(),
+            with(|ip| ip[6..8].copy_from_slice(&0x2002u16.to_be_bytes())),
+            with(|ip| ip[12..20].copy_from_slice(&[0, 0, 0, 0, 255, 255, 255, 255])),
+            with(|ip| {
+                ip[0] = 0x47;
+                ip[20..28].copy_from_slice(&[148, 4, 0, 0, 7, 3, 4, 0]);
+            }),
+        ] {
+            assert_eq!(fate(Config::default(), &frame, true), (vec![], 1, vec![]), "{frame:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_trusted_checksum_is_not_looked_at() {
+        let mut wrong = frame(26);
+        wrong[ETHERNET + 11] ^= 1;
+        let (drops, passed, _) = fate(Config { checksum: Checksum::Trusted }, &wrong, false);
+        assert_eq!((drops.len(), passed), (0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn the_quick_check_passes_what_the_thorough_one_passes(
+            changes in prop::collection::vec((0usize..20, any::<u8>()), 0..4),
+            fill in any::<bool>(),
+            length in HEADERS..80,
+        ) {
+            let mut bytes = frame(length - HEADERS);
+            for (at, byte) in changes {
+                bytes[ETHERNET + at] = byte;
+            }
+            let ip = &mut bytes[ETHERNET..];
+            if fill {
+                ip[10..12].fill(0);
+                let checksum = Sum::new().add_bytes(&ip[..20]).finish();
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            let packet = Packet::from_bytes(&bytes).unwrap();
+            let thorough = header_of(&packet, true).is_ok_and(|header| header.len() == 20 && header[8] != 0);
+            // The exception for hosts without an address is left to the thorough check.
+            let quick = is_right::<true>(bytes.first_chunk().unwrap(), length);
+            prop_assert_eq!(quick, thorough && bytes[ETHERNET + 12] != 0);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `ip6-input`: checks IPv6 headers.
+
+use std::net::Ipv6Addr;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_vrf::{IcmpError, Reason, Tag};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ETHERNET;
+use crate::forwarding::check6::{HOP_BY_HOP, check};
+use crate::lanes::{Lanes, Verdict};
+
+/// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
+///
+/// Checked are the version, the length, the hop limit, the hop-by-hop options, and that the source may be that of a
+/// packet on a wire. Hop-by-hop options that a router does not know are treated as their types say. Packets whose sender
+/// is to be told why they are dropped go to `error`, if it is linked. The app has no keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {}
+
+/// Checks IPv6 headers.
+pub struct Ip6Input {
+    lanes: Lanes,
+}
+
+counters! { Ip6Input;
+    drop TOO_SHORT = "too_short", "packets without a whole IPv6 header";
+    drop BAD_LENGTH = "bad_length", "packets that end before their payload length, and jumbograms";
+    drop VERSION = "version", "packets that are not of version 6";
+    drop TIME_EXPIRED = "time_expired", "packets that arrive with a hop limit of 0, if `error` is not linked";
+    drop BAD_SOURCE = "src_martian", "packets whose source is multicast or the loopback address";
+    drop BAD_OPTIONS = "bad_options", "packets whose hop-by-hop options do not fit, or must be known but are not";
+    count OPTIONS = "options", "packets with hop-by-hop options";
+}
+
+/// The places of the outputs.
+const OUTPUT: u16 = 0;
+const ERROR: usize = 1;
+
+impl App for Ip6Input {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "IPv6 packets behind an Ethernet header")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "packets to look up"),
+        Port::optional("error", "packets whose sender is to be told"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.lanes.resize(io.outputs());
+        let input = io.input(0);
+        let packets = input.packets();
+        check(packets, io.prefetch(), self.lanes.numbers(packets.len()));
+        self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
+    }
+}
+
+/// What becomes of a packet whose header is not a usual one that is right.
+fn judge(io: &Io<Ip6Input>, packet: &mut Packet) -> Verdict<Ip6Input> {
+    let (error, reason) = match look_closely(packet.bytes()) {
+        Ok(has_options) => {
+            io.count(Ip6Input::OPTIONS, has_options.into());
+            return Verdict::To(OUTPUT.into());
+        }
+        Err(Fault::Silent(reason)) => return Verdict::Drop(reason),
+        Err(Fault::Told(error, reason)) => (error, reason),
+    };
+    if !io.is_linked(ERROR) {
+        return Verdict::Drop(reason);
+    }
+    packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+    Verdict::To(ERROR)
+}
+
+/// What is wrong with a packet, and whether its sender is told.
+enum Fault {
+    Silent(DropReason<Ip6Input>),
+    Told(IcmpError, DropReason<Ip6Input>),
+}
+
+/// Whether a packet has hop-by-hop options.
+///
+/// # Errors
+/// Why it is dropped.
+fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
+    let ip = frame.get(ETHERNET..).unwrap_or_default();
+    let (fixed, payload) = ip.split_first_chunk::<40>().ok_or(Fault::Silent(Ip6Input::TOO_SHORT))?;
+    if fixed[0] >> 4 != 6 {
+        return Err(Fault::Silent(Ip6Input::VERSION));
+    }
+    let payload_length = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    let payload = payload.get(..payload_length).ok_or(Fault::Silent(Ip6Input::BAD_LENGTH))?;
+    let source = Ipv6Addr::from_octets(std::array::from_fn(|at| fixed[8 + at]));
+    let destination_is_multicast = fixed[24] == 0xff;
+    if source.is_multicast() || source.is_loopback() {
+        return Err(Fault::Silent(Ip6Input::BAD_SOURCE));
+    }
+    if fixed[7] == 0 {
+        return Err(Fault::Told(IcmpError::of(Reason::TimeExceeded), Ip6Input::TIME_EXPIRED));
+    }
+    if fixed[6] != HOP_BY_HOP {
+        return Ok(false);
+    }
+    // A jumbogram has a payload length of 0 and options (RFC 2675), for which no link here is long enough.
+    if payload_length == 0 {
+        return Err(Fault::Silent(Ip6Input::BAD_LENGTH));
+    }
+    check_options(payload, destination_is_multicast).map(|()| true)
+}
+
+/// Checks hop-by-hop options, at the start of a payload.
+fn check_options(payload: &[u8], is_multicast: bool) -> Result<(), Fault> {
+    let bad = |at: usize| {
+        let error = IcmpError { reason: Reason::ParameterProblem, value: 40 + at as u16 };
+        Fault::Told(error, Ip6Input::BAD_OPTIONS)
+    };
+    let length = payload.get(1).map(|&units| (usize::from(units) + 1) * 8);
+    let Some(options) = length.and_then(|length| payload.get(..length)) else { return Err(bad(1)) };
+    let mut at = 2;
+    while let Some(&kind) = options.get(at) {
+        // Pad1 alone has no length.
+        if kind == 0 {
+            at += 1;
+            continue;
+        }
+        let end = options.get(at + 1).map(|&length| at + 2 + usize::from(length));
+        let Some(end) = end.filter(|&end| end <= options.len()) else { return Err(bad(at)) };
+        // PadN and Router Alert (RFC 2711) are known. The two highest bits of others say what to do (RFC 8200, 4.2).
+        if !matches!(kind, 1 | 5) {
+            let error = IcmpError { reason: Reason::Unrecognized, value: 40 + at as u16 };
+            match kind >> 6 {
+                0 => {}
+                1 => return Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
+                3 if is_multicast => return Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
+                _ => return Err(Fault::Told(error, Ip6Input::BAD_OPTIONS)),
+            }
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+impl Configure for Ip6Input {
+    const NAME: &'static str = "ip6-input";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys("")
+    }
+
+    fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {
+        Ok(Ip6Input { lanes: Lanes::new() })
+    }
+}

@@ -1,0 +1,402 @@
+//! Packets for a router itself, of both families: `ip4-local` and `ip6-local`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_vrf::{IcmpError, Reason, Tag};
+use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::ipv4::Ipv4Packet;
+use bellows_wire::ipv6::Ipv6Packet;
+use bellows_wire::{IpPair, IpProtocol, Sum};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::ETHERNET;
+use crate::lanes::{Lanes, Verdict};
+use crate::vrf::RoutingDomain;
+
+/// Takes the packets that are for the router itself.
+///
+/// Echo requests to one address are answered through `output`; link it to the look-up. All other packets go to `punt`, for
+/// the host behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
+/// protocols are told through `error` that nobody serves them, and the rest is dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+}
+
+/// The part of local packets that is a family's own.
+pub trait Family: Send + Sized + 'static {
+    /// The app's name.
+    const NAME: &'static str;
+
+    /// What an IP packet is.
+    ///
+    /// # Errors
+    /// If its header is not right.
+    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error>;
+
+    /// Turns an echo request into its reply.
+    ///
+    /// # Errors
+    /// If its header is not right.
+    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error>;
+}
+
+/// A packet for the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    source: IpAddr,
+    destination: IpAddr,
+    message: Message,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    Echo,
+    BadChecksum,
+    Discovery,
+    Fragment,
+    /// To a port: TCP or UDP.
+    Port,
+    /// ICMP but echo requests.
+    Other,
+    Protocol,
+}
+
+/// Takes packets for the router.
+pub struct Local<F> {
+    domain: Arc<RoutingDomain>,
+    lanes: Lanes,
+    family: std::marker::PhantomData<F>,
+}
+
+counters! { for[F: Family] Local<F>;
+    drop MALFORMED = "malformed", "packets whose header or message is not whole";
+    drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
+    drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
+    drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
+    drop FRAGMENT = "fragment", "fragments, if `punt` is not linked";
+    drop UNSERVED = "unserved", "packets that nobody serves, if neither `punt` nor `error` is linked";
+    count ECHO_REPLIES = "echo_replies_sent", "echo requests that were answered";
+}
+
+/// The places of the outputs.
+const OUTPUT: usize = 0;
+const PUNT: usize = 1;
+const ERROR: usize = 2;
+const ND: usize = 3;
+
+impl<F: Family> App for Local<F> {
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets for the router behind an Ethernet header" };
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "echo replies, to look up"),
+        Port::optional("punt", "packets for the host"),
+        Port::optional("error", "packets whose sender is to be told"),
+        Port::optional("nd", "messages of IPv6 neighbour discovery"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 4;
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.lanes.resize(io.outputs());
+        for index in 0..io.inputs() {
+            for mut packet in &mut io.input(index) {
+                match self.judge(io, &mut packet) {
+                    Verdict::To(output) => self.lanes.push(output, packet),
+                    Verdict::Drop(reason) => io.drop(packet, reason),
+                }
+            }
+        }
+        self.lanes.send(io);
+    }
+}
+
+impl<F: Family> Local<F> {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
+        Local { domain, lanes: Lanes::new(), family: std::marker::PhantomData }
+    }
+
+    /// Where a packet goes.
+    fn judge(&self, io: &Io<Self>, packet: &mut Packet) -> Verdict<Self> {
+        let tag = Tag(packet.tag());
+        let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
+        let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
+        let interface = self.domain.tables().interface(tag.interface());
+        let is_link_local = matches!(kind.destination, IpAddr::V6(address) if address.is_unicast_link_local());
+        if is_link_local && interface.is_none_or(|interface| !interface.has_address(kind.destination)) {
+            return Verdict::Drop(Self::LINK_LOCAL);
+        }
+        let to_one = match kind.destination {
+            IpAddr::V4(address) => !address.is_multicast() && self.is_own(kind.destination),
+            IpAddr::V6(address) => !address.is_multicast(),
+        };
+        let tell = |packet: &mut Packet, reason| match () {
+            () if io.is_linked(PUNT) => Verdict::To(PUNT),
+            () if to_one && io.is_linked(ERROR) => {
+                packet.set_tag(tag.with(IcmpError::of(reason).number()).0);
+                Verdict::To(ERROR)
+            }
+            () => Verdict::Drop(Self::UNSERVED),
+        };
+        match kind.message {
+            Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
+            Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
+                Ok(()) => {
+                    io.count(Self::ECHO_REPLIES, 1);
+                    // A reply to a link-local address would need its interface; the sender is on the same link.
+                    packet.set_tag(Tag::received_on(0).0);
+                    Verdict::To(OUTPUT)
+                }
+                Err(_) => Verdict::Drop(Self::MALFORMED),
+            },
+            Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
+            Message::Discovery if io.is_linked(ND) => Verdict::To(ND),
+            Message::Fragment if !io.is_linked(PUNT) => Verdict::Drop(Self::FRAGMENT),
+            Message::Port => tell(packet, Reason::PortUnreachable),
+            Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
+            Message::Discovery | Message::Fragment | Message::Other => {
+                if io.is_linked(PUNT) { Verdict::To(PUNT) } else { Verdict::Drop(Self::UNSERVED) }
+            }
+        }
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
+        self.domain.tables().interfaces().iter().any(|interface| interface.has_address(address))
+    }
+}
+
+/// Whether an address is not that of one host.
+fn is_many(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => matches!(address.octets()[0], 0 | 127 | 224..),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unspecified() || address.is_loopback(),
+    }
+}
+
+/// The local packets of IPv4.
+pub struct V4;
+
+/// The hops that a reply may take.
+const HOPS: u8 = 64;
+
+impl Family for V4 {
+    const NAME: &'static str = "ip4-local";
+
+    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
+        let view = Ipv4Packet::new_checked(ip)?;
+        let message = match view.protocol() {
+            _ if view.more_fragments() || view.fragment_offset() != 0 => Message::Fragment,
+            IpProtocol::ICMP => {
+                let icmp = IcmpMessage::new_checked(view.payload())?;
+                match icmp.message_type() {
+                    _ if Sum::new().add_bytes(view.payload()).finish() != 0 => Message::BadChecksum,
+                    message_type::V4_ECHO_REQUEST => Message::Echo,
+                    _ => Message::Other,
+                }
+            }
+            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
+            _ => Message::Protocol,
+        };
+        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
+    }
+
+    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
+        let mut view = Ipv4Packet::new_checked(ip)?;
+        let (src, dst): (Ipv4Addr, Ipv4Addr) = (view.src(), view.dst());
+        view.set_src(dst);
+        view.set_dst(src);
+        view.set_ttl(HOPS);
+        view.fill_checksum();
+        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
+        icmp.set_message_type(message_type::V4_ECHO_REPLY);
+        icmp.fill_checksum(&IpPair::V4 { src: dst, dst: src });
+        Ok(())
+    }
+}
+
+/// The local packets of IPv6.
+pub struct V6;
+
+impl Family for V6 {
+    const NAME: &'static str = "ip6-local";
+
+    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
+        let view = Ipv6Packet::new_checked(ip)?;
+        let upper = view.upper_layer()?;
+        let message = match upper.protocol {
+            _ if upper.fragment.is_some() => Message::Fragment,
+            IpProtocol::ICMPV6 => {
+                let icmp = IcmpMessage::new_checked(upper.payload)?;
+                let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload);
+                match icmp.message_type() {
+                    _ if sum.finish() != 0 => Message::BadChecksum,
+                    // An echo behind extension headers is for the host.
+                    message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
+                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects.
+                    133..=137 => Message::Discovery,
+                    _ => Message::Other,
+                }
+            }
+            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
+            // No next header: there is nothing to serve (RFC 8200, section 4.7).
+            IpProtocol(59) => Message::Other,
+            _ => Message::Protocol,
+        };
+        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
+    }
+
+    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
+        let mut view = Ipv6Packet::new_checked(ip)?;
+        let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
+        view.set_src(dst);
+        view.set_dst(src);
+        view.set_hop_limit(HOPS);
+        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
+        icmp.set_message_type(message_type::V6_ECHO_REPLY);
+        icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
+        Ok(())
+    }
+}
+
+impl<F: Family> Configure for Local<F> {
+    const NAME: &'static str = F::NAME;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a routing domain, and takes only packets for the router itself")
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {
+        Ok(Local::new(context.object("vrf", &config.vrf)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_rig::Rig;
+    use bellows_vrf::interface::InterfaceAddress;
+    use bellows_vrf::{Interface, Vrf};
+    use bellows_wire::MacAddr;
+    use bellows_wire::icmp::Echo;
+    use bellows_wire::ipv4::Ipv4Header;
+    use bellows_wire::ipv6::Ipv6Header;
+
+    fn domain() -> Arc<RoutingDomain> {
+        let addresses = ["10.0.1.1", "2001:db8::1", "fe80::1"].map(|address| InterfaceAddress {
+            address: address.parse().unwrap(),
+            length: if address.contains(':') { 64 } else { 24 },
+        });
+        let interface = Interface {
+            name: "a".to_owned(),
+            port: "a".to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: addresses.to_vec(),
+        };
+        Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()))
+    }
+
+    /// A packet of a protocol; an echo request if that is ICMP.
+    fn packet(source: &str, destination: &str, protocol: IpProtocol) -> Vec<u8> {
+        let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
+        let at = if matches!(pair, IpPair::V4 { .. }) { 34 } else { 54 };
+        let mut frame = vec![0x55; at + 24];
+        if matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6) {
+            Echo { reply: false, identifier: 7, sequence: 1 }.emit(&mut frame[at..], &pair).unwrap();
+        }
+        match pair {
+            IpPair::V4 { src, dst } => {
+                let (ttl, traffic_class, identification, dont_fragment) = (5, 0, 1, false);
+                let header = Ipv4Header { src, dst, protocol, ttl, traffic_class, identification, dont_fragment };
+                header.emit(&mut frame[14..]).unwrap();
+            }
+            IpPair::V6 { src, dst } => {
+                let (hop_limit, traffic_class, flow_label) = (5, 0, 0);
+                let header = Ipv6Header { src, dst, next_header: protocol, hop_limit, traffic_class, flow_label };
+                header.emit(&mut frame[14..]).unwrap();
+            }
+        }
+        frame
+    }
+
+    /// Where a packet goes, and what it is then: the output, or the reason for its drop.
+    fn fate<F: Family>(outputs: &[&str], frame: &[u8]) -> (String, Vec<u8>) {
+        let mut rig = Rig::new(Local::<F>::new(domain()), &["input"], outputs);
+        let mut packet = Packet::from_bytes(frame).unwrap();
+        packet.set_tag(Tag::received_on(1).0);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        let sent = outputs.iter().find_map(|output| Some(((*output).to_owned(), rig.received(output).pop()?)));
+        sent.unwrap_or_else(|| {
+            let dropped = rig.counts().drops.into_iter().find(|(_, count)| *count > 0).unwrap();
+            (dropped.0, Vec::new())
+        })
+    }
+
+    #[test]
+    fn echo_requests_are_answered() {
+        let (output, reply) = fate::<V4>(&["output"], &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP));
+        let view = Ipv4Packet::new_checked(&reply[14..]).unwrap();
+        assert_eq!((&*output, view.src(), view.dst(), view.ttl()), ("output", [10, 0, 1, 1].into(), [10, 0, 1, 9].into(), 64));
+        assert_eq!((Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()), (0, 0));
+        assert_eq!((view.payload()[0], &view.payload()[4..]), (0, &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP)[38..]));
+        let (output, reply) = fate::<V6>(&["output"], &packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6));
+        let view = Ipv6Packet::new_checked(&reply[14..]).unwrap();
+        let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());
+        assert_eq!((&*output, view.payload()[0], sum.finish(), view.hop_limit()), ("output", 129, 0, 64));
+        assert_eq!(view.src().to_string(), "2001:db8::1");
+    }
+
+    #[test]
+    fn the_rest_is_punted_told_or_dropped_by_name() {
+        let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
+        let told = &["output", "error"][..];
+        let mut wrong_sum = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
+        wrong_sum[40] ^= 1;
+        let mut fragment = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
+        fragment[20] |= 0x20;
+        let udp = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
+        for (outputs, frame, expected) in [
+            (all, udp.clone(), "punt"),
+            (told, udp.clone(), "error"),
+            (none, udp, "unserved"),
+            (told, packet("10.0.1.9", "10.0.1.255", IpProtocol::UDP), "unserved"),
+            (told, packet("10.0.1.9", "10.0.1.1", IpProtocol(89)), "error"),
+            (told, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "unserved"),
+            (all, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "punt"),
+            (all, packet("10.0.1.9", "10.0.1.255", IpProtocol::ICMP), "echo_to_multicast"),
+            (all, packet("224.0.0.1", "10.0.1.1", IpProtocol::ICMP), "echo_to_multicast"),
+            (all, wrong_sum, "bad_checksum"),
+            (all, fragment.clone(), "punt"),
+            (told, fragment, "fragment"),
+            (all, vec![0; 20], "malformed"),
+        ] {
+            assert_eq!(fate::<V4>(outputs, &frame).0, expected, "{frame:02x?}");
+        }
+        let mut solicitation = packet("2001:db8::9", "ff02::1:ff00:1", IpProtocol::ICMPV6);
+        solicitation[54] = 135;
+        let pair = IpPair::new("2001:db8::9".parse().unwrap(), "ff02::1:ff00:1".parse().unwrap()).unwrap();
+        IcmpMessage::new_checked(&mut solicitation[54..]).unwrap().fill_checksum(&pair);
+        for (outputs, frame, expected) in [
+            (all, solicitation.clone(), "nd"),
+            (told, solicitation, "unserved"),
+            (all, packet("fe80::9", "fe80::2", IpProtocol::ICMPV6), "link_local"),
+            (all, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "output"),
+            (told, packet("2001:db8::9", "2001:db8::1", IpProtocol::TCP), "error"),
+            (told, packet("2001:db8::9", "2001:db8::1", IpProtocol(59)), "unserved"),
+            (all, packet("2001:db8::9", "ff02::1", IpProtocol::ICMPV6), "echo_to_multicast"),
+            (all, packet("::", "2001:db8::1", IpProtocol::ICMPV6), "echo_to_multicast"),
+        ] {
+            assert_eq!(fate::<V6>(outputs, &frame).0, expected, "{frame:02x?}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The look-up of both families: `ip4-lookup` and `ip6-lookup`.
+
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+use bellows_packet::{CAPACITY, Packet};
+use bellows_vrf::adjacency::special;
+use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
+use bellows_wire::flow::{self, Directions};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::family::{Family, Headers};
+use crate::forwarding::look::{LOCAL, read, tag};
+use crate::forwarding::UNUSUAL;
+use crate::lanes::{Lanes, Verdict};
+use crate::vrf::RoutingDomain;
+
+/// Finds the way of packets: the route of the longest prefix that the destination is within, and its adjacency.
+///
+/// Of a route with several next hops, each flow takes one. The packet's tag names the adjacency. Packets for this router
+/// go to `local`. Packets without a route, and those whose route says so, go to `error`, which tells their senders, or are
+/// dropped if it is not linked. Inputs may have any names: those of `ip4-input` or `ip6-input`, and of apps with packets
+/// of the router's own.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+}
+
+/// Finds the adjacencies of packets.
+pub struct LookUp<F: Family> {
+    domain: Arc<RoutingDomain>,
+    lanes: Lanes,
+    destinations: Vec<F::Address>,
+    adjacencies: Vec<u32>,
+}
+
+counters! { for[F: Family] LookUp<F>;
+    drop NO_ROUTE = "no_route", "packets without a route, if `error` is not linked";
+    drop UNREACHABLE = "unreachable", "packets whose route says that the destination is, if `error` is not linked";
+    drop PROHIBITED = "prohibited", "packets whose route says that they are, if `error` is not linked";
+    asked drop BLACKHOLE = "blackhole", "packets whose route is a black hole";
+    drop MULTICAST = "multicast", "packets to multicast groups beyond the link";
+    drop MARTIAN = "dst_martian", "packets to addresses that no packet on a wire may have";
+    drop NOT_LOCAL = "local", "packets for this router, if `local` is not linked";
+    drop TOO_SHORT = "too_short", "packets without a whole header";
+}
+
+/// The place of an output.
+const ERROR: usize = 2;
+
+impl<F: Family> App for LookUp<F> {
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets behind an Ethernet header, with checked headers" };
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "packets to send, tagged with their adjacencies"),
+        Port::optional("local", "packets for this router"),
+        Port::optional("error", "packets whose sender is to be told"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.lanes.resize(io.outputs());
+        for index in 0..io.inputs() {
+            self.look_up(io, index);
+        }
+    }
+}
+
+impl<F: Family> LookUp<F> {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>) -> LookUp<F> {
+        let (destinations, adjacencies) = (vec![F::Address::default(); CAPACITY], vec![0; CAPACITY]);
+        LookUp { domain, lanes: Lanes::new(), destinations, adjacencies }
+    }
+
+    /// Looks up the packets of an input. Hot.
+    fn look_up(&mut self, io: &Io<Self>, index: usize) {
+        let LookUp { domain, lanes, destinations, adjacencies } = self;
+        let mut input = io.input(index);
+        let packets = input.packets_mut();
+        let count = packets.len();
+        let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
+        if read::<F>(packets, io.prefetch(), destinations) {
+            let vrf = domain.tables();
+            F::look_up(vrf, io, destinations, adjacencies);
+            vrf.choose_paths(io, adjacencies, |place| flow_hash(&packets[place]));
+            tag(packets, adjacencies, lanes.numbers(count), io.is_linked(LOCAL.into()));
+            lanes.send_all(io, index, input, |packet| refuse(io, packet));
+        } else {
+            for mut packet in &mut input {
+                let Some(verdict) = look_up_one::<F>(domain.tables(), io, &mut packet) else {
+                    io.drop(packet, Self::TOO_SHORT);
+                    continue;
+                };
+                match verdict {
+                    Verdict::To(output) => lanes.push(output, packet),
+                    Verdict::Drop(reason) => io.drop(packet, reason),
+                }
+            }
+            lanes.send(io);
+        }
+    }
+}
+
+/// A hash of the packet's flow: its addresses, its protocol, and its ports unless it is a fragment.
+fn flow_hash(packet: &Packet) -> u32 {
+    flow::hash(packet.bytes(), Directions::Apart).unwrap_or(0)
+}
+
+/// The way of one packet, or `None` if it has no whole header.
+fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) -> Option<Verdict<LookUp<F>>> {
+    let destination = F::destination(F::Headers::of(packet.bytes())?);
+    let (mut adjacency, mut number) = ([0], [0]);
+    F::look_up(vrf, io, &[destination], &mut adjacency);
+    vrf.choose_paths(io, &mut adjacency, |_| flow_hash(packet));
+    tag(std::slice::from_mut(packet), &mut adjacency, &mut number, io.is_linked(LOCAL.into()));
+    Some(if number[0] == UNUSUAL { refuse(io, packet) } else { Verdict::To(number[0].into()) })
+}
+
+/// What becomes of a packet that leads to no adjacency.
+fn refuse<F: Family>(io: &Io<LookUp<F>>, packet: &mut Packet) -> Verdict<LookUp<F>> {
+    let tag = Tag(packet.tag());
+    let (reason, drop) = match tag.number() {
+        special::BLACKHOLE => return Verdict::Drop(LookUp::BLACKHOLE),
+        special::MULTICAST => return Verdict::Drop(LookUp::MULTICAST),
+        special::LOCAL => return Verdict::Drop(LookUp::NOT_LOCAL),
+        special::UNREACHABLE => (Reason::HostUnreachable, LookUp::UNREACHABLE),
+        special::PROHIBIT => (Reason::Prohibited, LookUp::PROHIBITED),
+        special::NO_ROUTE => (Reason::NoRoute, LookUp::NO_ROUTE),
+        _ => return Verdict::Drop(LookUp::MARTIAN),
+    };
+    if !io.is_linked(ERROR) {
+        return Verdict::Drop(drop);
+    }
+    packet.set_tag(tag.with(IcmpError::of(reason).number()).0);
+    Verdict::To(ERROR)
+}
+
+impl<F: Family> Configure for LookUp<F> {
+    const NAME: &'static str = F::LOOKUP;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<LookUp<F>, SettingError> {
+        Ok(LookUp::new(context.object("vrf", &config.vrf)?))
+    }
+}

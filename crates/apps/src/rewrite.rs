@@ -1,0 +1,194 @@
+//! The rewriting of both families: `ip4-rewrite` and `ip6-rewrite`.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_packet::{Offload, Packet};
+use bellows_vrf::adjacency::{Kind, MAX_HEADER};
+use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
+use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::forwarding::{ETHERNET, set_header};
+use crate::forwarding::family::{Family, Headers, Refusal};
+use crate::forwarding::rewrite::rewrite;
+use crate::forwarding::UNUSUAL;
+use crate::lanes::{Lanes, Verdict};
+use crate::vrf::{RESERVED, RoutingDomain};
+
+/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of the
+/// packet's adjacency, with the VLAN tags of its interface.
+///
+/// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
+/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long. `resolve` gets
+/// packets to neighbours whose Ethernet address is not known. `fragment` gets IPv4 packets that are too long and may be
+/// fragmented. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+}
+
+/// Sends packets to their next hops.
+pub struct Rewrite<F: Family> {
+    domain: Arc<RoutingDomain>,
+    /// The output of each interface, by its number.
+    outputs: Vec<u16>,
+    error: Option<u16>,
+    resolve: Option<u16>,
+    fragment: Option<u16>,
+    lanes: Lanes,
+    family: PhantomData<F>,
+}
+
+counters! { for[F: Family] Rewrite<F>;
+    drop TIME_EXCEEDED = "time_exceeded", "packets whose time to live or hop limit ran out, if `error` is not linked";
+    drop TOO_BIG = "too_big", "packets longer than the link's MTU, if `error` or `fragment` is not linked";
+    drop UNRESOLVED = "unresolved", "packets to neighbours whose Ethernet address is not known, if `resolve` is not linked";
+    drop SOURCE_SCOPE = "source_scope", "packets whose source is link-local, loopback, multicast or unspecified";
+    drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone";
+    drop NO_OUTPUT = "no_output", "packets for a port that is not linked";
+    drop NO_HEADROOM = "no_headroom", "packets without room for the VLAN tags of their interface";
+    drop TOO_SHORT = "too_short", "packets without a whole header";
+}
+
+impl<F: Family> App for Rewrite<F> {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets tagged with their adjacencies")]);
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.outputs.is_empty() {
+            self.rewire(io);
+        }
+        let Rewrite { domain, outputs, lanes, .. } = self;
+        let (vrf, mut input) = (domain.tables(), io.input(0));
+        let packets = input.packets_mut();
+        let numbers = lanes.numbers(packets.len());
+        rewrite::<F>(packets, io.prefetch(), vrf.adjacencies(), outputs, numbers);
+        let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
+        let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
+        self.lanes.send_all(io, 0, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.rewire(io);
+    }
+}
+
+/// The outputs that are not ports.
+struct Exits {
+    error: Option<u16>,
+    resolve: Option<u16>,
+    fragment: Option<u16>,
+}
+
+impl<F: Family> Rewrite<F> {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>) -> Rewrite<F> {
+        Rewrite {
+            domain,
+            outputs: Vec::new(),
+            error: None,
+            resolve: None,
+            fragment: None,
+            lanes: Lanes::new(),
+            family: PhantomData,
+        }
+    }
+
+    /// Finds the outputs of the interfaces.
+    #[cold]
+    fn rewire(&mut self, io: &Io<Self>) {
+        let find = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16);
+        let interfaces = self.domain.tables().interfaces().iter();
+        // There is no interface 0.
+        self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
+        [self.error, self.resolve, self.fragment] = RESERVED.map(find);
+        self.lanes.resize(io.outputs());
+    }
+}
+
+/// Rewrites any packet.
+fn rewrite_unusual<F: Family>(
+    packet: &mut Packet,
+    adjacencies: &Adjacencies,
+    outputs: &[u16],
+    exits: &Exits,
+) -> Verdict<Rewrite<F>> {
+    let tag = Tag(packet.tag());
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return Verdict::Drop(Rewrite::NO_ADJACENCY) };
+    let segment = segment_length(packet);
+    let (length, frame) = (packet.len(), packet.bytes_mut());
+    let Some(headers) = F::Headers::of_mut(frame) else { return Verdict::Drop(Rewrite::TOO_SHORT) };
+    // Padding behind the packet does not count.
+    let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
+    let is_too_big = length > usize::from(adjacency.mtu);
+    // An error is about the packet as it came, so that what is too big does not age.
+    let aged = if is_too_big || tag.interface() == 0 { Ok(()) } else { F::age_thoroughly(headers) };
+    match aged {
+        Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
+        Err(Refusal::TimeExceeded) => {
+            return exits.tell(packet, IcmpError::of(Reason::TimeExceeded), Rewrite::TIME_EXCEEDED);
+        }
+        Ok(()) if is_too_big && !F::may_fragment(headers) => {
+            return exits.tell(packet, IcmpError { reason: Reason::TooBig, value: adjacency.mtu }, Rewrite::TOO_BIG);
+        }
+        Ok(()) => {}
+    }
+    if is_too_big {
+        return to(exits.fragment, Rewrite::TOO_BIG);
+    }
+    if adjacency.kind != Kind::Complete {
+        return to(exits.resolve, Rewrite::UNRESOLVED);
+    }
+    let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
+    let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };
+    let header = &adjacency.header[..usize::from(adjacency.length).min(MAX_HEADER)];
+    if !set_header(packet, header) {
+        return Verdict::Drop(Rewrite::NO_HEADROOM);
+    }
+    Verdict::To(output.into())
+}
+
+/// The output, if it is linked.
+fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
+    output.map_or(Verdict::Drop(reason), |output| Verdict::To(output.into()))
+}
+
+impl Exits {
+    /// Has the sender of a packet told about an error, if anybody tells it.
+    fn tell<F: Family>(&self, packet: &mut Packet, error: IcmpError, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
+        packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+        to(self.error, reason)
+    }
+}
+
+/// Bytes of the IP packets that a GSO packet will be segmented into.
+fn segment_length(packet: &Packet) -> Option<usize> {
+    let offload = packet.offload().filter(Offload::is_gso)?;
+    let kind = match offload.gso_type & !Offload::GSO_ECN {
+        Offload::GSO_TCP4 => GsoKind::Tcp4,
+        Offload::GSO_TCP6 => GsoKind::Tcp6,
+        _ => return None,
+    };
+    let gso = GsoPacket::new(packet.bytes(), kind, offload.segment_size).ok()?;
+    Some(gso.header_len() - ETHERNET + usize::from(offload.segment_size))
+}
+
+impl<F: Family> Configure for Rewrite<F> {
+    const NAME: &'static str = F::REWRITE;
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Rewrite<F>, SettingError> {
+        Ok(Rewrite::new(context.object("vrf", &config.vrf)?))
+    }
+}

@@ -1,0 +1,270 @@
+//! `vrf`: the interfaces, routes and neighbours of a router, shared by its apps.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use bellows_config::{Context, SettingError, SharedObject};
+use bellows_engine::Status;
+use bellows_vrf::interface::{InterfaceAddress, VlanTag};
+use bellows_vrf::route::RouteError;
+use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
+use bellows_wire::MacAddr;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+
+/// A routing domain (*virtual routing and forwarding*): interfaces, routes, and neighbours.
+///
+/// The apps of a router name it with `vrf`: `ethernet-input`, `ip4-lookup`, `ip4-rewrite`, and so on. Networks on the
+/// links of interfaces, and the interfaces' own addresses, have routes by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The interfaces by their names.
+    pub interfaces: BTreeMap<String, InterfaceConfig>,
+
+    /// Routes in the language of `ip route`: `"198.51.100.0/24 via 192.0.2.1"`, `"default via 192.0.2.1 dev lan metric 5"`,
+    /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
+    /// 2"`.
+    pub routes: Vec<String>,
+
+    /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+
+    /// The maximum number of neighbours, from 16 to 1,000,000.
+    #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
+    pub neighbours: Neighbours,
+}
+
+/// A number of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Neighbours(u32);
+
+impl Default for Neighbours {
+    fn default() -> Neighbours {
+        Neighbours(50_000)
+    }
+}
+
+const NEIGHBOURS: std::ops::RangeInclusive<u32> = 16..=1_000_000;
+
+/// An interface of a router: a port, or a VLAN of one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterfaceConfig {
+    /// Its Ethernet address.
+    pub mac: String,
+
+    /// Its IP addresses, each with the length of the prefix on its link: `["192.0.2.1/24", "2001:db8::1/64"]`.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+
+    /// The longest IP packet that it sends, from 68 bytes; an interface with an IPv6 address needs 1,280 or more.
+    #[serde(default = "default_mtu")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68, max = 65535))]
+    pub mtu: u16,
+
+    /// The port that its frames come from and go to, if that has another name than the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+
+    /// The VLAN of its frames, from 1 to 4,094. Without one, frames have no tag, or one of VLAN 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+
+    /// The provider's VLAN around `vlan` (IEEE 802.1ad), from 1 to 4,094.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub service_vlan: Option<u16>,
+
+    /// Neighbours whose Ethernet addresses are known: `{ "192.0.2.7" = "02:00:00:00:00:07" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub neighbours: BTreeMap<String, String>,
+}
+
+fn default_mtu() -> u16 {
+    1500
+}
+
+/// The minimum MTU of IPv6 (RFC 8200, section 5).
+const MIN_MTU_V6: u16 = 1280;
+
+/// The longest file of routes: some 4 million.
+const MAX_FILE: u64 = 256 << 20;
+
+/// Names that ports of rewriting apps cannot have, because other outputs have them.
+pub(crate) const RESERVED: [&str; 3] = ["error", "resolve", "fragment"];
+
+/// The interfaces, routes and neighbours of a router.
+pub struct RoutingDomain {
+    vrf: Vrf,
+}
+
+impl RoutingDomain {
+    /// A routing domain with these tables.
+    pub fn new(vrf: Vrf) -> RoutingDomain {
+        RoutingDomain { vrf }
+    }
+
+    /// The tables.
+    #[inline(always)]
+    pub fn tables(&self) -> &Vrf {
+        &self.vrf
+    }
+}
+
+impl SharedObject for RoutingDomain {
+    const NAME: &'static str = "vrf";
+    type Config = Config;
+
+    fn configure(config: Config, context: &Context) -> Result<RoutingDomain, SettingError> {
+        let count = config.neighbours.0;
+        if !NEIGHBOURS.contains(&count) {
+            let help = format!("give a number from {} to {}", NEIGHBOURS.start(), NEIGHBOURS.end());
+            return Err(SettingError::at("neighbours", format!("a table of {count} neighbours is impossible"), help));
+        }
+        let mut interfaces = Vec::new();
+        for (name, interface) in &config.interfaces {
+            let interface = interface.read(name).map_err(|error| error.in_entry(name))?;
+            let is_same = |other: &&Interface| (&other.port, &other.tags) == (&interface.port, &interface.tags);
+            if let Some(other) = interfaces.iter().find(is_same) {
+                let message = format!("the interfaces `{}` and `{name}` have the same frames of port `{}`", other.name, interface.port);
+                return Err(SettingError::at("interfaces", message, "give one of them another `port` or `vlan`").in_entry(name));
+            }
+            interfaces.push(interface);
+        }
+        let no_room = |error: bellows_vrf::VrfError| {
+            SettingError::at("interfaces", error.to_string(), "give fewer interfaces, or larger `neighbours`")
+        };
+        let vrf = Vrf::new(interfaces, count as usize, fastrand::u32(..)).map_err(no_room)?;
+        let mut changes = vrf.lock();
+        for (name, interface) in &config.interfaces {
+            let number = vrf.number(name).unwrap_or_default();
+            for (address, mac) in &interface.neighbours {
+                let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
+                let address: IpAddr = address.parse().map_err(|_| {
+                    wrong(format!("`{address}` in `neighbours` is not an IP address"), "write, for example, \"192.0.2.7\"")
+                })?;
+                let mac = read_mac(mac).map_err(|message| wrong(message, "correct it in `neighbours`"))?;
+                changes.resolve(number, address, mac).map_err(|error| wrong(error.to_string(), "give larger `neighbours`"))?;
+            }
+        }
+        for (place, text) in config.routes.iter().enumerate() {
+            enter(&mut changes, text).map_err(|error| {
+                SettingError::at("routes", format!("route {}, `{text}`: {}", place + 1, error.message), error.help)
+            })?;
+        }
+        if let Some(path) = &config.file {
+            let text = context.read_text_up_to("file", path, MAX_FILE)?;
+            for (line, text) in (1..).zip(text.lines()) {
+                if text.is_empty() || text.starts_with('#') {
+                    continue;
+                }
+                enter(&mut changes, text).map_err(|error| {
+                    let message = format!("`{}`, line {line}, `{text}`: {}", path.display(), error.message);
+                    SettingError::at("file", message, error.help)
+                })?;
+            }
+        }
+        changes.commit().map_err(no_room)?;
+        drop(changes);
+        Ok(RoutingDomain { vrf })
+    }
+}
+
+/// Enters a route.
+fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Result<(), RouteError> {
+    let route = RouteSpec::parse(text)?;
+    changes.add(&route, IfExists::Refuse).map_err(|error| RouteError {
+        message: error.to_string(),
+        help: "correct the route, or the interfaces".to_owned(),
+        range: 0..text.len(),
+    })
+}
+
+impl InterfaceConfig {
+    fn read(&self, name: &str) -> Result<Interface, SettingError> {
+        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help);
+        let mac = read_mac(&self.mac).map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
+        let mut addresses = Vec::new();
+        for text in &self.addresses {
+            addresses.push(read_address(text).ok_or_else(|| {
+                let help = "write an address and the bits of the prefix on the link: \"192.0.2.1/24\"";
+                wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
+            })?);
+        }
+        let has_v6 = addresses.iter().any(|own| own.address.is_ipv6());
+        if self.mtu < 68 || has_v6 && self.mtu < MIN_MTU_V6 {
+            return Err(wrong(
+                format!("an `mtu` of {} is too small", self.mtu),
+                "give 68 or more, and 1280 or more for an interface with an IPv6 address",
+            ));
+        }
+        let port = self.port.clone().unwrap_or_else(|| name.to_owned());
+        if RESERVED.contains(&port.as_str()) {
+            return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
+        }
+        let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];
+        let tags: Vec<VlanTag> = vlans.into_iter().filter_map(|(protocol, id)| Some(VlanTag { protocol, id: id? })).collect();
+        if let Some(tag) = tags.iter().find(|tag| !(1..=4094).contains(&tag.id)) {
+            return Err(wrong(format!("there is no VLAN {}", tag.id), "give a number from 1 to 4094"));
+        }
+        if self.service_vlan.is_some() && self.vlan.is_none() {
+            return Err(wrong("`service_vlan` is around no `vlan`".to_owned(), "give `vlan` as well"));
+        }
+        Ok(Interface { name: name.to_owned(), port, mac, mtu: self.mtu, tags, addresses })
+    }
+}
+
+/// The Ethernet address of a station.
+fn read_mac(text: &str) -> Result<MacAddr, String> {
+    let mac: MacAddr = text.parse().map_err(|error| format!("{error}"))?;
+    if mac.0[0] & 1 == 0 { Ok(mac) } else { Err(format!("{text} is a multicast address")) }
+}
+
+/// An address and the length of its prefix.
+fn read_address(text: &str) -> Option<InterfaceAddress> {
+    let (address, length) = text.split_once('/')?;
+    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let is_possible = match address {
+        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_unspecified() && !v4.is_broadcast() && !v4.is_loopback(),
+        IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
+    };
+    ((1..=bits).contains(&length) && is_possible).then_some(InterfaceAddress { address, length })
+}
+
+impl Status for RoutingDomain {
+    fn status(&self) -> Value {
+        let changes = self.vrf.lock();
+        let interfaces: serde_json::Map<String, Value> = self
+            .vrf
+            .interfaces()
+            .iter()
+            .map(|interface| {
+                let addresses: Vec<String> =
+                    interface.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
+                let value = json!({
+                    "mac": interface.mac.to_string(),
+                    "mtu": interface.mtu,
+                    "addresses": addresses,
+                });
+                (interface.name.clone(), value)
+            })
+            .collect();
+        let (v4, v6) = changes.sizes();
+        json!({
+            "interfaces": interfaces,
+            "routes": { "ipv4": v4.routes, "ipv6": v6.routes },
+            "memory": v4.bytes + v6.bytes,
+            "adjacencies": self.vrf.adjacencies().used(),
+            "capacity": self.vrf.adjacencies().capacity(),
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! The router of the examples between two hosts with Linux, which have its addresses as their gateways.
+
+use std::time::Duration;
+
+use bellows_testkit::netns::traffic::{self, Direction, Servers};
+use bellows_testkit::netns::{self, End, Host, Lab, connect};
+
+use crate::bridge::{FILE, app, is_missing, write_random};
+use crate::support::{Running, Sandbox, Signal, root};
+
+/// The hosts' own addresses, and those of the router on their links.
+const HOSTS: [&str; 2] = ["192.0.2.2", "198.51.100.2"];
+const ROUTER: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+
+/// An address behind the second host, to which the example has a route.
+const BEHIND: &str = "203.0.113.5";
+
+struct Routed {
+    hosts: [Host; 2],
+    sandbox: Sandbox,
+    _lab: Lab,
+}
+
+impl Routed {
+    fn new() -> Routed {
+        let mut lab = Lab::new();
+        let middle = lab.silent_host("middle");
+        let hosts = ["client", "server"].map(|name| lab.host(name));
+        for (index, port) in ["left", "right"].into_iter().enumerate() {
+            let number = index + 1;
+            let near = End::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
+            let near = near.address(&format!("{}/24", HOSTS[index]));
+            let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
+            connect([&near, &far], 1500);
+            hosts[index].run(&format!("ip route add default via {}", ROUTER[index]));
+        }
+        hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
+        let sandbox = Sandbox::new().launched_by(&[
+            "ip",
+            "netns",
+            "exec",
+            middle.namespace(),
+            "env",
+            "LEFT=left",
+            "RIGHT=right",
+        ]);
+        Routed { hosts, sandbox, _lab: lab }
+    }
+
+    fn start(&self, more: &[&str]) -> Running<'_> {
+        let example = root().join("examples/router.toml");
+        let running = self.sandbox.start(&[&[example.to_str().unwrap(), "--json"], more].concat());
+        traffic::wait_for_answer(&self.hosts[0], HOSTS[1]);
+        running
+    }
+
+    /// What a command of the client says, whether or not it succeeds.
+    fn says(&self, words: &str) -> String {
+        match netns::run(self.hosts[0].namespace(), words) {
+            Ok(said) | Err(said) => said,
+        }
+    }
+
+    #[track_caller]
+    fn stop(&self, running: Running<'_>) {
+        running.signal(Signal::INT);
+        running.wait().fine();
+    }
+}
+
+#[test]
+fn hosts_behind_a_router_reach_one_another() {
+    let test = "router::hosts_behind_a_router_reach_one_another";
+    if is_missing(test, &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&[]);
+    let client = &routed.hosts[0];
+    for address in [HOSTS[1], BEHIND, ROUTER[0], ROUTER[1]] {
+        traffic::ping(client, address, 1500);
+    }
+    write_random(&routed.sandbox, 5 << 20);
+    let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
+    traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
+    for direction in [Direction::There, Direction::Back] {
+        traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
+    }
+    let udp = traffic::udp(client, HOSTS[1], Duration::from_secs(1), 20, 1000);
+    assert!(udp.sent > 1000 && udp.lost * 10 < udp.sent, "{udp:?}");
+    drop(servers);
+    assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
+    let counters = running.counters();
+    assert_eq!(app(&counters, "ip4-rewrite")["lost"].as_object().map(serde_json::Map::len), Some(0), "{counters:#}");
+    routed.stop(running);
+}
+
+#[test]
+fn senders_are_told_why_packets_do_not_arrive() {
+    if is_missing("router::senders_are_told_why_packets_do_not_arrive", &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&["--set", "objects.main.interfaces.right.mtu=1400"]);
+    let ping = |words: &str| routed.says(&format!("ping -n -c 1 -W 5 {words}"));
+    for (words, router, answer) in [
+        (format!("-t 1 {}", HOSTS[1]), ROUTER[0], "Time to live exceeded"),
+        ("9.9.9.9".to_owned(), ROUTER[0], "Destination Net Unreachable"),
+        ("198.51.100.77".to_owned(), ROUTER[0], "Destination Host Unreachable"),
+        (format!("-M do -s 1400 {}", HOSTS[1]), ROUTER[0], "Frag needed and DF set (mtu = 1400)"),
+    ] {
+        let said = ping(&words);
+        assert!(said.contains(&format!("From {router} ")) && said.contains(answer), "ping {words}: {said}");
+    }
+    // The host has learned the path's MTU, and takes it into account.
+    assert!(ping(&format!("-M do -s 1372 {}", HOSTS[1])).contains(" 0% packet loss"));
+    let hop = |ttl: u8| ping(&format!("-t {ttl} {BEHIND}"));
+    assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");
+    let silent = ping("-W 1 198.18.5.5");
+    assert!(silent.contains("100% packet loss") && !silent.contains("From"), "a black hole says nothing: {silent}");
+    let dropped = app(&running.counters(), "ip4-lookup")["drops"]["blackhole"].as_u64();
+    assert_eq!(dropped, Some(1));
+    routed.stop(running);
+}
+
+#[test]
+fn a_neighbour_that_vanishes_and_returns_with_another_address_is_found_again() {
+    if is_missing("router::a_neighbour_that_vanishes_and_returns_with_another_address_is_found_again", &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&["--set", "apps.arp.reachable=1s"]);
+    let server = &routed.hosts[1];
+    server.run("ip link set lan down");
+    bellows_testkit::eventually("an error for a neighbour that is gone", || {
+        routed.says(&format!("ping -n -c 1 -W 5 {}", HOSTS[1])).contains("Destination Host Unreachable")
+    });
+    server.sh("ip link set lan address 00:00:5e:00:53:0f
+               ip link set lan up
+               ip route add default via 198.51.100.1");
+    traffic::wait_for_answer(&routed.hosts[0], HOSTS[1]);
+    routed.stop(running);
+}

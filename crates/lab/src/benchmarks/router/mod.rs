@@ -1,0 +1,151 @@
+//! `bench router`: what the nodes of a router cost a packet.
+//!
+//! A process has a router whose packets go round: what leaves it is restored, waits until all others have been through,
+//! and comes again. Between the nodes the clock is read for each vector. The floor and the naive loop go over packets of
+//! their own with the same destinations, in the same turns.
+
+mod bare;
+mod circulation;
+mod side;
+mod traffic;
+
+use bellows_config::Registry;
+use serde_json::{Value, json};
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::turns::{Match, Session};
+use crate::workers;
+use side::{FLOOR, NAIVE, NODES, SUM, Task, lay_out};
+use traffic::{Family, Traffic};
+
+/// Measure what the nodes of a router cost a packet
+///
+/// Clocks a packet for frames of 60 bytes in vectors of 128 with random destinations, with 256 and with 32,768 packets in
+/// flight. `sum` is that of ip4-input, ip4-lookup, ip4-rewrite and interface-output, or of their IPv6 twins;
+/// ethernet-input has a row of its own. `floor` is a prefetched read of each header line and one table load for each key,
+/// `naive` a router in one loop without look-ahead, both in the same turns. Cases: ip4 and ip6, with 1, 131,072 and
+/// 393,216 routes; look-ahead, ip4-input without prefetching over ip4-input with it.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    figures: Figures,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole(1..=10_000))]
+    rounds: usize,
+    /// Show the floor and the naive loop beside the sum
+    #[arg(long)]
+    floor: bool,
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("router"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Route(Family),
+    LookAhead,
+}
+
+impl Case {
+    const ALL: [Case; 3] = [Case::Route(Family::Ip4), Case::Route(Family::Ip6), Case::LookAhead];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::Route(Family::Ip4) => "ip4",
+            Case::Route(Family::Ip6) => "ip6",
+            Case::LookAhead => "look-ahead",
+        }
+    }
+
+    /// The traffic of its groups of processes.
+    fn traffic(self) -> Vec<Traffic> {
+        let of = |family, routes, in_flight| Traffic { family, routes, in_flight };
+        match self {
+            Case::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
+            Case::Route(family) => {
+                ROUTES.into_iter().flat_map(|routes| IN_FLIGHT.map(|in_flight| of(family, routes, in_flight))).collect()
+            }
+        }
+    }
+}
+
+const ROUTES: [u32; 3] = [1, 131_072, 393_216];
+const IN_FLIGHT: [usize; 2] = [256, 32_768];
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
+    let groups: Vec<(Case, Traffic)> =
+        cases.into_iter().flat_map(|case| case.traffic().into_iter().map(move |traffic| (case, traffic))).collect();
+    let processes = options.figures.processes;
+    let sides = |case| if case == Case::LookAhead { 2 } else { 1 };
+    let all = groups.iter().map(|(case, _)| sides(*case)).sum::<usize>() * processes;
+    let mut session = Session::new(arguments, options.common.cpu, all, observer);
+    let (mut table, mut results) = (Table::default(), Vec::new());
+    for (case, traffic) in groups {
+        let task = |prefetch| Task { traffic, prefetch, cpu: options.common.cpu };
+        let tasks = |_| match case {
+            Case::Route(_) => vec![task(None)],
+            Case::LookAhead => vec![task(None), task(Some(0))],
+        };
+        let matches = session.matches(processes, &[options.rounds], &[], tasks)?;
+        let found = match case {
+            Case::Route(_) => routed(case, traffic, options.floor, &matches),
+            Case::LookAhead => look_ahead(case, traffic, &matches),
+        };
+        session.show(&table.part("router", session.machine(), processes, &found));
+        results.extend(found);
+    }
+    Ok(Report::of_turns("router", session.info(), processes, results))
+}
+
+fn labels(traffic: Traffic, node: &str) -> Vec<(&'static str, Value)> {
+    vec![("routes", traffic.routes.into()), ("in_flight", traffic.in_flight.into()), ("node", json!(node))]
+}
+
+/// The clocks of the nodes, and ratios of their sum.
+fn routed(case: Case, traffic: Traffic, with_floor: bool, matches: &[Match]) -> Vec<Measurement> {
+    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
+    let clocks = |(figure, node): (usize, &str)| {
+        Measurement::of(case.name(), "clocks/packet", &each(figure), labels(traffic, node))
+    };
+    let nodes = NODES.into_iter().enumerate();
+    let mut found: Vec<Measurement> = nodes.chain([(SUM, "sum")]).filter_map(clocks).collect();
+    if with_floor {
+        found.extend([(FLOOR, "floor"), (NAIVE, "naive")].into_iter().filter_map(clocks));
+        for (of, name) in [(FLOOR, "sum to floor"), (NAIVE, "sum to naive")] {
+            let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((0, SUM), (0, of), 0)).collect();
+            found.extend(Measurement::of(case.name(), "ratio", &ratios, labels(traffic, name)));
+        }
+    }
+    found
+}
+
+/// The input node without look-ahead over that with it.
+fn look_ahead(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
+    const INPUT: usize = 1;
+    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, INPUT), (0, INPUT), 0)).collect();
+    Measurement::of(case.name(), "ratio", &ratios, labels(traffic, NODES[INPUT])).into_iter().collect()
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}

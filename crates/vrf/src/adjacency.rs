@@ -1,0 +1,350 @@
+//! Adjacencies: what it takes to send packets to a neighbour.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use bellows_shared::{Head, Seen, Words};
+use bellows_sys::cache::prefetch;
+
+use crate::Tag;
+
+/// The meaning of the lowest adjacency indices, to which routes lead that no neighbour is behind.
+pub mod special {
+    /// No route.
+    pub const NO_ROUTE: u32 = 0;
+    /// The route is a black hole: packets are dropped without an answer.
+    pub const BLACKHOLE: u32 = 1;
+    /// The route says that the destination is unreachable.
+    pub const UNREACHABLE: u32 = 2;
+    /// The route says that the destination is prohibited.
+    pub const PROHIBIT: u32 = 3;
+    /// The packet is for this router.
+    pub const LOCAL: u32 = 4;
+    /// A multicast group that nobody here belongs to.
+    pub const MULTICAST: u32 = 5;
+    /// An address that no packet on a wire may be sent to (RFC 1812, section 5.3.7; RFC 4291, section 2.5).
+    pub const MARTIAN: u32 = 6;
+    /// The first index of an adjacency in the table.
+    pub const FIRST: u32 = 16;
+}
+
+/// The maximum number of adjacencies.
+pub const MAX_ADJACENCIES: usize = 1 << Tag::NUMBER_BITS;
+
+/// Bytes of a link-layer header that an adjacency has room for: Ethernet with two VLAN tags, and two more.
+pub const MAX_HEADER: usize = 24;
+
+const WORDS: usize = 7;
+
+/// Where the parts of a head are.
+const KIND_BITS: u32 = 4;
+const INTERFACE_SHIFT: u32 = KIND_BITS;
+const MTU_SHIFT: u32 = INTERFACE_SHIFT + 12;
+const LENGTH_SHIFT: u32 = MTU_SHIFT + 16;
+
+/// What an adjacency is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing: the index is free.
+    Unused = 0,
+    /// A neighbour whose link-layer address is known.
+    Complete = 1,
+    /// A neighbour whose link-layer address is not known.
+    Incomplete = 2,
+    /// The neighbours on a link that have no adjacency of their own yet: the packet's destination is the neighbour.
+    Glean = 3,
+}
+
+/// An adjacency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adjacency {
+    /// What it is for.
+    pub kind: Kind,
+    /// The number of the interface.
+    pub interface: u16,
+    /// The longest IP packet that the link carries, bytes.
+    pub mtu: u16,
+    /// Bytes of the header, up to [`MAX_HEADER`].
+    pub length: u8,
+    /// The link-layer header, if it is complete.
+    pub header: [u8; MAX_HEADER],
+    /// The neighbour's IP address, unless it is [`Kind::Glean`].
+    pub next_hop: Option<IpAddr>,
+}
+
+/// The part of an adjacency that says whether and how packets are sent. Hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape(u64);
+
+impl Shape {
+    /// That of an adjacency which is being replaced is the one of an unused one.
+    #[inline(always)]
+    fn of(seen: Seen) -> Shape {
+        Shape(if seen.is_changing() { 0 } else { seen.value() })
+    }
+
+    /// Whether the neighbour's link-layer address is known, and the header is one of Ethernet without tags.
+    #[inline(always)]
+    pub fn is_usual(self) -> bool {
+        const MASK: u64 = 0xff << LENGTH_SHIFT | ((1 << KIND_BITS) - 1);
+        self.0 & MASK == 14 << LENGTH_SHIFT | Kind::Complete as u64
+    }
+
+    /// Whether the neighbour's link-layer address is known.
+    #[inline(always)]
+    pub fn is_complete(self) -> bool {
+        self.0 & ((1 << KIND_BITS) - 1) == Kind::Complete as u64
+    }
+
+    /// The number of the interface.
+    #[inline(always)]
+    pub fn interface(self) -> u16 {
+        (self.0 >> INTERFACE_SHIFT & 0xfff) as u16
+    }
+
+    /// The longest IP packet that the link carries, bytes.
+    #[inline(always)]
+    pub fn mtu(self) -> u16 {
+        (self.0 >> MTU_SHIFT) as u16
+    }
+
+    /// Bytes of the link-layer header.
+    #[inline(always)]
+    pub fn length(self) -> u8 {
+        (self.0 >> LENGTH_SHIFT) as u8
+    }
+
+    fn kind(self) -> Kind {
+        match self.0 & ((1 << KIND_BITS) - 1) {
+            1 => Kind::Complete,
+            2 => Kind::Incomplete,
+            3 => Kind::Glean,
+            _ => Kind::Unused,
+        }
+    }
+}
+
+/// One adjacency on a cache line of its own, so that a packet costs one line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Line {
+    head: Head,
+    /// Bytes 0 to 8 and 6 to 14 of the header, the two stores of an Ethernet header without tags; bytes 8 to 24; the next
+    /// hop's address, and whether there is one (4 or 6).
+    words: Words<WORDS>,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// The adjacencies of a router. Workers read them while control threads replace them, and neither waits.
+#[derive(Debug)]
+pub struct Adjacencies {
+    lines: Box<[Line]>,
+    state: Mutex<Free>,
+}
+
+/// The free indices: those never used, from `next` on, and those given back.
+#[derive(Debug)]
+struct Free {
+    next: usize,
+    /// The one that was given back first comes first, so that packets on their way with an old index meet a free one.
+    returned: VecDeque<u32>,
+}
+
+/// Every index is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all {0} adjacencies are in use")]
+pub struct Exhausted(pub usize);
+
+impl Adjacencies {
+    /// A table of so many adjacencies besides the [special] ones, at most [`MAX_ADJACENCIES`] in all.
+    pub fn new(capacity: usize) -> Adjacencies {
+        let length = (capacity + special::FIRST as usize).min(MAX_ADJACENCIES);
+        let lines = std::iter::repeat_with(Line::default).take(length).collect();
+        Adjacencies { lines, state: Mutex::new(Free { next: special::FIRST as usize, returned: Default::default() }) }
+    }
+
+    /// The number of adjacencies in use.
+    pub fn used(&self) -> usize {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.next - special::FIRST as usize - state.returned.len()
+    }
+
+    /// The number of adjacencies that there is room for.
+    pub fn capacity(&self) -> usize {
+        self.lines.len() - special::FIRST as usize
+    }
+
+    /// Enters an adjacency, and returns its index.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn add(&self, adjacency: &Adjacency) -> Result<u32, Exhausted> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = if state.next < self.lines.len() {
+            state.next += 1;
+            state.next as u32 - 1
+        } else {
+            state.returned.pop_front().ok_or(Exhausted(self.capacity()))?
+        };
+        self.write(index, adjacency);
+        Ok(index)
+    }
+
+    /// Replaces an adjacency. Packets that are being sent meanwhile get the old header or the new one.
+    pub fn set(&self, index: u32, adjacency: &Adjacency) {
+        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(index, adjacency);
+    }
+
+    /// Frees an index that no route leads to any more. It is used again after all others.
+    pub fn remove(&self, index: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = Adjacency {
+            kind: Kind::Unused,
+            interface: 0,
+            mtu: 0,
+            length: 0,
+            header: [0; MAX_HEADER],
+            next_hop: None,
+        };
+        self.write(index, &unused);
+        state.returned.push_back(index);
+    }
+
+    /// Writes a line. The caller has the lock.
+    fn write(&self, index: u32, adjacency: &Adjacency) {
+        let Some(line) = self.lines.get(index as usize) else { return };
+        let shape = adjacency.kind as u64
+            | u64::from(adjacency.interface & 0xfff) << INTERFACE_SHIFT
+            | u64::from(adjacency.mtu) << MTU_SHIFT
+            | u64::from(adjacency.length) << LENGTH_SHIFT;
+        let part = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| adjacency.header[at + index]));
+        let (address, family) = match adjacency.next_hop {
+            Some(IpAddr::V4(address)) => (u128::from(u32::from(address)), 4),
+            Some(IpAddr::V6(address)) => (u128::from(address), 6),
+            None => (0, 0),
+        };
+        let words = [part(0), part(6), part(8), part(16), address as u64, (address >> 64) as u64, family];
+        // Only owners of the lock write, so nobody else is faster.
+        let replaced = line.head.replace(line.head.load(), shape, &line.words, &words);
+        debug_assert!(replaced, "two writers");
+    }
+
+    /// The adjacency of an index.
+    pub fn get(&self, index: u32) -> Option<Adjacency> {
+        let line = self.lines.get(index as usize)?;
+        loop {
+            let seen = line.head.load();
+            let Some(words) = line.head.read::<WORDS, WORDS>(seen, &line.words) else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let shape = Shape(seen.value());
+            let [first, _, second, third, low, high, family] = words;
+            let mut header = [0; MAX_HEADER];
+            let (chunks, _) = header.as_chunks_mut::<8>();
+            chunks.iter_mut().zip([first, second, third]).for_each(|(chunk, word)| *chunk = word.to_ne_bytes());
+            let address = u128::from(high) << 64 | u128::from(low);
+            let next_hop = match family {
+                4 => Some(IpAddr::V4((low as u32).into())),
+                6 => Some(IpAddr::V6(Ipv6Addr::from(address))),
+                _ => None,
+            };
+            let (kind, interface, mtu, length) = (shape.kind(), shape.interface(), shape.mtu(), shape.length());
+            return (kind != Kind::Unused).then_some(Adjacency { kind, interface, mtu, length, header, next_hop });
+        }
+    }
+
+    /// The shape of an adjacency, or that of an unused one if there is no such index. Hot.
+    #[inline(always)]
+    pub fn shape(&self, index: u32) -> Shape {
+        self.lines.get(index as usize).map_or(Shape(0), |line| Shape::of(line.head.load()))
+    }
+
+    /// Bytes 0 to 8 and 6 to 14 of an adjacency's header, in memory order, and its shape now: they belong together if that
+    /// is complete. Hot.
+    #[inline(always)]
+    pub fn header(&self, index: u32) -> ([u64; 2], Shape) {
+        let Some(line) = self.lines.get(index as usize) else { return ([0; 2], Shape(0)) };
+        let seen = line.head.load();
+        let words = line.head.read::<WORDS, 2>(seen, &line.words);
+        words.map_or(([0; 2], Shape(0)), |words| (words, Shape::of(seen)))
+    }
+
+    /// Prefetches an adjacency. Hot.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        if let Some(line) = self.lines.get(index as usize) {
+            prefetch((&raw const *line).cast());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(number: u16) -> Adjacency {
+        let mut header = [0; MAX_HEADER];
+        header.as_chunks_mut::<2>().0.fill(number.to_be_bytes());
+        Adjacency {
+            kind: Kind::Complete,
+            interface: number & 0xfff,
+            mtu: number,
+            length: 14,
+            header,
+            next_hop: Some(IpAddr::V4(u32::from(number).into())),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let table = Adjacencies::new(4);
+        let v6 = Adjacency { next_hop: Some("2001:db8::1".parse().unwrap()), kind: Kind::Incomplete, ..numbered(7) };
+        let glean = Adjacency { next_hop: None, kind: Kind::Glean, ..numbered(8) };
+        let wanted = [numbered(0xfffe), v6, glean];
+        let indices = wanted.map(|adjacency| table.add(&adjacency).unwrap());
+        assert_eq!(indices.map(|index| table.get(index).unwrap()), wanted);
+        let (header, shape) = table.header(indices[0]);
+        assert_eq!((shape.interface(), shape.mtu(), shape.length()), (0xffe, 0xfffe, 14));
+        assert!(shape.is_complete() && shape == table.shape(indices[0]));
+        assert_eq!((shape.is_usual(), header.map(u64::to_ne_bytes)), (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2]));
+        assert!(indices[1..].iter().all(|&index| !table.shape(index).is_complete()));
+    }
+
+    #[test]
+    fn indices_are_used_again_when_no_other_is_left() {
+        let table = Adjacencies::new(2);
+        let first = table.add(&numbered(1)).unwrap();
+        table.remove(first);
+        let second = table.add(&numbered(2)).unwrap();
+        assert!(second != first && table.get(first).is_none() && table.used() == 1);
+        assert_eq!(table.add(&numbered(3)), Ok(first));
+        assert_eq!(table.add(&numbered(4)), Err(Exhausted(2)));
+        assert!(table.get(special::NO_ROUTE).is_none() && table.get(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn an_adjacency_is_replaced_whole() {
+        let table = Adjacencies::new(1);
+        let index = table.add(&numbered(0)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20_000).for_each(|number| table.set(index, &numbered(number))));
+            loop {
+                let ([first, second], shape) = table.header(index);
+                if !shape.is_complete() {
+                    continue;
+                }
+                assert_eq!((first, first as u16), (second, shape.mtu().swap_bytes()));
+                let whole = table.get(index).unwrap();
+                assert_eq!(whole, numbered(whole.mtu));
+                if shape.mtu() == 19_999 {
+                    break;
+                }
+            }
+        });
+    }
+}
