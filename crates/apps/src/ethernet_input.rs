@@ -132,7 +132,11 @@ impl EthernetInput {
 
 impl RoutingDomain {
     /// The output of a frame that is not plain IP to the interface itself, whose tags are removed.
-    fn sort_unusual(&self, origin: &Origin, packet: &mut Packet) -> Result<usize, bellows_engine::DropReason<EthernetInput>> {
+    fn sort_unusual(
+        &self,
+        origin: &Origin,
+        packet: &mut Packet,
+    ) -> Result<usize, bellows_engine::DropReason<EthernetInput>> {
         let (tags, count) = tags_of(packet.bytes()).ok_or(EthernetInput::TOO_SHORT)?;
         let untagged = || origin.untagged.map(|(_, tag)| tag.interface());
         let has = |tags: &[VlanTag]| {
@@ -170,7 +174,9 @@ impl RoutingDomain {
         match u32::from(u16::from_le_bytes([header[12], header[13]])) {
             TYPE_IP4 if is_to_many && !self.is_for_many_v4(interface, ip) => Err(EthernetInput::LINK_BROADCAST),
             // Multicast addresses begin with ff (RFC 4291, section 2.7).
-            TYPE_IP6 if is_to_many && ip.get(24).is_some_and(|&first| first != 0xff) => Err(EthernetInput::LINK_BROADCAST),
+            TYPE_IP6 if is_to_many && ip.get(24).is_some_and(|&first| first != 0xff) => {
+                Err(EthernetInput::LINK_BROADCAST)
+            }
             TYPE_IP4 => Ok(IP4.into()),
             TYPE_IP6 => Ok(IP6.into()),
             TYPE_ARP => Ok(ARP),

@@ -157,7 +157,9 @@ enum Found {
     Nothing,
     SourceRoute,
     /// An option whose length is wrong, at an offset within the options.
-    Bad { at: usize },
+    Bad {
+        at: usize,
+    },
 }
 
 /// Option types (RFC 791, section 3.1).

@@ -162,7 +162,11 @@ impl<F: Family> Local<F> {
             Message::Port => tell(packet, Reason::PortUnreachable),
             Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
             Message::Discovery | Message::Fragment | Message::Other => {
-                if io.is_linked(PUNT) { Verdict::To(PUNT) } else { Verdict::Drop(Self::UNSERVED) }
+                if io.is_linked(PUNT) {
+                    Verdict::To(PUNT)
+                } else {
+                    Verdict::Drop(Self::UNSERVED)
+                }
             }
         }
     }
@@ -234,7 +238,8 @@ impl Family for V6 {
             _ if upper.fragment.is_some() => Message::Fragment,
             IpProtocol::ICMPV6 => {
                 let icmp = IcmpMessage::new_checked(upper.payload)?;
-                let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload);
+                let sum =
+                    view.addresses().pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload);
                 match icmp.message_type() {
                     _ if sum.finish() != 0 => Message::BadChecksum,
                     // An echo behind extension headers is for the host.
@@ -346,9 +351,18 @@ mod tests {
     fn echo_requests_are_answered() {
         let (output, reply) = fate::<V4>(&["output"], &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP));
         let view = Ipv4Packet::new_checked(&reply[14..]).unwrap();
-        assert_eq!((&*output, view.src(), view.dst(), view.ttl()), ("output", [10, 0, 1, 1].into(), [10, 0, 1, 9].into(), 64));
-        assert_eq!((Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()), (0, 0));
-        assert_eq!((view.payload()[0], &view.payload()[4..]), (0, &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP)[38..]));
+        assert_eq!(
+            (&*output, view.src(), view.dst(), view.ttl()),
+            ("output", [10, 0, 1, 1].into(), [10, 0, 1, 9].into(), 64)
+        );
+        assert_eq!(
+            (Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()),
+            (0, 0)
+        );
+        assert_eq!(
+            (view.payload()[0], &view.payload()[4..]),
+            (0, &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP)[38..])
+        );
         let (output, reply) = fate::<V6>(&["output"], &packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6));
         let view = Ipv6Packet::new_checked(&reply[14..]).unwrap();
         let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());

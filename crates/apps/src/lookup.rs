@@ -11,9 +11,9 @@ use bellows_wire::flow::{self, Directions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers};
 use crate::forwarding::look::{LOCAL, read, tag};
-use crate::forwarding::UNUSUAL;
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 

@@ -12,10 +12,10 @@ use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::{ETHERNET, set_header};
+use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers, Refusal};
 use crate::forwarding::rewrite::rewrite;
-use crate::forwarding::UNUSUAL;
+use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
 
@@ -104,7 +104,8 @@ impl<F: Family> Rewrite<F> {
     /// Finds the outputs of the interfaces.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
-        let find = |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16);
+        let find =
+            |name: &str| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name)).map(|at| at as u16);
         let interfaces = self.domain.tables().interfaces().iter();
         // There is no interface 0.
         self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
@@ -162,7 +163,12 @@ fn to<F: Family>(output: Option<u16>, reason: DropReason<Rewrite<F>>) -> Verdict
 
 impl Exits {
     /// Has the sender of a packet told about an error, if anybody tells it.
-    fn tell<F: Family>(&self, packet: &mut Packet, error: IcmpError, reason: DropReason<Rewrite<F>>) -> Verdict<Rewrite<F>> {
+    fn tell<F: Family>(
+        &self,
+        packet: &mut Packet,
+        error: IcmpError,
+        reason: DropReason<Rewrite<F>>,
+    ) -> Verdict<Rewrite<F>> {
         packet.set_tag(Tag(packet.tag()).with(error.number()).0);
         to(self.error, reason)
     }

@@ -14,7 +14,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-
 /// A routing domain (*virtual routing and forwarding*): interfaces, routes, and neighbours.
 ///
 /// The apps of a router name it with `vrf`: `ethernet-input`, `ip4-lookup`, `ip4-rewrite`, and so on. Networks on the
@@ -134,8 +133,13 @@ impl SharedObject for RoutingDomain {
             let interface = interface.read(name).map_err(|error| error.in_entry(name))?;
             let is_same = |other: &&Interface| (&other.port, &other.tags) == (&interface.port, &interface.tags);
             if let Some(other) = interfaces.iter().find(is_same) {
-                let message = format!("the interfaces `{}` and `{name}` have the same frames of port `{}`", other.name, interface.port);
-                return Err(SettingError::at("interfaces", message, "give one of them another `port` or `vlan`").in_entry(name));
+                let message = format!(
+                    "the interfaces `{}` and `{name}` have the same frames of port `{}`",
+                    other.name, interface.port
+                );
+                return Err(
+                    SettingError::at("interfaces", message, "give one of them another `port` or `vlan`").in_entry(name)
+                );
             }
             interfaces.push(interface);
         }
@@ -149,10 +153,15 @@ impl SharedObject for RoutingDomain {
             for (address, mac) in &interface.neighbours {
                 let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
                 let address: IpAddr = address.parse().map_err(|_| {
-                    wrong(format!("`{address}` in `neighbours` is not an IP address"), "write, for example, \"192.0.2.7\"")
+                    wrong(
+                        format!("`{address}` in `neighbours` is not an IP address"),
+                        "write, for example, \"192.0.2.7\"",
+                    )
                 })?;
                 let mac = read_mac(mac).map_err(|message| wrong(message, "correct it in `neighbours`"))?;
-                changes.resolve(number, address, mac).map_err(|error| wrong(error.to_string(), "give larger `neighbours`"))?;
+                changes
+                    .resolve(number, address, mac)
+                    .map_err(|error| wrong(error.to_string(), "give larger `neighbours`"))?;
             }
         }
         for (place, text) in config.routes.iter().enumerate() {
@@ -191,7 +200,8 @@ fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Result<(), Ro
 impl InterfaceConfig {
     fn read(&self, name: &str) -> Result<Interface, SettingError> {
         let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help);
-        let mac = read_mac(&self.mac).map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
+        let mac = read_mac(&self.mac)
+            .map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
         let mut addresses = Vec::new();
         for text in &self.addresses {
             addresses.push(read_address(text).ok_or_else(|| {
@@ -211,7 +221,8 @@ impl InterfaceConfig {
             return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
         }
         let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];
-        let tags: Vec<VlanTag> = vlans.into_iter().filter_map(|(protocol, id)| Some(VlanTag { protocol, id: id? })).collect();
+        let tags: Vec<VlanTag> =
+            vlans.into_iter().filter_map(|(protocol, id)| Some(VlanTag { protocol, id: id? })).collect();
         if let Some(tag) = tags.iter().find(|tag| !(1..=4094).contains(&tag.id)) {
             return Err(wrong(format!("there is no VLAN {}", tag.id), "give a number from 1 to 4094"));
         }

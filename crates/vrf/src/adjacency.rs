@@ -202,14 +202,8 @@ impl Adjacencies {
     /// Frees an index that no route leads to any more. It is used again after all others.
     pub fn remove(&self, index: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let unused = Adjacency {
-            kind: Kind::Unused,
-            interface: 0,
-            mtu: 0,
-            length: 0,
-            header: [0; MAX_HEADER],
-            next_hop: None,
-        };
+        let unused =
+            Adjacency { kind: Kind::Unused, interface: 0, mtu: 0, length: 0, header: [0; MAX_HEADER], next_hop: None };
         self.write(index, &unused);
         state.returned.push_back(index);
     }
@@ -311,7 +305,10 @@ mod tests {
         let (header, shape) = table.header(indices[0]);
         assert_eq!((shape.interface(), shape.mtu(), shape.length()), (0xffe, 0xfffe, 14));
         assert!(shape.is_complete() && shape == table.shape(indices[0]));
-        assert_eq!((shape.is_usual(), header.map(u64::to_ne_bytes)), (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2]));
+        assert_eq!(
+            (shape.is_usual(), header.map(u64::to_ne_bytes)),
+            (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2])
+        );
         assert!(indices[1..].iter().all(|&index| !table.shape(index).is_complete()));
     }
 

@@ -162,9 +162,9 @@ impl<'t> Words<'t> {
             word = self.value(of, what)?;
         }
         let address: Option<IpAddr> = word.parse().ok();
-        address
-            .filter(|&address| IpFamily::of(address) == family)
-            .ok_or_else(|| self.error(format!("`{word}` is not {what}"), format!("write the next router's address behind `{of}`")))
+        address.filter(|&address| IpFamily::of(address) == family).ok_or_else(|| {
+            self.error(format!("`{word}` is not {what}"), format!("write the next router's address behind `{of}`"))
+        })
     }
 }
 
@@ -194,7 +194,9 @@ impl RouteSpec {
         let prefix = match word {
             "default" if text.contains(':') => IpPrefix::V6(Prefix::ALL),
             "default" => IpPrefix::V4(Prefix::ALL),
-            word if word.contains(':') => word.parse().map(IpPrefix::V6).map_err(|error| words.error(format!("{error}"), HELP))?,
+            word if word.contains(':') => {
+                word.parse().map(IpPrefix::V6).map_err(|error| words.error(format!("{error}"), HELP))?
+            }
             word => word.parse().map(IpPrefix::V4).map_err(|error| words.error(format!("{error}"), HELP))?,
         };
         let (mut metric, mut hops, mut single) = (0, Vec::new(), NextHop { gateway: None, interface: None, weight: 1 });
@@ -214,11 +216,15 @@ impl RouteSpec {
         words.last = prefix_at;
         let action = match (action, has_single, hops.is_empty()) {
             (Some(action), false, true) => action,
-            (Some(_), ..) => return Err(words.error("a route that forwards nothing has a next hop", "leave out `via` and `dev`")),
+            (Some(_), ..) => {
+                return Err(words.error("a route that forwards nothing has a next hop", "leave out `via` and `dev`"));
+            }
             (None, true, true) => Action::Forward(vec![single]),
             (None, false, false) => Action::Forward(hops),
             (None, true, false) => {
-                return Err(words.error("the route has both a next hop and `nexthop`", "write each way behind a `nexthop`"));
+                return Err(
+                    words.error("the route has both a next hop and `nexthop`", "write each way behind a `nexthop`")
+                );
             }
             (None, false, true) => return Err(words.error("the route has no next hop", HELP)),
         };
@@ -242,7 +248,10 @@ impl Words<'_> {
                 _ => {
                     hop.weight = self.number("weight", "a number from 1 to 256")?;
                     if !(1..=256).contains(&hop.weight) {
-                        return Err(self.error(format!("a weight of {} is out of range", hop.weight), "give a number from 1 to 256"));
+                        return Err(self.error(
+                            format!("a weight of {} is out of range", hop.weight),
+                            "give a number from 1 to 256",
+                        ));
                     }
                 }
             }
@@ -309,11 +318,17 @@ mod tests {
     #[test]
     fn what_ip_route_prints_is_read() {
         for (text, meaning) in [
-            ("default via 192.0.2.1 dev lan proto dhcp src 192.0.2.7 metric 100", "0.0.0.0/0 via 192.0.2.1 dev lan metric 100"),
+            (
+                "default via 192.0.2.1 dev lan proto dhcp src 192.0.2.7 metric 100",
+                "0.0.0.0/0 via 192.0.2.1 dev lan metric 100",
+            ),
             ("default via fe80::1 dev lan proto ra metric 1024 pref medium", "::/0 via fe80::1 dev lan metric 1024"),
             ("192.0.2.0/24 dev lan proto kernel scope link src 192.0.2.7", "192.0.2.0/24 dev lan"),
             ("unicast 198.51.100.7 via inet 192.0.2.1", "198.51.100.7/32 via 192.0.2.1"),
-            ("198.51.100.0/24 metric 2 nexthop dev a weight 2 nexthop dev b", "198.51.100.0/24 nexthop dev a weight 2 nexthop dev b weight 1 metric 2"),
+            (
+                "198.51.100.0/24 metric 2 nexthop dev a weight 2 nexthop dev b",
+                "198.51.100.0/24 nexthop dev a weight 2 nexthop dev b weight 1 metric 2",
+            ),
         ] {
             assert_eq!(RouteSpec::parse(text).map(|route| route.to_string()), Ok(meaning.to_owned()), "{text}");
         }
@@ -323,13 +338,25 @@ mod tests {
     fn errors_have_places() {
         for (text, part, message) in [
             ("", "", "a route is missing"),
-            ("198.51.100.0/33 via 192.0.2.1", "198.51.100.0/33", "expected a number of bits from 0 to 32 behind the `/`"),
-            ("198.51.100.7/24 via 192.0.2.1", "198.51.100.7/24", "the address has bits behind the first 24; they must be 0"),
+            (
+                "198.51.100.0/33 via 192.0.2.1",
+                "198.51.100.0/33",
+                "expected a number of bits from 0 to 32 behind the `/`",
+            ),
+            (
+                "198.51.100.7/24 via 192.0.2.1",
+                "198.51.100.7/24",
+                "the address has bits behind the first 24; they must be 0",
+            ),
             ("198.51.100.0/24", "198.51.100.0/24", "the route has no next hop"),
             ("198.51.100.0/24 via fe80::1", "fe80::1", "`fe80::1` is not an address of the route's family"),
             ("198.51.100.0/24 via 192.0.2.1 metrik 5", "metrik", "`metrik` is not part of a route"),
             ("198.51.100.0/24 dev lan metric x", "x", "`x` is not a number up to 4294967295"),
-            ("blackhole 198.51.100.0/24 via 192.0.2.1", "198.51.100.0/24", "a route that forwards nothing has a next hop"),
+            (
+                "blackhole 198.51.100.0/24 via 192.0.2.1",
+                "198.51.100.0/24",
+                "a route that forwards nothing has a next hop",
+            ),
             ("198.51.100.0/24 nexthop via 192.0.2.1 weight 0", "0", "a weight of 0 is out of range"),
             ("198.51.100.0/24 nexthop weight 1", "nexthop", "the way has no next hop"),
         ] {

@@ -348,7 +348,12 @@ impl VrfChanges<'_> {
                 if is_link_local(gateway) {
                     return Err(VrfError::LinkLocal(gateway));
                 }
-                let index = self.vrf.interfaces.iter().position(|interface| interface.has_on_link(gateway)).ok_or(VrfError::Gateway(gateway))?;
+                let index = self
+                    .vrf
+                    .interfaces
+                    .iter()
+                    .position(|interface| interface.has_on_link(gateway))
+                    .ok_or(VrfError::Gateway(gateway))?;
                 self.neighbour(index as u16 + 1, gateway)
             }
             (None, Some(number)) => Ok(self.next_hops.gleans[usize::from(number) - 1]),
@@ -475,10 +480,27 @@ mod tests {
     #[test]
     fn interfaces_have_routes() {
         let vrf = vrf();
-        for local in ["10.0.1.1", "10.0.2.255", "255.255.255.255", "224.0.0.5", "2001:db8:2::1", "2001:db8:2::", "fe80::7", "ff02::1"] {
+        for local in [
+            "10.0.1.1",
+            "10.0.2.255",
+            "255.255.255.255",
+            "224.0.0.5",
+            "2001:db8:2::1",
+            "2001:db8:2::",
+            "fe80::7",
+            "ff02::1",
+        ] {
             assert_eq!(look(&vrf, local).0, special::LOCAL, "{local}");
         }
-        for (martian, special) in [("127.0.0.1", special::MARTIAN), ("0.1.2.3", special::MARTIAN), ("250.1.1.1", special::MARTIAN), ("::1", special::MARTIAN), ("239.1.1.1", special::MULTICAST), ("ff05::1", special::MULTICAST), ("8.8.8.8", bellows_fib::NO_ROUTE)] {
+        for (martian, special) in [
+            ("127.0.0.1", special::MARTIAN),
+            ("0.1.2.3", special::MARTIAN),
+            ("250.1.1.1", special::MARTIAN),
+            ("::1", special::MARTIAN),
+            ("239.1.1.1", special::MULTICAST),
+            ("ff05::1", special::MULTICAST),
+            ("8.8.8.8", bellows_fib::NO_ROUTE),
+        ] {
             assert_eq!(look(&vrf, martian).0, special, "{martian}");
         }
         let glean = look(&vrf, "10.0.2.77").1.unwrap();
@@ -532,8 +554,7 @@ mod tests {
             let way = |path: &Path| (vrf.adjacencies().get(path.next).unwrap().next_hop, path.weight);
             changes.ways(route.next).iter().map(way).collect()
         };
-        let expected =
-            [(Some(Ipv4Addr::new(10, 0, 1, 9).into()), 1), (Some(Ipv4Addr::new(10, 0, 2, 9).into()), 3)];
+        let expected = [(Some(Ipv4Addr::new(10, 0, 1, 9).into()), 1), (Some(Ipv4Addr::new(10, 0, 2, 9).into()), 3)];
         assert_eq!(ways("20.1.2.3"), expected);
         assert_eq!(vrf.adjacencies().used(), before + 2);
         assert!(remove(&vrf, "20.0.0.0/8"));

@@ -114,7 +114,8 @@ impl App for Arp {
 
     fn tick(&mut self, io: &Io<Self>) {
         self.resolver.rewire(io, &mut self.lanes);
-        self.error = (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        self.error =
+            (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
         if !self.has_announced {
             self.has_announced = true;
             self.announce(io);
@@ -211,7 +212,8 @@ impl Arp {
                 (false, true) => Heard::Announcement,
                 (false, false) => Heard::Answer,
             };
-            let counter = if is_announcement { Some(Arp::GRATUITOUS) } else { (!asks).then_some(Arp::REPLIES_RECEIVED) };
+            let counter =
+                if is_announcement { Some(Arp::GRATUITOUS) } else { (!asks).then_some(Arp::REPLIES_RECEIVED) };
             counter.into_iter().for_each(|counter| io.count(counter, 1));
             let key = (number, IpAddr::from(sender));
             let (learned, gone) = self.resolver.hear(key, mac, heard, io.now(), &mut self.lanes);
@@ -328,7 +330,8 @@ const MIN_FRAME: usize = 60;
 
 /// Whether an address can be that of a station on an interface's links.
 fn is_station_of(interface: &Interface, address: Ipv4Addr) -> bool {
-    let is_many = address.is_multicast() || address.is_broadcast() || address.is_loopback() || interface.has_broadcast(address);
+    let is_many =
+        address.is_multicast() || address.is_broadcast() || address.is_loopback() || interface.has_broadcast(address);
     !is_many && interface.has_on_link(address.into())
 }
 

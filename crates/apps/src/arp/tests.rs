@@ -105,7 +105,8 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     rig.settle();
     let asked = rig.received("b");
     assert_eq!((asked.len(), &asked[0][12..18]), (1, &[0x81, 0x00, 0, 5, 0x08, 0x06][..]));
-    let question = (ArpOperation::REQUEST, OWN, Ipv4Addr::new(10, 0, 2, 1), MacAddr::default(), Ipv4Addr::new(10, 0, 2, 9));
+    let question =
+        (ArpOperation::REQUEST, OWN, Ipv4Addr::new(10, 0, 2, 1), MacAddr::default(), Ipv4Addr::new(10, 0, 2, 9));
     assert_eq!(parsed(&asked[0], 18), question);
     assert_eq!((rig.counts().held, drops(&rig)), (3, vec![("waiting_full".to_owned(), 2)]));
     rig.send_packets("input", [arp(2, ArpOperation::REPLY, HOST, [10, 0, 2, 9], [10, 0, 2, 1])]);
@@ -113,7 +114,10 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     let sent = rig.received("b");
     assert_eq!((sent.len(), rig.counts().held), (3, 0));
     assert!(sent.iter().all(|frame| frame[..6] == HOST.0 && frame[12..18] == [0x81, 0x00, 0, 5, 0x08, 0x00]));
-    assert_eq!(domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()), Some("10.0.2.9/32".to_owned()));
+    assert_eq!(
+        domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()),
+        Some("10.0.2.9/32".to_owned())
+    );
     // It is asked again by its own address, and forgotten when it is silent.
     rig.set_time(40 * SECOND);
     rig.settle();
@@ -123,7 +127,10 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
         rig.settle();
     }
     assert_eq!((rig.received("b").len(), rig.counts().counters["expired"]), (2, 1));
-    assert_eq!(domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()), Some("10.0.2.0/24".to_owned()));
+    assert_eq!(
+        domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()),
+        Some("10.0.2.0/24".to_owned())
+    );
 }
 
 #[test]
@@ -205,12 +212,18 @@ fn the_router_answers_for_others_only_if_it_is_told_to() {
     for (proxy, replies) in [(&[][..], 0), (&[1], 1)] {
         let domain = domain();
         let mut rig = rig(&domain, proxy, &["a", "b"]);
-        rig.send_packets("input", [
-            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 2, 33]),
-            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 33]),
-            arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [99, 0, 1, 33]),
-        ]);
+        rig.send_packets(
+            "input",
+            [
+                arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 2, 33]),
+                arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 33]),
+                arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [99, 0, 1, 33]),
+            ],
+        );
         rig.settle();
-        assert_eq!((rig.received("a").len(), rig.counts().counters["proxy_arp_replies_sent"]), (replies, replies as u64));
+        assert_eq!(
+            (rig.received("a").len(), rig.counts().counters["proxy_arp_replies_sent"]),
+            (replies, replies as u64)
+        );
     }
 }

@@ -41,4 +41,3 @@ pub fn is_right(header: &[u8; HEADERS], length: usize) -> bool {
         & (source as u8 != 0xff)
         & (source != 0)
 }
-

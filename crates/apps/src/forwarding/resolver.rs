@@ -140,7 +140,14 @@ impl Resolver {
     }
 
     /// Takes in an address that was heard. Packets that waited for it are sent; those that cannot be are returned.
-    pub(crate) fn hear(&mut self, key: NeighbourKey, mac: MacAddr, heard: Heard, now: u64, lanes: &mut Lanes) -> (Learned, Vec<Packet>) {
+    pub(crate) fn hear(
+        &mut self,
+        key: NeighbourKey,
+        mac: MacAddr,
+        heard: Heard,
+        now: u64,
+        lanes: &mut Lanes,
+    ) -> (Learned, Vec<Packet>) {
         let learned = self.neighbours.hear(key, mac, heard, now);
         if learned != Learned::Changed {
             return (learned, Vec::new());
@@ -188,7 +195,11 @@ impl Resolver {
             && let Ok(mut shown) = self.shown.0.try_lock()
         {
             let name = |number| self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            *shown = self.neighbours.iter().map(|((number, ip), state, mac)| (name(number), ip, state.name(), mac)).collect();
+            *shown = self
+                .neighbours
+                .iter()
+                .map(|((number, ip), state, mac)| (name(number), ip, state.name(), mac))
+                .collect();
             shown.sort_unstable_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
             self.is_changed = false;
         }

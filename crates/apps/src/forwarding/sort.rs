@@ -45,4 +45,3 @@ pub fn sort(packets: &mut [Packet], ahead: usize, mac: u64, tag: Tag, numbers: &
         };
     }
 }
-

@@ -165,7 +165,12 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
             let view = Ipv4Packet::new_checked(&ip[..]).ok()?;
             let right = bellows_wire::Sum::new().add_bytes(view.header()).finish() == 0;
             let source = view.src().octets()[0];
-            if !right || view.ttl() <= 1 || view.fragment_offset() == 8 || matches!(source, 0 | 127 | 224..) || ip[0] != 0x45 {
+            if !right
+                || view.ttl() <= 1
+                || view.fragment_offset() == 8
+                || matches!(source, 0 | 127 | 224..)
+                || ip[0] != 0x45
+            {
                 return None;
             }
             view.dst().into()
@@ -173,7 +178,10 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
         [0x86, 0xdd] => {
             let view = Ipv6Packet::new_checked(&ip[..]).ok()?;
             let source = view.src();
-            let stays = source.is_unicast_link_local() || source.is_unspecified() || source.is_loopback() || source.is_multicast();
+            let stays = source.is_unicast_link_local()
+                || source.is_unspecified()
+                || source.is_loopback()
+                || source.is_multicast();
             if view.hop_limit() <= 1 || stays || ip[6] == 0 {
                 return None;
             }
@@ -198,7 +206,10 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
                 IpPrefix::V4(prefix) => prefix.length(),
                 IpPrefix::V6(prefix) => prefix.length(),
             };
-            let route = routes().into_iter().filter(|route| route.prefix.contains(destination)).max_by_key(|route| length(route.prefix))?;
+            let route = routes()
+                .into_iter()
+                .filter(|route| route.prefix.contains(destination))
+                .max_by_key(|route| length(route.prefix))?;
             // Those of special addresses are longer than a default route.
             if let IpAddr::V4(address) = destination
                 && matches!(address.octets()[0], 0 | 127 | 224..)
@@ -218,11 +229,16 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
         && match next {
             IpAddr::V4(address) => address == Ipv4Addr::new(10, 0, number as u8, 2),
             IpAddr::V6(address) => {
-                address == Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 2) || address == Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9)
+                address == Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 2)
+                    || address == Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9)
             }
         };
     let to = &all[index];
-    let length = if ip[0] >> 4 == 4 { u16::from_be_bytes([ip[2], ip[3]]).into() } else { 40 + usize::from(u16::from_be_bytes([ip[4], ip[5]])) };
+    let length = if ip[0] >> 4 == 4 {
+        u16::from_be_bytes([ip[2], ip[3]]).into()
+    } else {
+        40 + usize::from(u16::from_be_bytes([ip[4], ip[5]]))
+    };
     if !is_known || length > usize::from(to.mtu) {
         return None;
     }
@@ -241,18 +257,24 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
 
 /// Frames that a router meets: most of them right, some changed in a few bytes.
 fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
-    let v4 = (any::<[u8; 4]>(), prop_oneof![
+    let v4 = (
         any::<[u8; 4]>(),
-        (0u8..4, 0u8..12, any::<u8>()).prop_map(|(b, c, d)| [10, b, c, d]),
-        (0u8..6, 0u8..4).prop_map(|(c, d)| [10, 0, c, d]),
-        (6u8..10).prop_map(|b| [10, b, 1, 1]),
-        Just([10, 1, 2, 3]),
-    ]);
-    let v6 = (any::<[u8; 4]>(), prop_oneof![
-        any::<[u16; 8]>(),
-        (0u16..6, 0u16..4).prop_map(|(c, d)| [0x2001, 0xdb8, c, 0, 0, 0, 0, d]),
-        (0x100u16..0x122, 0u16..3).prop_map(|(c, d)| [0x2001, 0xdb8, c, d, 0, 0, 0, 9]),
-    ]);
+        prop_oneof![
+            any::<[u8; 4]>(),
+            (0u8..4, 0u8..12, any::<u8>()).prop_map(|(b, c, d)| [10, b, c, d]),
+            (0u8..6, 0u8..4).prop_map(|(c, d)| [10, 0, c, d]),
+            (6u8..10).prop_map(|b| [10, b, 1, 1]),
+            Just([10, 1, 2, 3]),
+        ],
+    );
+    let v6 = (
+        any::<[u8; 4]>(),
+        prop_oneof![
+            any::<[u16; 8]>(),
+            (0u16..6, 0u16..4).prop_map(|(c, d)| [0x2001, 0xdb8, c, 0, 0, 0, 0, d]),
+            (0x100u16..0x122, 0u16..3).prop_map(|(c, d)| [0x2001, 0xdb8, c, d, 0, 0, 0, 9]),
+        ],
+    );
     let payload = prop_oneof![8 => 0usize..60, 1 => 1200usize..1500];
     let ip = prop_oneof![
         (v4, 0u8..70, payload.clone()).prop_map(|((source, destination), ttl, payload)| {
@@ -271,7 +293,11 @@ fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
         }),
         (v6, 0u8..70, payload).prop_map(|((source, destination), hop_limit, payload)| {
             let mut ip = vec![0; 40 + payload];
-            let source = if source[0] < 16 { [0xfe80, 0, 0, 0, 0, 0, 0, 7] } else { [0x2001, 0xdb8, 5, source[1].into(), 0, 0, 0, 1] };
+            let source = if source[0] < 16 {
+                [0xfe80, 0, 0, 0, 0, 0, 0, 7]
+            } else {
+                [0x2001, 0xdb8, 5, source[1].into(), 0, 0, 0, 1]
+            };
             let header = bellows_wire::ipv6::Ipv6Header {
                 src: source.into(),
                 dst: destination.into(),
@@ -330,12 +356,18 @@ proptest! {
 
 /// The version of the IP packet in a frame with up to two tags.
 fn ip_version(frame: &[u8]) -> u8 {
-    let tags = [12, 16].into_iter().take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]))).count();
+    let tags = [12, 16]
+        .into_iter()
+        .take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])))
+        .count();
     frame.get(14 + 4 * tags).map_or(0, |first| first >> 4)
 }
 
 /// Whether an IPv4 header may have options.
 fn has_options(frame: &[u8]) -> bool {
-    let tags = [12, 16].into_iter().take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]))).count();
+    let tags = [12, 16]
+        .into_iter()
+        .take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])))
+        .count();
     frame.get(14 + 4 * tags).is_some_and(|&first| first >> 4 == 4 && first & 0xf > 5)
 }

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `v4.rs`, `v6.rs` | which packets are answered, and the answers |
 
-mod v4;
-mod v6;
 #[cfg(test)]
 mod tests;
+mod v4;
+mod v6;
 
 use std::sync::Arc;
 
@@ -69,7 +69,11 @@ pub trait Family: Send + Sized + 'static {
     ///
     /// # Errors
     /// The reason for dropping the packet.
-    fn may_answer(ip: &[u8], error: IcmpError, received_on: Option<&Interface>) -> Result<(), DropReason<IcmpErrors<Self>>>;
+    fn may_answer(
+        ip: &[u8],
+        error: IcmpError,
+        received_on: Option<&Interface>,
+    ) -> Result<(), DropReason<IcmpErrors<Self>>>;
 
     /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
     /// has no address of the family.
@@ -105,7 +109,8 @@ counters! { for[F: Family] IcmpErrors<F>;
 }
 
 impl<F: Family> App for IcmpErrors<F> {
-    const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets that cannot be forwarded, tagged with their errors" };
+    const INPUTS: Ports =
+        Ports::Any { at_least: 1, help: "packets that cannot be forwarded, tagged with their errors" };
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "ICMP errors, to look up")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;

@@ -95,8 +95,15 @@ fn errors_have_the_types_and_codes_of_the_rfcs() {
         let frame = packet("10.0.2.9", "20.0.0.1", IpProtocol::UDP, 30);
         let answer4 = answer::<V4>(&ADDRESSES, &frame, error).unwrap();
         let view = Ipv4Packet::new_checked(&answer4[14..]).unwrap();
-        assert_eq!((view.src(), view.dst()), ([10, 0, 2, 1].into(), [10, 0, 2, 9].into()), "the address that the sender knows");
-        assert_eq!((Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()), (0, 0));
+        assert_eq!(
+            (view.src(), view.dst()),
+            ([10, 0, 2, 1].into(), [10, 0, 2, 9].into()),
+            "the address that the sender knows"
+        );
+        assert_eq!(
+            (Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()),
+            (0, 0)
+        );
         assert_eq!((view.traffic_class(), &view.payload()[..2], &view.payload()[8..]), (0xc0, &v4[..], &frame[14..]));
         let icmp = IcmpMessage::new_checked(view.payload()).unwrap();
         assert_eq!(icmp.sequence(), if reason == Reason::TooBig { 1400 } else { 0 });
@@ -104,7 +111,10 @@ fn errors_have_the_types_and_codes_of_the_rfcs() {
         let answer6 = answer::<V6>(&ADDRESSES, &frame, error).unwrap();
         let view = Ipv6Packet::new_checked(&answer6[14..]).unwrap();
         let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());
-        assert_eq!((view.src().to_string(), view.dst().to_string(), sum.finish()), ("2001:db8::1".into(), "2001:db8:7::9".into(), 0));
+        assert_eq!(
+            (view.src().to_string(), view.dst().to_string(), sum.finish()),
+            ("2001:db8::1".into(), "2001:db8:7::9".into(), 0)
+        );
         assert_eq!((&view.payload()[..2], &view.payload()[8..]), (&v6[..], &frame[14..]));
     }
 }
@@ -162,7 +172,10 @@ fn some_packets_are_not_answered() {
         let found = answer::<V4>(&ADDRESSES, &frame, IcmpError::of(Reason::TimeExceeded));
         assert_eq!(found, Err(name.to_owned()), "{frame:02x?}");
     }
-    assert!(answer::<V4>(&ADDRESSES, &of(8), IcmpError::of(Reason::TimeExceeded)).is_ok(), "echo requests are answered");
+    assert!(
+        answer::<V4>(&ADDRESSES, &of(8), IcmpError::of(Reason::TimeExceeded)).is_ok(),
+        "echo requests are answered"
+    );
     let of = |kind| icmp(kind, IpProtocol::ICMPV6, "2001:db8:7::9", "2001:db8:8::1", 54);
     let mut fragment = packet("2001:db8:7::9", "2001:db8:8::1", IpProtocol::IPV6_FRAGMENT, 16);
     fragment[54..58].copy_from_slice(&[17, 0, 0, 8]);
@@ -181,7 +194,10 @@ fn some_packets_are_not_answered() {
     }
     let to_many = udp("2001:db8:7::9", "ff05::1");
     assert!(answer::<V6>(&ADDRESSES, &to_many, IcmpError { reason: Reason::TooBig, value: 1280 }).is_ok());
-    assert_eq!(answer::<V4>(&ADDRESSES[2..], &udp("10.0.1.9", "20.0.0.1"), IcmpError::of(Reason::NoRoute)), Err("no_address".to_owned()));
+    assert_eq!(
+        answer::<V4>(&ADDRESSES[2..], &udp("10.0.1.9", "20.0.0.1"), IcmpError::of(Reason::NoRoute)),
+        Err("no_address".to_owned())
+    );
 }
 
 #[test]

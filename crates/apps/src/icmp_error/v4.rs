@@ -30,7 +30,8 @@ impl Family for V4 {
     fn may_answer(ip: &[u8], _: IcmpError, received_on: Option<&Interface>) -> Result<(), DropReason<IcmpErrors<V4>>> {
         // RFC 1812, section 4.3.2.7.
         let header = ip.first_chunk::<20>().ok_or(IcmpErrors::<V4>::MALFORMED)?;
-        let [source, destination] = [12, 16].map(|at| Ipv4Addr::from([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+        let [source, destination] =
+            [12, 16].map(|at| Ipv4Addr::from([header[at], header[at + 1], header[at + 2], header[at + 3]]));
         let is_broadcast = |address| received_on.is_some_and(|interface| interface.has_broadcast(address));
         if destination.is_multicast() || destination.is_broadcast() || is_broadcast(destination) {
             return Err(IcmpErrors::<V4>::ABOUT_MANY);
@@ -52,7 +53,10 @@ impl Family for V4 {
         let source: [u8; 4] = *ip.get(12..)?.first_chunk()?;
         let sender = Ipv4Addr::from(source);
         // The one that the sender knows, if there are several.
-        let near = interface.addresses.iter().find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
+        let near = interface
+            .addresses
+            .iter()
+            .find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
         let Some(IpAddr::V4(own)) = near.map(|own| own.address).or_else(|| interface.address(IpFamily::V4)) else {
             return None;
         };

@@ -35,15 +35,8 @@ impl Routed {
             hosts[index].run(&format!("ip route add default via {}", ROUTER[index]));
         }
         hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
-        let sandbox = Sandbox::new().launched_by(&[
-            "ip",
-            "netns",
-            "exec",
-            middle.namespace(),
-            "env",
-            "LEFT=left",
-            "RIGHT=right",
-        ]);
+        let sandbox =
+            Sandbox::new().launched_by(&["ip", "netns", "exec", middle.namespace(), "env", "LEFT=left", "RIGHT=right"]);
         Routed { hosts, sandbox, _lab: lab }
     }
 

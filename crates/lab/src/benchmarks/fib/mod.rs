@@ -292,7 +292,8 @@ impl Sides<'_> {
                 let labels = conditions(set, ("table", json!(name)));
                 found.extend(self.measured("clocks/look-up", &self.each(side, set), None, labels));
             }
-            let bytes: Vec<f64> = self.each(side, KEY_SETS.len()).iter().map(|bytes| bytes / f64::from(1 << 20)).collect();
+            let bytes: Vec<f64> =
+                self.each(side, KEY_SETS.len()).iter().map(|bytes| bytes / f64::from(1 << 20)).collect();
             let labels = vec![("next_hops", self.next_hops.into()), ("table", json!(name))];
             found.extend(self.measured("MiB", &bytes, None, labels));
         }

@@ -35,9 +35,15 @@ pub(super) enum Structure {
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Work {
-    LookUp { kind: Kind, structure: Structure },
+    LookUp {
+        kind: Kind,
+        structure: Structure,
+    },
     /// So many changes in a commit, alone or beside a thread that looks up.
-    Change { commit: usize, beside_reader: bool },
+    Change {
+        commit: usize,
+        beside_reader: bool,
+    },
     Load,
 }
 

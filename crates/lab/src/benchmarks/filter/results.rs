@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::VECTOR;
 use super::filters::{Filter, Packets};
 use super::side::{Residence, Text};
-use crate::targets::Target;
 use crate::report::Measurement;
+use crate::targets::Target;
 use crate::timing::median_or_nan;
 use crate::turns::Match;
 

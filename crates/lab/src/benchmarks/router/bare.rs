@@ -85,7 +85,12 @@ impl Family {
     fn is_right(self, frame: &[u8]) -> bool {
         match self {
             Family::Ip4 => {
-                let sum = frame[14..34].as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum::<u32>();
+                let sum = frame[14..34]
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|word| u32::from(u16::from_be_bytes(*word)))
+                    .sum::<u32>();
                 frame[14] == 0x45 && frame[22] > 1 && (sum & 0xffff) + (sum >> 16) == 0xffff
             }
             Family::Ip6 => frame[14] >> 4 == 6 && frame[21] > 1,

@@ -88,21 +88,24 @@ fn engine(task: &Task, times: &Arc<Times>) -> Engine {
         network = network.app(&format!("stamp{place}"), Stamp { times: Arc::clone(times), place });
     }
     let family = if traffic.family == Family::Ip4 { "ip4" } else { "ip6" };
-    network = linked(network, [
-        "circulator.output -> stamp0.input".to_owned(),
-        "stamp0.output -> stamp1.input".to_owned(),
-        "stamp1.output -> ethernet-input.in".to_owned(),
-        format!("ethernet-input.{family} -> stamp2.input"),
-        "stamp2.output -> input.input".to_owned(),
-        "input.output -> stamp3.input".to_owned(),
-        "stamp3.output -> lookup.input".to_owned(),
-        "lookup.output -> stamp4.input".to_owned(),
-        "stamp4.output -> rewrite.input".to_owned(),
-        "rewrite.out -> stamp5.input".to_owned(),
-        "stamp5.output -> output.rewrite".to_owned(),
-        "output.output -> stamp6.input".to_owned(),
-        "stamp6.output -> circulator.input".to_owned(),
-    ]);
+    network = linked(
+        network,
+        [
+            "circulator.output -> stamp0.input".to_owned(),
+            "stamp0.output -> stamp1.input".to_owned(),
+            "stamp1.output -> ethernet-input.in".to_owned(),
+            format!("ethernet-input.{family} -> stamp2.input"),
+            "stamp2.output -> input.input".to_owned(),
+            "input.output -> stamp3.input".to_owned(),
+            "stamp3.output -> lookup.input".to_owned(),
+            "lookup.output -> stamp4.input".to_owned(),
+            "stamp4.output -> rewrite.input".to_owned(),
+            "rewrite.out -> stamp5.input".to_owned(),
+            "stamp5.output -> output.rewrite".to_owned(),
+            "output.output -> stamp6.input".to_owned(),
+            "stamp6.output -> circulator.input".to_owned(),
+        ],
+    );
     let settings = Settings { burst: VECTOR, sampling: false, ..Settings::default() };
     Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
 }

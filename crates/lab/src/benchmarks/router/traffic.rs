@@ -124,7 +124,10 @@ impl Traffic {
             mtu: 1500,
             tags: Vec::new(),
             addresses: [(addresses[0], 24), (addresses[1], 64)]
-                .map(|(address, length)| InterfaceAddress { address: address.parse().unwrap_or_else(|error| fail(&error)), length })
+                .map(|(address, length)| InterfaceAddress {
+                    address: address.parse().unwrap_or_else(|error| fail(&error)),
+                    length,
+                })
                 .to_vec(),
         };
         let interfaces =
