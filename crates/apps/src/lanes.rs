@@ -6,7 +6,8 @@
 use bellows_engine::{App, DropReason, Input, Io};
 use bellows_packet::{CAPACITY, Packet, Vector};
 
-use crate::forwarding::UNUSUAL;
+/// The number of a packet that must be looked at more closely.
+pub(crate) const UNUSUAL: u16 = 1 << 15;
 
 /// Where an unusual packet goes.
 pub(crate) enum Verdict<A> {

@@ -79,7 +79,7 @@ impl<A: Family> Fib<A> {
 
     /// Access to the compiled tables for a thread that has no breaths.
     pub fn reader(&self) -> TableReader<'_, A> {
-        TableReader::new(self, self.readers.enrol(|| ()))
+        TableReader::new(&self.tables, self.readers.enrol(|| ()))
     }
 
     /// The right to change routes, which waits for whoever has it.

@@ -1,12 +1,13 @@
 //! Reading tables on threads that are no workers.
 
-use bellows_shared::{Breath, Reader};
+use bellows_shared::{Breath, Published, Reader};
 
-use crate::{Family, Fib, Tables};
+use crate::layout::Family;
+use crate::tables::Tables;
 
 /// A thread's access to a table, for threads without breaths: control threads, tests and benchmarks.
 pub struct TableReader<'f, A: Family> {
-    fib: &'f Fib<A>,
+    tables: &'f Published<Tables<A>>,
     reader: Reader,
 }
 
@@ -19,13 +20,13 @@ unsafe impl Breath for Reading {}
 
 impl<'f, A: Family> TableReader<'f, A> {
     /// An access; `reader` must be one of the table's.
-    pub(crate) fn new(fib: &'f Fib<A>, reader: Reader) -> TableReader<'f, A> {
-        TableReader { fib, reader }
+    pub(crate) fn new(tables: &'f Published<Tables<A>>, reader: Reader) -> TableReader<'f, A> {
+        TableReader { tables, reader }
     }
 
     /// Calls a function with the tables as they are. While it runs, memory of replaced tables is kept.
     pub fn read<T>(&mut self, with: impl FnOnce(&Tables<A>) -> T) -> T {
-        let result = with(self.fib.tables(&Reading));
+        let result = with(self.tables.read(&Reading));
         self.reader.pass();
         result
     }

@@ -25,6 +25,8 @@ use bellows_packet::Packet;
 
 pub(crate) use header::ETHERNET;
 
+pub(crate) use crate::lanes::UNUSUAL;
+
 /// Writes a link-layer header in place of an Ethernet header without tags. False if there is no room for it.
 pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
     let more = header.len().saturating_sub(ETHERNET);
@@ -38,9 +40,6 @@ pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
 
 /// The number of a packet that goes the usual way: to the first output.
 pub(crate) const USUAL: u16 = 0;
-
-/// The number of a packet that must be looked at more closely.
-pub(crate) const UNUSUAL: u16 = 1 << 15;
 
 /// Packets whose headers are checked together.
 pub(crate) const BATCH: usize = 64;
