@@ -1,8 +1,8 @@
 //! Tests of one packet at once, in the loop over single packets: like `chains`, with tests of the room in between.
 
 use bellows_codemem::assembler::{Instruction, Label, Written};
-use iced_x86::Register::{self, EAX, EBP, R8, R8D, R9D, R15D, RBP};
 use iced_x86::Code as Op;
+use iced_x86::Register::{self, EAX, EBP, R8, R8D, R9D, R15D, RBP};
 
 use super::HANDLE_LENGTH_MASK;
 use super::machine::{Flags, immediate, load_raw, low_byte, raw};
