@@ -129,3 +129,31 @@ fn label(section: &Section, name: impl Fn(&Part) -> String) -> String {
         Section::Verdict => "verdict".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use bellows_codemem::assembler::Instruction;
+    use iced_x86::Code as Op;
+
+    /// Encoding any other instruction takes longer than the code of a whole filter, the first time in a process.
+    #[test]
+    fn all_instructions_are_in_the_table() {
+        let others: Vec<String> =
+            Op::values().filter(|&op| !Instruction::is_in_table(op)).map(|op| format!("{op:?}")).collect();
+        let mut named = 0;
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/native")).unwrap() {
+            let file = file.unwrap().path();
+            for (number, line) in (1..).zip(fs::read_to_string(&file).unwrap().lines()) {
+                for text in line.split("Op::").skip(1) {
+                    let name = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
+                    named += 1;
+                    assert!(!others.iter().any(|other| other == name), "{}:{number}: {name}", file.display());
+                }
+            }
+        }
+        assert!(named > 200, "{named} instructions");
+    }
+}
