@@ -23,6 +23,7 @@ pub mod mac_table;
 mod pace;
 mod port;
 mod rewrite;
+pub mod router;
 pub mod state_table;
 mod virtio;
 pub mod vrf;
@@ -35,12 +36,13 @@ macro_rules! apps {
     ($($app:ident($module:ident),)*) => {
         $(pub mod $module;)*
 
-        /// Every app and every shared object that comes with Bellows.
+        /// Every app, every compound app and every shared object that comes with Bellows.
         pub fn registry() -> Registry {
             Registry::new()$(.with::<$module::$app>())*
                 .with_object::<mac_table::MacTable>()
                 .with_object::<state_table::StateTable>()
                 .with_object::<vrf::RoutingDomain>()
+                .with_compound::<router::Router>()
         }
     };
 }

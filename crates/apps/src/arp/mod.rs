@@ -43,6 +43,13 @@ pub struct Config {
     pub proxy: Vec<String>,
 }
 
+impl Config {
+    /// The defaults, for a routing domain.
+    pub fn of(vrf: &str) -> Config {
+        Config { vrf: vrf.to_owned(), reachable: reachable(), proxy: Vec::new() }
+    }
+}
+
 fn reachable() -> Duration {
     Duration::from_secs(30)
 }

@@ -48,6 +48,13 @@ pub struct Config {
     pub burst: u32,
 }
 
+impl Config {
+    /// The defaults, for a routing domain.
+    pub fn of(vrf: &str) -> Config {
+        Config { vrf: vrf.to_owned(), rate: rate(), burst: burst() }
+    }
+}
+
 // As in Linux: icmp_msgs_per_sec, icmp_msgs_burst.
 fn rate() -> u32 {
     1_000

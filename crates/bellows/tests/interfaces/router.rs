@@ -84,7 +84,7 @@ fn hosts_behind_a_router_reach_one_another() {
     drop(servers);
     assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
     let counters = running.counters();
-    assert_eq!(app(&counters, "ip4-rewrite")["lost"].as_object().map(serde_json::Map::len), Some(0), "{counters:#}");
+    assert_eq!(app(&counters, "router/ip4-rewrite")["lost"].as_object().map(serde_json::Map::len), Some(0), "{counters:#}");
     routed.stop(running);
 }
 
@@ -94,7 +94,7 @@ fn senders_are_told_why_packets_do_not_arrive() {
         return;
     }
     let routed = Routed::new();
-    let running = routed.start(&["--set", "objects.main.interfaces.right.mtu=1400"]);
+    let running = routed.start(&["--set", "apps.router.interfaces.right.mtu=1400"]);
     let ping = |words: &str| routed.says(&format!("ping -n -c 1 -W 5 {words}"));
     for (words, router, answer) in [
         (format!("-t 1 {}", HOSTS[1]), ROUTER[0], "Time to live exceeded"),
@@ -111,7 +111,7 @@ fn senders_are_told_why_packets_do_not_arrive() {
     assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");
     let silent = ping("-W 1 198.18.5.5");
     assert!(silent.contains("100% packet loss") && !silent.contains("From"), "a black hole says nothing: {silent}");
-    let dropped = app(&running.counters(), "ip4-lookup")["drops"]["blackhole"].as_u64();
+    let dropped = app(&running.counters(), "router/ip4-lookup")["drops"]["blackhole"].as_u64();
     assert_eq!(dropped, Some(1));
     routed.stop(running);
 }
@@ -122,7 +122,7 @@ fn a_neighbour_that_vanishes_and_returns_with_another_address_is_found_again() {
         return;
     }
     let routed = Routed::new();
-    let running = routed.start(&["--set", "apps.arp.reachable=1s"]);
+    let running = routed.start(&["--set", "apps.router.parts.arp.reachable=1s"]);
     let server = &routed.hosts[1];
     server.run("ip link set lan down");
     bellows_testkit::eventually("an error for a neighbour that is gone", || {

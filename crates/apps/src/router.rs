@@ -1,0 +1,124 @@
+//! `router`: the apps of a router as one compound app.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use bellows_config::{Compound, Context, Parts, SettingError};
+use bellows_engine::Ports;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arp::{self, Arp};
+use crate::ethernet_input::{self, EthernetInput};
+use crate::icmp_error;
+use crate::interface_output::{self, InterfaceOutput};
+use crate::ip4_icmp_error::Ip4IcmpError;
+use crate::ip4_input::{self, Ip4Input};
+use crate::ip4_local::Ip4Local;
+use crate::ip4_lookup::Ip4LookUp;
+use crate::ip4_rewrite::Ip4Rewrite;
+use crate::ip6_icmp_error::Ip6IcmpError;
+use crate::ip6_input::{self, Ip6Input};
+use crate::ip6_local::Ip6Local;
+use crate::ip6_lookup::Ip6LookUp;
+use crate::ip6_rewrite::Ip6Rewrite;
+use crate::vrf::{self, InterfaceConfig, Neighbours, RoutingDomain};
+use crate::{local, lookup, rewrite};
+
+/// A router for IPv4 and IPv6.
+///
+/// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of IPv4 neighbours by ARP,
+/// answers echo requests, and tells senders by ICMP why their packets are not forwarded. Inputs and outputs have the names
+/// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
+/// interface is a port, or a VLAN of one.
+///
+/// IPv6 neighbours must be given with `neighbours` of their interface; the router does not discover them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The interfaces by their names.
+    pub interfaces: BTreeMap<String, InterfaceConfig>,
+
+    /// Routes in the language of `ip route`: `"198.51.100.0/24 via 192.0.2.1"`, `"default via 192.0.2.1 dev lan metric 5"`,
+    /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
+    /// 2"`.
+    pub routes: Vec<String>,
+
+    /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+
+    /// The maximum number of neighbours, from 16 to 1,000,000.
+    #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
+    pub neighbours: Neighbours,
+}
+
+/// The apps of a router.
+pub struct Router;
+
+/// The name of the routing domain among the parts.
+const VRF: &str = "vrf";
+
+impl Compound for Router {
+    const NAME: &'static str = "router";
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "frames that arrive at a port" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames that leave through a port" };
+    type Config = Config;
+
+    fn expand(config: Config, _: &Context, parts: &mut Parts) -> Result<(), SettingError> {
+        let Config { interfaces, routes, file, neighbours } = config;
+        if interfaces.is_empty() {
+            let help = "describe each in a table `interfaces.NAME`, with `mac` and `addresses`";
+            return Err(SettingError::at("interfaces", "a router without interfaces forwards nothing", help));
+        }
+        let port = |(name, interface): (&String, &InterfaceConfig)| interface.port.clone().unwrap_or_else(|| name.clone());
+        let ports: BTreeSet<String> = interfaces.iter().map(port).collect();
+        let vrf = || VRF.to_owned();
+        parts.object::<RoutingDomain>(VRF, vrf::Config { interfaces, routes, file, neighbours });
+        parts.app::<EthernetInput>("ethernet-input", ethernet_input::Config { vrf: vrf() });
+        parts.app::<Arp>("arp", arp::Config::of(VRF));
+        parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
+        parts.app::<Ip4LookUp>("ip4-lookup", lookup::Config { vrf: vrf() });
+        parts.app::<Ip4Rewrite>("ip4-rewrite", rewrite::Config { vrf: vrf() });
+        parts.app::<Ip4Local>("ip4-local", local::Config { vrf: vrf() });
+        parts.app::<Ip4IcmpError>("ip4-icmp-error", icmp_error::Config::of(VRF));
+        parts.app::<Ip6Input>("ip6-input", ip6_input::Config {});
+        parts.app::<Ip6LookUp>("ip6-lookup", lookup::Config { vrf: vrf() });
+        parts.app::<Ip6Rewrite>("ip6-rewrite", rewrite::Config { vrf: vrf() });
+        parts.app::<Ip6Local>("ip6-local", local::Config { vrf: vrf() });
+        parts.app::<Ip6IcmpError>("ip6-icmp-error", icmp_error::Config::of(VRF));
+        for ip in ["ip4", "ip6"] {
+            for [from, to] in [
+                [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],
+                [format!("{ip}-input.output"), format!("{ip}-lookup.input")],
+                [format!("{ip}-lookup.output"), format!("{ip}-rewrite.input")],
+                [format!("{ip}-lookup.local"), format!("{ip}-local.input")],
+                [format!("{ip}-local.output"), format!("{ip}-lookup.local")],
+                [format!("{ip}-input.error"), format!("{ip}-icmp-error.input")],
+                [format!("{ip}-lookup.error"), format!("{ip}-icmp-error.lookup")],
+                [format!("{ip}-rewrite.error"), format!("{ip}-icmp-error.rewrite")],
+                [format!("{ip}-local.error"), format!("{ip}-icmp-error.local")],
+                [format!("{ip}-icmp-error.output"), format!("{ip}-lookup.error")],
+            ] {
+                parts.link(format!("{from} -> {to}"));
+            }
+        }
+        for link in [
+            "ethernet-input.arp -> arp.input",
+            "ip4-rewrite.resolve -> arp.resolve",
+            "arp.error -> ip4-icmp-error.arp",
+        ] {
+            parts.link(link);
+        }
+        for port in ports {
+            let output = format!("{port}-output");
+            parts.app::<InterfaceOutput>(&output, interface_output::Config { vrf: vrf(), port: port.clone() });
+            for [from, to] in [["ip4-rewrite", "ip4"], ["ip6-rewrite", "ip6"], ["arp", "arp"]] {
+                parts.link(format!("{from}.{port} -> {output}.{to}"));
+            }
+            parts.input(&port, format!("ethernet-input.{port}"));
+            parts.output(&port, format!("{output}.output"));
+        }
+        Ok(())
+    }
+}
