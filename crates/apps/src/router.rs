@@ -71,7 +71,8 @@ impl Compound for Router {
             let help = "describe each in a table `interfaces.NAME`, with `mac` and `addresses`";
             return Err(SettingError::at("interfaces", "a router without interfaces forwards nothing", help));
         }
-        let port = |(name, interface): (&String, &InterfaceConfig)| interface.port.clone().unwrap_or_else(|| name.clone());
+        let port =
+            |(name, interface): (&String, &InterfaceConfig)| interface.port.clone().unwrap_or_else(|| name.clone());
         let ports: BTreeSet<String> = interfaces.iter().map(port).collect();
         let vrf = || VRF.to_owned();
         parts.object::<RoutingDomain>(VRF, vrf::Config { interfaces, routes, file, neighbours });
@@ -103,11 +104,9 @@ impl Compound for Router {
                 parts.link(format!("{from} -> {to}"));
             }
         }
-        for link in [
-            "ethernet-input.arp -> arp.input",
-            "ip4-rewrite.resolve -> arp.resolve",
-            "arp.error -> ip4-icmp-error.arp",
-        ] {
+        for link in
+            ["ethernet-input.arp -> arp.input", "ip4-rewrite.resolve -> arp.resolve", "arp.error -> ip4-icmp-error.arp"]
+        {
             parts.link(link);
         }
         for port in ports {

@@ -62,8 +62,11 @@ fn parts_are_named_in_every_command() {
     let sum = &run["compounds"][0];
     assert_eq!((&sum["name"], &sum["parts"]), (&json!("edge"), &json!(2)), "{run:#}");
     assert!(sum["packets"].as_u64() > Some(1_000), "{run:#}");
-    let text = sandbox.bellows(&["show", "run"]).fine().stdout;
-    assert!(text.contains("\nedge/limit ") && text.contains("COMPOUND APP  PARTS"), "{text}");
+    // Calls are sampled: a run that has just begun has none.
+    let show = || sandbox.bellows(&["show", "run"]).fine().stdout;
+    bellows_testkit::eventually("a sampled call of each part", || show().contains("\nedge/limit "));
+    let text = show();
+    assert!(text.contains("COMPOUND APP  PARTS"), "{text}");
     let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
     assert!(top.contains("edge/count "), "{top}");
     let counters = sandbox.bellows(&["show", "counters"]).fine().stdout;

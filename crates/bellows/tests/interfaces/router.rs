@@ -84,7 +84,11 @@ fn hosts_behind_a_router_reach_one_another() {
     drop(servers);
     assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
     let counters = running.counters();
-    assert_eq!(app(&counters, "router/ip4-rewrite")["lost"].as_object().map(serde_json::Map::len), Some(0), "{counters:#}");
+    assert_eq!(
+        app(&counters, "router/ip4-rewrite")["lost"].as_object().map(serde_json::Map::len),
+        Some(0),
+        "{counters:#}"
+    );
     routed.stop(running);
 }
 
