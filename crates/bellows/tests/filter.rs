@@ -357,7 +357,7 @@ fn an_error_in_the_filter_of_a_reader_is_underlined_in_the_network_file() {
         ("filter = \"tcp and host\"", "6:23", "6 | filter = \"tcp and host\"\n  |                       ^\n"),
         ("filter = 'udp or ip[0:3] = 1'", "6:18", "6 | filter = 'udp or ip[0:3] = 1'\n  |                  ^^^^^^^\n"),
         ("filter = \"vlan 5\"\nscope = \"wide\"", "7:9", "7 | scope = \"wide\"\n  |         ^^^^^^ "),
-        ("scope = \"lexical\"", "6:1", "6 | scope = \"lexical\"\n"),
+        ("scope = \"lexical\"", "6:9", "6 | scope = \"lexical\"\n  |         ^^^^^^^^^\n"),
     ] {
         let file = sandbox.write("network.toml", &network(keys));
         let said = sandbox.bellows(&["check", &file]);
