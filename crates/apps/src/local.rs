@@ -275,7 +275,9 @@ impl<F: Family> Configure for Local<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain, and takes only packets for the router itself")
+        Bench::Unmeasured(
+            "it takes only packets for the router itself; `bellows bench router` measures a router without it",
+        )
     }
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {

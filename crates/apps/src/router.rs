@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use bellows_config::{Compound, Context, Parts, SettingError};
+use bellows_config::{Compound, Configure, Context, Parts, SettingError};
 use bellows_engine::Ports;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,20 @@ pub struct Router;
 /// The name of the routing domain among the parts.
 const VRF: &str = "vrf";
 
+/// Adds the apps behind the check of headers.
+fn add_family<L, R, O, E>(parts: &mut Parts, ip: &str)
+where
+    L: Configure<Config = lookup::Config>,
+    R: Configure<Config = rewrite::Config>,
+    O: Configure<Config = local::Config>,
+    E: Configure<Config = icmp_error::Config>,
+{
+    parts.app::<L>(format!("{ip}-lookup"), lookup::Config { vrf: VRF.to_owned() });
+    parts.app::<R>(format!("{ip}-rewrite"), rewrite::Config { vrf: VRF.to_owned() });
+    parts.app::<O>(format!("{ip}-local"), local::Config { vrf: VRF.to_owned() });
+    parts.app::<E>(format!("{ip}-icmp-error"), icmp_error::Config::of(VRF));
+}
+
 impl Compound for Router {
     const NAME: &'static str = "router";
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "frames that arrive at a port" };
@@ -79,15 +93,9 @@ impl Compound for Router {
         parts.app::<EthernetInput>("ethernet-input", ethernet_input::Config { vrf: vrf() });
         parts.app::<Arp>("arp", arp::Config::of(VRF));
         parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
-        parts.app::<Ip4LookUp>("ip4-lookup", lookup::Config { vrf: vrf() });
-        parts.app::<Ip4Rewrite>("ip4-rewrite", rewrite::Config { vrf: vrf() });
-        parts.app::<Ip4Local>("ip4-local", local::Config { vrf: vrf() });
-        parts.app::<Ip4IcmpError>("ip4-icmp-error", icmp_error::Config::of(VRF));
         parts.app::<Ip6Input>("ip6-input", ip6_input::Config {});
-        parts.app::<Ip6LookUp>("ip6-lookup", lookup::Config { vrf: vrf() });
-        parts.app::<Ip6Rewrite>("ip6-rewrite", rewrite::Config { vrf: vrf() });
-        parts.app::<Ip6Local>("ip6-local", local::Config { vrf: vrf() });
-        parts.app::<Ip6IcmpError>("ip6-icmp-error", icmp_error::Config::of(VRF));
+        add_family::<Ip4LookUp, Ip4Rewrite, Ip4Local, Ip4IcmpError>(parts, "ip4");
+        add_family::<Ip6LookUp, Ip6Rewrite, Ip6Local, Ip6IcmpError>(parts, "ip6");
         for ip in ["ip4", "ip6"] {
             for [from, to] in [
                 [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],

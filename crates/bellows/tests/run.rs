@@ -22,6 +22,8 @@ fn copy_examples(sandbox: &Sandbox) {
     fs::create_dir(sandbox.path("captures")).unwrap();
     let capture = "captures/quickstart.pcap";
     fs::copy(root().join("examples").join(capture), sandbox.path(capture)).unwrap();
+    fs::create_dir(sandbox.path("parts")).unwrap();
+    fs::copy(root().join("examples/parts/line.toml"), sandbox.path("parts/line.toml")).unwrap();
     for file in example_files() {
         fs::copy(&file, sandbox.path(&file.file_name().unwrap().to_string_lossy())).unwrap();
     }

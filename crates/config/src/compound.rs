@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::configure::{Configure, Context, SettingError, SharedObject};
 use crate::entry::{AppTableError, Entry, ObjectEntry};
-use crate::manual::{self, CompoundManual, Key};
+use crate::manual::{self, CompoundManual};
 use crate::schema::schema_of;
 use crate::value::{self, Table};
 
@@ -245,6 +245,8 @@ fn expand<C: Compound>(table: &Table, context: &Context) -> Result<Parts, AppTab
     Ok(parts)
 }
 
+manual::described!(CompoundEntry);
+
 impl CompoundEntry {
     pub(crate) fn of<C: Compound>() -> CompoundEntry {
         CompoundEntry {
@@ -270,26 +272,6 @@ impl CompoundEntry {
     /// The outputs.
     pub fn outputs(&self) -> Ports {
         self.outputs
-    }
-
-    /// The first sentence of the manual.
-    pub fn summary(&self) -> String {
-        manual::summary(&self.description())
-    }
-
-    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
-    pub fn description(&self) -> String {
-        manual::description(&self.schema)
-    }
-
-    /// The keys of its table: required ones first, otherwise in the order of its config.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The JSON Schema of its table, without `app`.
-    pub fn schema(&self) -> &Json {
-        &self.schema
     }
 
     /// The manual for a terminal of `width` columns: description, diagram of the ports, and keys.

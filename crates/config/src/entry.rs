@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
 use crate::configure::{Configure, Context, Part, SettingError, SharedObject};
-use crate::manual::{self, AppManual, Key};
+use crate::manual::{self, AppManual};
 use crate::objects::{Living, Made};
 use crate::resources::Resource;
 use crate::schema::schema_of;
@@ -72,6 +72,8 @@ fn capabilities<A: Configure>(table: &Table) -> Set {
     A::Config::deserialize(table).map_or(Set::EMPTY, |config| A::capabilities(&config))
 }
 
+manual::described!(Entry);
+
 impl Entry {
     pub(crate) fn of<A: Configure>() -> Entry {
         Entry {
@@ -106,26 +108,6 @@ impl Entry {
     /// How to measure the app, with these files if it needs any.
     pub fn bench(&self, files: &BenchFiles) -> Bench {
         (self.bench)(files)
-    }
-
-    /// The first sentence of the manual.
-    pub fn summary(&self) -> String {
-        manual::summary(&self.description())
-    }
-
-    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
-    pub fn description(&self) -> String {
-        manual::description(&self.schema)
-    }
-
-    /// The keys of its table: required ones first, otherwise in the order of its config.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The JSON Schema of its table, without `app`.
-    pub fn schema(&self) -> &Json {
-        &self.schema
     }
 
     /// The manual for a terminal of `width` columns: description, diagram of the ports, keys, drop reasons and
@@ -195,6 +177,8 @@ fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Livin
     Ok(made)
 }
 
+manual::described!(ObjectEntry);
+
 impl ObjectEntry {
     pub(crate) fn of<O: SharedObject>() -> ObjectEntry {
         ObjectEntry { name: O::NAME, schema: schema_of::<O::Config>(), read: read_object::<O>, make: make_object::<O> }
@@ -203,26 +187,6 @@ impl ObjectEntry {
     /// The name in network files.
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// The first sentence of the manual.
-    pub fn summary(&self) -> String {
-        manual::summary(&self.description())
-    }
-
-    /// The description: the paragraphs of its config's doc comment, separated by empty lines.
-    pub fn description(&self) -> String {
-        manual::description(&self.schema)
-    }
-
-    /// The keys of its table.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The JSON Schema of its table, without `object`.
-    pub fn schema(&self) -> &Json {
-        &self.schema
     }
 
     /// The manual for a terminal of `width` columns.

@@ -10,6 +10,34 @@ use crate::engine::EngineConfig;
 use crate::schema::{Shape, schema_of};
 use crate::worker::worker_schema;
 
+/// The parts of a manual that all types have whose keys are a schema.
+macro_rules! described {
+    ($type:ty) => {
+        impl $type {
+            /// The first sentence of the manual.
+            pub fn summary(&self) -> String {
+                $crate::manual::summary(&self.description())
+            }
+
+            /// The description: the paragraphs of its config's doc comment, separated by empty lines.
+            pub fn description(&self) -> String {
+                $crate::manual::description(&self.schema)
+            }
+
+            /// The keys of its table: required ones first, otherwise in the order of its config.
+            pub fn keys(&self) -> Vec<$crate::manual::Key> {
+                $crate::manual::keys(&self.schema)
+            }
+
+            /// The JSON Schema of its table, without the type's name.
+            pub fn schema(&self) -> &serde_json::Value {
+                &self.schema
+            }
+        }
+    };
+}
+pub(crate) use described;
+
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Key {

@@ -142,7 +142,7 @@ proptest! {
             // A number of each group, one that was never given, and those of next hops.
             let numbers: Vec<u32> = model.keys().copied().chain([FIRST_GROUP + 60_000, 0, 99, NO_ROUTE]).collect();
             let mut next: Vec<u32> = numbers.iter().flat_map(|&number| [number; 100]).collect();
-            groups.table(&Call).resolve(&mut next, |place| place as u32 * 0x0101_6b55);
+            groups.table(&Call).resolve(&mut next, |place| (place as u32).wrapping_mul(0x0101_6b55));
             for (place, next) in next.into_iter().enumerate() {
                 let number = numbers[place / 100];
                 match model.get(&number) {

@@ -347,7 +347,9 @@ impl Configure for Arp {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain, and is not called for packets of known neighbours")
+        Bench::Unmeasured(
+            "it is not called for packets of known neighbours; `bellows bench router` measures a router without it",
+        )
     }
 
     fn configure(config: Config, context: &Context) -> Result<Arp, SettingError> {

@@ -15,6 +15,8 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use bellows_wire::IpPair;
+use bellows_wire::icmp::IcmpMessage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +87,24 @@ pub trait Family: Send + Sized + 'static {
     /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
     /// has no address of the family.
     fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize>;
+}
+
+/// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and what
+/// it quotes. Returns the length with the IP header.
+fn compose(
+    to: &mut [u8],
+    header: usize,
+    quoted: &[u8],
+    (kind, code, field): (u8, u8, u32),
+    addresses: &IpPair,
+) -> Option<usize> {
+    let length = header + 8 + quoted.len();
+    let message = to.get_mut(header..length)?;
+    message[..4].copy_from_slice(&[kind, code, 0, 0]);
+    message[4..8].copy_from_slice(&field.to_be_bytes());
+    message[8..].copy_from_slice(quoted);
+    IcmpMessage::new_checked(message).ok()?.fill_checksum(addresses);
+    Some(length)
 }
 
 /// Tells senders why their packets are not forwarded.
@@ -184,7 +204,7 @@ impl<F: Family> Configure for IcmpErrors<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain, and its rate is limited")
+        Bench::Unmeasured("its rate is limited; `bellows bench router` measures a router without it")
     }
 
     fn configure(config: Config, context: &Context) -> Result<IcmpErrors<F>, SettingError> {

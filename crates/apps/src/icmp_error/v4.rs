@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bellows_engine::DropReason;
 use bellows_vrf::{IcmpError, Interface, IpFamily, Reason};
-use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::icmp::message_type;
 use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::{IpPair, IpProtocol};
 
-use super::{Family, IcmpErrors};
+use super::{Family, IcmpErrors, compose};
 
 /// The errors of IPv4.
 pub struct V4;
@@ -61,14 +61,9 @@ impl Family for V4 {
             return None;
         };
         let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
-        let quoted = &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)];
-        let length = HEADERS + quoted.len();
-        to[HEADERS..length].copy_from_slice(quoted);
-        let (kind, code, field) = parts(error);
-        to[20..24].copy_from_slice(&[kind, code, 0, 0]);
-        to[24..28].copy_from_slice(&field.to_be_bytes());
         let addresses = IpPair::V4 { src: own, dst: sender };
-        IcmpMessage::new_checked(&mut to[20..length]).ok()?.fill_checksum(&addresses);
+        let length =
+            compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts(error), &addresses)?;
         let header = Ipv4Header {
             src: own,
             dst: sender,

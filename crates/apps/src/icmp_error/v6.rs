@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use bellows_engine::DropReason;
 use bellows_vrf::{IcmpError, Interface, Reason};
-use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::icmp::message_type;
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
 use bellows_wire::{IpPair, IpProtocol};
 
-use super::{Family, IcmpErrors};
+use super::{Family, IcmpErrors, compose};
 
 /// The errors of IPv6.
 pub struct V6;
@@ -57,14 +57,9 @@ impl Family for V6 {
         let sender = Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?);
         let own = source(interface, sender)?;
         let total = 40 + usize::from(u16::from_be_bytes(*ip.get(4..)?.first_chunk()?));
-        let quoted = &ip[..total.min(ip.len()).min(V6::MAX_LENGTH - HEADERS)];
-        let length = HEADERS + quoted.len();
-        to[HEADERS..length].copy_from_slice(quoted);
-        let (kind, code, field) = parts(error);
-        to[40..44].copy_from_slice(&[kind, code, 0, 0]);
-        to[44..48].copy_from_slice(&field.to_be_bytes());
         let addresses = IpPair::V6 { src: own, dst: sender };
-        IcmpMessage::new_checked(&mut to[40..length]).ok()?.fill_checksum(&addresses);
+        let length =
+            compose(to, 40, &ip[..total.min(ip.len()).min(V6::MAX_LENGTH - HEADERS)], parts(error), &addresses)?;
         let header = Ipv6Header {
             src: own,
             dst: sender,
