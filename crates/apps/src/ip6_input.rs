@@ -149,7 +149,7 @@ impl Configure for Ip6Input {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("")
+        Bench::Unmeasured("it needs packets of IPv6; `bellows bench router` measures it")
     }
 
     fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {
