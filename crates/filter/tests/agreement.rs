@@ -3,7 +3,7 @@
 
 use bellows_exercise::filter::{agree, agree_on};
 use bellows_filter::interpret::{PacketView, matches};
-use bellows_filter::{Expression, Options};
+use bellows_filter::{Expression, LinkType, Options};
 use bellows_testkit::{skip, soak};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -106,6 +106,33 @@ fn alternatives_are_not_joined_to_what_is_before_them() {
             let frame = [one, other, 0, byte(2, 2), byte(3, 1), byte(4, 2) | byte(5, 3), 0, 0, 0, byte(5, 3)];
             agree(&[expression.graph().clone()], &frame);
         }
+    }
+}
+
+/// Tests of the same byte that want different numbers are not one test of the bits of both.
+#[test]
+fn tests_that_contradict_each_other_are_not_joined() {
+    const BYTES: [u8; 3] = [0xfe, 0x82, 0x04];
+    for text in [
+        "ether[0:2] = 0xfefe and ether[0] = 0x82",
+        "ether[0:2] = 0x04fe and ether[1:2] = 0x82fe and ether[3] != 4",
+        "ether[0] & 0xf0 = 0xf0 and ether[0:2] = 0x04fe",
+        "ether[0:2] = 0x82fe and ether[1:2] = 0xfe04",
+        "not (ether[0:2] = 0xfefe and ether[1] = 0x82)",
+    ] {
+        let expression = Expression::parse(text, &Options::default()).unwrap();
+        for choice in 0..3_usize.pow(4) {
+            let frame: [u8; 4] = std::array::from_fn(|at| BYTES[choice / 3_usize.pow(at as u32) % 3]);
+            agree(&[expression.graph().clone()], &frame);
+        }
+    }
+    // In cooked captures, `esis` wants two values of one byte. Long expressions test the bytes of a word first.
+    let options = Options { link_type: LinkType::Cooked, ..Options::default() };
+    let expression = Expression::parse("esis and not (aarp or outbound)", &options).unwrap();
+    for byte in [0xfe, 0x82] {
+        let mut frame = [0; 30];
+        frame[14..18].copy_from_slice(&[0, 4, byte, 0xfe]);
+        agree(&[expression.graph().clone()], &frame);
     }
 }
 

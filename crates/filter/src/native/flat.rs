@@ -32,6 +32,18 @@ enum ElementKind {
     Last,
 }
 
+/// What a test compares bytes at a fixed place with: their offset and width, the bits that matter, what these must be.
+type PartOfWord = (u32, Width, u32, u32);
+
+/// Whether two tests want different values of a bit, so that no packet passes both.
+fn contradict(one: &PartOfWord, other: &PartOfWord) -> bool {
+    let start = one.0.min(other.0);
+    let placed = |at: u32, width: Width, bits: u32| u64::from(raw(width, bits)) << (8 * (at - start));
+    let [(mask, number), (other_mask, other_number)] =
+        [one, other].map(|&(at, width, mask, number)| (placed(at, width, mask), placed(at, width, number)));
+    mask & other_mask & (number ^ other_number) != 0
+}
+
 impl Writer<'_> {
     /// Two or more tests from this step on that compare bytes of one word of the packet with numbers, as one test: the
     /// word's offset, its bits that matter and what they must be, in the order of the packet's bytes; and where to go.
@@ -49,8 +61,9 @@ impl Writer<'_> {
             // Nothing else leads there, now or later: jumps go to later steps.
             let is_joined = !self.body.is_needed[next as usize]
                 && matches!(self.plan.steps[next as usize], Step::Member { value, set, no: other, .. } if other == no
-                && self.part_of_word(value, set).is_some_and(|(offset, width, ..)| {
+                && self.part_of_word(value, set).is_some_and(|part @ (offset, width, ..)| {
                     end.max(offset + width.bytes()) - start.min(offset) <= 4
+                        && !parts.iter().any(|before| contradict(before, &part))
                 }));
             if !is_joined {
                 break (yes, no);
@@ -68,7 +81,7 @@ impl Writer<'_> {
 
     /// What a test compares bytes at a fixed place with, if they are in no register: their place, the bits that matter and
     /// what these must be.
-    fn part_of_word(&self, value: ValueId, set: u32) -> Option<(u32, Width, u32, u32)> {
+    fn part_of_word(&self, value: ValueId, set: u32) -> Option<PartOfWord> {
         let [(number, high)] = self.plan.sets[set as usize][..] else { return None };
         let (load, mask) = match self.plan.values.get(value) {
             Value::Binary { operation: Operation::And, left, right } => (left, self.plan.values.number(right)?),
