@@ -1,7 +1,6 @@
 //! `router`: the apps of a router as one compound app.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use bellows_config::{Compound, Configure, Context, Parts, SettingError};
 use bellows_engine::Ports;
@@ -22,7 +21,7 @@ use crate::ip6_input::{self, Ip6Input};
 use crate::ip6_local::Ip6Local;
 use crate::ip6_lookup::Ip6LookUp;
 use crate::ip6_rewrite::Ip6Rewrite;
-use crate::vrf::{self, InterfaceConfig, Neighbours, RoutingDomain};
+use crate::vrf::{self, InterfaceConfig, RoutingDomain};
 use crate::{local, lookup, rewrite};
 
 /// A router for IPv4 and IPv6.
@@ -33,25 +32,11 @@ use crate::{local, lookup, rewrite};
 /// interface is a port, or a VLAN of one.
 ///
 /// IPv6 neighbours must be given with `neighbours` of their interface; the router does not discover them.
+///
+/// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The interfaces by their names.
-    pub interfaces: BTreeMap<String, InterfaceConfig>,
-
-    /// Routes in the language of `ip route`: `"198.51.100.0/24 via 192.0.2.1"`, `"default via 192.0.2.1 dev lan metric 5"`,
-    /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
-    /// 2"`.
-    pub routes: Vec<String>,
-
-    /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
-
-    /// The maximum number of neighbours, from 16 to 1,000,000.
-    #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
-    pub neighbours: Neighbours,
-}
+#[serde(transparent)]
+pub struct Config(vrf::Config);
 
 /// The apps of a router.
 pub struct Router;
@@ -79,8 +64,8 @@ impl Compound for Router {
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames that leave through a port" };
     type Config = Config;
 
-    fn expand(config: Config, _: &Context, parts: &mut Parts) -> Result<(), SettingError> {
-        let Config { interfaces, routes, file, neighbours } = config;
+    fn expand(Config(config): Config, _: &Context, parts: &mut Parts) -> Result<(), SettingError> {
+        let interfaces = &config.interfaces;
         if interfaces.is_empty() {
             let help = "describe each in a table `interfaces.NAME`, with `mac` and `addresses`";
             return Err(SettingError::at("interfaces", "a router without interfaces forwards nothing", help));
@@ -89,7 +74,7 @@ impl Compound for Router {
             |(name, interface): (&String, &InterfaceConfig)| interface.port.clone().unwrap_or_else(|| name.clone());
         let ports: BTreeSet<String> = interfaces.iter().map(port).collect();
         let vrf = || VRF.to_owned();
-        parts.object::<RoutingDomain>(VRF, vrf::Config { interfaces, routes, file, neighbours });
+        parts.object::<RoutingDomain>(VRF, config);
         parts.app::<EthernetInput>("ethernet-input", ethernet_input::Config { vrf: vrf() });
         parts.app::<Arp>("arp", arp::Config::of(VRF));
         parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
