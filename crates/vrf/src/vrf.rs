@@ -398,6 +398,7 @@ impl VrfChanges<'_> {
             ("127.0.0.0/8", special::MARTIAN),
             ("224.0.0.0/4", special::MULTICAST),
             ("224.0.0.0/24", special::LOCAL),
+            (LINK_LOCAL_V4, special::MARTIAN),
             ("240.0.0.0/4", special::MARTIAN),
             ("255.255.255.255/32", special::LOCAL),
             // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
@@ -410,7 +411,9 @@ impl VrfChanges<'_> {
             ("ff02::/16", special::LOCAL),
         ];
         for (prefix, next) in routes {
-            let route = Route { metric: 0, next };
+            // RFC 3927, section 2.7: no way to other links, but an interface may be on one with such addresses.
+            let metric = if prefix == LINK_LOCAL_V4 { u32::MAX } else { 0 };
+            let route = Route { metric, next };
             let v6 = prefix.parse().map(IpPrefix::V6);
             if let Ok(prefix) = v6.or_else(|_| prefix.parse().map(IpPrefix::V4)) {
                 self.insert(prefix, route);
@@ -418,6 +421,9 @@ impl VrfChanges<'_> {
         }
     }
 }
+
+/// The addresses that are good on one link only (RFC 3927).
+const LINK_LOCAL_V4: &str = "169.254.0.0/16";
 
 /// Whether an address is on every link (RFC 4291, section 2.5.6).
 fn is_link_local(address: IpAddr) -> bool {
@@ -495,6 +501,7 @@ mod tests {
         for (martian, special) in [
             ("127.0.0.1", special::MARTIAN),
             ("0.1.2.3", special::MARTIAN),
+            ("169.254.1.1", special::MARTIAN),
             ("250.1.1.1", special::MARTIAN),
             ("::1", special::MARTIAN),
             ("239.1.1.1", special::MULTICAST),

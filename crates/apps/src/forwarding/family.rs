@@ -110,7 +110,9 @@ impl Family for V4 {
         let checksum = (word >> 16) + 1;
         let checksum = checksum + u32::from(checksum >= 0xffff);
         let aged = (word & 0xffff).wrapping_sub(1) | checksum << 16;
-        if word as u8 <= 1 {
+        // RFC 3927, section 2.7.
+        let is_link_local = load_u32(headers, V4_AT + 12) as u16 == u16::from_le_bytes([169, 254]);
+        if (word as u8 <= 1) | is_link_local {
             return false;
         }
         store(headers, V4_AT + 8, aged.to_le_bytes());
@@ -118,7 +120,7 @@ impl Family for V4 {
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
-        // RFC 3927, section 7.
+        // RFC 3927, section 2.7.
         if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
             return Err(Refusal::SourceScope);
         }
