@@ -4,6 +4,7 @@
 mod bridge;
 mod changes;
 mod checksums;
+mod ecmp;
 mod examples;
 mod frames;
 mod guest;
