@@ -9,6 +9,7 @@ mod tests;
 mod v4;
 mod v6;
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
@@ -29,7 +30,7 @@ pub use self::v6::V6;
 /// Tells the senders of packets that a router cannot forward why (ICMP, RFC 792 and 1812; ICMPv6, RFC 4443).
 ///
 /// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to the
-/// look-up. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
+/// look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
 /// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to many,
 /// and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets beyond
 /// that are dropped.
@@ -87,7 +88,15 @@ pub trait Family: Send + Sized + 'static {
     /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
     /// has no address of the family.
     fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize>;
+
+    /// The IPv6 source and destination of an error that was written.
+    fn addresses(_: &[u8]) -> Option<[Ipv6Addr; 2]> {
+        None
+    }
 }
+
+/// The place of an output.
+const LINK: usize = 1;
 
 /// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and what
 /// it quotes. Returns the length with the IP header.
@@ -127,7 +136,7 @@ counters! { for[F: Family] IcmpErrors<F>;
     drop ABOUT_FRAGMENT = "about_fragment", "fragments behind the first";
     drop ABOUT_MANY = "about_multicast", "packets to many, or in a frame to many";
     drop ABOUT_SOURCE = "about_source", "packets whose source is not one host";
-    drop NO_ADDRESS = "no_address", "packets from interfaces without an address";
+    drop NO_ADDRESS = "no_address", "packets from interfaces without an address that may be used";
     drop MALFORMED = "malformed", "packets without a whole header";
     count UNREACHABLE = "unreachable_sent", "errors that say that a destination cannot be reached";
     count TOO_BIG = "too_big_sent", "errors that say that a packet is too long for a link";
@@ -138,17 +147,20 @@ counters! { for[F: Family] IcmpErrors<F>;
 impl<F: Family> App for IcmpErrors<F> {
     const INPUTS: Ports =
         Ports::Any { at_least: 1, help: "packets that cannot be forwarded, tagged with their errors" };
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "ICMP errors, to look up")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "ICMP errors, to look up"),
+        Port::optional("link", "ICMPv6 errors to link-local addresses, tagged with their interface"),
+    ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
     const PREFETCH: usize = 4;
 
     fn push(&mut self, io: &Io<Self>) {
-        let mut output = io.output(0);
         for index in 0..io.inputs() {
             for packet in &mut io.input(index) {
                 match self.answer(io, &packet) {
-                    Ok(Some(error)) => output.push(error),
+                    // An error to a link-local address keeps its interface.
+                    Ok(Some(error)) => io.output(usize::from(Tag(error.tag()).interface() != 0)).push(error),
                     Ok(None) => io.count_no_buffer(1),
                     Err(reason) => io.drop(packet, reason),
                 }
@@ -183,6 +195,10 @@ impl<F: Family> IcmpErrors<F> {
         F::may_answer(ip, error, interface)?;
         let interface = interface.ok_or(Self::NO_ADDRESS)?;
         let length = F::write(ip, error, interface, &mut self.frame[ETHERNET..]).ok_or(Self::NO_ADDRESS)?;
+        let addresses = F::addresses(&self.frame[ETHERNET..]);
+        if addresses.is_some_and(|[own, _]| self.domain.addresses().is_barred(tag.interface(), own)) {
+            return Err(Self::NO_ADDRESS);
+        }
         self.paid_until = self.paid_until.max(now) + self.interval;
         let counter = match error.reason {
             Reason::TooBig => Self::TOO_BIG,
@@ -193,7 +209,8 @@ impl<F: Family> IcmpErrors<F> {
         io.count(counter, 1);
         let answer = Packet::from_bytes(&self.frame[..ETHERNET + length]);
         Ok(answer.map(|mut answer| {
-            answer.set_tag(Tag::received_on(0).0);
+            let stays = addresses.is_some_and(|[_, to]| to.is_unicast_link_local()) && io.is_linked(LINK);
+            answer.set_tag(Tag::received_on(if stays { tag.interface() } else { 0 }).0);
             answer
         }))
     }

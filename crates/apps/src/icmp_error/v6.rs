@@ -71,6 +71,11 @@ impl Family for V6 {
         header.emit(&mut to[..length]).ok()?;
         Some(length)
     }
+
+    fn addresses(ip: &[u8]) -> Option<[Ipv6Addr; 2]> {
+        let octets = ip.get(8..40)?.as_chunks::<16>().0;
+        octets.first_chunk::<2>().map(|both| both.map(Ipv6Addr::from))
+    }
 }
 
 /// The interface's address for a sender: a link-local one for a link-local sender, else a global one.
