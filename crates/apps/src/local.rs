@@ -391,6 +391,7 @@ mod tests {
     fn the_rest_is_punted_told_or_dropped_by_name() {
         let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
         let told = &["output", "error"][..];
+        let linked = &["output", "link"][..];
         let mut wrong_sum = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
         wrong_sum[40] ^= 1;
         let mut fragment = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
@@ -422,6 +423,9 @@ mod tests {
             (told, solicitation, "unserved"),
             (all, packet("fe80::9", "fe80::2", IpProtocol::ICMPV6), "link_local"),
             (all, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "output"),
+            (linked, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("fe80::9", "2001:db8::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6), "output"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol::TCP), "error"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol(59)), "unserved"),
             (all, packet("2001:db8::9", "ff02::1", IpProtocol::ICMPV6), "echo_to_multicast"),

@@ -92,6 +92,15 @@ pub struct InterfaceConfig {
     /// Router advertisements, by which hosts on the link configure themselves (RFC 4861). Without it, none are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<Advertise>,
+
+    /// Whether senders on the link are told when another station there is a better first hop: ICMP redirects (RFC 1812,
+    /// section 5.2.7.2; RFC 4861, section 8).
+    #[serde(default = "yes")]
+    pub redirects: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_mtu() -> u16 {
@@ -113,19 +122,32 @@ pub struct RoutingDomain {
     addresses: AddressStates,
     /// What the interfaces advertise, by their numbers from 1 on.
     advertised: Vec<Option<Advertised>>,
+    /// Whether senders on the links of interfaces are redirected.
+    redirects: Vec<bool>,
 }
 
 impl RoutingDomain {
     /// A routing domain with these tables.
     pub fn new(vrf: Vrf) -> RoutingDomain {
         let addresses = AddressStates::new(vrf.interfaces());
-        RoutingDomain { vrf, addresses, advertised: Vec::new() }
+        RoutingDomain { vrf, addresses, advertised: Vec::new(), redirects: Vec::new() }
     }
 
     /// The domain whose interfaces send these router advertisements.
     #[must_use]
     pub fn advertising(self, advertised: Vec<Option<Advertised>>) -> RoutingDomain {
         RoutingDomain { advertised, ..self }
+    }
+
+    /// The domain that redirects senders on the links of these interfaces, by their numbers from 1 on.
+    #[must_use]
+    pub fn redirecting(self, redirects: Vec<bool>) -> RoutingDomain {
+        RoutingDomain { redirects, ..self }
+    }
+
+    /// Whether senders on an interface's link are redirected.
+    pub fn redirects(&self, number: u16) -> bool {
+        usize::from(number).checked_sub(1).and_then(|index| self.redirects.get(index)).is_some_and(|&is_on| is_on)
     }
 
     /// The states of the interfaces' IPv6 addresses.
@@ -223,7 +245,8 @@ impl SharedObject for RoutingDomain {
         }
         changes.commit().map_err(no_room)?;
         drop(changes);
-        Ok(RoutingDomain::new(vrf).advertising(advertised))
+        let redirects = config.interfaces.values().map(|interface| interface.redirects).collect();
+        Ok(RoutingDomain::new(vrf).advertising(advertised).redirecting(redirects))
     }
 }
 

@@ -163,6 +163,7 @@ impl App for Nd {
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
     const MAX_FAN_OUT: usize = MAX_SENT;
+    const LEAVES: bool = true;
 
     fn push(&mut self, io: &Io<Self>) {
         for packet in &mut io.input(INPUT) {
@@ -188,6 +189,9 @@ impl App for Nd {
         self.resolver.rewire(io, &mut self.lanes);
         self.error =
             (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        if io.is_leaving() {
+            return self.cease_to_advertise(io);
+        }
         if !self.has_begun {
             self.has_begun = true;
             self.begin_addresses(io);
