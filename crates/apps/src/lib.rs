@@ -16,6 +16,7 @@ mod capacity;
 mod claims;
 mod forwarding;
 mod icmp_error;
+pub mod ipv6_link;
 mod lanes;
 mod local;
 mod lookup;
@@ -68,6 +69,7 @@ apps! {
     Ip6Rewrite(ip6_rewrite),
     Join(join),
     Match(matching),
+    Nd(nd),
     PcapFilter(pcap_filter),
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),

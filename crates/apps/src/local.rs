@@ -20,8 +20,9 @@ use crate::vrf::RoutingDomain;
 
 /// Takes the packets that are for the router itself.
 ///
-/// Echo requests to one address are answered through `output`; link it to the look-up. All other packets go to `punt`, for
-/// the host behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
+/// Echo requests to one address are answered through `output`; link it to the look-up. Answers from or to link-local
+/// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
+/// behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
 /// protocols are told through `error` that nobody serves them, and the rest is dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -81,6 +82,7 @@ counters! { for[F: Family] Local<F>;
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
+    drop TENTATIVE = "tentative", "packets to addresses that the router must not use (yet), because another station may have them";
     drop FRAGMENT = "fragment", "fragments, if `punt` is not linked";
     drop UNSERVED = "unserved", "packets that nobody serves, if neither `punt` nor `error` is linked";
     count ECHO_REPLIES = "echo_replies_sent", "echo requests that were answered";
@@ -91,6 +93,7 @@ const OUTPUT: usize = 0;
 const PUNT: usize = 1;
 const ERROR: usize = 2;
 const ND: usize = 3;
+const LINK: usize = 4;
 
 impl<F: Family> App for Local<F> {
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets for the router behind an Ethernet header" };
@@ -99,6 +102,7 @@ impl<F: Family> App for Local<F> {
         Port::optional("punt", "packets for the host"),
         Port::optional("error", "packets whose sender is to be told"),
         Port::optional("nd", "messages of IPv6 neighbour discovery"),
+        Port::optional("link", "echo replies from or to link-local addresses, tagged with their interface"),
     ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 4;
@@ -129,9 +133,13 @@ impl<F: Family> Local<F> {
         let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
         let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
         let interface = self.domain.tables().interface(tag.interface());
-        let is_link_local = matches!(kind.destination, IpAddr::V6(address) if address.is_unicast_link_local());
-        if is_link_local && interface.is_none_or(|interface| !interface.has_address(kind.destination)) {
+        if is_link_local_v6(kind.destination) && interface.is_none_or(|interface| !interface.has_address(kind.destination)) {
             return Verdict::Drop(Self::LINK_LOCAL);
+        }
+        if let IpAddr::V6(address) = kind.destination
+            && self.domain.addresses().is_barred(tag.interface(), address)
+        {
+            return Verdict::Drop(Self::TENTATIVE);
         }
         let to_one = match kind.destination {
             IpAddr::V4(address) => !address.is_multicast() && self.is_own(kind.destination),
@@ -150,7 +158,10 @@ impl<F: Family> Local<F> {
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
                 Ok(()) => {
                     io.count(Self::ECHO_REPLIES, 1);
-                    // A reply to a link-local address would need its interface; the sender is on the same link.
+                    // Link-local addresses mean something on their own link alone.
+                    if [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK) {
+                        return Verdict::To(LINK);
+                    }
                     packet.set_tag(Tag::received_on(0).0);
                     Verdict::To(OUTPUT)
                 }
@@ -174,6 +185,10 @@ impl<F: Family> Local<F> {
     fn is_own(&self, address: IpAddr) -> bool {
         self.domain.tables().interfaces().iter().any(|interface| interface.has_address(address))
     }
+}
+
+fn is_link_local_v6(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Whether an address is not that of one host.
@@ -376,6 +391,7 @@ mod tests {
     fn the_rest_is_punted_told_or_dropped_by_name() {
         let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
         let told = &["output", "error"][..];
+        let linked = &["output", "link"][..];
         let mut wrong_sum = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
         wrong_sum[40] ^= 1;
         let mut fragment = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
@@ -407,6 +423,9 @@ mod tests {
             (told, solicitation, "unserved"),
             (all, packet("fe80::9", "fe80::2", IpProtocol::ICMPV6), "link_local"),
             (all, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "output"),
+            (linked, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("fe80::9", "2001:db8::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6), "output"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol::TCP), "error"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol(59)), "unserved"),
             (all, packet("2001:db8::9", "ff02::1", IpProtocol::ICMPV6), "echo_to_multicast"),

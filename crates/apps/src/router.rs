@@ -21,17 +21,17 @@ use crate::ip6_input::{self, Ip6Input};
 use crate::ip6_local::Ip6Local;
 use crate::ip6_lookup::Ip6LookUp;
 use crate::ip6_rewrite::Ip6Rewrite;
+use crate::nd::{self, Nd};
 use crate::vrf::{self, InterfaceConfig, RoutingDomain};
 use crate::{local, lookup, rewrite};
 
 /// A router for IPv4 and IPv6.
 ///
-/// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of IPv4 neighbours by ARP,
-/// answers echo requests, and tells senders by ICMP why their packets are not forwarded. Inputs and outputs have the names
+/// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of neighbours by ARP and IPv6
+/// neighbour discovery, answers echo requests, and tells senders by ICMP why their packets are not forwarded. With
+/// `advertise` of an interface, IPv6 hosts on its link configure themselves. Inputs and outputs have the names
 /// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
 /// interface is a port, or a VLAN of one.
-///
-/// IPv6 neighbours must be given with `neighbours` of their interface; the router does not discover them.
 ///
 /// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -77,6 +77,7 @@ impl Compound for Router {
         parts.object::<RoutingDomain>(VRF, config);
         parts.app::<EthernetInput>("ethernet-input", ethernet_input::Config { vrf: vrf() });
         parts.app::<Arp>("arp", arp::Config::of(VRF));
+        parts.app::<Nd>("nd", nd::Config::of(VRF));
         parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
         parts.app::<Ip6Input>("ip6-input", ip6_input::Config {});
         add_family::<Ip4LookUp, Ip4Rewrite, Ip4Local, Ip4IcmpError>(parts, "ip4");
@@ -97,15 +98,22 @@ impl Compound for Router {
                 parts.link(format!("{from} -> {to}"));
             }
         }
-        for link in
-            ["ethernet-input.arp -> arp.input", "ip4-rewrite.resolve -> arp.resolve", "arp.error -> ip4-icmp-error.arp"]
-        {
+        for link in [
+            "ethernet-input.arp -> arp.input",
+            "ip4-rewrite.resolve -> arp.resolve",
+            "arp.error -> ip4-icmp-error.arp",
+            "ip6-local.nd -> nd.input",
+            "ip6-rewrite.resolve -> nd.resolve",
+            "ip6-local.link -> nd.replies",
+            "ip6-icmp-error.link -> nd.errors",
+            "nd.error -> ip6-icmp-error.nd",
+        ] {
             parts.link(link);
         }
         for port in ports {
             let output = format!("{port}-output");
             parts.app::<InterfaceOutput>(&output, interface_output::Config { vrf: vrf(), port: port.clone() });
-            for [from, to] in [["ip4-rewrite", "ip4"], ["ip6-rewrite", "ip6"], ["arp", "arp"]] {
+            for [from, to] in [["ip4-rewrite", "ip4"], ["ip6-rewrite", "ip6"], ["arp", "arp"], ["nd", "nd"]] {
                 parts.link(format!("{from}.{port} -> {output}.{to}"));
             }
             parts.input(&port, format!("ethernet-input.{port}"));

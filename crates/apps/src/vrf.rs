@@ -9,10 +9,12 @@ use bellows_engine::Status;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::route::RouteError;
 use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
-use bellows_wire::MacAddr;
+use bellows_wire::{MacAddr, ndp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::ipv6_link::{AddressState, AddressStates, Advertise, Advertised};
 
 /// A routing domain (*virtual routing and forwarding*): interfaces, routes, and neighbours.
 ///
@@ -59,7 +61,8 @@ pub struct InterfaceConfig {
     /// Its Ethernet address.
     pub mac: String,
 
-    /// Its IP addresses, each with the length of the prefix on its link: `["192.0.2.1/24", "2001:db8::1/64"]`.
+    /// Its IP addresses, each with the length of the prefix on its link: `["192.0.2.1/24", "2001:db8::1/64"]`. With an IPv6
+    /// address and no link-local one, it has the link-local address that `mac` stands for (RFC 4291, appendix A).
     #[serde(default)]
     pub addresses: Vec<String>,
 
@@ -85,6 +88,19 @@ pub struct InterfaceConfig {
     /// Neighbours whose Ethernet addresses are known: `{ "192.0.2.7" = "02:00:00:00:00:07" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub neighbours: BTreeMap<String, String>,
+
+    /// Router advertisements, by which hosts on the link configure themselves (RFC 4861). Without it, none are sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<Advertise>,
+
+    /// Whether senders on the link are told when another station there is a better first hop: ICMP redirects (RFC 1812,
+    /// section 5.2.7.2; RFC 4861, section 8).
+    #[serde(default = "yes")]
+    pub redirects: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_mtu() -> u16 {
@@ -103,12 +119,56 @@ pub(crate) const RESERVED: [&str; 3] = ["error", "resolve", "fragment"];
 /// The interfaces, routes and neighbours of a router.
 pub struct RoutingDomain {
     vrf: Vrf,
+    addresses: AddressStates,
+    /// What the interfaces advertise, by their numbers from 1 on.
+    advertised: Vec<Option<Advertised>>,
+    /// Whether senders on the links of interfaces are redirected.
+    redirects: Vec<bool>,
 }
 
 impl RoutingDomain {
     /// A routing domain with these tables.
     pub fn new(vrf: Vrf) -> RoutingDomain {
-        RoutingDomain { vrf }
+        let addresses = AddressStates::new(vrf.interfaces());
+        RoutingDomain { vrf, addresses, advertised: Vec::new(), redirects: Vec::new() }
+    }
+
+    /// The domain whose interfaces send these router advertisements.
+    #[must_use]
+    pub fn advertising(self, advertised: Vec<Option<Advertised>>) -> RoutingDomain {
+        RoutingDomain { advertised, ..self }
+    }
+
+    /// The domain that redirects senders on the links of these interfaces, by their numbers from 1 on.
+    #[must_use]
+    pub fn redirecting(self, redirects: Vec<bool>) -> RoutingDomain {
+        RoutingDomain { redirects, ..self }
+    }
+
+    /// Whether senders on an interface's link are redirected.
+    pub fn redirects(&self, number: u16) -> bool {
+        usize::from(number).checked_sub(1).and_then(|index| self.redirects.get(index)).is_some_and(|&is_on| is_on)
+    }
+
+    /// The states of the interfaces' IPv6 addresses.
+    pub fn addresses(&self) -> &AddressStates {
+        &self.addresses
+    }
+
+    /// The router advertisements of an interface.
+    pub fn advertised(&self, number: u16) -> Option<&Advertised> {
+        self.advertised.get(usize::from(number).checked_sub(1)?)?.as_ref()
+    }
+
+    /// The numbers of interfaces that a key names.
+    pub(crate) fn numbers(&self, key: &'static str, vrf: &str, names: &[String]) -> Result<Vec<u16>, SettingError> {
+        let number = |name: &String| {
+            self.vrf.number(name).ok_or_else(|| {
+                let message = format!("`{vrf}` has no interface `{name}`");
+                SettingError::at(key, message, "give names of interfaces")
+            })
+        };
+        names.iter().map(number).collect()
     }
 
     /// The tables.
@@ -128,7 +188,7 @@ impl SharedObject for RoutingDomain {
             let help = format!("give a number from {} to {}", NEIGHBOURS.start(), NEIGHBOURS.end());
             return Err(SettingError::at("neighbours", format!("a table of {count} neighbours is impossible"), help));
         }
-        let mut interfaces = Vec::new();
+        let (mut interfaces, mut advertised) = (Vec::new(), Vec::new());
         for (name, interface) in &config.interfaces {
             let interface = interface.read(name).map_err(|error| error.in_entry(name))?;
             let is_same = |other: &&Interface| (&other.port, &other.tags) == (&interface.port, &interface.tags);
@@ -141,6 +201,8 @@ impl SharedObject for RoutingDomain {
                     SettingError::at("interfaces", message, "give one of them another `port` or `vlan`").in_entry(name)
                 );
             }
+            let advertise = interface_advertise(&config.interfaces[name], &interface);
+            advertised.push(advertise.map_err(|error| error.in_entry(name))?);
             interfaces.push(interface);
         }
         let no_room = |error: bellows_vrf::VrfError| {
@@ -183,8 +245,13 @@ impl SharedObject for RoutingDomain {
         }
         changes.commit().map_err(no_room)?;
         drop(changes);
-        Ok(RoutingDomain { vrf })
+        let redirects = config.interfaces.values().map(|interface| interface.redirects).collect();
+        Ok(RoutingDomain::new(vrf).advertising(advertised).redirecting(redirects))
     }
+}
+
+fn interface_advertise(config: &InterfaceConfig, interface: &Interface) -> Result<Option<Advertised>, SettingError> {
+    config.advertise.as_ref().map(|advertise| advertise.read(interface)).transpose()
 }
 
 /// Enters a route.
@@ -209,7 +276,11 @@ impl InterfaceConfig {
                 wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
             })?);
         }
+        let is_link_local = |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let has_v6 = addresses.iter().any(|own| own.address.is_ipv6());
+        if has_v6 && !addresses.iter().any(is_link_local) {
+            addresses.push(InterfaceAddress { address: ndp::link_local(mac).into(), length: 64 });
+        }
         if self.mtu < 68 || has_v6 && self.mtu < MIN_MTU_V6 {
             return Err(wrong(
                 format!("an `mtu` of {} is too small", self.mtu),
@@ -270,8 +341,18 @@ impl Status for RoutingDomain {
             })
             .collect();
         let (v4, v6) = changes.sizes();
+        let duplicates: Vec<Value> = self
+            .addresses
+            .all(AddressState::Duplicate)
+            .into_iter()
+            .map(|(number, address)| {
+                let name = self.vrf.interface(number).map(|interface| interface.name.as_str());
+                json!({ "interface": name, "address": address.to_string() })
+            })
+            .collect();
         json!({
             "interfaces": interfaces,
+            "duplicate_addresses": duplicates,
             "routes": { "ipv4": v4.routes, "ipv6": v6.routes },
             "memory": v4.bytes + v6.bytes,
             "adjacencies": self.vrf.adjacencies().used(),

@@ -5,6 +5,7 @@
 //! | `vrf` | a routing domain: interfaces, routes, neighbours |
 //! | `interface` | interfaces |
 //! | `route` | routes as people write them |
+//! | `discovery` | what IPv6 neighbours say |
 //! | `neighbours` | the states of neighbours |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `family` | the families of the Internet Protocol |
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adjacency;
+pub mod discovery;
 pub mod interface;
 pub mod neighbours;
 pub mod route;

@@ -92,6 +92,9 @@ counters! { Arp;
     count EXPIRED = "expired", "neighbours that are gone";
 }
 
+/// Packets that one packet, or one thing that is due, can send to an output: those that waited, and an answer.
+const MAX_SENT: usize = 4;
+
 /// The places of the inputs.
 const INPUT: usize = 0;
 const RESOLVE: usize = 1;
@@ -104,16 +107,18 @@ impl App for Arp {
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
-    const MAX_FAN_OUT: usize = 4;
+    const MAX_FAN_OUT: usize = MAX_SENT;
 
     fn push(&mut self, io: &Io<Self>) {
         for packet in &mut io.input(INPUT) {
             if let Err(reason) = self.hear(io, &packet) {
                 io.drop(packet, reason);
             }
+            self.lanes.make_room(io, MAX_SENT);
         }
         for packet in &mut io.input(RESOLVE) {
             self.resolve(io, packet);
+            self.lanes.make_room(io, MAX_SENT);
         }
         self.resolver.upkeep(io);
         self.lanes.send(io);
@@ -133,6 +138,7 @@ impl App for Arp {
                 Due::Gone(..) => io.count(Arp::EXPIRED, 1),
             }
             waited.into_iter().for_each(|packet| self.tell(io, packet));
+            self.lanes.make_room(io, MAX_SENT);
         }
         self.resolver.upkeep(io);
         self.lanes.send(io);
@@ -359,13 +365,7 @@ impl Configure for Arp {
         }
         let neighbours = domain.tables().adjacencies().capacity();
         let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
-        let number = |name: &String| {
-            domain.tables().number(name).ok_or_else(|| {
-                let message = format!("`{}` has no interface `{name}`", config.vrf);
-                SettingError::at("proxy", message, "give names of interfaces")
-            })
-        };
-        let proxy = config.proxy.iter().map(number).collect::<Result<Vec<u16>, SettingError>>()?;
+        let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
         Ok(Arp { proxy, ..Arp::new(domain, limits) })
     }
 }

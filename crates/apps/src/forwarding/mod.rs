@@ -7,6 +7,7 @@
 //! | `check4`, `check6` | headers |
 //! | `look` | destinations before a look-up, and adjacencies after it |
 //! | `rewrite` | hops and link-layer headers |
+//! | `redirect` | packets that leave by the interface that received them: not hot |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
 //! | `family`, `header` | what differs between IPv4 and IPv6; fields of headers |
 
@@ -15,6 +16,7 @@ pub(crate) mod check6;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;
+pub(crate) mod redirect;
 pub(crate) mod resolver;
 pub(crate) mod rewrite;
 pub(crate) mod sort;

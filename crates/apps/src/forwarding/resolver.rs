@@ -112,6 +112,11 @@ impl Resolver {
     pub(crate) fn resolve(&mut self, packet: Packet, index: u32, destination: IpAddr, now: u64) -> Resolved {
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
         let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
+        self.resolve_neighbour(packet, key, now)
+    }
+
+    /// Takes in a packet to a neighbour.
+    pub(crate) fn resolve_neighbour(&mut self, packet: Packet, key: NeighbourKey, now: u64) -> Resolved {
         let wanted = self.neighbours.want(key, now);
         match wanted {
             Wanted::Known(mac) => self.send(key, mac, packet),
@@ -148,7 +153,18 @@ impl Resolver {
         now: u64,
         lanes: &mut Lanes,
     ) -> (Learned, Vec<Packet>) {
-        let learned = self.neighbours.hear(key, mac, heard, now);
+        self.learn(key, lanes, |neighbours| neighbours.hear(key, mac, heard, now))
+    }
+
+    /// As [`Resolver::hear`], for what `hear` tells the neighbours.
+    pub(crate) fn learn(
+        &mut self,
+        key: NeighbourKey,
+        lanes: &mut Lanes,
+        hear: impl FnOnce(&mut Neighbours) -> Learned,
+    ) -> (Learned, Vec<Packet>) {
+        let learned = hear(&mut self.neighbours);
+        let Some((_, Some(mac))) = self.neighbours.state(key) else { return (learned, Vec::new()) };
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }

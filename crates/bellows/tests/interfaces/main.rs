@@ -14,6 +14,7 @@ mod killed;
 mod listing;
 mod privileges;
 mod router;
+mod router6;
 mod shared;
 mod soak;
 mod traffic;

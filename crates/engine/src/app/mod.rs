@@ -76,6 +76,11 @@ pub trait App: Send + Sized + 'static {
     /// the app. (An app without inputs may free packets that it made; they count as not made.)
     const ENDS: bool = Self::OUTPUTS.is_none();
 
+    /// Whether the app has something to send when the run is stopped, such as that a router is gone. It gets a last
+    /// [`tick`](App::tick) then, in which [`Io::is_leaving`] is true, and what it sends still leaves the network. That is
+    /// so for the end of a run alone, not for an app that a reload removes or replaces.
+    const LEAVES: bool = false;
+
     /// Drop reasons and other counters of the app: the list of [`counters!`](crate::counters).
     ///
     /// ```
@@ -170,7 +175,8 @@ pub trait App: Send + Sized + 'static {
     }
 
     /// Does work that depends on time or on the app's links. Called once at the start, after a reload that changed the
-    /// links of the app but not its config, and at times requested with [`Io::wake_at`].
+    /// links of the app but not its config, at times requested with [`Io::wake_at`], and when the run is stopped if the
+    /// app [`LEAVES`](App::LEAVES).
     fn tick(&mut self, io: &Io<Self>) {
         let _ = io;
     }
