@@ -16,6 +16,7 @@ mod capacity;
 mod claims;
 mod forwarding;
 mod icmp_error;
+mod ip_frame;
 mod lanes;
 mod local;
 mod lookup;
@@ -54,6 +55,7 @@ apps! {
     Counter(counter),
     Delay(delay),
     EthernetInput(ethernet_input),
+    Fragment(fragment),
     Impair(impair),
     InterfaceOutput(interface_output),
     Ip4IcmpError(ip4_icmp_error),
@@ -73,6 +75,7 @@ apps! {
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),
     RawSocket(raw_socket),
+    Reassemble(reassemble),
     Repeater(repeater),
     Rss(rss),
     Sample(sample),
