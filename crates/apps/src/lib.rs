@@ -27,6 +27,7 @@ mod rewrite;
 pub mod router;
 pub mod state_table;
 mod virtio;
+mod vlan_header;
 pub mod vrf;
 
 use bellows_config::Registry;
@@ -88,4 +89,7 @@ apps! {
     UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
+    VlanMux(vlan_mux),
+    VlanTag(vlan_tag),
+    VlanUntag(vlan_untag),
 }

@@ -5,6 +5,7 @@ mod bridge;
 mod changes;
 mod checksums;
 mod examples;
+mod fragments;
 mod frames;
 mod guest;
 mod joined;
@@ -16,6 +17,7 @@ mod router;
 mod shared;
 mod soak;
 mod traffic;
+mod vlans;
 
 #[path = "../support/mod.rs"]
 mod support;
