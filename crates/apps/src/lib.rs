@@ -16,6 +16,7 @@ mod capacity;
 mod claims;
 mod forwarding;
 mod icmp_error;
+mod ip_frame;
 pub mod ipv6_link;
 mod lanes;
 mod local;
@@ -27,6 +28,7 @@ mod rewrite;
 pub mod router;
 pub mod state_table;
 mod virtio;
+mod vlan_header;
 pub mod vrf;
 
 use bellows_config::Registry;
@@ -55,6 +57,7 @@ apps! {
     Counter(counter),
     Delay(delay),
     EthernetInput(ethernet_input),
+    Fragment(fragment),
     Impair(impair),
     InterfaceOutput(interface_output),
     Ip4IcmpError(ip4_icmp_error),
@@ -75,6 +78,7 @@ apps! {
     PcapWriter(pcap_writer),
     RateLimiter(rate_limiter),
     RawSocket(raw_socket),
+    Reassemble(reassemble),
     Repeater(repeater),
     Rss(rss),
     Sample(sample),
@@ -87,4 +91,7 @@ apps! {
     UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
+    VlanMux(vlan_mux),
+    VlanTag(vlan_tag),
+    VlanUntag(vlan_untag),
 }

@@ -25,9 +25,9 @@ use crate::vrf::{RESERVED, RoutingDomain};
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
 /// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long, and copies of
-/// packets whose sender has a better first hop on its link. `resolve` gets
-/// packets to neighbours whose Ethernet address is not known. `fragment` gets IPv4 packets that are too long and may be
-/// fragmented. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+/// packets whose sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is
+/// not known. `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself. If they
+/// are not linked, these packets are dropped. Packets of the router itself lose no hop.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -172,7 +172,7 @@ fn rewrite_unusual<F: Family>(
         Err(Refusal::TimeExceeded) => {
             return exits.tell(packet, IcmpError::of(Reason::TimeExceeded), Rewrite::TIME_EXCEEDED);
         }
-        Ok(()) if is_too_big && !F::may_fragment(headers) => {
+        Ok(()) if is_too_big && !F::may_fragment(headers, tag.interface() == 0) => {
             return exits.tell(packet, IcmpError { reason: Reason::TooBig, value: adjacency.mtu }, Rewrite::TOO_BIG);
         }
         Ok(()) => {}

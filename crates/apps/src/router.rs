@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arp::{self, Arp};
 use crate::ethernet_input::{self, EthernetInput};
+use crate::fragment::{self, Fragment};
 use crate::icmp_error;
 use crate::interface_output::{self, InterfaceOutput};
 use crate::ip4_icmp_error::Ip4IcmpError;
@@ -22,13 +23,15 @@ use crate::ip6_local::Ip6Local;
 use crate::ip6_lookup::Ip6LookUp;
 use crate::ip6_rewrite::Ip6Rewrite;
 use crate::nd::{self, Nd};
+use crate::reassemble::{self, Reassemble};
 use crate::vrf::{self, InterfaceConfig, RoutingDomain};
 use crate::{local, lookup, rewrite};
 
 /// A router for IPv4 and IPv6.
 ///
 /// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of neighbours by ARP and IPv6
-/// neighbour discovery, answers echo requests, and tells senders by ICMP why their packets are not forwarded. With
+/// neighbour discovery, answers echo requests, and tells senders by ICMP why their packets are not forwarded. IPv4 packets
+/// that are too long for a link are fragmented if they may be, and fragments to the router itself are reassembled. With
 /// `advertise` of an interface, IPv6 hosts on its link configure themselves. Inputs and outputs have the names
 /// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
 /// interface is a port, or a VLAN of one.
@@ -56,6 +59,8 @@ where
     parts.app::<R>(format!("{ip}-rewrite"), rewrite::Config { vrf: VRF.to_owned() });
     parts.app::<O>(format!("{ip}-local"), local::Config { vrf: VRF.to_owned() });
     parts.app::<E>(format!("{ip}-icmp-error"), icmp_error::Config::of(VRF));
+    parts.app::<Fragment>(format!("{ip}-fragment"), fragment::Config::of(VRF));
+    parts.app::<Reassemble>(format!("{ip}-reassemble"), reassemble::Config::default());
 }
 
 impl Compound for Router {
@@ -87,7 +92,12 @@ impl Compound for Router {
                 [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],
                 [format!("{ip}-input.output"), format!("{ip}-lookup.input")],
                 [format!("{ip}-lookup.output"), format!("{ip}-rewrite.input")],
-                [format!("{ip}-lookup.local"), format!("{ip}-local.input")],
+                [format!("{ip}-lookup.local"), format!("{ip}-reassemble.input")],
+                [format!("{ip}-reassemble.output"), format!("{ip}-local.input")],
+                [format!("{ip}-reassemble.error"), format!("{ip}-icmp-error.reassemble")],
+                [format!("{ip}-rewrite.fragment"), format!("{ip}-fragment.input")],
+                [format!("{ip}-fragment.output"), format!("{ip}-lookup.fragment")],
+                [format!("{ip}-fragment.error"), format!("{ip}-icmp-error.fragment")],
                 [format!("{ip}-local.output"), format!("{ip}-lookup.local")],
                 [format!("{ip}-input.error"), format!("{ip}-icmp-error.input")],
                 [format!("{ip}-lookup.error"), format!("{ip}-icmp-error.lookup")],

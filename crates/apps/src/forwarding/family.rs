@@ -39,8 +39,8 @@ pub trait Family: Send + 'static {
     /// Bytes of the packet without its Ethernet header, as its header says.
     fn length(headers: &Self::Headers) -> usize;
 
-    /// Whether the packet may be fragmented on its way.
-    fn may_fragment(headers: &Self::Headers) -> bool;
+    /// Whether the packet may be fragmented here; `is_own` tells whether this router is its source.
+    fn may_fragment(headers: &Self::Headers, is_own: bool) -> bool;
 }
 
 /// The first bytes of a frame, in an array of the family's size.
@@ -131,7 +131,7 @@ impl Family for V4 {
         u16::from_be_bytes([headers[V4_AT + 2], headers[V4_AT + 3]]).into()
     }
 
-    fn may_fragment(headers: &Self::Headers) -> bool {
+    fn may_fragment(headers: &Self::Headers, _: bool) -> bool {
         headers[V4_AT + 6] & 0x40 == 0
     }
 }
@@ -188,7 +188,8 @@ impl Family for V6 {
         40 + usize::from(u16::from_be_bytes([headers[V6_AT + 4], headers[V6_AT + 5]]))
     }
 
-    fn may_fragment(_: &Self::Headers) -> bool {
-        false
+    fn may_fragment(_: &Self::Headers, is_own: bool) -> bool {
+        // RFC 8200, section 5.
+        is_own
     }
 }

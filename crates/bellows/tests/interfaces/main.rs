@@ -6,6 +6,7 @@ mod changes;
 mod checksums;
 mod ecmp;
 mod examples;
+mod fragments;
 mod frames;
 mod guest;
 mod joined;
@@ -18,6 +19,7 @@ mod router6;
 mod shared;
 mod soak;
 mod traffic;
+mod vlans;
 
 #[path = "../support/mod.rs"]
 mod support;
