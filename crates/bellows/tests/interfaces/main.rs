@@ -7,6 +7,7 @@ mod checksums;
 mod examples;
 mod frames;
 mod guest;
+mod host;
 mod joined;
 mod keys;
 mod killed;
