@@ -7,6 +7,7 @@
 //!                     router
 //! ```
 
+use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic::{self, Servers};
 use bellows_testkit::netns::{self, End, Host, Lab, connect};
 use serde_json::Value;
@@ -171,5 +172,222 @@ fn a_flood_to_the_host_is_limited() {
     assert!(count(&counters, "router/punt", "rate_limited") > 200, "{counters:#}");
     // What is forwarded does not wait for it.
     traffic::ping(client, HOSTS[1][0], 1500);
+    hosted.stop(running);
+}
+
+/// The status of an app.
+fn status_of(hosted: &Hosted, name: &str) -> Value {
+    let status = hosted.sandbox.bellows(&["show", "status", "--json"]).fine().json();
+    let apps = status["apps"].as_array().unwrap();
+    apps.iter().find(|app| app["app"] == name).unwrap_or_else(|| panic!("no {name} in {status:#}"))["status"].clone()
+}
+
+/// The status of the app that follows the kernel's routes.
+fn followed(hosted: &Hosted) -> Value {
+    status_of(hosted, "router/kernel-routes")
+}
+
+#[test]
+fn the_kernels_routes_are_followed() {
+    if is_missing("host::the_kernels_routes_are_followed", &[]) {
+        return;
+    }
+    let hosted = Hosted::new();
+    let [client, server] = &hosted.hosts;
+    let keys = "routes = [\"kernel:4711\", \"203.0.113.64/26 via 198.51.100.2\"]";
+    let running = hosted.start(keys, [""; 2]);
+    // Addresses behind the server, to which the kernel's table alone has routes.
+    for address in ["203.0.113.5/32", "203.0.113.65/32", "2001:db8:9::5/128"] {
+        server.run(&format!("ip address add {address} dev lo"));
+    }
+    let reaches = |address: &str, wanted: bool| {
+        eventually(&format!("{address} reached: {wanted}"), || is_answered(client, address) == wanted);
+    };
+    let route = |words: &str| hosted.router.run(&format!("ip route {words} table 4711"));
+    reaches("203.0.113.65", true);
+    assert!(!is_answered(client, "203.0.113.5"));
+    route("add 203.0.113.0/24 via 198.51.100.2 metric 20");
+    reaches("203.0.113.5", true);
+    route("add blackhole 203.0.113.0/24 metric 10");
+    reaches("203.0.113.5", false);
+    route("replace 203.0.113.0/24 via 198.51.100.2 metric 10");
+    reaches("203.0.113.5", true);
+    // The first of two routes with one metric counts, and the second one when that is gone.
+    route("append unreachable 203.0.113.0/24 metric 10");
+    route("del 203.0.113.0/24 via 198.51.100.2 metric 20");
+    reaches("203.0.113.5", true);
+    route("del 203.0.113.0/24 via 198.51.100.2 metric 10");
+    reaches("203.0.113.5", false);
+    assert!(netns::run(client.namespace(), "ping -n -c 1 -W 5 203.0.113.5").unwrap_err().contains("Host Unreachable"));
+    route("replace 203.0.113.0/24 metric 10 nexthop via 198.51.100.2 weight 3 nexthop via 198.51.100.2 dev wan0");
+    reaches("203.0.113.5", true);
+    hosted.router.run("ip -6 route add 2001:db8:9::/48 via 2001:db8:2::2 table 4711");
+    reaches("2001:db8:9::5", true);
+    // What cannot be followed is counted.
+    route("add 203.0.113.128/26 dev lo");
+    route("add 203.0.113.192/26 via inet6 2001:db8:2::2 dev wan0");
+    route("add 203.0.113.64/26 via 198.51.100.2");
+    eventually("routes that are ignored for their reasons", || {
+        let ignored = &followed(&hosted)["ignored"];
+        ["other_device", "ipv6_next_hop", "static_route"].iter().all(|reason| ignored[reason] == 1)
+    });
+    // The kernel removes the routes of a device that is down, and says so of some.
+    hosted.router.run("ip link set wan0 down");
+    eventually("no routes", || followed(&hosted)["followed"] == serde_json::json!({ "ipv4": 0, "ipv6": 0 }));
+    hosted.router.run("ip link set wan0 up");
+    hosted.stop(running);
+}
+
+#[test]
+fn a_flood_of_routes_is_followed_while_packets_flow() {
+    if is_missing("host::a_flood_of_routes_is_followed_while_packets_flow", &[]) {
+        return;
+    }
+    const ROUTES: u32 = 20_000;
+    let hosted = Hosted::new();
+    let running = hosted.start("routes = \"kernel:4711\"", [""; 2]);
+    let prefix = |number: u32| format!("{}.{}.{}.0/24", 20 + (number >> 16), number >> 8 & 0xff, number & 0xff);
+    let batch = |word: &str, numbers: std::ops::Range<u32>| {
+        let lines: String =
+            numbers.map(|number| format!("route {word} {} via 198.51.100.2 table 4711\n", prefix(number))).collect();
+        let file = hosted.sandbox.write("batch", &lines);
+        hosted.router.run(&format!("ip -batch {file}"));
+    };
+    let count = || followed(&hosted)["followed"]["ipv4"].as_u64().unwrap();
+    let client = &hosted.hosts[0];
+    traffic::wait_for_answer(client, HOSTS[1][0]);
+    std::thread::scope(|scope| {
+        let pings = scope.spawn(|| client.run(&format!("ping -n -q -i 0.01 -c 300 {}", HOSTS[1][0])));
+        batch("add", 0..ROUTES);
+        eventually("all routes", || count() == u64::from(ROUTES));
+        batch("del", 100..ROUTES);
+        eventually("the routes that are left", || count() == 100);
+        let said = pings.join().unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    });
+    let status = followed(&hosted);
+    assert_eq!((&status["error"], &status["ignored"]), (&Value::Null, &serde_json::json!({})), "{status:#}");
+    hosted.stop(running);
+}
+
+#[test]
+fn a_reload_keeps_the_kernels_routes() {
+    if is_missing("host::a_reload_keeps_the_kernels_routes", &[]) {
+        return;
+    }
+    let hosted = Hosted::new();
+    let running = hosted.start("routes = \"kernel:4711\"", [""; 2]);
+    let [client, server] = &hosted.hosts;
+    server.run("ip address add 203.0.113.5/32 dev lo");
+    hosted.router.run("ip route add 203.0.113.0/24 via 198.51.100.2 table 4711");
+    eventually("an answer", || is_answered(client, "203.0.113.5"));
+    let readings = || followed(&hosted)["readings"].as_u64().unwrap();
+    let before = readings();
+    // One that changes another app, and one that changes the routing domain.
+    let more = "[apps.router.interfaces.more]\nmac = \"02:00:00:00:00:09\"\nport = \"left\"\nvlan = 9";
+    for (keys, again) in [("[apps.router.parts.punt]\nrate = 5000", false), (more, true)] {
+        hosted.write(&format!("routes = \"kernel:4711\"\n{keys}"), [""; 2]);
+        hosted.sandbox.bellows(&["reload"]).fine();
+        assert!(again || readings() == before, "the thread stays");
+        eventually("an answer after the reload", || is_answered(client, "203.0.113.5"));
+    }
+    hosted.stop(running);
+}
+
+#[test]
+fn spoofed_sources_are_dropped() {
+    if is_missing("host::spoofed_sources_are_dropped", &[]) {
+        return;
+    }
+    let hosted = Hosted::new();
+    let [client, _] = &hosted.hosts;
+    // The second source has a route through the other interface, the third one none.
+    client.sh("for address in 203.0.113.77 10.9.9.9; do ip address add $address/32 dev lo; done");
+    let keys = "routes = [\"203.0.113.0/24 via 198.51.100.2\"]";
+    for (mode, counter, dropped) in [("strict", "rpf_strict", 2), ("loose", "rpf_loose", 1)] {
+        let running = hosted.start(keys, [&format!("reverse_path = \"{mode}\""), ""]);
+        let server = HOSTS[1][0];
+        assert!(is_answered(client, server), "the client's own address has a route");
+        let before = count(&running.counters(), "router/ip4-reverse-path", counter);
+        for source in ["203.0.113.77", "10.9.9.9"] {
+            assert!(!is_answered(client, &format!("-I {source} {server}")));
+        }
+        let counters = running.counters();
+        assert_eq!(count(&counters, "router/ip4-reverse-path", counter) - before, dropped, "{mode}: {counters:#}");
+        assert!(is_answered(client, HOSTS[1][1]), "the other family");
+        hosted.stop(running);
+    }
+}
+
+#[test]
+fn an_access_list_permits_denies_and_rejects() {
+    if is_missing("host::an_access_list_permits_denies_and_rejects", &[]) {
+        return;
+    }
+    let hosted = Hosted::new();
+    let access_in = "access_in = [\"reject icmp and dst host 198.51.100.2\", \"permit icmp or icmp6\", \"permit tcp dst port 5201\"]";
+    let running = hosted.start("", [access_in, "access_out = [\"deny icmp6\", \"permit\"]"]);
+    let [client, server] = &hosted.hosts;
+    let said = netns::run(client.namespace(), &format!("ping -n -c 1 -W 5 {}", HOSTS[1][0])).unwrap_err();
+    assert!(said.contains("Packet filtered"), "{said}");
+    assert!(is_answered(client, ROUTER[0][0]) && is_answered(client, ROUTER[0][1]));
+    assert!(!is_answered(client, HOSTS[1][1]), "denied on its way out");
+    let servers = Servers::start(server, &hosted.sandbox.path(""));
+    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_millis(500), traffic::Direction::There);
+    let fetched = netns::run(client.namespace(), &format!("curl -s -m 1 {}", traffic::url(HOSTS[1][0], FILE)));
+    assert!(fetched.is_err(), "another port");
+    drop(servers);
+    let rules = &status_of(&hosted, "router/ip4-access-in")["lists"][0]["rules"];
+    let packets = |rule: usize| rules[rule]["packets"].as_u64().unwrap();
+    assert!(packets(1) == 1 && packets(3) > 10 && packets(4) >= 1, "{rules:#}");
+    hosted.stop(running);
+}
+
+/// A configuration of bird: who it is, and further protocols.
+fn bird(number: u8, more: &str) -> String {
+    format!("router id 192.0.2.{number};\nprotocol device {{ scan time 1; }}\n{more}")
+}
+
+#[test]
+fn a_routing_daemon_speaks_bgp_through_the_router() {
+    if is_missing("host::a_routing_daemon_speaks_bgp_through_the_router", &["bird", "birdc"]) {
+        return;
+    }
+    let hosted = Hosted::new();
+    let running = hosted.start("routes = \"kernel:main\"", [""; 2]);
+    let [client, server] = &hosted.hosts;
+    server.run("ip address add 203.0.113.5/32 dev lo");
+    // The server's daemon announces what is behind it, and the router's puts that into the kernel's table.
+    let bgp = |local: u32, neighbour: &str, remote: u32, filters: &str| {
+        format!(
+            "protocol bgp {{ local as {local}; neighbor {neighbour} as {remote}; hold time 9; connect delay time 1; \
+             connect retry time 1; error wait time 1, 2; ipv4 {{ {filters} }}; }}\n"
+        )
+    };
+    let of_router = bgp(64500, HOSTS[1][0], 64501, "import all; export none;")
+        + "protocol kernel { learn off; ipv4 { import none; export where source = RTS_BGP; }; }\n";
+    let announced = "protocol static { ipv4; route 203.0.113.0/24 unreachable; }\n";
+    let of_server = bgp(64501, ROUTER[1][0], 64500, "import none; export where source = RTS_STATIC;");
+    let start = |host: &Host, name: &str, text: &str| {
+        let file = hosted.sandbox.write(&format!("{name}.conf"), text);
+        let socket = hosted.sandbox.path(&format!("{name}.ctl"));
+        host.start(&format!("bird -f -c {file} -s {}", socket.display()))
+    };
+    let _router = start(&hosted.router, "router", &bird(1, &of_router));
+    let peer = start(server, "peer", &bird(2, &format!("{of_server}{announced}")));
+    let has_route = || hosted.router.run("ip route show 203.0.113.0/24").contains("proto bird");
+    let reaches = |what: &str, wanted: bool| {
+        eventually(what, || has_route() == wanted && is_answered(client, "203.0.113.5") == wanted);
+    };
+    reaches("a route by BGP", true);
+    // The peer withdraws the route.
+    hosted.sandbox.write("peer.conf", &bird(2, &of_server));
+    let socket = hosted.sandbox.path("peer.ctl");
+    server.run(&format!("birdc -s {} configure", socket.display()));
+    reaches("a withdrawn route", false);
+    // The peer restarts.
+    drop(peer);
+    let _peer = start(server, "peer", &bird(2, &format!("{of_server}{announced}")));
+    reaches("a route after a restart", true);
     hosted.stop(running);
 }
