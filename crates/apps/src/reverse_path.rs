@@ -93,7 +93,8 @@ counters! { for[F: Sources] ReversePathCheck<F>;
 }
 
 impl<F: Sources> App for ReversePathCheck<F> {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets with checked headers, tagged with their interface")]);
+    const INPUTS: Ports =
+        Ports::Named(&[Port::required("input", "packets with checked headers, tagged with their interface")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those whose source may be theirs")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
@@ -147,7 +148,8 @@ fn is_route(next: u32) -> bool {
 /// Whether a look-up has found a way through an interface. Hot.
 #[inline(always)]
 fn leads_through<A: App>(vrf: &Vrf, io: &Io<A>, next: u32, interface: u16) -> bool {
-    is_route(next) && (vrf.adjacencies().shape(next).interface() == interface || vrf.is_group_through(io, next, interface))
+    is_route(next)
+        && (vrf.adjacencies().shape(next).interface() == interface || vrf.is_group_through(io, next, interface))
 }
 
 impl<F: Sources> ReversePathCheck<F> {

@@ -12,6 +12,7 @@ use crate::access_list::{self, AccessList, Direction};
 use crate::arp::{self, Arp};
 use crate::ethernet_input::{self, EthernetInput};
 use crate::icmp_error;
+use crate::inject::{self, Inject};
 use crate::interface_output::{self, InterfaceOutput};
 use crate::ip4_icmp_error::Ip4IcmpError;
 use crate::ip4_input::{self, Ip4Input};
@@ -25,13 +26,12 @@ use crate::ip6_local::Ip6Local;
 use crate::ip6_lookup::Ip6LookUp;
 use crate::ip6_reverse_path::Ip6ReversePath;
 use crate::ip6_rewrite::Ip6Rewrite;
-use crate::vrf::{self, InterfaceConfig, KERNEL, RoutingDomain};
-use crate::inject::{self, Inject};
 use crate::kernel_routes::{self, KernelRoutes};
 use crate::policy::ReversePath;
 use crate::port::queues::Queues;
 use crate::punt::{self, Punt};
 use crate::tap::{self, Tap};
+use crate::vrf::{self, InterfaceConfig, KERNEL, RoutingDomain};
 use crate::{local, lookup, reverse_path, rewrite};
 
 /// A router for IPv4 and IPv6.
@@ -183,7 +183,8 @@ impl Compound for Router {
         let ports: BTreeSet<String> = interfaces.iter().map(port).collect();
         let vrf = || VRF.to_owned();
         let host: Vec<_> = config.interfaces.iter().filter(|(_, interface)| interface.host.is_some()).collect();
-        let host: Vec<(String, InterfaceConfig)> = host.into_iter().map(|(name, it)| (name.clone(), it.clone())).collect();
+        let host: Vec<(String, InterfaceConfig)> =
+            host.into_iter().map(|(name, it)| (name.clone(), it.clone())).collect();
         let namespace = config.host_namespace.clone();
         let checks = Checks::of(&config);
         let mut config = config;

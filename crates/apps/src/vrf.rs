@@ -263,7 +263,8 @@ fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> Result<Vec<P
     for (name, interface) in interfaces {
         let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
         if let Some(host) = &interface.host {
-            check_device(host).map_err(|message| wrong(message, "give `host` a name of at most 15 bytes, like lan0"))?;
+            check_device(host)
+                .map_err(|message| wrong(message, "give `host` a name of at most 15 bytes, like lan0"))?;
             if policies.iter().any(|policy| policy.host.as_ref() == Some(host)) {
                 return Err(wrong(format!("two interfaces have the `host` device `{host}`"), "give each its own"));
             }

@@ -249,6 +249,9 @@ impl Worker {
         self.devices = devices;
         self.state.set.begin_reading();
         let is_consistent = sockets.tables.routes(self.followed.table, |route| {
+            if self.signal.has_ended() {
+                return;
+            }
             if let Some(key) = self.state.set.read(route) {
                 self.changed.push(key);
                 if self.changed.len() >= BATCH {
@@ -256,6 +259,9 @@ impl Worker {
                 }
             }
         })?;
+        if self.signal.has_ended() {
+            return Ok(());
+        }
         if is_consistent {
             let gone = self.state.set.end_reading();
             self.changed.extend(gone);

@@ -116,7 +116,10 @@ impl App for KernelRoutes {
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        old.follower = self.before.take().or_else(|| self.follower.take());
+        // One for another routing domain is not the old one's.
+        if old.follower.is_none() {
+            old.follower = self.before.take().or_else(|| self.follower.take());
+        }
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {

@@ -42,7 +42,10 @@ impl Hosted {
         for (index, port) in PORTS.into_iter().enumerate() {
             let number = index + 1;
             let near = End::new(&hosts[index], "lan", &format!("00:00:5e:00:53:0{number}"));
-            let near = HOSTS[index].iter().zip([24, 64]).fold(near, |near, (own, bits)| near.address(&format!("{own}/{bits}")));
+            let near = HOSTS[index]
+                .iter()
+                .zip([24, 64])
+                .fold(near, |near, (own, bits)| near.address(&format!("{own}/{bits}")));
             let far = End::new(&middle, port, &format!("00:00:5e:00:53:1{number}"));
             connect([&near, &far], 1500);
             let [v4, v6] = ROUTER[index];
@@ -138,7 +141,10 @@ fn the_host_answers_pings_if_asked_and_hears_what_is_sent_to_many() {
         return;
     }
     let hosted = Hosted::new();
-    let running = hosted.start("[apps.router.parts.ip4-local]\npunt_echo = true\n[apps.router.parts.ip6-local]\npunt_echo = true", [""; 2]);
+    let running = hosted.start(
+        "[apps.router.parts.ip4-local]\npunt_echo = true\n[apps.router.parts.ip6-local]\npunt_echo = true",
+        [""; 2],
+    );
     let received = || -> u64 {
         let text = hosted.router.run("cat /sys/class/net/lan0/statistics/rx_packets");
         text.trim().parse().unwrap()
@@ -365,7 +371,7 @@ fn a_routing_daemon_speaks_bgp_through_the_router() {
         )
     };
     let of_router = bgp(64500, HOSTS[1][0], 64501, "import all; export none;")
-        + "protocol kernel { learn off; ipv4 { import none; export where source = RTS_BGP; }; }\n";
+        + "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }\n";
     let announced = "protocol static { ipv4; route 203.0.113.0/24 unreachable; }\n";
     let of_server = bgp(64501, ROUTER[1][0], 64500, "import none; export where source = RTS_STATIC;");
     let start = |host: &Host, name: &str, text: &str| {

@@ -202,7 +202,10 @@ mod tests {
         let route = parsed(plain).unwrap();
         let way = Way { device: 7, gateway: Some([192, 0, 2, 1].into()), weight: 1, is_dead: false };
         assert_eq!((route.destination, route.length, route.metric), ([203, 0, 113, 0].into(), 24, 5));
-        assert_eq!((route.table, route.kind, &route.ways[..], route.special), (254, RouteKind::Unicast, &[way][..], None));
+        assert_eq!(
+            (route.table, route.kind, &route.ways[..], route.special),
+            (254, RouteKind::Unicast, &[way][..], None)
+        );
 
         let hop = |device: u32, hops: u8, flags: u8, gateway: u8| {
             let mut hop = vec![16, 0, flags, hops];
@@ -224,7 +227,8 @@ mod tests {
         let route = parsed(via).unwrap();
         assert_eq!((route.ways[0].gateway.unwrap().is_ipv6(), route.table), (true, 1000));
 
-        let refused = new_route(AF_INET6, 32, 7).attribute(RTA_DST, &[0x20; 16]).attribute(RTA_OIF, &1u32.to_ne_bytes());
+        let refused =
+            new_route(AF_INET6, 32, 7).attribute(RTA_DST, &[0x20; 16]).attribute(RTA_OIF, &1u32.to_ne_bytes());
         let route = parsed(refused).unwrap();
         assert_eq!((route.kind, route.ways.len()), (RouteKind::Unreachable, 0));
 
@@ -255,7 +259,10 @@ mod tests {
             messages(&bytes).next().and_then(|message| neighbour(&message)).unwrap()
         };
         let known = of(RTM_NEWNEIGH, NUD_PERMANENT);
-        assert_eq!((known.device, known.address, known.mac), (7, [192, 0, 2, 7].into(), Some(MacAddr([2, 0, 0, 0, 0, 7]))));
+        assert_eq!(
+            (known.device, known.address, known.mac),
+            (7, [192, 0, 2, 7].into(), Some(MacAddr([2, 0, 0, 0, 0, 7])))
+        );
         assert_eq!((of(RTM_NEWNEIGH, 2).mac, of(RTM_DELNEIGH, NUD_PERMANENT).mac), (None, None));
     }
 
