@@ -12,6 +12,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access_rules;
 mod capacity;
 mod claims;
 mod forwarding;
@@ -23,7 +24,9 @@ mod local;
 mod lookup;
 pub mod mac_table;
 mod pace;
+mod policy;
 mod port;
+mod reverse_path;
 mod rewrite;
 pub mod router;
 pub mod state_table;
@@ -51,6 +54,7 @@ macro_rules! apps {
 }
 
 apps! {
+    AccessList(access_list),
     AfXdp(af_xdp),
     Arp(arp),
     Bridge(bridge),
@@ -59,23 +63,28 @@ apps! {
     EthernetInput(ethernet_input),
     Fragment(fragment),
     Impair(impair),
+    Inject(inject),
     InterfaceOutput(interface_output),
     Ip4IcmpError(ip4_icmp_error),
     Ip4Input(ip4_input),
     Ip4Local(ip4_local),
     Ip4LookUp(ip4_lookup),
+    Ip4ReversePath(ip4_reverse_path),
     Ip4Rewrite(ip4_rewrite),
     Ip6IcmpError(ip6_icmp_error),
     Ip6Input(ip6_input),
     Ip6Local(ip6_local),
     Ip6LookUp(ip6_lookup),
+    Ip6ReversePath(ip6_reverse_path),
     Ip6Rewrite(ip6_rewrite),
     Join(join),
+    KernelRoutes(kernel_routes),
     Match(matching),
     Nd(nd),
     PcapFilter(pcap_filter),
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
+    Punt(punt),
     RateLimiter(rate_limiter),
     RawSocket(raw_socket),
     Reassemble(reassemble),

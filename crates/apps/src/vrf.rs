@@ -11,10 +11,12 @@ use bellows_vrf::route::RouteError;
 use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
 use bellows_wire::{MacAddr, ndp};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
+use crate::access_rules::Rule;
 use crate::ipv6_link::{AddressState, AddressStates, Advertise, Advertised};
+use crate::policy::{Policies, Policy, ReversePath};
 
 /// A routing domain (*virtual routing and forwarding*): interfaces, routes, and neighbours.
 ///
@@ -29,6 +31,11 @@ pub struct Config {
     /// Routes in the language of `ip route`: `"198.51.100.0/24 via 192.0.2.1"`, `"default via 192.0.2.1 dev lan metric 5"`,
     /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
     /// 2"`.
+    ///
+    /// `"kernel:main"` in their place, or among them, follows a table of Linux' routes, by its name or number, through an
+    /// app `kernel-routes`, which the app `router` has by itself.
+    #[serde(deserialize_with = "one_or_many")]
+    #[schemars(with = "OneOrMany")]
     pub routes: Vec<String>,
 
     /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
@@ -38,6 +45,11 @@ pub struct Config {
     /// The maximum number of neighbours, from 16 to 1,000,000.
     #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
     pub neighbours: Neighbours,
+
+    /// The network namespace of the host's devices and routes: a name of `ip netns`, or a path such as
+    /// `/proc/PID/ns/net`. By default that of the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_namespace: Option<PathBuf>,
 }
 
 /// A number of neighbours.
@@ -97,11 +109,52 @@ pub struct InterfaceConfig {
     /// section 5.2.7.2; RFC 4861, section 8).
     #[serde(default = "yes")]
     pub redirects: bool,
+
+    /// The name of a TAP device, of at most 15 bytes, through which the host's network stack sends and receives on this
+    /// interface. The app `router` creates it with the interface's addresses and MTU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+
+    /// What the sources of packets must be (RFC 3704), checked by `ip4-reverse-path` and `ip6-reverse-path`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reverse_path: ReversePath,
+
+    /// Rules for IP packets that come in, checked by `access-list`: `["permit tcp port 22", "reject udp", "deny"]`. The first
+    /// one that matches counts; packets that match none are denied. Without rules all pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_in: Vec<String>,
+
+    /// Rules of the same kind for IP packets that are routed out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_out: Vec<String>,
 }
 
 fn yes() -> bool {
     true
 }
+
+/// A text, or a list of them.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "this must be a route, or a list of routes")]
+#[schemars(inline)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    })
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The beginning of a text that names a table of the kernel among routes.
+pub(crate) const KERNEL: &str = "kernel:";
 
 fn default_mtu() -> u16 {
     1500
@@ -116,6 +169,9 @@ const MAX_FILE: u64 = 256 << 20;
 /// Names that ports of rewriting apps cannot have, because other outputs have them.
 pub(crate) const RESERVED: [&str; 3] = ["error", "resolve", "fragment"];
 
+/// The output of `arp` for the host.
+pub(crate) const HOST: &str = "host";
+
 /// The interfaces, routes and neighbours of a router.
 pub struct RoutingDomain {
     vrf: Vrf,
@@ -124,13 +180,14 @@ pub struct RoutingDomain {
     advertised: Vec<Option<Advertised>>,
     /// Whether senders on the links of interfaces are redirected.
     redirects: Vec<bool>,
+    policies: Policies,
 }
 
 impl RoutingDomain {
     /// A routing domain with these tables.
     pub fn new(vrf: Vrf) -> RoutingDomain {
         let addresses = AddressStates::new(vrf.interfaces());
-        RoutingDomain { vrf, addresses, advertised: Vec::new(), redirects: Vec::new() }
+        RoutingDomain { vrf, addresses, advertised: Vec::new(), redirects: Vec::new(), policies: Policies::default() }
     }
 
     /// The domain whose interfaces send these router advertisements.
@@ -171,6 +228,17 @@ impl RoutingDomain {
         names.iter().map(number).collect()
     }
 
+    /// A routing domain whose interfaces have these policies, the first that of number 1.
+    pub(crate) fn with_policies(vrf: Vrf, policies: Vec<Policy>) -> RoutingDomain {
+        RoutingDomain { policies: Policies::new(policies), ..RoutingDomain::new(vrf) }
+    }
+
+    /// What the interfaces have besides their addresses.
+    #[inline]
+    pub(crate) fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
     /// The tables.
     #[inline(always)]
     pub fn tables(&self) -> &Vrf {
@@ -189,6 +257,7 @@ impl SharedObject for RoutingDomain {
             return Err(SettingError::at("neighbours", format!("a table of {count} neighbours is impossible"), help));
         }
         let (mut interfaces, mut advertised) = (Vec::new(), Vec::new());
+        let policies = read_policies(&config.interfaces)?;
         for (name, interface) in &config.interfaces {
             let interface = interface.read(name).map_err(|error| error.in_entry(name))?;
             let is_same = |other: &&Interface| (&other.port, &other.tags) == (&interface.port, &interface.tags);
@@ -246,7 +315,7 @@ impl SharedObject for RoutingDomain {
         changes.commit().map_err(no_room)?;
         drop(changes);
         let redirects = config.interfaces.values().map(|interface| interface.redirects).collect();
-        Ok(RoutingDomain::new(vrf).advertising(advertised).redirecting(redirects))
+        Ok(RoutingDomain::with_policies(vrf, policies).advertising(advertised).redirecting(redirects))
     }
 }
 
@@ -254,8 +323,60 @@ fn interface_advertise(config: &InterfaceConfig, interface: &Interface) -> Resul
     config.advertise.as_ref().map(|advertise| advertise.read(interface)).transpose()
 }
 
+/// Reads what interfaces have besides their addresses.
+fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> Result<Vec<Policy>, SettingError> {
+    let mut policies: Vec<Policy> = Vec::new();
+    for (name, interface) in interfaces {
+        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
+        if let Some(host) = &interface.host {
+            check_device(host)
+                .map_err(|message| wrong(message, "give `host` a name of at most 15 bytes, like lan0"))?;
+            if policies.iter().any(|policy| policy.host.as_ref() == Some(host)) {
+                return Err(wrong(format!("two interfaces have the `host` device `{host}`"), "give each its own"));
+            }
+        }
+        let read = |rules: &[String], key: &str| -> Result<Vec<Rule>, SettingError> {
+            let rule = |(place, text): (usize, &String)| {
+                Rule::parse(text).map_err(|error| {
+                    let at = match text.get(error.range.clone()) {
+                        None | Some("") => String::new(),
+                        Some(part) => format!(", at `{part}`"),
+                    };
+                    wrong(format!("rule {} of `{key}`, `{text}`{at}: {}", place + 1, error.message), &error.help)
+                })
+            };
+            rules.iter().enumerate().map(rule).collect()
+        };
+        policies.push(Policy {
+            host: interface.host.clone(),
+            reverse_path: interface.reverse_path,
+            access_in: read(&interface.access_in, "access_in")?,
+            access_out: read(&interface.access_out, "access_out")?,
+        });
+    }
+    Ok(policies)
+}
+
+/// Whether a network device can have a name.
+fn check_device(name: &str) -> Result<(), String> {
+    let is_name = (1..=MAX_DEVICE).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && name.chars().all(|character| character.is_ascii_graphic() && !matches!(character, '/' | ':' | '%'));
+    if is_name { Ok(()) } else { Err(format!("`{name}` cannot be a device's name")) }
+}
+
+/// The longest name of a network device, bytes.
+const MAX_DEVICE: usize = bellows_sys::tap::MAX_NAME;
+
 /// Enters a route.
 fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Result<(), RouteError> {
+    if text.starts_with(KERNEL) {
+        return Err(RouteError {
+            message: "an app follows a table of the kernel".to_owned(),
+            help: "add an app `kernel-routes`, or use the app `router`, which has one".to_owned(),
+            range: 0..text.len(),
+        });
+    }
     let route = RouteSpec::parse(text)?;
     changes.add(&route, IfExists::Refuse).map_err(|error| RouteError {
         message: error.to_string(),
@@ -288,7 +409,7 @@ impl InterfaceConfig {
             ));
         }
         let port = self.port.clone().unwrap_or_else(|| name.to_owned());
-        if RESERVED.contains(&port.as_str()) {
+        if RESERVED.contains(&port.as_str()) || port == HOST {
             return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
         }
         let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];

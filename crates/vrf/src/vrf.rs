@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use bellows_fib::{Changes, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
+use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
 use bellows_shared::Breath;
 use bellows_wire::MacAddr;
 
@@ -134,6 +134,13 @@ impl Vrf {
     #[inline]
     pub fn choose_paths(&self, breath: &impl Breath, adjacencies: &mut [u32], hash: impl FnMut(usize) -> u32) {
         self.groups.table(breath).resolve(adjacencies, hash);
+    }
+
+    /// Whether a group of paths has one through an interface; false for a single adjacency.
+    #[inline]
+    pub fn is_group_through(&self, breath: &impl Breath, next: u32, interface: u16) -> bool {
+        let is_through = |path| self.adjacencies.shape(path).interface() == interface;
+        next >= FIRST_GROUP && self.groups.table(breath).has_path(next, is_through)
     }
 
     /// The right to change routes and neighbours, which waits for whoever has it.
