@@ -23,7 +23,7 @@ pub enum ReversePath {
 }
 
 /// What an interface has besides its addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// The name of its device on the host.
     pub(crate) host: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Policy {
 }
 
 /// The policies of interfaces, by their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     policies: Vec<Policy>,
     has_host: bool,

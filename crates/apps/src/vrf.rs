@@ -1,14 +1,20 @@
 //! `vrf`: the interfaces, routes and neighbours of a router, shared by its apps.
 
+mod listing;
+mod neighbour_requests;
+mod operator;
+pub mod requests;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use bellows_config::{Context, SettingError, SharedObject};
-use bellows_engine::Status;
+use bellows_config::{Context, SettingError, SharedObject, Succession};
+use bellows_engine::{Conversation, Status};
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::route::RouteError;
-use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
+use bellows_vrf::{Forgotten, IfExists, Interface, Origin, RouteSpec, Vrf};
 use bellows_wire::{MacAddr, ndp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -181,13 +187,24 @@ pub struct RoutingDomain {
     /// Whether senders on the links of interfaces are redirected.
     redirects: Vec<bool>,
     policies: Policies,
+    forgotten: Forgotten,
+    /// The states of those who resolve neighbours.
+    resolvers: Mutex<Vec<Weak<dyn Status>>>,
 }
 
 impl RoutingDomain {
     /// A routing domain with these tables.
     pub fn new(vrf: Vrf) -> RoutingDomain {
         let addresses = AddressStates::new(vrf.interfaces());
-        RoutingDomain { vrf, addresses, advertised: Vec::new(), redirects: Vec::new(), policies: Policies::default() }
+        RoutingDomain {
+            vrf,
+            addresses,
+            advertised: Vec::new(),
+            redirects: Vec::new(),
+            policies: Policies::default(),
+            forgotten: Forgotten::default(),
+            resolvers: Mutex::default(),
+        }
     }
 
     /// The domain whose interfaces send these router advertisements.
@@ -233,10 +250,34 @@ impl RoutingDomain {
         RoutingDomain { policies: Policies::new(policies), ..RoutingDomain::new(vrf) }
     }
 
+    /// Whether all is the same as in another domain but interfaces, routes and neighbours.
+    fn has_settings_of(&self, other: &RoutingDomain) -> bool {
+        (&self.advertised, &self.redirects, &self.policies) == (&other.advertised, &other.redirects, &other.policies)
+    }
+
     /// What the interfaces have besides their addresses.
     #[inline]
     pub(crate) fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// The neighbours that those who resolve them are to forget.
+    pub(crate) fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
+    }
+
+    /// Adds one who resolves neighbours, and whose state has a list `neighbours`.
+    pub(crate) fn add_resolver(&self, status: Weak<dyn Status>) {
+        let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
+        resolvers.retain(|known| known.strong_count() > 0);
+        resolvers.push(status);
+    }
+
+    /// The neighbours that were learned, as those who resolve them show them.
+    fn learned(&self) -> Vec<Value> {
+        let resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lists = resolvers.iter().filter_map(Weak::upgrade).map(|resolver| resolver.status()["neighbours"].take());
+        lists.filter_map(|list| list.as_array().cloned()).flatten().collect()
     }
 
     /// The tables.
@@ -291,13 +332,14 @@ impl SharedObject for RoutingDomain {
                 })?;
                 let mac = read_mac(mac).map_err(|message| wrong(message, "correct it in `neighbours`"))?;
                 changes
-                    .resolve(number, address, mac)
+                    .enter_neighbour((number, address), mac, Origin::Static)
                     .map_err(|error| wrong(error.to_string(), "give larger `neighbours`"))?;
             }
         }
         for (place, text) in config.routes.iter().enumerate() {
             enter(&mut changes, text).map_err(|error| {
-                SettingError::at("routes", format!("route {}, `{text}`: {}", place + 1, error.message), error.help)
+                let message = format!("route {}, `{text}`: {}", place + 1, error.message);
+                SettingError::at("routes", message, error.help).in_item(place).in_text(error.range)
             })?;
         }
         if let Some(path) = &config.file {
@@ -316,6 +358,31 @@ impl SharedObject for RoutingDomain {
         drop(changes);
         let redirects = config.interfaces.values().map(|interface| interface.redirects).collect();
         Ok(RoutingDomain::with_policies(vrf, policies).advertising(advertised).redirecting(redirects))
+    }
+
+    fn take_over(self, running: &Arc<RoutingDomain>) -> Succession<RoutingDomain> {
+        let (new, old) = (&self.vrf, &running.vrf);
+        let is_same = new.interfaces() == old.interfaces() && self.has_settings_of(running);
+        if is_same && new.adjacencies().capacity() == old.adjacencies().capacity() {
+            let running = Arc::clone(running);
+            return Succession::Change(Box::new(move || match running.vrf.follow(&self.vrf) {
+                Ok(done) => tracing::info!(
+                    "{} routes of the configuration are new or other ones, {} are gone",
+                    done.changed,
+                    done.removed
+                ),
+                Err(error) => tracing::error!("not all routes of the configuration could be entered: {error}"),
+            }));
+        }
+        match self.vrf.inherit(old) {
+            Ok(done) if done.lost > 0 => tracing::warn!(
+                "{} routes and neighbours of commands are lost, because no interface has their next hops on its link",
+                done.lost
+            ),
+            Ok(_) => {}
+            Err(error) => tracing::error!("not all routes of commands could be kept: {error}"),
+        }
+        Succession::Object(self)
     }
 }
 
@@ -453,7 +520,10 @@ impl Status for RoutingDomain {
             .map(|interface| {
                 let addresses: Vec<String> =
                     interface.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
+                let tags: Vec<u16> = interface.tags.iter().map(|tag| tag.id).collect();
                 let value = json!({
+                    "port": interface.port,
+                    "vlans": tags,
                     "mac": interface.mac.to_string(),
                     "mtu": interface.mtu,
                     "addresses": addresses,
@@ -479,5 +549,9 @@ impl Status for RoutingDomain {
             "adjacencies": self.vrf.adjacencies().used(),
             "capacity": self.vrf.adjacencies().capacity(),
         })
+    }
+
+    fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {
+        Some(Box::new(operator::Operator::new(self)))
     }
 }

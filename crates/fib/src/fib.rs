@@ -1,6 +1,7 @@
 //! Routes, and the compiled tables that follow them.
 
 use std::io;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_shared::{Breath, Published, Readers, Writer};
@@ -168,6 +169,16 @@ impl<A: Family> Changes<'_, A> {
             dirty.clear();
         }
         result
+    }
+
+    /// Where a prefix is compiled to: the bits of addresses that choose among the smallest cells that it reaches, and these
+    /// cells, by their positions in the table.
+    pub fn place(&self, prefix: Prefix<A>) -> (Range<u8>, RangeInclusive<usize>) {
+        let tables = self.fib.tables.lock();
+        let (window, cell) = A::reach(&tables.get().cells, prefix);
+        let shortened = prefix.shortened(window.end());
+        let (first, last) = (shortened.address().bits(window), shortened.last().bits(window));
+        (window.offset..window.end(), cell + first as usize..=cell + last as usize)
     }
 
     /// The sizes of the table.

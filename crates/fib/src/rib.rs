@@ -169,6 +169,12 @@ impl<A: Address> Rib<A> {
         self.routes.range(prefix..=last).map(|(&prefix, routes)| (prefix, routes.best()))
     }
 
+    /// All routes to a prefix and to those behind it, in order.
+    pub fn iter_from(&self, first: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Route)> {
+        let routes = self.routes.range(first..);
+        routes.flat_map(|(&prefix, routes)| routes.all().iter().map(move |&route| (prefix, route)))
+    }
+
     /// All routes in order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Route)> {
         self.routes.iter().flat_map(|(&prefix, routes)| routes.all().iter().map(move |&route| (prefix, route)))

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
-use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, Status, counters};
+use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits};
 use bellows_vrf::{IcmpError, Interface, Reason, Tag};
@@ -155,6 +155,13 @@ impl App for Arp {
         self.resolver.held()
     }
 
+    fn start(&mut self, old: Option<&mut Arp>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            self.resolver.succeed(&old.resolver);
+        }
+        Ok(())
+    }
+
     fn status(&self) -> Option<Arc<dyn Status>> {
         Some(self.resolver.status())
     }
@@ -206,6 +213,7 @@ impl Arp {
 
     /// Takes in an ARP packet, and answers it.
     fn hear(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Arp>> {
+        self.resolver.forget();
         let number = Tag(packet.tag()).interface();
         let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(number).ok_or(Arp::NO_ADJACENCY)?;

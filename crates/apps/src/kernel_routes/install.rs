@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bellows_netif::route::{RouteKind, Special};
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
-use bellows_vrf::{IfExists, RouteSpec, VrfChanges, VrfError};
+use bellows_vrf::{IfExists, Origin, RouteSpec, VrfChanges, VrfError};
 
 use super::set::{Deed, Key, RouteSet, Standing};
 
@@ -16,7 +16,7 @@ pub(super) type Devices = HashMap<u32, String>;
 pub(super) fn install(changes: &mut VrfChanges<'_>, set: &mut RouteSet, devices: &Devices, keys: &[Key]) {
     for &key in keys {
         let Some(standing) = set.standing(key) else { continue };
-        let was_followed = standing == Standing::Followed;
+        let was_followed = standing == Standing::Followed && changes.origin(key) == Origin::Kernel;
         let wanted = set.deed(key).map(|deed| meaning(key.0, &deed, devices));
         let standing = match wanted {
             Some(Ok(action)) => match add(changes, key, action, was_followed) {
@@ -38,7 +38,10 @@ pub(super) fn install(changes: &mut VrfChanges<'_>, set: &mut RouteSet, devices:
 pub(super) fn retract(changes: &mut VrfChanges<'_>, set: &mut RouteSet, keys: &[Key]) {
     for &key in keys {
         if set.standing(key) == Some(Standing::Followed) {
-            changes.remove(key.0, Some(key.1));
+            // Others may have put theirs in its place.
+            if changes.origin(key) == Origin::Kernel {
+                changes.remove(key.0, Some(key.1));
+            }
             set.set_standing(key, Standing::New);
         }
     }
@@ -47,7 +50,7 @@ pub(super) fn retract(changes: &mut VrfChanges<'_>, set: &mut RouteSet, keys: &[
 /// Enters a route, in place of one that was followed before.
 fn add(changes: &mut VrfChanges<'_>, (prefix, metric): Key, action: Action, replaces: bool) -> Result<(), Standing> {
     let if_exists = if replaces { IfExists::Replace } else { IfExists::Refuse };
-    changes.add(&RouteSpec { prefix, action, metric }, if_exists).map_err(|error| match error {
+    changes.add_from(&RouteSpec { prefix, action, metric }, if_exists, Origin::Kernel).map_err(|error| match error {
         VrfError::Exists(..) => Standing::Static,
         VrfError::NoInterface(_) | VrfError::Gateway(_) | VrfError::LinkLocal(_) => Standing::OtherDevice,
         _ => Standing::NoRoom,

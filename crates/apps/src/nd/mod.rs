@@ -216,6 +216,7 @@ impl App for Nd {
 
     fn start(&mut self, old: Option<&mut Nd>) -> Result<(), AppError> {
         if let Some(old) = old {
+            self.resolver.succeed(&old.resolver);
             self.verified = old.usable_addresses();
             self.schedules.succeed(&old.schedules, &old.resolver.domain, &self.resolver.domain);
         }

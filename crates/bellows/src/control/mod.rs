@@ -1,8 +1,10 @@
 //! The engine's side of the control socket: a Unix socket beside a running engine's counters. Other processes send it
 //! requests that only the engine can answer. The protocol and the client are in `bellows-inspect`.
 
+mod conversations;
 mod server;
 mod stream;
 
+pub use conversations::Conversations;
 pub use server::{Answer, Engine, serve};
 pub use stream::{tap, trace};

@@ -1,6 +1,7 @@
 //! Apps: the trait that authors write, its interface to the engine, the type-erased app that the engine holds, and the
 //! engine's own apps at the ends of links between workers.
 
+pub(crate) mod conversation;
 pub(crate) mod crossing;
 pub(crate) mod erased;
 pub(crate) mod io;
@@ -11,6 +12,7 @@ use bellows_observe::listing::CodeLine;
 use bellows_observe::{Counter, Counters};
 use bellows_wiring::Ports;
 
+use self::conversation::Conversation;
 use self::io::Io;
 
 /// Why an app cannot start or failed to finish: one sentence that names the place and the remedy.
@@ -256,6 +258,11 @@ pub trait Status: Send + Sync + 'static {
     /// the map of `perf`.
     fn code(&self) -> Vec<Vec<CodeLine>> {
         Vec::new()
+    }
+
+    /// Begins to answer the requests of a control client. `None` if there are none to answer.
+    fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {
+        None
     }
 }
 
