@@ -3,6 +3,7 @@
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::Simd;
 use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::Sum;
 use schemars::JsonSchema;
@@ -75,8 +76,8 @@ impl App for Ip4Input {
         let (packets, ahead) = (input.packets(), io.prefetch());
         let numbers = self.lanes.numbers(packets.len());
         match self.checksum {
-            Checksum::Verify => check::<true>(packets, ahead, numbers),
-            Checksum::Trusted => check::<false>(packets, ahead, numbers),
+            Checksum::Verify => check::<true>(Simd::chosen(), packets, ahead, numbers),
+            Checksum::Trusted => check::<false>(Simd::chosen(), packets, ahead, numbers),
         }
         let verifies = self.checksum == Checksum::Verify;
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet, verifies));

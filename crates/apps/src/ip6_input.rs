@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::Simd;
 use bellows_vrf::{IcmpError, Reason, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,7 @@ impl App for Ip6Input {
         self.lanes.resize(io.outputs());
         let input = io.input(0);
         let packets = input.packets();
-        check(packets, io.prefetch(), self.lanes.numbers(packets.len()));
+        check(Simd::chosen(), packets, io.prefetch(), self.lanes.numbers(packets.len()));
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
     }
 }

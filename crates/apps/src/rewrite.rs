@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
+use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Kind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
@@ -69,9 +70,9 @@ impl<F: Family> App for Rewrite<F> {
         }
         let Rewrite { domain, outputs, lanes, .. } = self;
         let (vrf, mut input) = (domain.tables(), io.input(0));
-        let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
-        rewrite::<F>(packets, io.prefetch(), vrf.adjacencies(), outputs, numbers);
+        let packets = input.contents_mut();
+        let numbers = lanes.numbers(packets.packets().len());
+        rewrite::<F>(Simd::chosen(), packets, io.prefetch(), vrf.adjacencies(), outputs, numbers);
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
         let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
         self.lanes.send_all(io, 0, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
