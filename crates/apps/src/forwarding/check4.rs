@@ -3,18 +3,26 @@
 use bellows_packet::{Frames, Packet};
 use bellows_sys::simd::{Loop, Simd};
 
+use super::columns::Columns;
 use super::header::{ETHERNET, load_u32, load_words};
-use super::{BATCH, LookAhead, STEP, UNUSUAL, USUAL};
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL, USUAL};
 
 /// Bytes of an Ethernet and an IPv4 header.
 pub const HEADERS: usize = ETHERNET + 20;
 
 /// Numbers packets by whether their headers are usual and right. Hot.
-pub fn check<const VERIFY: bool>(simd: Simd, packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    simd.run(Check::<VERIFY> { packets, ahead, numbers });
+pub fn check<const VERIFY: bool>(
+    simd: Simd,
+    columns: &mut Columns,
+    packets: &[Packet],
+    ahead: usize,
+    numbers: &mut [u16],
+) {
+    simd.run(Check::<VERIFY> { columns, packets, ahead, numbers });
 }
 
 struct Check<'p, const VERIFY: bool> {
+    columns: &'p mut Columns,
     packets: &'p [Packet],
     ahead: usize,
     numbers: &'p mut [u16],
@@ -25,36 +33,28 @@ impl<const VERIFY: bool> Loop for Check<'_, VERIFY> {
 
     #[inline(always)]
     fn run(self) {
-        let Check { packets, ahead, numbers } = self;
-        // The headers of a batch, so that the checks of several packets are made together. A batch is always checked
-        // whole: no part of the loop is left over.
-        let (mut rows, mut destinations, mut lengths) = ([[0; 4]; BATCH], [0; BATCH], [0; BATCH]);
+        let Check { columns, packets, ahead, numbers } = self;
         let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
         for (packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
-            let Some(frames) = Frames::with_lengths(packets, &mut lengths) else {
+            // One by one, a few are quicker.
+            let frames = (packets.len() > FEW).then(|| Frames::with_lengths(packets, &mut columns.lengths));
+            let Some(frames) = frames.flatten() else {
                 check_each::<VERIFY>(packets, numbers);
                 continue;
             };
-            let columns = rows.chunks_mut(STEP).zip(destinations.chunks_mut(STEP));
-            for (frames, (rows, destinations)) in frames.chunks(STEP).zip(columns) {
+            let rows = columns.rows.chunks_mut(STEP).zip(columns.words.chunks_mut(STEP));
+            for (frames, (rows, destinations)) in frames.chunks(STEP).zip(rows) {
                 look_ahead.step(Packet::prefetch);
                 for (header, (row, destination)) in frames.iter().zip(rows.iter_mut().zip(destinations)) {
                     (*row, *destination) = words_of(header);
                 }
             }
-            let checked = std::array::from_fn::<_, BATCH, _>(|index| {
-                if are_right::<VERIFY>(rows[index], destinations[index], lengths[index]) { USUAL } else { UNUSUAL }
-            });
-            match numbers.as_mut_array() {
-                Some(numbers) => *numbers = checked,
-                None => numbers.copy_from_slice(&checked[..numbers.len()]),
-            }
+            columns.number(numbers, are_right::<VERIFY>);
         }
     }
 }
 
-/// As [`check`], if some packets may be too short for a header.
-#[cold]
+/// As [`check`], packet by packet.
 #[inline(never)]
 fn check_each<const VERIFY: bool>(packets: &[Packet], numbers: &mut [u16]) {
     for (packet, number) in packets.iter().zip(numbers) {

@@ -3,8 +3,9 @@
 use bellows_packet::{Frames, Packet};
 use bellows_sys::simd::{Loop, Simd};
 
+use super::columns::Columns;
 use super::header::{ETHERNET, load_words};
-use super::{BATCH, LookAhead, STEP, UNUSUAL, USUAL};
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL, USUAL};
 
 /// Bytes of an Ethernet and an IPv6 header.
 const HEADERS: usize = ETHERNET + 40;
@@ -13,11 +14,12 @@ const HEADERS: usize = ETHERNET + 40;
 pub const HOP_BY_HOP: u8 = 0;
 
 /// Numbers packets by whether their headers are usual and right. Hot.
-pub fn check(simd: Simd, packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    simd.run(Check { packets, ahead, numbers });
+pub fn check(simd: Simd, columns: &mut Columns, packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
+    simd.run(Check { columns, packets, ahead, numbers });
 }
 
 struct Check<'p> {
+    columns: &'p mut Columns,
     packets: &'p [Packet],
     ahead: usize,
     numbers: &'p mut [u16],
@@ -28,32 +30,25 @@ impl Loop for Check<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Check { packets, ahead, numbers } = self;
-        // As for IPv4: the headers of a batch, which is always checked whole.
-        let (mut rows, mut lengths) = ([[0; 4]; BATCH], [0; BATCH]);
+        let Check { columns, packets, ahead, numbers } = self;
         let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
         for (packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
-            let Some(frames) = Frames::<[u8; HEADERS]>::with_lengths(packets, &mut lengths) else {
+            let frames =
+                (packets.len() > FEW).then(|| Frames::<[u8; HEADERS]>::with_lengths(packets, &mut columns.lengths));
+            let Some(frames) = frames.flatten() else {
                 check_each(packets, numbers);
                 continue;
             };
-            for (frames, rows) in frames.chunks(STEP).zip(rows.chunks_mut(STEP)) {
+            for (frames, rows) in frames.chunks(STEP).zip(columns.rows.chunks_mut(STEP)) {
                 look_ahead.step(Packet::prefetch);
                 frames.iter().zip(rows).for_each(|(header, row)| *row = load_words(header, ETHERNET));
             }
-            let checked = std::array::from_fn::<_, BATCH, _>(|index| {
-                if are_right(rows[index], lengths[index]) { USUAL } else { UNUSUAL }
-            });
-            match numbers.as_mut_array() {
-                Some(numbers) => *numbers = checked,
-                None => numbers.copy_from_slice(&checked[..numbers.len()]),
-            }
+            columns.number(numbers, |row, _, length| are_right(row, length));
         }
     }
 }
 
-/// As [`check`], if some packets may be too short for a header.
-#[cold]
+/// As [`check`], packet by packet.
 #[inline(never)]
 fn check_each(packets: &[Packet], numbers: &mut [u16]) {
     for (packet, number) in packets.iter().zip(numbers) {

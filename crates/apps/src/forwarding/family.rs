@@ -22,7 +22,7 @@ pub trait Family: Send + 'static {
     type Headers: Headers;
 
     /// The words of a header that [`Family::age`] looks at.
-    type Hops: Copy + Default;
+    type Hops: Copy + Default + Send + 'static;
 
     /// These words. Hot.
     fn hops(headers: &Self::Headers) -> Self::Hops;

@@ -6,6 +6,7 @@ use bellows_vrf::adjacency::{Adjacency, Kind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, Tag};
 use proptest::prelude::*;
 
+use super::columns::Columns;
 use super::family::{Family, V4, V6};
 use super::{UNUSUAL, USUAL, check4, check6, rewrite};
 
@@ -139,7 +140,8 @@ fn rewrite_naively(version: u8, adjacencies: &Adjacencies, tag: Tag, frame: &mut
 
 fn rewrite_with<F: Family>(simd: Simd, ahead: usize, packets: &mut [Packet], adjacencies: &Adjacencies) -> Vec<u16> {
     let mut numbers = vec![9; packets.len()];
-    rewrite::rewrite::<F>(simd, Contents::of(packets), ahead, adjacencies, &OUTPUTS, &mut numbers);
+    let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS };
+    rewrite::rewrite(simd, &mut rewrite::Batch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
     numbers
 }
 
@@ -174,8 +176,8 @@ proptest! {
         for simd in Simd::available() {
             for verifies in [false, true] {
                 let check = if verifies { check4::check::<true> } else { check4::check::<false> };
-                let mut numbers = vec![9; frames.len()];
-                check(simd, &packets, ahead, &mut numbers);
+                let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
+                check(simd, &mut columns, &packets, ahead, &mut numbers);
                 let expected = |frame: &Vec<u8>| if is_right_v4(frame, verifies) { USUAL } else { UNUSUAL };
                 prop_assert_eq!(numbers, frames.iter().map(expected).collect::<Vec<_>>(), "{}", simd.name());
             }
@@ -186,8 +188,8 @@ proptest! {
     fn headers_of_version_6_are_checked(frames in prop::collection::vec(frame(6), 0..300), ahead in 0usize..30) {
         let packets = packets(&frames, &vec![Tag(0); frames.len()]);
         for simd in Simd::available() {
-            let mut numbers = vec![9; frames.len()];
-            check6::check(simd, &packets, ahead, &mut numbers);
+            let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
+            check6::check(simd, &mut columns, &packets, ahead, &mut numbers);
             let expected = |frame: &Vec<u8>| if is_right_v6(frame) { USUAL } else { UNUSUAL };
             prop_assert_eq!(numbers, frames.iter().map(expected).collect::<Vec<_>>(), "{}", simd.name());
         }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sort` | frames of an interface by their protocols |
 //! | `check4`, `check6` | headers |
+//! | `columns` | the headers of a batch, for checks |
 //! | `look` | destinations before a look-up, and adjacencies after it |
 //! | `rewrite` | hops and link-layer headers |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
@@ -12,6 +13,7 @@
 
 pub(crate) mod check4;
 pub(crate) mod check6;
+pub(crate) mod columns;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;
@@ -45,6 +47,9 @@ pub(crate) const USUAL: u16 = 0;
 
 /// Packets whose headers are handled together.
 pub(crate) const BATCH: usize = 128;
+
+/// Vectors of so many packets are checked packet by packet.
+const FEW: usize = 8;
 
 /// Packets that are prefetched together.
 const STEP: usize = 16;

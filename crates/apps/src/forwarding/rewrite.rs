@@ -1,7 +1,5 @@
 //! The rewriting of usual packets.
 
-use std::marker::PhantomData;
-
 use bellows_packet::{Contents, Frames, FramesMut, Packet};
 use bellows_sys::simd::{Loop, Simd};
 use bellows_vrf::adjacency::{Lines, Seen, Shape};
@@ -9,27 +7,56 @@ use bellows_vrf::{Adjacencies, Tag};
 
 use super::family::{Family, Headers};
 use super::header::ETHERNET;
-use super::{BATCH, LookAhead, STEP, UNUSUAL};
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL};
+
+/// What is read from a batch before anything is written. Loops use the room again and again.
+pub struct Batch<F: Family> {
+    hops: [F::Hops; BATCH],
+    aged: [F::Hops; BATCH],
+    heads: [Seen; BATCH],
+}
+
+impl<F: Family> Batch<F> {
+    pub fn new() -> Box<Batch<F>> {
+        let hops = [F::Hops::default(); BATCH];
+        Box::new(Batch { hops, aged: hops, heads: [Seen::default(); BATCH] })
+    }
+}
+
+/// Where packets go.
+#[derive(Clone, Copy)]
+pub struct Ways<'a> {
+    pub adjacencies: &'a Adjacencies,
+    /// The output of each interface, by its number.
+    pub outputs: &'a [u16],
+}
+
+impl Ways<'_> {
+    /// The output of an interface. That of one which does not exist is not in the list. Hot.
+    #[inline(always)]
+    fn output(&self, interface: u16) -> u16 {
+        self.outputs.get(usize::from(interface)).copied().unwrap_or(UNUSUAL)
+    }
+}
 
 /// Rewrites packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Hot.
 pub fn rewrite<F: Family>(
     simd: Simd,
+    batch: &mut Batch<F>,
     packets: Contents<'_>,
     ahead: usize,
-    adjacencies: &Adjacencies,
-    outputs: &[u16],
+    ways: Ways<'_>,
     numbers: &mut [u16],
 ) {
-    simd.run(Rewrite::<F> { packets, ahead, adjacencies, outputs, numbers, family: PhantomData });
+    simd.run(Rewrite { batch, packets, ahead, ways, numbers });
 }
 
-struct Rewrite<'a, F> {
+struct Rewrite<'a, F: Family> {
+    batch: &'a mut Batch<F>,
     packets: Contents<'a>,
     ahead: usize,
-    adjacencies: &'a Adjacencies,
-    outputs: &'a [u16],
+    ways: Ways<'a>,
     numbers: &'a mut [u16],
-    family: PhantomData<F>,
 }
 
 impl<F: Family> Loop for Rewrite<'_, F> {
@@ -37,68 +64,74 @@ impl<F: Family> Loop for Rewrite<'_, F> {
 
     #[inline(always)]
     fn run(self) {
-        let Rewrite { mut packets, ahead, adjacencies, outputs, numbers, .. } = self;
+        let Rewrite { batch, mut packets, ahead, ways, numbers } = self;
         for (mut packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
-            if !rewrite_together::<F>(&mut packets, ahead, adjacencies, outputs, numbers) {
-                rewrite_each::<F>(&mut packets, adjacencies, outputs, numbers);
+            // One by one, a few are quicker.
+            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, ways, numbers);
+            if !is_done {
+                rewrite_each::<F>(&mut packets, ways, numbers);
             }
         }
     }
 }
 
-/// Rewrites the packets of a batch, if all are usual and leave by the same interface. Otherwise no packet has changed its
-/// IP header, and the result is false. Hot.
-#[inline(always)]
-fn rewrite_together<F: Family>(
-    packets: &mut Contents<'_>,
-    ahead: usize,
-    adjacencies: &Adjacencies,
-    outputs: &[u16],
-    numbers: &mut [u16],
-) -> bool {
-    let lines = adjacencies.lines();
-    let first_tag = packets.packets().first().map_or(Tag(0), |packet| Tag(packet.tag()));
-    let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
-    let first = lines.head(first_tag.number());
-    let interface = Shape::of(first).interface();
-    // That of an interface which does not exist is not in the list.
-    let output = outputs.get(usize::from(interface)).copied().unwrap_or(UNUSUAL);
-    let is_received = Tag(handles.least_tag).interface() != 0;
-    let is_usual = |shape: Shape| {
-        shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu())) & (shape.interface() == interface)
-    };
-    if !is_received | (output == UNUSUAL) | !is_usual(Shape::of(first)) {
-        return false;
-    }
-    let mut hops = [F::Hops::default(); BATCH];
-    let hops = &mut hops[..frames.packets().len()];
-    read_hops::<F>(&frames.frames(), ahead, hops);
-    if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
-        return false;
-    }
-    hops.iter_mut().for_each(|hops| *hops = F::aged(*hops));
-    if Tag(handles.different).number() == 0 {
-        let (header, is_same) = lines.header_of(first_tag.number(), first);
-        if !is_same {
+impl<F: Family> Batch<F> {
+    /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
+    #[inline(always)]
+    fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+        let lines = ways.adjacencies.lines();
+        let first_tag = packets.packets().first().map_or(Tag(0), |packet| Tag(packet.tag()));
+        let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
+        let is_usual = |shape: Shape| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
+        let first = lines.head(first_tag.number());
+        if (Tag(handles.least_tag).interface() == 0) | !is_usual(Shape::of(first)) {
             return false;
         }
-        for ((_, headers), &hops) in frames.iter_mut().zip(&*hops) {
-            headers.set_ethernet(header);
-            F::set_hops(headers, hops);
+        let count = numbers.len();
+        let (hops, aged, heads) = (&mut self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
+        read_hops::<F>(&frames.frames(), ahead, hops);
+        if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
+            return false;
         }
-    } else {
-        let mut heads = [first; BATCH];
-        let heads = &mut heads[..hops.len()];
+        aged.iter_mut().zip(&*hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
+        let interface = Shape::of(first).interface();
+        let output = ways.output(interface);
+        if Tag(handles.different).number() == 0 {
+            let (header, is_same) = lines.header_of(first_tag.number(), first);
+            if !is_same | (output == UNUSUAL) {
+                return false;
+            }
+            for ((_, headers), &aged) in frames.iter_mut().zip(&*aged) {
+                headers.set_ethernet(header);
+                F::set_hops(headers, aged);
+            }
+            numbers.fill(output);
+            return true;
+        }
         read_heads(frames.packets(), ahead, lines, heads);
         if !heads.iter().fold(true, |all, &head| all & is_usual(Shape::of(head))) {
             return false;
         }
-        if !write_mixed::<F>(&mut frames, lines, heads, hops) {
-            return false;
-        }
+        let is_other = |head: &Seen| Shape::of(*head).interface() != interface;
+        let has_outputs = if heads.iter().fold(false, |any, head| any | is_other(head)) {
+            number_by_interface(heads, ways, numbers)
+        } else {
+            numbers.fill(output);
+            output != UNUSUAL
+        };
+        has_outputs && write_mixed::<F>(&mut frames, lines, heads, hops, aged)
     }
-    numbers.fill(output);
-    true
+}
+
+/// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
+#[inline(never)]
+fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+    let mut have_outputs = true;
+    for (head, number) in heads.iter().zip(numbers) {
+        *number = ways.output(Shape::of(*head).interface());
+        have_outputs &= *number != UNUSUAL;
+    }
+    have_outputs
 }
 
 // Loops of loads from many places are apart, because compilers make gathers of them where they can, which take longer.
@@ -125,45 +158,43 @@ fn read_heads(packets: &[Packet], ahead: usize, lines: Lines<'_>, heads: &mut [S
     }
 }
 
-/// Writes the headers of packets to several adjacencies. Returns false if the adjacencies have changed since their heads
-/// were read: then only Ethernet headers have been written. Hot.
+/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their heads were
+/// read: then only Ethernet headers have been written. Hot.
 #[inline(never)]
 fn write_mixed<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     lines: Lines<'_>,
     heads: &[Seen],
     hops: &[F::Hops],
+    aged: &[F::Hops],
 ) -> bool {
     let mut are_same = true;
-    for (((tag, headers), &head), &hops) in frames.iter_mut().zip(heads).zip(hops) {
+    for (((tag, headers), &head), &aged) in frames.iter_mut().zip(heads).zip(aged) {
         let (header, is_same) = lines.header_of(Tag(tag).number(), head);
         headers.set_ethernet(header);
-        F::set_hops(headers, hops);
+        F::set_hops(headers, aged);
         are_same &= is_same;
+    }
+    if !are_same {
+        frames.iter_mut().zip(hops).for_each(|((_, headers), &hops)| F::set_hops(headers, hops));
     }
     are_same
 }
 
 /// Rewrites packets one by one.
 #[inline(never)]
-fn rewrite_each<F: Family>(
-    packets: &mut Contents<'_>,
-    adjacencies: &Adjacencies,
-    outputs: &[u16],
-    numbers: &mut [u16],
-) {
+fn rewrite_each<F: Family>(packets: &mut Contents<'_>, ways: Ways<'_>, numbers: &mut [u16]) {
     for ((tag, frame), number) in packets.iter_mut().zip(numbers) {
-        *number = rewrite_usual::<F>(Tag(tag), frame, adjacencies, outputs);
+        *number = rewrite_usual::<F>(Tag(tag), frame, ways);
     }
 }
 
 /// Rewrites a packet, if it is usual. Returns its output.
 #[inline(always)]
-fn rewrite_usual<F: Family>(tag: Tag, frame: &mut [u8], adjacencies: &Adjacencies, outputs: &[u16]) -> u16 {
-    let (words, shape) = adjacencies.header(tag.number());
+fn rewrite_usual<F: Family>(tag: Tag, frame: &mut [u8], ways: Ways<'_>) -> u16 {
+    let (words, shape) = ways.adjacencies.header(tag.number());
     let fits = frame.len() <= ETHERNET + usize::from(shape.mtu());
-    // That of an interface which does not exist is not in the list.
-    let output = outputs.get(usize::from(shape.interface())).copied().unwrap_or(UNUSUAL);
+    let output = ways.output(shape.interface());
     let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
     match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
