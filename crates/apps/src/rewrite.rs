@@ -1,11 +1,11 @@
 //! The rewriting of both families: `ip4-rewrite` and `ip6-rewrite`.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
+use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Kind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers, Refusal};
 use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
-use crate::forwarding::rewrite::rewrite;
+use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
@@ -28,6 +28,8 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// packets whose sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is
 /// not known. `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself. If they
 /// are not linked, these packets are dropped. Packets of the router itself lose no hop.
+///
+/// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -46,7 +48,7 @@ pub struct Rewrite<F: Family> {
     /// The packet of the next vector whose sender may be redirected.
     turn: usize,
     lanes: Lanes,
-    family: PhantomData<F>,
+    batch: Box<Batch<F>>,
 }
 
 counters! { for[F: Family] Rewrite<F>;
@@ -71,12 +73,12 @@ impl<F: Family> App for Rewrite<F> {
         }
         let mut input = io.input(0);
         self.redirect(io, input.packets());
-        let Rewrite { domain, outputs, lanes, .. } = self;
+        let Rewrite { domain, outputs, lanes, batch, .. } = self;
         let vrf = domain.tables();
-        let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
-        rewrite::<F>(packets, io.prefetch(), vrf.adjacencies(), outputs, numbers);
+        let packets = input.contents_mut();
+        let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
         let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
         self.lanes.send_all(io, 0, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
@@ -104,7 +106,7 @@ impl<F: Family> Rewrite<F> {
             fragment: None,
             turn: 0,
             lanes: Lanes::new(),
-            family: PhantomData,
+            batch: Batch::new(),
         }
     }
 
