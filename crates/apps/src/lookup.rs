@@ -23,6 +23,9 @@ use crate::vrf::RoutingDomain;
 /// go to `local`. Packets without a route, and those whose route says so, go to `error`, which tells their senders, or are
 /// dropped if it is not linked. Inputs may have any names: those of `ip4-input` or `ip6-input`, and of apps with packets
 /// of the router's own.
+///
+/// Destinations are in the first cache line of a packet, which the app in front of this one has read; if none has,
+/// `prefetch` is the number of packets to look ahead. The table is read for many packets at a time in any case.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

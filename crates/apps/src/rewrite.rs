@@ -26,6 +26,8 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long. `resolve` gets
 /// packets to neighbours whose Ethernet address is not known. `fragment` gets IPv4 packets that are too long and may be
 /// fragmented. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+///
+/// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

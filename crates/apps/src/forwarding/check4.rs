@@ -50,7 +50,9 @@ impl Headers {
     #[inline(always)]
     fn read(&mut self, packets: &[Packet], ahead: usize) {
         for index in 0..packets.len().min(BATCH) {
-            if let Some(packet) = packets.get(index + ahead) {
+            if ahead > 0
+                && let Some(packet) = packets.get(index + ahead)
+            {
                 packet.prefetch();
             }
             let packet = &packets[index];

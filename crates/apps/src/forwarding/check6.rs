@@ -16,7 +16,9 @@ pub const HOP_BY_HOP: u8 = 0;
 pub fn check(packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
     packets.iter().take(ahead).for_each(Packet::prefetch);
     for (index, (packet, number)) in packets.iter().zip(numbers).enumerate() {
-        if let Some(packet) = packets.get(index + ahead) {
+        if ahead > 0
+            && let Some(packet) = packets.get(index + ahead)
+        {
             packet.prefetch();
         }
         *number = match packet.bytes().first_chunk::<HEADERS>() {

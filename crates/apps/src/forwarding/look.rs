@@ -18,7 +18,9 @@ pub fn read<F: Family>(packets: &[Packet], ahead: usize, destinations: &mut [F::
     packets.iter().take(ahead).for_each(Packet::prefetch);
     let mut all = true;
     for (index, (packet, destination)) in packets.iter().zip(destinations).enumerate() {
-        if let Some(packet) = packets.get(index + ahead) {
+        if ahead > 0
+            && let Some(packet) = packets.get(index + ahead)
+        {
             packet.prefetch();
         }
         match F::Headers::of(packet.bytes()) {

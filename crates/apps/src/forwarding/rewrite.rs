@@ -16,10 +16,16 @@ pub fn rewrite<F: Family>(
     outputs: &[u16],
     numbers: &mut [u16],
 ) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
+    let prefetch = |packet: &Packet| {
+        packet.prefetch();
+        adjacencies.prefetch(Tag(packet.tag()).number());
+    };
+    packets.iter().take(ahead).for_each(prefetch);
     for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
+        if ahead > 0
+            && let Some(packet) = packets.get(index + ahead)
+        {
+            prefetch(packet);
         }
         *number = rewrite_usual::<F>(&mut packets[index], adjacencies, outputs);
     }

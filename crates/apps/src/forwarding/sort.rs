@@ -30,7 +30,9 @@ pub const fn loaded(kind: EtherType) -> u32 {
 pub fn sort(packets: &mut [Packet], ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
     packets.iter().take(ahead).for_each(Packet::prefetch);
     for index in 0..packets.len() {
-        if let Some(packet) = packets.get(index + ahead) {
+        if ahead > 0
+            && let Some(packet) = packets.get(index + ahead)
+        {
             packet.prefetch();
         }
         let packet = &mut packets[index];
