@@ -403,6 +403,7 @@ impl control::Engine for Run {
                 return control::trace(&self.control, TraceOrder { count, app }, filter.as_deref(), seconds);
             }
             Request::Tap { link, snap } => return control::tap(&self.control, &link, snap),
+            Request::LookAhead { seconds } => return control::try_look_ahead(&self.control, seconds),
         };
         reply.into()
     }

@@ -3,6 +3,8 @@
 
 mod server;
 mod stream;
+mod trial;
 
 pub use server::{Answer, Engine, serve};
 pub use stream::{tap, trace};
+pub use trial::try_look_ahead;
