@@ -86,10 +86,10 @@ impl TrialLog {
 }
 
 /// Calls of each kind without which there is no verdict.
-const MIN_CALLS: usize = 200;
+const MIN_CALLS: usize = 150;
 
 /// The share of a call's clocks that prefetches must save, and the probability of error, for a verdict of waiting.
-const MIN_SAVED: f64 = 0.15;
+pub const MIN_SAVED: f64 = 0.08;
 const MAX_P: f64 = 1e-4;
 
 /// Clocks a packet that they must save.
@@ -167,6 +167,11 @@ impl TrialResult {
         })
     }
 
+    /// Whether there were enough calls for a verdict.
+    pub fn is_known(&self) -> bool {
+        self.verdict != LookAhead::Unknown
+    }
+
     /// Judges the calls of all apps, whose names are given by position: the apps that were called, in that order.
     pub fn of_all(apps: &[String], calls: impl IntoIterator<Item = TrialCall>) -> Vec<TrialResult> {
         let mut of_apps: BTreeMap<u32, Vec<TrialCall>> = BTreeMap::new();
@@ -205,7 +210,7 @@ mod tests {
         assert_eq!(verdict(1_000, 60.0, 15.0, 20.0), LookAhead::Missing);
         assert_eq!(verdict(1_000, 60.0, 30.0, 35.0), LookAhead::Sufficient, "the prefetches cost what they save");
         assert_eq!(verdict(1_000, 60.0, 1.0, 60.0), LookAhead::Sufficient, "the packets are near");
-        assert_eq!(verdict(1_000, 60.0, 10.0, 45.0), LookAhead::Sufficient, "a small effect");
+        assert_eq!(verdict(1_000, 60.0, 10.0, 47.0), LookAhead::Sufficient, "a small effect");
         assert_eq!(verdict(1_000, 2.0, 0.5, 0.8), LookAhead::Sufficient, "less than a clock");
         assert_eq!(verdict(100, 60.0, 15.0, 20.0), LookAhead::Unknown);
         assert_eq!(TrialResult::of("app", &[]), None);

@@ -26,7 +26,7 @@ pub enum TrialError {
 
 /// A running trial of look-ahead: see [`bellows_observe::look_ahead`]. Dropping it ends the trial.
 ///
-/// Meanwhile one of 32 breaths is part of it, and one call of each. Packets, their order and all accounts are as
+/// Meanwhile one in about 7 breaths is part of it, and one call of each. Packets, their order and all accounts are as
 /// without a trial.
 pub struct LookAheadTrial {
     logs: Vec<Arc<TrialLog>>,

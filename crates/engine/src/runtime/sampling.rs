@@ -34,7 +34,7 @@ const COUNT_INTERVAL: u64 = 4;
 const MARK_INTERVAL: u64 = 8;
 
 /// One in this many breaths that are chosen during a trial of look-ahead is not part of it. That many more are chosen.
-const TRIAL_INTERVAL: u64 = 8;
+const TRIAL_INTERVAL: u64 = 32;
 
 /// How often a mark is passed on: vectors that leave in the breath in which a marked one arrived are marked, too. In a
 /// loop of workers it ends after that.

@@ -112,7 +112,7 @@ impl Advice {
     fn sentences(&self) -> Vec<String> {
         let missing = self.results.iter().filter(|result| result.verdict == LookAhead::Missing);
         let mut sentences: Vec<String> = missing.map(advice).collect();
-        let judged = self.results.iter().filter(|result| result.verdict != LookAhead::Unknown).count();
+        let judged = self.results.iter().filter(|result| result.is_known()).count();
         if sentences.is_empty() && judged > 0 {
             sentences.push("No app waits for data of its packets that it could prefetch.".to_owned());
         }

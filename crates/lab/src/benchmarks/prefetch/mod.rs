@@ -10,8 +10,10 @@
 //! | `variants` | the routers |
 //! | `side` | the processes that measure |
 //! | `show` | the routers side by side |
+//! | `hot` | the share of samples at the first use of packet data |
 //! | `verdict` | runs in which a trial of look-ahead must find a node, or none |
 
+mod hot;
 mod show;
 mod side;
 mod stock;
@@ -22,7 +24,7 @@ use bellows_config::Registry;
 use serde_json::{Value, json};
 
 use crate::audience::Observer;
-use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::benchmarks::router::circulation::VECTOR;
 use crate::benchmarks::router::traffic::{Family, Traffic};
 use crate::report::{BenchError, Measurement, Report, chosen};
@@ -35,16 +37,22 @@ use variants::{First, Variant, nodes};
 ///
 /// Frames of 60 bytes with random destinations, in vectors of 128, go round through a router. Case `nodes`: clocks a
 /// packet of each node at full speed, as it is, without look-ahead in one node, and with other distances in all nodes.
-/// Case `load`: the same at a fixed load, and packets a call. Case `verdict`: runs in which one node does not look ahead,
+/// Case `load`: the same at a fixed load, and packets a call. Case
+/// `hot`: the share of the first node in samples of a timer, and that of its hottest instruction, with look-ahead and
+/// without. Case `verdict`: runs in which one node does not look ahead,
 /// or all nodes do; a trial, as `show run --advise` makes it, must find the node, and accuse none otherwise.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    #[command(flatten)]
-    figures: Figures,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
+    processes: usize,
     /// Turns per process, of which the quieter half counts
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=10_000))]
     rounds: usize,
     /// The family of the packets
     #[arg(long, value_name = "FAMILY", value_enum, default_value_t = IpFamily::Ip4)]
@@ -53,7 +61,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NODE", value_enum, default_value_t = First::Ethernet)]
     first: First,
     /// Packets in flight
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 32_768, 65_536], value_parser = in_flight)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 65_536], value_parser = in_flight)]
     in_flight: Vec<usize>,
     /// Routes
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 131_072, 1_000_000], value_parser = whole(1..=4_000_000))]
@@ -67,8 +75,8 @@ pub struct Arguments {
     /// Runs of each kind in the case `verdict`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=1_000))]
     runs: usize,
-    /// How long a trial takes in the case `verdict`, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    /// How long a trial takes in the case `verdict`, and sampling in `hot`, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
 }
 
@@ -107,16 +115,18 @@ impl Benchmark for Arguments {
 enum Case {
     Nodes,
     Load,
+    Hot,
     Verdict,
 }
 
 impl Case {
-    const ALL: [Case; 3] = [Case::Nodes, Case::Load, Case::Verdict];
+    const ALL: [Case; 4] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict];
 
     fn name(self) -> &'static str {
         match self {
             Case::Nodes => "nodes",
             Case::Load => "load",
+            Case::Hot => "hot",
             Case::Verdict => "verdict",
         }
     }
@@ -156,19 +166,23 @@ impl Arguments {
         };
         match case {
             Case::Nodes => all.map(group).collect(),
-            Case::Load => vec![group((routes, farthest))],
-            Case::Verdict => vec![group((routes, farthest))],
+            Case::Load | Case::Hot => vec![group((routes, farthest))],
+            // Each node that packets can come to first.
+            Case::Verdict => {
+                [First::Ethernet, First::Ip].map(|first| Group { first, ..group((routes, farthest)) }).into()
+            }
         }
     }
 }
 
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let groups: Vec<Group> = cases.iter().flat_map(|&case| options.groups(case)).collect();
     let processes = |group: &Group| match group.case {
-        Case::Verdict => verdict::kinds(group).len() * options.runs,
-        _ => options.figures.processes,
+        Case::Verdict => verdict::KINDS.len() * options.runs,
+        Case::Hot => hot::KINDS.len() * options.processes,
+        _ => options.processes,
     };
     let mut session = Session::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
@@ -181,21 +195,27 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             failed |= found.failed;
             continue;
         }
+        if group.case == Case::Hot {
+            let (text, found) = hot::run(options, &group, &mut session)?;
+            session.show(&text);
+            results.extend(found);
+            continue;
+        }
         let work = match group.case {
             Case::Load => Work::Load(group.variants.clone(), options.load),
             _ => Work::Compare(group.variants.clone()),
         };
         let task = Task { traffic: group.traffic, first: group.first, what: work, cpu: options.common.cpu };
         let matches =
-            session.matches(options.figures.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
+            session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         if results.is_empty() {
-            let heading = Report::new("prefetch", session.machine(), options.figures.processes, Vec::new()).heading();
+            let heading = Report::new("prefetch", session.machine(), options.processes, Vec::new()).heading();
             session.show(&heading);
         }
         session.show(&show::side_by_side(&group, &matches));
         results.extend(measurements(&group, &matches));
     }
-    let report = Report::of_turns("prefetch", session.info(), options.figures.processes, results);
+    let report = Report::of_turns("prefetch", session.info(), options.processes, results);
     Ok(Report { notes, failed, ..report })
 }
 
@@ -273,7 +293,7 @@ impl Listed for Arguments {
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load and verdict"),
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
     ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bellows_apps::vrf::RoutingDomain;
 use bellows_engine::{Engine, LookAhead, TrialResult};
+use bellows_inspect::hot;
 use bellows_packet::pool;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub(super) enum Work {
     Load(Vec<Variant>, f64),
     /// Runs one variant, and a trial of look-ahead for some seconds.
     Try(Variant, f64),
+    /// Runs one variant, and samples its instructions for some seconds.
+    Sample(Variant, f64),
 }
 
 /// Lays out the work of one process.
@@ -68,6 +71,11 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
             let engine = Some(parts(None).engine(&variant, true));
             let apps = super::variants::nodes(task.traffic.family, task.first);
             return Ok(Box::new(Trying { engine, seconds, apps }));
+        }
+        Work::Sample(variant, seconds) => {
+            let engine = Some(parts(None).engine(&variant, true));
+            let app = super::variants::nodes(task.traffic.family, task.first)[0];
+            return Ok(Box::new(Sampling { engine, seconds, app }));
         }
         Work::Compare(variants) => (engines(variants), None),
         Work::Load(variants, load) => (engines(variants), Some(load)),
@@ -203,6 +211,45 @@ impl Side for Trying {
             took: (clock::ticks() - start) as f64,
             lost: 0.0,
         }
+    }
+}
+
+/// A process that runs one variant, and samples its instructions.
+struct Sampling {
+    engine: Option<Engine>,
+    seconds: f64,
+    app: &'static str,
+}
+
+impl Side for Sampling {
+    /// Two figures: the share of all samples that the first node has, and the share of these at its hottest instruction.
+    fn turn(&mut self) -> Turn {
+        let Some(mut engine) = self.engine.take() else { return Turn::default() };
+        let control = engine.control();
+        let start = clock::ticks();
+        let report = thread::scope(|scope| {
+            let run = move || {
+                let end = engine.run();
+                engine.finish(end);
+            };
+            let thread = thread::Builder::new().name("engine".to_owned()).spawn_scoped(scope, run);
+            drop(thread.unwrap_or_else(|error| fail(&error)));
+            let duration = Duration::from_secs_f64(self.seconds);
+            let report = hot::of_process("router", std::process::id(), &control.listing(), None, duration);
+            control.stop();
+            report.unwrap_or_else(|error| fail(&error))
+        });
+        let own = report.functions.iter().filter(|function| function.apps.iter().any(|app| app == self.app));
+        let (mut samples, mut hottest) = (0, 0);
+        for function in own {
+            samples += function.samples;
+            hottest = function.instructions.iter().map(|line| line.samples).chain([hottest]).max().unwrap_or(0);
+        }
+        let figures = vec![
+            samples as f64 / report.samples.max(1) as f64,
+            hottest as f64 / samples.max(1) as f64,
+        ];
+        Turn { figures, took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }
 

@@ -19,15 +19,13 @@ pub(super) struct Found {
 
 /// The routers to judge: one in which all nodes look ahead, and one in which the first node that reads packets does not.
 /// Behind that node packets are near, so nobody waits for them.
-pub(super) fn kinds(_: &Group) -> Vec<Variant> {
-    vec![Variant::AsIs, Variant::Without(0)]
-}
+pub(super) const KINDS: [Variant; 2] = [Variant::AsIs, Variant::Without(0)];
 
 /// Runs all trials.
 pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>) -> Result<Found, BenchError> {
     let nodes = group.nodes();
     let (mut text, mut results, mut failed) = (String::new(), Vec::new(), false);
-    for kind in kinds(group) {
+    for kind in KINDS {
         let task = Task {
             traffic: group.traffic,
             first: group.first,
