@@ -413,6 +413,7 @@ impl control::Engine for Run {
                 let _unchanged = self.reloading.read().unwrap_or_else(PoisonError::into_inner);
                 conversations.answer(&self.control.addressees(), name.as_deref(), kind.as_deref(), request)
             }
+            Request::LookAhead { seconds } => return control::try_look_ahead(&self.control, seconds),
         };
         reply.into()
     }

@@ -470,6 +470,8 @@ impl Engine {
         );
         drop(watches);
         self.workers().for_each(Worker::watch_if_needed);
+        let mut trials = self.shared.take_trials().into_iter();
+        self.workers().for_each(|worker| worker.try_look_ahead(trials.next()));
     }
 
     /// Adds the late counts of apps that reloads removed or replaced.
@@ -527,6 +529,8 @@ impl Engine {
         if dropped > 0 {
             self.workers().for_each(|worker| worker.watch().0.end_trace());
         }
+        // Positions of apps are those of the old topology.
+        self.shared.end_new_trials();
         // Watchers that learn of a removed link read the view of other threads, which is published by now.
         self.watch();
         let parts = Parts::new(old.iter_mut().collect());

@@ -28,6 +28,7 @@ use crate::runtime::links::{LinkTable, with_drop_reason};
 use crate::runtime::sampling::{self, Sampler};
 use crate::runtime::slots::{Slot, WakeSource, WatchedDescriptors};
 use crate::runtime::state::ThreadState;
+use crate::runtime::trials::Trial;
 use crate::settings::Settings;
 
 /// The engine polls for a deadline closer than this, in nanoseconds: about what falling asleep and waking up costs.
@@ -410,7 +411,8 @@ impl Worker {
         let ThreadState { sampler, moved, .. } = &*self.state;
         if is_chosen {
             self.breaths_to_sample = sampler.next_interval();
-            self.samples_to_sort = self.samples_to_sort.saturating_sub(1);
+            // A trial chooses more breaths, but the free buffers are sorted as often as before.
+            self.samples_to_sort = self.samples_to_sort.saturating_sub(u32::from(!sampler.trials.are_running()));
         } else {
             self.breaths_to_sample -= 1;
         }
@@ -606,6 +608,13 @@ impl Worker {
         (self.state.sampler.watch.borrow_mut(), self.graph.table())
     }
 
+    /// Forgets a trial that is over, and begins this one.
+    pub(crate) fn try_look_ahead(&self, trial: Option<Trial>) {
+        let trials = &self.state.sampler.trials;
+        trials.forget_if_over();
+        trial.into_iter().for_each(|trial| trials.begin(trial));
+    }
+
     /// Samples every breath while there is a trace or tap.
     pub(crate) fn watch_if_needed(&self) {
         let sampler = &self.state.sampler;
@@ -615,6 +624,8 @@ impl Worker {
     /// Runs another graph from now on. Returns the old one.
     pub(crate) fn swap_graph(&mut self, mut graph: Graph) -> Graph {
         graph.attach(&self.state);
+        // Positions of apps are those of the old graph.
+        self.state.sampler.trials.end();
         self.state.next_deadline.set(0);
         self.idle_since = None;
         self.has_closed = false;

@@ -14,6 +14,7 @@
 //! | [`timeline`] | the engine's recent history, event by event |
 //! | [`listing`] | a breath, explained |
 //! | `trace` | the data of traces and taps |
+//! | [`look_ahead`] | trials of look-ahead: which apps wait for the data of their packets |
 //! | `succession` | the transfer of counters from one configuration to the next |
 //! | `report` | reports of a running engine |
 //! | `usual` | the usual duration of calls, and outliers |
@@ -29,6 +30,7 @@ mod declared;
 mod histogram;
 pub mod layout;
 pub mod listing;
+pub mod look_ahead;
 mod report;
 mod runtime_dir;
 mod slab;

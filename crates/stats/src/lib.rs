@@ -6,6 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod ranks;
+
+pub use ranks::{RankSum, rank_sum};
+
 /// Minimum number of samples for a 95 percent confidence interval of the median.
 pub const ENOUGH: usize = 6;
 

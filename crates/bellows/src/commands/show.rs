@@ -1,5 +1,6 @@
 //! `bellows show`.
 
+mod advice;
 mod breath;
 mod counters;
 mod fib;

@@ -4,7 +4,9 @@
 mod conversations;
 mod server;
 mod stream;
+mod trial;
 
 pub use conversations::Conversations;
 pub use server::{Answer, Engine, serve};
 pub use stream::{tap, trace};
+pub use trial::try_look_ahead;

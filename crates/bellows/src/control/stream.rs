@@ -21,7 +21,7 @@ use crate::filters::diagnose;
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
 
 /// The interval at which an idle stream checks that its client is still connected.
-const POLL_INTERVAL: Duration = Duration::from_millis(25);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The number of bytes that are collected before they are sent.
 const CHUNK: usize = 256 << 10;
@@ -42,14 +42,14 @@ impl Listener {
     }
 
     /// Whether the client has closed its side or sent anything: both mean the end.
-    fn has_hung_up(&mut self) -> io::Result<bool> {
+    pub(super) fn has_hung_up(&mut self) -> io::Result<bool> {
         self.stream.set_nonblocking(true)?;
         let read = self.stream.read(&mut [0]);
         self.stream.set_nonblocking(false)?;
         Ok(read.is_ok() || read.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock))
     }
 
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 }

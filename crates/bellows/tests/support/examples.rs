@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::{Sandbox, root};
 
 /// The networks that need interfaces of certain names. `tests/interfaces/examples.rs` runs them in network namespaces.
-pub const WITH_INTERFACES: [&str; 6] =
+pub const WITH_INTERFACES: [&str; 7] =
     [
         "bridge.toml",
         "container.toml",

@@ -2,6 +2,7 @@
 
 mod reload;
 mod shared;
+mod trial;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -16,6 +17,7 @@ pub use self::reload::ReloadError;
 pub use self::shared::app_at_work;
 pub(crate) use self::shared::{OldConfiguration, Post, Reply, Request, Shared};
 use self::shared::{View, lock};
+pub use self::trial::{LookAheadTrial, TrialError};
 use crate::app::Status;
 use crate::dispatch::Breath;
 use crate::network::{MAIN, ObjectSpec, WorkerSpec};

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::mem;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use crate::dispatch::Breath;
 use crate::network::topology::Topology;
 use crate::panics::catch_panic;
 use crate::runtime::attention::Attention;
+use crate::runtime::trials::Trial;
 use crate::settings::Settings;
 
 thread_local! {
@@ -122,6 +123,10 @@ pub(super) struct Watchers {
     pub(super) orders: Vec<Order>,
     /// The running trace, if any: its flag that it is over.
     pub(super) trace: Option<Weak<AtomicBool>>,
+    /// A trial of look-ahead that the engine has not taken yet: of each worker.
+    pub(super) trials: Vec<Trial>,
+    /// The last trial, if it is still wanted: its flag that it is over.
+    pub(super) trial: Option<Weak<AtomicBool>>,
     /// Whether the run has ended, so that no order will be taken.
     pub(super) closed: bool,
 }
@@ -282,6 +287,16 @@ impl Shared {
         mem::take(&mut lock(&self.watchers).orders)
     }
 
+    /// Takes the trials of look-ahead.
+    pub(crate) fn take_trials(&self) -> Vec<Trial> {
+        mem::take(&mut lock(&self.watchers).trials)
+    }
+
+    /// Ends the trials that the engine has not taken.
+    pub(crate) fn end_new_trials(&self) {
+        self.take_trials().into_iter().for_each(|trial| trial.is_over.store(true, Relaxed));
+    }
+
     /// Takes the late counts.
     pub(crate) fn take_late_counts(&self) -> Vec<LateCount> {
         mem::take(&mut lock(&self.late))
@@ -302,6 +317,7 @@ impl Shared {
         drop(last);
         lock(&self.watchers).closed = true;
         drop(self.take_orders());
+        self.end_new_trials();
         self.watchdog.close();
         lock(&self.further).iter().for_each(|post| post.watchdog.close());
     }

@@ -9,6 +9,7 @@ mod native;
 #[path = "no_native.rs"]
 mod native;
 pub(crate) mod sampled;
+mod trial;
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -11,6 +11,7 @@ use bellows_sys::clock;
 use bellows_watch::{self as watch, Network};
 use bellows_wiring::OPEN;
 
+use super::trial;
 use crate::app::erased::Call;
 use crate::runtime::node::Node;
 
@@ -51,13 +52,17 @@ unsafe fn sampled(node: &Node, call: Call, entry: usize) {
     if sampler.watching.get() {
         sampler.before_watched(node.links(), &watched_call(node, entry));
     }
+    let chosen = if sampler.trials.is_trying() { trial::choose(node, entry) } else { None };
     let counted = sampler.reading();
     let start = clock::ticks();
     // SAFETY: the caller's promise.
     unsafe { call(node) }
     let end = clock::ticks();
     let counted = counted.zip(sampler.reading());
-    record_call(node, entry, start, end, before, counted);
+    let packets = record_call(node, entry, start, end, before, counted);
+    if let Some(chosen) = chosen {
+        trial::record(node, &chosen, packets, sampler.clocks(start, end));
+    }
 }
 
 /// Counts of an app before a call.
@@ -104,6 +109,7 @@ fn watched_call(node: &Node, entry: usize) -> watch::Call<'_> {
     watch::Call { app: node.index, outputs: &node.outputs, brings_in: brings_in(node, entry) }
 }
 
+/// Records a call. Returns the number of packets that it moved.
 #[inline(never)]
 fn record_call(
     node: &Node,
@@ -112,12 +118,12 @@ fn record_call(
     end: u64,
     before: CallCounts,
     counted: Option<(Reading, Reading)>,
-) {
+) -> u64 {
     let sampler = &node.state().sampler;
     sampler.count_call();
     if node.calls[entry].get() == before.calls {
         // In a lossless network, an app whose outputs have no room was not called after all.
-        return;
+        return 0;
     }
     let packets = packets_passed(node, entry).wrapping_sub(before.packets);
     if sampler.is_recording() {
@@ -152,6 +158,7 @@ fn record_call(
     if sampler.watching.get() {
         sampler.after_watched(node.links(), &watched_call(node, entry), start, end);
     }
+    packets
 }
 
 /// Marks the last of the packets that an app just brought in, so that its end is logged.

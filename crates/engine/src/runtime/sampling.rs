@@ -18,6 +18,7 @@ use bellows_watch::{Call, Watch};
 use fastrand::Rng;
 
 use super::links::LinkTable;
+use super::trials::Trials;
 
 /// Average number of breaths from one that is recorded to the next.
 pub(crate) const RECORD_INTERVAL: u64 = 256;
@@ -31,6 +32,9 @@ const COUNT_INTERVAL: u64 = 4;
 /// One in this many chosen breaths marks packets, to measure their latency, and is not recorded: a vector with a marked
 /// packet takes longer to copy and to free.
 const MARK_INTERVAL: u64 = 8;
+
+/// One in this many breaths that are chosen during a trial of look-ahead is not part of it. That many more are chosen.
+const TRIAL_INTERVAL: u64 = 32;
 
 /// How often a mark is passed on: vectors that leave in the breath in which a marked one arrived are marked, too. In a
 /// loop of workers it ends after that.
@@ -95,6 +99,7 @@ pub(crate) struct Sampler {
     pub(crate) watching: Cell<bool>,
     pub(crate) watch: RefCell<Watch>,
     marked_events: RefCell<Vec<MarkedEvent>>,
+    pub(crate) trials: Trials,
 }
 
 impl Sampler {
@@ -124,6 +129,7 @@ impl Sampler {
             watching: Cell::new(false),
             watch: RefCell::default(),
             marked_events: RefCell::new(Vec::with_capacity(64)),
+            trials: Trials::default(),
         })
     }
 
@@ -148,15 +154,19 @@ impl Sampler {
     }
 
     /// Number of breaths until the next chosen one: uniformly distributed, so that one in [`SAMPLE_INTERVAL`] is
-    /// chosen.
+    /// chosen; more during a trial of look-ahead.
     pub(crate) fn next_interval(&self) -> u64 {
-        self.random.borrow_mut().u64(..2 * SAMPLE_INTERVAL - 1)
+        let average = if self.trials.are_running() { SAMPLE_INTERVAL / TRIAL_INTERVAL } else { SAMPLE_INTERVAL };
+        self.random.borrow_mut().u64(..2 * average - 1)
     }
 
     /// Begins a sampled breath, unless it began with its ticks. Returns its start time.
     pub(crate) fn begin_breath(&self, is_chosen: bool) -> u64 {
         self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
+            let tries = is_chosen && self.trials.are_running() && random.u64(..TRIAL_INTERVAL) != 0;
+            self.trials.begin_breath(tries, &mut random);
+            let is_chosen = is_chosen && !tries;
             let marks = is_chosen && random.u64(..MARK_INTERVAL) == 0;
             let records = is_chosen && !marks;
             self.marking.set(marks);
@@ -290,6 +300,7 @@ impl Sampler {
     pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
         let end = clock::ticks();
         let Some(start) = self.start.take() else { return end };
+        self.trials.end_breath();
         self.update_samples_all();
         let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
         let mut marked_events = self.marked_events.borrow_mut();

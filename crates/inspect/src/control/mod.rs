@@ -8,4 +8,4 @@ mod protocol;
 pub use client::{
     Connection, DeadlineStream, Hangup, OBSTACLE_TIMEOUT, RELOAD_TIMEOUT, REPLY_TIMEOUT, ask, ask_within,
 };
-pub use protocol::{MAX_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, line_of};
+pub use protocol::{MAX_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, TrialEnd, TrialLine, line_of};

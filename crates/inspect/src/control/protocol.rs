@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use bellows_engine::listing::Listing;
-use bellows_engine::{AppStatus, Hop, ObjectStatus, Reloaded};
+use bellows_engine::{AppStatus, Hop, ObjectStatus, Reloaded, TrialResult};
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a line, in bytes.
@@ -63,6 +63,12 @@ pub enum Request {
         /// The request, as that type understands it.
         request: serde_json::Value,
     },
+    /// Find apps that wait for the data of their packets. Lines of [`TrialLine`]s come after the reply.
+    #[serde(rename = "look-ahead")]
+    LookAhead {
+        /// The duration.
+        seconds: f64,
+    },
 }
 
 /// A reply of the engine's process.
@@ -105,6 +111,8 @@ pub enum Reply {
         /// Its answer.
         answer: serde_json::Value,
     },
+    /// To [`Request::LookAhead`]: the trial has begun.
+    Trying,
     /// The request was rejected or failed.
     Refused {
         /// Whether the request is wrong. Otherwise something else failed.
@@ -150,6 +158,36 @@ pub enum TraceEnd {
     /// The app to follow from no longer exists.
     Gone,
     /// The run is over.
+    Over,
+}
+
+/// The stream of a trial of look-ahead, one on each line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum TrialLine {
+    /// The trial goes on.
+    Progress {
+        /// The number of calls so far.
+        calls: usize,
+    },
+    /// The end of the stream.
+    End {
+        /// The reason.
+        why: TrialEnd,
+        /// What was found about each app that was called.
+        results: Vec<TrialResult>,
+    },
+}
+
+/// The reason for the end of a trial of look-ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrialEnd {
+    /// The time is over.
+    Time,
+    /// The client requested it.
+    Requested,
+    /// The network was reloaded, or the run is over.
     Over,
 }
 

@@ -118,13 +118,7 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
         find_app(runtime_dir, app)?;
     }
     let listing = breath(runtime_dir)?;
-    let mut image = Image::open(pid, &listing).map_err(|why| cannot(&name, pid, &why))?;
-    let mut attribution = Attribution::new(&listing);
-    let threads = engine_threads(pid).map_err(|why| cannot(&name, pid, &why))?;
-    let started = Instant::now();
-    let tally = sample(&threads, duration.max(FETCH_INTERVAL), &mut image, &mut attribution)
-        .map_err(|error| cannot_sample(&name, pid, &error))?;
-    let seconds = started.elapsed().as_secs_f64();
+    let report = of_process(&name, pid, &listing, app, duration)?;
     let after = breath(runtime_dir)?;
     let code = |listing: &Listing| -> Vec<_> {
         let workers = std::iter::once(listing).chain(&listing.further);
@@ -133,6 +127,28 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
     if code(&after) != code(&listing) {
         return Err(InspectError::Failed(format!("`{name}` was reloaded while it was sampled; sample it again")));
     }
+    Ok(report)
+}
+
+/// As [`report`], for the engine of a process, given the listing of its breath. Its threads have the names that those of
+/// a running network have: `engine`, and `worker` with a name.
+///
+/// # Errors
+/// If there is no such thread, it slept all the time, or sampling is not permitted.
+pub fn of_process(
+    name: &str,
+    pid: u32,
+    listing: &Listing,
+    app: Option<&str>,
+    duration: Duration,
+) -> Result<Report, InspectError> {
+    let mut image = Image::open(pid, listing).map_err(|why| cannot(name, pid, &why))?;
+    let mut attribution = Attribution::new(listing);
+    let threads = engine_threads(pid).map_err(|why| cannot(name, pid, &why))?;
+    let started = Instant::now();
+    let tally = sample(&threads, duration.max(FETCH_INTERVAL), &mut image, &mut attribution)
+        .map_err(|error| cannot_sample(name, pid, &error))?;
+    let seconds = started.elapsed().as_secs_f64();
     if tally.samples == 0 {
         let lost =
             if tally.lost > 0 { "all samples were lost: the machine is too busy" } else { "it slept all the time" };
@@ -140,9 +156,9 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
     }
     let functions = functions(&tally, app, &mut image, &attribution);
     Ok(Report {
-        name,
+        name: name.to_owned(),
         pid,
-        schedule: listing.schedule,
+        schedule: listing.schedule.clone(),
         seconds,
         threads: threads.len(),
         samples: tally.samples,

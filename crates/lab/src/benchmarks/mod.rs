@@ -18,6 +18,7 @@ benchmarks! {
         History(history),
         Neighbours(neighbours),
         Notify(notify),
+        Prefetch(prefetch),
         Reload(reload),
         Router(router),
         Vring(vring),

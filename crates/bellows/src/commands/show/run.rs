@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Part;
+use super::advice::Advice;
 use crate::baseline::Since;
 use crate::command_error::CommandError;
 use crate::terminal;
@@ -32,6 +33,12 @@ pub struct Options {
     /// Also show uncalled apps; for `show counters`, zeros
     #[arg(long)]
     all: bool,
+    /// For `show run`: try look-ahead for this time, and name apps that wait for the data of their packets [default: 5s]
+    ///
+    /// For some calls, chosen at random, the network prefetches the packets first. If a call and the prefetches together
+    /// take less time than a call without, then the app looks ahead too little. Packets and their order do not change.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s")]
+    advise: Option<bellows_config::Duration>,
 }
 
 impl Options {
@@ -42,6 +49,9 @@ impl Options {
         }
         if self.all && !matches!(part, Some(Part::Run | Part::Counters)) {
             return Err(CommandError::Usage("--all is for `show run` and `show counters`".to_owned()));
+        }
+        if self.advise.is_some() && part != Some(Part::Run) {
+            return Err(CommandError::Usage("--advise is for `show run`".to_owned()));
         }
         Ok(())
     }
@@ -91,12 +101,14 @@ impl Sort {
 
 pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
     let (name, user, state) = (runtime_dir.name(), runtime_dir.user(), networks::state(&runtime_dir));
+    let advise = |duration: bellows_config::Duration| Advice::ask(&runtime_dir, duration.std());
+    let advice = options.advise.map(advise).transpose()?;
     let mut observer = networks::open(runtime_dir)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.runtime_dir(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
-    let view = View { name, user, state, cleared, accounts: Accounts::of(&change), change };
+    let view = View { name, user, state, cleared, accounts: Accounts::of(&change), change, advice };
     let text =
         if json { format!("{:#}\n", view.json(options)) } else { view.render(options, terminal::stdout_is_rich()) };
     terminal::print(&text)?;
@@ -112,6 +124,8 @@ struct View {
     cleared: bool,
     change: Change,
     accounts: Accounts,
+    /// What a trial found, if one was asked for.
+    advice: Option<Advice>,
 }
 
 impl View {
@@ -138,7 +152,7 @@ impl View {
     fn json(&self, options: &Options) -> Value {
         let change = &self.change;
         let busiest = change.busiest_link();
-        json!({
+        let mut value = json!({
             "name": self.name,
             "user": self.user,
             "state": self.state,
@@ -159,7 +173,11 @@ impl View {
             "workers": change.workers().collect::<Vec<_>>(),
             "compounds": compounds::costs(change, &self.accounts),
             "rows": self.rows(options).into_iter().map(row_json).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(advice) = &self.advice {
+            value["advice"] = advice.json();
+        }
+        value
     }
 
     /// Dropped packets a second, for any reason.
@@ -170,12 +188,13 @@ impl View {
     fn render(&self, options: &Options, rich: bool) -> String {
         let rows = self.rows(options);
         let head = self.head();
+        let advice = self.advice.as_ref().map_or(String::new(), |advice| format!("\n{}", advice.render(rich)));
         if rows.is_empty() {
-            return format!("{head}\nno app has been called\n");
+            return format!("{head}\nno app has been called\n{advice}");
         }
         let sums = compounds::costs(&self.change, &self.accounts);
         let sums = if sums.is_empty() { String::new() } else { format!("{}\n", sum_table(&sums).render(rich)) };
-        format!("{head}\n{}\n{sums}{}", table(&rows).render(rich), self.notes(&rows))
+        format!("{head}\n{}\n{sums}{}{advice}", table(&rows).render(rich), self.notes(&rows))
     }
 
     fn head(&self) -> String {
@@ -374,11 +393,12 @@ mod tests {
             cleared: true,
             change,
             accounts,
+            advice: None,
         }
     }
 
     fn options(sort: Option<Sort>, all: bool) -> Options {
-        Options { sort, all }
+        Options { sort, all, advise: None }
     }
 
     fn three() -> Vec<AppCounts> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellows_apps::{sink, source};
-use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
+use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings, TrialResult};
 use bellows_observe::AppCounts;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,10 @@ impl Links {
 
 /// How long prepared packets may stand still before a round is given up, in nanoseconds.
 const STUCK_TIMEOUT: u64 = 100_000_000;
+
+/// How many calls a trial of look-ahead has, unless it takes longer than this, in nanoseconds.
+const TRIAL_CALLS: usize = 1_000;
+const MAX_TRIAL_NS: u64 = 500_000_000;
 
 /// A measured network.
 pub(super) struct Testbed {
@@ -241,6 +245,25 @@ impl Testbed {
             wanted -= (ready - self.left()) as i64;
         }
         Ok(())
+    }
+
+    /// What a trial of look-ahead finds about the measured apps, if their packets come from a chosen level of the memory
+    /// hierarchy. `breaths` are those of a round.
+    pub(super) fn try_look_ahead(&mut self, breaths: u64) -> Result<Vec<TrialResult>, String> {
+        if !self.has_rounds() {
+            return Ok(Vec::new());
+        }
+        let trial = self.engine.control().try_look_ahead().map_err(|error| error.to_string())?;
+        self.engine.handle_requests();
+        let end = clock::now() + MAX_TRIAL_NS;
+        while trial.calls() < TRIAL_CALLS && clock::now() < end {
+            self.pass(breaths)?;
+        }
+        let mut results = trial.results();
+        drop(trial);
+        self.engine.handle_requests();
+        results.retain(|result| self.measured.contains(&result.app));
+        Ok(results)
     }
 
     /// Reads the counters.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellows_observe::look_ahead::MIN_SAVED;
 use bellows_stats::{ENOUGH, Median, median};
 use serde_json::{Value, json};
 
@@ -53,6 +54,8 @@ pub(crate) struct Summary {
     pub(super) footprint: Option<Footprint>,
     pub(super) measured: Vec<String>,
     pub(super) no_pmu: Option<String>,
+    /// The share of its clocks that the measured app waits for data of packets, as trials of look-ahead found it.
+    pub(super) waits: Option<Median>,
 }
 
 /// If fewer percent of the breaths than this move a packet, the clocks per packet are mostly waiting.
@@ -86,6 +89,8 @@ impl Summary {
             let all: Option<Vec<f64>> = answers.iter().map(of).collect();
             median(&all?)
         };
+        let trials = answers.iter().flat_map(|answer| &answer.trials).filter(|trial| trial.is_known());
+        let waits: Vec<f64> = trials.map(|trial| trial.saved).collect();
         Summary {
             cell,
             processes: answers.len(),
@@ -102,6 +107,7 @@ impl Summary {
             left: 100.0 * total(|tally| tally.left) as f64 / entered,
             drops,
             no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
+            waits: median(&waits),
         }
     }
 
@@ -290,6 +296,7 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, summaries: &[Summary]) -
     {
         notes.push(finding.in_words(&plan.subject_name));
     }
+    notes.extend(summaries.iter().filter_map(|summary| summary.waiting(&plan.subject_name)));
     notes.extend(plan.remarks.iter().cloned());
     notes.extend(summaries.iter().filter_map(Summary::spread));
     if let Some(why) = summaries.iter().find_map(|summary| summary.no_pmu.clone())
@@ -311,6 +318,19 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, summaries: &[Summary]) -
 }
 
 impl Summary {
+    /// A sentence about an app that waits for the data of its packets.
+    fn waiting(&self, app: &str) -> Option<String> {
+        let level = self.cell.residence?.level;
+        let waits = self.waits.filter(|waits| self.is_certain() && waits.low >= MIN_SAVED)?;
+        Some(format!(
+            "{level}: `{app}` waits for the data of its packets: it saves {:.0} % ({:.0} – {:.0}) of its clocks if the \
+             engine prefetches them first, those of the prefetches included; find its distance with --prefetch",
+            100.0 * waits.value,
+            100.0 * waits.low,
+            100.0 * waits.high
+        ))
+    }
+
     /// A sentence about the memory footprint of a round's packets.
     fn spread(&self) -> Option<String> {
         let Footprint { packets, bytes, pages, page_size, fits } = self.footprint?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellows_engine::TrialResult;
 use bellows_packet::pool;
 use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
@@ -57,6 +58,9 @@ pub struct Comparison {
     pub busy: f64,
     /// Why the processor's own counters were not read.
     pub no_pmu: Option<String>,
+    /// What a trial of look-ahead has found about the measured apps.
+    #[serde(default)]
+    pub trials: Vec<TrialResult>,
 }
 
 impl Comparison {
@@ -305,8 +309,10 @@ pub(super) fn compare(
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
     let (in_baseline, in_with_app) =
         record(options.packets() / RECORDED_DIVISOR, breaths, baseline.as_mut(), &mut with_app)?;
+    let trials = with_app.try_look_ahead(breaths)?;
     baseline.iter().chain([&with_app]).try_for_each(check_no_panic)?;
     Ok(Comparison {
+        trials,
         baseline: baseline_tally.map(|tally| Tally { recorded: in_baseline, ..tally }),
         with_app: Some(Tally { recorded: in_with_app, ..with_app_tally }),
         measured: with_app.measured,

@@ -10,7 +10,7 @@ use bellows_sys::clock;
 use bellows_vrf::Tag;
 
 /// Packets in a vector.
-pub(super) const VECTOR: usize = 128;
+pub(in crate::benchmarks) const VECTOR: usize = 128;
 
 /// Makes packets as they were before a router had them.
 pub(super) trait Restore: Send + 'static {
@@ -77,7 +77,7 @@ impl<R: Restore> App for Circulator<R> {
 
 /// The clocks between the places of a way, summed over vectors.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(in crate::benchmarks) struct Times {
     last: AtomicU64,
     /// Up to each place, from the one before it.
     pub(super) sums: [AtomicU64; 8],
@@ -85,15 +85,15 @@ pub(super) struct Times {
 
 impl Times {
     /// The sums since they were taken last.
-    pub(super) fn take(&self) -> [u64; 8] {
+    pub(in crate::benchmarks) fn take(&self) -> [u64; 8] {
         self.sums.each_ref().map(|sum| sum.swap(0, Relaxed))
     }
 }
 
 /// A place of the way: forwards vectors, and notes the clock.
-pub(super) struct Stamp {
-    pub(super) times: Arc<Times>,
-    pub(super) place: usize,
+pub(in crate::benchmarks) struct Stamp {
+    pub(in crate::benchmarks) times: Arc<Times>,
+    pub(in crate::benchmarks) place: usize,
 }
 
 impl App for Stamp {

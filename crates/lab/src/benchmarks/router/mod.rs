@@ -5,9 +5,9 @@
 //! their own with the same destinations, in the same turns.
 
 mod bare;
-mod circulation;
+pub(super) mod circulation;
 mod side;
-mod traffic;
+pub(super) mod traffic;
 
 use std::path::PathBuf;
 

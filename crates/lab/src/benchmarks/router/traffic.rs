@@ -24,20 +24,20 @@ pub(super) const SIZE: usize = 60;
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Family {
+pub(in crate::benchmarks) enum Family {
     Ip4,
     Ip6,
 }
 
 /// Packets to destinations that are routed, in random order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Traffic {
-    pub(super) family: Family,
+pub(in crate::benchmarks) struct Traffic {
+    pub(in crate::benchmarks) family: Family,
     /// The number of routes: /24 of IPv4, /48 of IPv6.
-    pub(super) routes: u32,
+    pub(in crate::benchmarks) routes: u32,
     /// Whether the routes are those of the Internet, and each destination is within a random one of these.
-    pub(super) is_internet: bool,
-    pub(super) in_flight: usize,
+    pub(in crate::benchmarks) is_internet: bool,
+    pub(in crate::benchmarks) in_flight: usize,
 }
 
 /// Bits of an IPv4 and of an IPv6 address that are the key of a destination in the Internet.
@@ -82,7 +82,7 @@ impl Traffic {
     }
 
     /// The packets. `prefixes` are the routes of the Internet.
-    pub(super) fn packets(&self, prefixes: &Prefixes) -> Vec<Packet> {
+    pub(in crate::benchmarks) fn packets(&self, prefixes: &Prefixes) -> Vec<Packet> {
         let mut random = Rng::with_seed(7);
         let packet = |_| {
             let mut frame = [0; SIZE];
@@ -143,7 +143,7 @@ impl Traffic {
     }
 
     /// The routing domain: one interface `in`, one `out`, and the routes, which lead to up to 250 neighbours.
-    pub(super) fn vrf(&self, prefixes: &Prefixes) -> Vrf {
+    pub(in crate::benchmarks) fn vrf(&self, prefixes: &Prefixes) -> Vrf {
         let interface = |name: &str, addresses: [&str; 2]| Interface {
             name: name.to_owned(),
             port: name.to_owned(),
@@ -206,7 +206,7 @@ impl Prefixes {
 impl Family {
     /// Gives the packet back the hop that a router took off, and its Ethernet header.
     #[inline(always)]
-    pub(super) fn rejuvenate(self, frame: &mut [u8]) {
+    pub(in crate::benchmarks) fn rejuvenate(self, frame: &mut [u8]) {
         let Some((ethernet, ip)) = frame.split_first_chunk_mut::<14>() else { return };
         ethernet[..6].copy_from_slice(&MAC.0);
         match self {

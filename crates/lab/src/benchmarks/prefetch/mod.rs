@@ -1,0 +1,302 @@
+//! `bench prefetch`: what look-ahead is worth to the nodes of a router, and whether its lack is found.
+//!
+//! A process has one stock of packets and one table of routes, and several routers that differ only in how far their
+//! nodes look ahead. The routers take turns, so their packets have the same places in memory and in the caches. Between
+//! the nodes the clock is read for each vector.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `stock` | the packets, and the app that sends them again and again |
+//! | `variants` | the routers |
+//! | `side` | the processes that measure |
+//! | `show` | the routers side by side |
+//! | `hot` | the share of samples at the first use of packet data |
+//! | `verdict` | runs in which a trial of look-ahead must find a node, or none |
+
+mod hot;
+mod show;
+mod side;
+mod stock;
+mod variants;
+mod verdict;
+
+use bellows_config::Registry;
+use serde_json::{Value, json};
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
+use crate::benchmarks::router::circulation::VECTOR;
+use crate::benchmarks::router::traffic::{Family, Traffic};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::turns::{Match, Session};
+use crate::workers;
+use side::{Task, Work, figures, lay_out};
+use variants::{First, Variant, nodes};
+
+/// Measure what look-ahead is worth to the nodes of a router
+///
+/// Frames of 60 bytes with random destinations, in vectors of 128, go round through a router. Case `nodes`: clocks a
+/// packet of each node at full speed, as it is, without look-ahead in one node, and with other distances in all nodes.
+/// Case `load`: the same at a fixed load, and packets a call. Case
+/// `hot`: the share of the first node in samples of a timer, and that of its hottest instruction, with look-ahead and
+/// without. Case `verdict`: runs in which one node does not look ahead,
+/// or all nodes do; a trial, as `show run --advise` makes it, must find the node, and accuse none otherwise.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=10_000))]
+    rounds: usize,
+    /// The family of the packets
+    #[arg(long, value_name = "FAMILY", value_enum, default_value_t = IpFamily::Ip4)]
+    family: IpFamily,
+    /// The first node that packets come to
+    #[arg(long, value_name = "NODE", value_enum, default_value_t = First::Ethernet)]
+    first: First,
+    /// Packets in flight
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 65_536], value_parser = in_flight)]
+    in_flight: Vec<usize>,
+    /// Routes
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 131_072, 1_000_000], value_parser = whole(1..=4_000_000))]
+    routes: Vec<usize>,
+    /// Distances of look-ahead for all nodes, packets
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16], value_parser = whole(1..=64))]
+    ahead: Vec<usize>,
+    /// The fixed load, as a share of what the slowest router carries
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
+    load: f64,
+    /// Runs of each kind in the case `verdict`
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=1_000))]
+    runs: usize,
+    /// How long a trial takes in the case `verdict`, and sampling in `hot`, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
+    seconds: f64,
+}
+
+/// An IP family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum IpFamily {
+    Ip4,
+    Ip6,
+}
+
+fn in_flight(text: &str) -> Result<usize, String> {
+    let packets = text.parse().ok().filter(|packets| (VECTOR..=1 << 20).contains(packets));
+    packets.map(|packets: usize| packets.next_multiple_of(VECTOR)).ok_or_else(|| format!("give a number from {VECTOR} to 1048576"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.01..=1.0).contains(share)).ok_or("give a number from 0.01 to 1".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|time| (0.05..=60.0).contains(time)).ok_or("give a number from 0.05 to 60".to_owned())
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("prefetch"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// What a case measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Nodes,
+    Load,
+    Hot,
+    Verdict,
+}
+
+impl Case {
+    const ALL: [Case; 4] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::Nodes => "nodes",
+            Case::Load => "load",
+            Case::Hot => "hot",
+            Case::Verdict => "verdict",
+        }
+    }
+}
+
+/// One combination of conditions.
+#[derive(Clone, Debug)]
+struct Group {
+    case: Case,
+    traffic: Traffic,
+    first: First,
+    variants: Vec<Variant>,
+}
+
+impl Arguments {
+    fn traffic(&self, routes: usize, in_flight: usize) -> Traffic {
+        let family = if self.family == IpFamily::Ip4 { Family::Ip4 } else { Family::Ip6 };
+        Traffic { family, routes: routes as u32, is_internet: false, in_flight }
+    }
+
+    /// The groups of processes of a case.
+    fn groups(&self, case: Case) -> Vec<Group> {
+        let nodes = nodes(self.traffic(1, VECTOR).family, self.first);
+        let mut variants = Variant::without_each(&nodes);
+        if case == Case::Nodes {
+            variants.extend(self.ahead.iter().map(|&distance| Variant::All(distance)));
+        }
+        let all = self.routes.iter().flat_map(|&routes| self.in_flight.iter().map(move |&flying| (routes, flying)));
+        // Under a load, and for a verdict, with packets that are far away.
+        let farthest = self.in_flight.iter().max().copied().unwrap_or(VECTOR);
+        let routes = self.routes.get(self.routes.len() / 2).copied().unwrap_or(1);
+        let group = |(routes, in_flight)| Group {
+            case,
+            traffic: self.traffic(routes, in_flight),
+            first: self.first,
+            variants: variants.clone(),
+        };
+        match case {
+            Case::Nodes => all.map(group).collect(),
+            Case::Load | Case::Hot => vec![group((routes, farthest))],
+            // Each node that packets can come to first.
+            Case::Verdict => {
+                [First::Ethernet, First::Ip].map(|first| Group { first, ..group((routes, farthest)) }).into()
+            }
+        }
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let groups: Vec<Group> = cases.iter().flat_map(|&case| options.groups(case)).collect();
+    let processes = |group: &Group| match group.case {
+        Case::Verdict => verdict::KINDS.len() * options.runs,
+        Case::Hot => hot::KINDS.len() * options.processes,
+        _ => options.processes,
+    };
+    let mut session = Session::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
+    let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
+    for group in groups {
+        if group.case == Case::Verdict {
+            let found = verdict::run(options, &group, &mut session)?;
+            session.show(&found.text);
+            results.extend(found.results);
+            notes.extend(found.note);
+            failed |= found.failed;
+            continue;
+        }
+        if group.case == Case::Hot {
+            let (text, found) = hot::run(options, &group, &mut session)?;
+            session.show(&text);
+            results.extend(found);
+            continue;
+        }
+        let work = match group.case {
+            Case::Load => Work::Load(group.variants.clone(), options.load),
+            _ => Work::Compare(group.variants.clone()),
+        };
+        let task = Task { traffic: group.traffic, first: group.first, what: work, cpu: options.common.cpu };
+        let matches =
+            session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
+        if results.is_empty() {
+            let heading = Report::new("prefetch", session.machine(), options.processes, Vec::new()).heading();
+            session.show(&heading);
+        }
+        session.show(&show::side_by_side(&group, &matches));
+        results.extend(measurements(&group, &matches));
+    }
+    let report = Report::of_turns("prefetch", session.info(), options.processes, results);
+    Ok(Report { notes, failed, ..report })
+}
+
+impl Group {
+    fn nodes(&self) -> Vec<&'static str> {
+        nodes(self.traffic.family, self.first)
+    }
+
+    /// The conditions of a variant, and what is measured.
+    fn labels(&self, variant: &Variant, node: &str) -> Vec<(&'static str, Value)> {
+        let (without, ahead) = match *variant {
+            Variant::AsIs => ("none", Value::Null),
+            Variant::Without(without) => (self.nodes()[without], Value::Null),
+            Variant::All(0) => ("all", 0.into()),
+            Variant::All(distance) => ("none", distance.into()),
+        };
+        let mut labels = vec![
+            ("routes", self.traffic.routes.into()),
+            ("in_flight", self.traffic.in_flight.into()),
+            ("node", json!(node)),
+            ("without", json!(without)),
+        ];
+        if !ahead.is_null() {
+            labels.push(("ahead", ahead));
+        }
+        labels
+    }
+
+    /// The median of a figure of a variant.
+    fn figure(&self, matches: &[Match], variant: usize, figure: usize) -> Option<f64> {
+        let values = self.values(matches, variant, figure);
+        bellows_stats::median(&values).map(|median| median.value)
+    }
+
+    /// A figure of a variant in each process.
+    fn values(&self, matches: &[Match], variant: usize, figure: usize) -> Vec<f64> {
+        let index = variant * figures(self.nodes().len()) + figure;
+        matches.iter().filter_map(|found| found.figure(0, 0, index)).collect()
+    }
+
+    /// A figure of a variant over that of the first one, in each process.
+    fn ratios(&self, matches: &[Match], variant: usize, figure: usize) -> Vec<f64> {
+        let index = variant * figures(self.nodes().len()) + figure;
+        matches.iter().filter_map(|found| found.ratio((0, index), (0, figure), 0)).collect()
+    }
+}
+
+/// The figures of all variants of a group.
+fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
+    let nodes = group.nodes();
+    let names: Vec<&str> = nodes.iter().copied().chain(["sum"]).collect();
+    let mut found = Vec::new();
+    for (variant, kind) in group.variants.iter().enumerate() {
+        for (figure, node) in names.iter().enumerate() {
+            let labels = group.labels(kind, node);
+            let clocks = group.values(matches, variant, figure);
+            found.extend(Measurement::of(group.case.name(), "clocks/packet", &clocks, labels.clone()));
+            if variant > 0 {
+                let ratios = group.ratios(matches, variant, figure);
+                found.extend(Measurement::of(group.case.name(), "ratio", &ratios, labels));
+            }
+        }
+        if group.case == Case::Load {
+            let labels = group.labels(kind, "all");
+            let calls = group.values(matches, variant, names.len());
+            found.extend(Measurement::of(group.case.name(), "packets/call", &calls, labels.clone()));
+            let missed = group.values(matches, variant, names.len() + 1);
+            found.extend(Measurement::of(group.case.name(), "missed share", &missed, labels));
+        }
+    }
+    found
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}

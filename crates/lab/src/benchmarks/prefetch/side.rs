@@ -1,0 +1,266 @@
+//! The processes that measure.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellows_apps::vrf::RoutingDomain;
+use bellows_engine::{Engine, LookAhead, TrialResult};
+use bellows_inspect::hot;
+use bellows_packet::pool;
+use bellows_sys::clock;
+use serde::{Deserialize, Serialize};
+
+use super::stock::{Stock, lock};
+use super::variants::{First, Parts, Variant, nodes};
+use crate::benchmarks::fib::routes::Prefixes;
+use crate::benchmarks::router::circulation::{Times, VECTOR};
+use crate::benchmarks::router::traffic::Traffic;
+use crate::slices::{Turn, sliced};
+use crate::workers::{Side, fail, settle};
+
+/// Packets in a slice, at least.
+const SLICE: usize = 16_384;
+
+/// Packets that warm a variant's code and tables before it is timed.
+const WARM_UP: usize = 4_096;
+
+/// How long a variant runs in a turn at a fixed load, and how long before it is timed, microseconds.
+const LOADED_US: u64 = 4_000;
+const SETTLE_US: u64 = 1_000;
+
+/// The work of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub(super) traffic: Traffic,
+    pub(super) first: First,
+    pub(super) what: Work,
+    pub(super) cpu: Option<usize>,
+}
+
+/// What a process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Work {
+    /// Compares variants at full speed.
+    Compare(Vec<Variant>),
+    /// Compares them at a share of what the slowest one carries.
+    Load(Vec<Variant>, f64),
+    /// Runs one variant, and a trial of look-ahead for some seconds.
+    Try(Variant, f64),
+    /// Runs one variant, and samples its instructions for some seconds.
+    Sample(Variant, f64),
+}
+
+/// Lays out the work of one process.
+///
+/// # Errors
+/// None: a failure ends the process.
+pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    settle(task.cpu);
+    let packets = pool::Config { packets: task.traffic.in_flight + 32_768, ..pool::Config::default() };
+    pool::init(packets).unwrap_or_else(|error| fail(&error));
+    // Its tables are not the Internet's.
+    let prefixes = Prefixes::default();
+    let domain = Arc::new(RoutingDomain::new(task.traffic.vrf(&prefixes)));
+    let stock = Stock::new(task.traffic.packets(&prefixes));
+    let times = Arc::new(Times::default());
+    let nodes = nodes(task.traffic.family, task.first).len();
+    let parts = |times| Parts { family: task.traffic.family, first: task.first, domain: &domain, stock: &stock, times };
+    let engines = |variants: Vec<Variant>| -> Vec<Engine> {
+        variants.iter().map(|variant| parts(Some(&times)).engine(variant, false)).collect()
+    };
+    let (engines, load) = match task.what {
+        Work::Try(variant, seconds) => {
+            let engine = Some(parts(None).engine(&variant, true));
+            let apps = super::variants::nodes(task.traffic.family, task.first);
+            return Ok(Box::new(Trying { engine, seconds, apps }));
+        }
+        Work::Sample(variant, seconds) => {
+            let engine = Some(parts(None).engine(&variant, true));
+            let app = super::variants::nodes(task.traffic.family, task.first)[0];
+            return Ok(Box::new(Sampling { engine, seconds, app }));
+        }
+        Work::Compare(variants) => (engines(variants), None),
+        Work::Load(variants, load) => (engines(variants), Some(load)),
+    };
+    let mut comparing =
+        Comparing { engines, stock, times, nodes, in_flight: task.traffic.in_flight, turns: 0, interval: None };
+    comparing.interval = load.map(|load| comparing.slowest() / load);
+    Ok(Box::new(comparing))
+}
+
+/// Figures of each variant in a turn: those of its nodes, their sum, packets a call, and the share of missed packets.
+pub(super) const fn figures(nodes: usize) -> usize {
+    nodes + 3
+}
+
+/// A process that compares variants.
+struct Comparing {
+    engines: Vec<Engine>,
+    stock: Arc<Mutex<Stock>>,
+    times: Arc<Times>,
+    nodes: usize,
+    in_flight: usize,
+    turns: usize,
+    /// Clocks from one packet to the next, at a fixed load.
+    interval: Option<f64>,
+}
+
+impl Comparing {
+    /// Packets that a variant routes in a slice: each that is in flight at least once.
+    fn slice(&self) -> usize {
+        self.in_flight.max(SLICE)
+    }
+
+    /// Clocks a packet of the slowest variant, the ends of the network included.
+    fn slowest(&mut self) -> f64 {
+        let vectors = (self.slice() / VECTOR) as u64;
+        let clocks = self.engines.iter_mut().map(|engine| {
+            engine.breathe_times(vectors);
+            sliced(3, || {
+                engine.breathe_times(vectors);
+            })
+            .clocks / (vectors as usize * VECTOR) as f64
+        });
+        clocks.fold(1.0, f64::max)
+    }
+
+    /// Times a variant. Returns its figures and the clocks that they took.
+    fn time(&mut self, variant: usize) -> (Vec<f64>, f64) {
+        lock(&self.stock).set_interval(self.interval);
+        let engine = &mut self.engines[variant];
+        let slice = self.in_flight.max(SLICE) / VECTOR;
+        let mut run = |us: u64, vectors: usize| match self.interval {
+            Some(_) => {
+                let start = clock::ticks();
+                let ticks = us * clock::ticks_per_second() / 1_000_000;
+                while clock::ticks() - start < ticks {
+                    engine.breathe_times(16);
+                }
+            }
+            None => {
+                engine.breathe_times(vectors as u64);
+            }
+        };
+        run(SETTLE_US, WARM_UP / VECTOR);
+        self.times.take();
+        lock(&self.stock).take_counts();
+        let timed = clock::ticks();
+        run(LOADED_US, slice);
+        let took = (clock::ticks() - timed) as f64;
+        let counts = lock(&self.stock).take_counts();
+        let [_, stamp, nodes @ ..] = self.times.take();
+        let packets = counts.sent.max(1) as f64;
+        let clocks: Vec<f64> =
+            nodes.iter().take(self.nodes).map(|&clocks| (clocks as f64 - stamp as f64) / packets).collect();
+        let sum = clocks.iter().sum();
+        let missed = counts.missed as f64 / (packets + counts.missed as f64);
+        (clocks.into_iter().chain([sum, packets / counts.sends.max(1) as f64, missed]).collect(), took)
+    }
+}
+
+impl Side for Comparing {
+    fn turn(&mut self) -> Turn {
+        let count = self.engines.len();
+        let mut found = vec![Vec::new(); count];
+        let mut took = 0.0;
+        for place in 0..count {
+            // Each variant goes first in turn, and each order occurs backwards too.
+            let place = if self.turns.is_multiple_of(2) { place } else { count - 1 - place };
+            let variant = (self.turns / 2 + place) % count;
+            let clocks;
+            (found[variant], clocks) = self.time(variant);
+            took += clocks;
+        }
+        self.turns += 1;
+        Turn { figures: found.concat(), took, lost: 0.0 }
+    }
+}
+
+/// A process that runs one variant, and a trial of look-ahead in it.
+struct Trying {
+    engine: Option<Engine>,
+    seconds: f64,
+    apps: Vec<&'static str>,
+}
+
+/// Figures of each node in a trial: whether a prefetch is missing (1 or 0; -1 if it is not known), clocks a packet, the
+/// share that prefetches save, and the probability of error.
+pub(super) const TRIED: usize = 4;
+
+impl Side for Trying {
+    fn turn(&mut self) -> Turn {
+        let Some(mut engine) = self.engine.take() else { return Turn::default() };
+        let control = engine.control();
+        let start = clock::ticks();
+        let results = thread::scope(|scope| {
+            let running = scope.spawn(move || {
+                let end = engine.run();
+                engine.finish(end);
+            });
+            let trial = control.try_look_ahead().unwrap_or_else(|error| fail(&error));
+            let end = Instant::now() + Duration::from_secs_f64(self.seconds);
+            while Instant::now() < end && !running.is_finished() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            let results = trial.results();
+            drop(trial);
+            control.stop();
+            results
+        });
+        let figures = |app: &&str| results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0], of_trial);
+        Turn {
+            figures: self.apps.iter().flat_map(figures).collect(),
+            took: (clock::ticks() - start) as f64,
+            lost: 0.0,
+        }
+    }
+}
+
+/// A process that runs one variant, and samples its instructions.
+struct Sampling {
+    engine: Option<Engine>,
+    seconds: f64,
+    app: &'static str,
+}
+
+impl Side for Sampling {
+    /// Two figures: the share of all samples that the first node has, and the share of these at its hottest instruction.
+    fn turn(&mut self) -> Turn {
+        let Some(mut engine) = self.engine.take() else { return Turn::default() };
+        let control = engine.control();
+        let start = clock::ticks();
+        let report = thread::scope(|scope| {
+            let run = move || {
+                let end = engine.run();
+                engine.finish(end);
+            };
+            let thread = thread::Builder::new().name("engine".to_owned()).spawn_scoped(scope, run);
+            drop(thread.unwrap_or_else(|error| fail(&error)));
+            let duration = Duration::from_secs_f64(self.seconds);
+            let report = hot::of_process("router", std::process::id(), &control.listing(), None, duration);
+            control.stop();
+            report.unwrap_or_else(|error| fail(&error))
+        });
+        let own = report.functions.iter().filter(|function| function.apps.iter().any(|app| app == self.app));
+        let (mut samples, mut hottest) = (0, 0);
+        for function in own {
+            samples += function.samples;
+            hottest = function.instructions.iter().map(|line| line.samples).chain([hottest]).max().unwrap_or(0);
+        }
+        let figures = vec![
+            samples as f64 / report.samples.max(1) as f64,
+            hottest as f64 / samples.max(1) as f64,
+        ];
+        Turn { figures, took: (clock::ticks() - start) as f64, lost: 0.0 }
+    }
+}
+
+fn of_trial(result: &TrialResult) -> [f64; TRIED] {
+    let is_missing = match result.verdict {
+        LookAhead::Unknown => -1.0,
+        LookAhead::Sufficient => 0.0,
+        LookAhead::Missing => 1.0,
+    };
+    [is_missing, result.clocks, result.saved, result.p]
+}
