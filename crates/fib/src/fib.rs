@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellows_shared::{Breath, Published, Readers, Writer};
 
 use crate::cells::Cells;
-use crate::layout::{Builder, Layout, Reach};
+use crate::codes::Codes;
+use crate::layout::{Builder, Reach};
 use crate::nodes::Nodes;
 use crate::reader::TableReader;
 use crate::tables::Tables;
@@ -25,7 +26,7 @@ pub struct Fib<A: Family> {
 struct State<A: Family> {
     rib: Rib<A>,
     nodes: Nodes,
-    codes: <A as Layout>::Codes,
+    codes: Codes,
     /// All routes were replaced since the tables were compiled.
     is_replaced: bool,
     /// Prefixes whose best route is another one than when the tables were compiled.
@@ -64,7 +65,7 @@ impl<A: Family> Fib<A> {
         let state = State {
             rib: Rib::default(),
             nodes: Nodes::new(A::FIRST),
-            codes: <A as Layout>::Codes::default(),
+            codes: Codes::default(),
             is_replaced: false,
             dirty: Vec::new(),
         };
@@ -181,7 +182,7 @@ impl<A: Family> State<A> {
     /// Compiles all routes into tables of their own, and publishes these.
     fn compile_all(&mut self, tables: &mut Writer<'_, Tables<A>>) -> io::Result<()> {
         let cells = empty::<A>()?;
-        let (mut nodes, mut codes) = (Nodes::new(A::FIRST), <A as Layout>::Codes::default());
+        let (mut nodes, mut codes) = (Nodes::new(A::FIRST), Codes::default());
         let mut builder = Builder::new(&cells, &mut nodes, &mut codes);
         let (prefix, reach) = builder.reach(Prefix::ALL);
         build(&mut builder, &self.rib, prefix, reach, &mut Vec::new())?;

@@ -10,10 +10,11 @@
 //! | `reader` | reading on threads that are no workers |
 //! | `tables` | what is compiled from routes, and look-ups |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
-//! | `layout`, `sweep`, `search`, `entry` | what they have in common |
+//! | `layout`, `sweep`, `search`, `codes`, `entry` | what they have in common |
 //! | `cells`, `nodes` | the memory of tables |
 
 mod cells;
+mod codes;
 mod entry;
 mod fib;
 mod groups;

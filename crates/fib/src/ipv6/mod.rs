@@ -1,58 +1,53 @@
-//! IPv6: a root of 18 bits, cells for the bits behind it where prefixes are longer, then search trees.
+//! IPv6: a root of 16 bits, cells for up to 16 more bits, then lines of intervals.
 //!
-//! Global addresses begin with the same three bits, so an eighth of the root is in use, and only few of its slots have 64
-//! cells for the next 6 bits: both fit into the second-level cache. Of these cells, those with many prefixes have 256 cells
-//! for 8 more bits, and the others a tree over the next 32 bits. A tree behind 32 bits mostly has one node. Each cell
-//! changes alone, so that changes build small trees.
+//! Where there are many prefixes, an entry leads to *cells*, one for each value of the next bits, up to 16. In a table of
+//! the Internet these are mostly those of bits 16 to 31, of which few are in use: they fit into the second-level cache.
+//! Where prefixes are few, it leads to [lines](line), which find a number by 16 bits. Lines are packed, so that a table of
+//! the Internet has few of them; that counts because reads which miss the second-level cache take most of the time. Each
+//! cell changes alone, so that changes write few lines.
 
-mod tree;
+mod entry;
+mod line;
 
 use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Family, Layout};
-use crate::search::{Column, Search};
+use crate::search::{Baseline, Column, Search};
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
+use entry::{CELLS, INNER, KIND, LEAF, UNIT};
 
-const ROOT: Window = Window { offset: 0, width: 18 };
-const SECOND: Window = Window { offset: 18, width: 6 };
-const THIRD: Window = Window { offset: 24, width: 8 };
+const ROOT: Window = Window { offset: 0, width: 16 };
 
-/// An entry of the second window that leads to cells of the third one, together with [`NODE`].
-const CELLS: u32 = 1 << 30;
+/// Where the dictionary is.
+const DICTIONARY: usize = 1 << ROOT.width;
 
-const FLAGS: u32 = NODE | CELLS;
+/// Prefixes from which on there may be as many cells as it takes to have lines end where the longest prefixes do.
+const MANY: usize = 512;
 
-/// Prefixes in a cell of the second window from which on it has cells: what fits into one node, and rather fewer, because
-/// cells change more quickly than trees.
-const MANY: usize = 8;
+/// The longest prefixes that this is done for.
+const COMMON_LENGTH: u8 = 48;
 
-/// The words of a unit: a cache line.
-const UNIT: usize = 16;
+/// The bits that cells are for.
+const MIN_WIDTH: u32 = 4;
+const MAX_WIDTH: u32 = 16;
 
-impl Window {
-    /// The cells for all values of its bits.
-    const fn cells(self) -> usize {
-        1 << self.width
-    }
-}
-
-/// The first of the cells that an entry leads to.
-#[inline(always)]
-fn first_cell(entry: u32) -> usize {
-    u128::place(entry & !FLAGS)
-}
+/// The unit of the line for keys whose search leads nowhere.
+const NOWHERE: u32 = 0;
 
 impl Family for u128 {}
 
 impl Layout for u128 {
-    const FIXED: usize = ROOT.cells();
+    const FIXED: usize = DICTIONARY + (1 << 16);
+    const DICTIONARY: usize = DICTIONARY;
     const UNIT: usize = UNIT;
-    const FIRST: u32 = (THIRD.cells() / UNIT) as u32;
-    const MAX_UNITS: u32 = tree::MAX_WORDS / UNIT as u32 - (Self::FIXED / UNIT) as u32;
-    type Codes = ();
+    const FIRST: u32 = NOWHERE + 1;
+    const MAX_UNITS: u32 = entry::MAX_UNITS;
 
-    fn prepare(_: &Cells) {}
+    fn prepare(cells: &Cells) {
+        cells.store(DICTIONARY, crate::NO_ROUTE);
+        line::prepare(cells, NOWHERE);
+    }
 
     fn same(_: &mut Builder<'_, u128>, entry: u32) -> u32 {
         entry
@@ -60,146 +55,190 @@ impl Layout for u128 {
 
     fn reach(cells: &Cells, prefix: Prefix<u128>) -> (Window, usize) {
         let (mut window, mut cell) = (ROOT, 0);
-        for next in [SECOND, THIRD] {
+        while prefix.length() > window.end() {
             let entry = cells.load(cell + prefix.address().bits(window) as usize);
-            let leads_on = if window.end() == ROOT.end() { NODE } else { CELLS };
-            if prefix.length() <= next.offset || entry & NODE == 0 || entry & leads_on == 0 {
+            if entry::kind(entry) != CELLS {
                 break;
             }
-            (window, cell) = (next, first_cell(entry));
+            window = Window { offset: window.end(), width: entry::width(entry) as u8 };
+            cell = entry::place(entry);
         }
         (window, cell)
     }
 
     fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
-        if offset == ROOT.end() {
-            cells(builder, leaves, SECOND, default)
-        } else if offset == SECOND.end() && leaves.len() >= MANY {
-            match cells(builder, leaves, THIRD, default) {
-                entry if entry & NODE != 0 => entry | CELLS,
-                entry => entry,
-            }
-        } else {
-            tree::build(builder, leaves, offset, default)
-        }
+        let few = leaves.len() <= line::MAX_PREFIXES;
+        let line = few.then(|| line::build(builder, leaves, offset, default)).flatten();
+        line.unwrap_or_else(|| cells(builder, leaves, offset, default))
     }
 
     fn free(builder: &mut Builder<'_, u128>, entry: u32, offset: u8) {
         if entry & NODE == 0 {
             return;
         }
-        let window = match offset {
-            offset if offset == ROOT.end() => SECOND,
-            _ if entry & CELLS != 0 => THIRD,
-            _ => return tree::free(builder, entry),
-        };
-        for at in 0..window.cells() {
-            let cell = builder.word(first_cell(entry) + at);
-            Self::free(builder, cell, window.end());
+        if entry::kind(entry) != CELLS {
+            return line::free(builder, entry, offset + line::WIDTH);
         }
-        builder.drop_node(entry & !FLAGS, (window.cells() / UNIT) as u32);
+        let width = entry::width(entry);
+        for at in 0..1 << width {
+            let cell = builder.word(entry::place(entry) + at);
+            Self::free(builder, cell, offset + width as u8);
+        }
+        builder.drop_node(entry::unit(entry), units(1 << width));
     }
 
     #[inline(always)]
     fn look_up<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
-        // The keys that go on, by their places in the batch, what they have found, and where they go on. Each step reads one
-        // line for each key, so that keys do not wait for one another.
-        let mut going: Column = std::array::from_fn(|at| at as u32);
-        let (mut entries, mut places, mut thirds): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
-        let (mut numbers, mut longer): (Column, Column) = ([0; _], [0; _]);
-        for ((&key, next), entry) in keys.iter().zip(&mut *next).zip(&mut entries) {
+        // Loops without loads from the table are done on many keys at a time, and have no branches. The others have few
+        // instructions, so that many loads are under way at the same time.
+        let (mut entries, mut places, mut found): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
+        let mut rests: Column = [0; _];
+        for (&key, entry) in keys.iter().zip(&mut entries) {
             // SAFETY: the root has an entry for each value of its bits.
             *entry = unsafe { table.load_unchecked((key >> (128 - ROOT.width)) as usize) };
-            *next = *entry;
         }
-        let count = S::keep(NODE, [&mut entries, &mut going], keys.len()).min(BATCH);
-        for turn in 0..count {
-            let Some(&key) = keys.get(going[turn] as usize) else { break };
-            let high = (key >> 64) as u64;
-            let cell = first_cell(entries[turn]) + (high >> (64 - SECOND.end())) as usize % SECOND.cells();
-            // SAFETY: the root led to as many cells.
-            entries[turn] = unsafe { table.load_unchecked(cell) };
-            (numbers[turn], longer[turn]) = ((high >> (32 - SECOND.end())) as u32, (high >> (32 - THIRD.end())) as u32);
+        for (((&key, &entry), place), rest) in keys.iter().zip(&entries).zip(&mut places).zip(&mut rests) {
+            let high = ((key >> 64) as u64) << ROOT.width;
+            let (is_cells, width) = (entry::kind(entry) == CELLS, entry::width(entry));
+            let cell = (high >> 33) as u32 >> (31_u32.wrapping_sub(width) & 31);
+            *place = if is_cells { entry::place(entry) as u32 + cell } else { 0 };
+            *rest = (high << if is_cells { width } else { 0 } >> 32) as u32;
         }
-        // Loops without loads from the table are done on many keys at a time, and have no branches.
-        for turn in 0..count {
-            let unit = if entries[turn] & FLAGS == FLAGS { entries[turn] & !FLAGS } else { 0 };
-            places[turn] = Self::place(0) as u32 + unit * UNIT as u32 + (numbers[turn] >> (32 - THIRD.width));
+        for (&place, second) in places.iter().zip(&mut found).take(keys.len()) {
+            // SAFETY: the root led to as many cells, or this is the root's first entry.
+            *second = unsafe { table.load_unchecked(place as usize) };
         }
-        for turn in 0..count {
-            // SAFETY: the cell of the second window leads to as many cells, or this is in the first node, which is as long.
-            thirds[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
+        for ((entry, found), next) in entries.iter_mut().zip(&mut found).zip(&mut *next) {
+            let last = if entry::kind(*entry) == CELLS { *found } else { *entry };
+            *entry = last;
+            *found = last.wrapping_sub(1);
+            *next = *found;
         }
-        for turn in 0..count {
-            let has_cells = entries[turn] & FLAGS == FLAGS;
-            let entry = if has_cells { thirds[turn] } else { entries[turn] };
-            entries[turn] = entry;
-            numbers[turn] = if has_cells { longer[turn] } else { numbers[turn] };
-            places[turn] = tree::root_of(if entry & NODE != 0 { entry & !FLAGS } else { 0 });
+        // The keys that go on, by their places in the batch.
+        let mut going: Column = std::array::from_fn(|at| at as u32);
+        let count = S::keep((NODE, NODE), [&mut entries, &mut going, &mut rests], keys.len());
+        let count = third::<S>(table, [&mut entries, &mut going, &mut rests], count, &mut found);
+        let any_other = lines::<S>(table, [&mut entries, &mut going, &mut rests], count, &mut found);
+        for (&found, next) in found.iter().zip(&mut *next) {
+            *next = found;
         }
-        for turn in 0..count {
-            let Some(next) = next.get_mut(going[turn] as usize) else { break };
-            *next = entries[turn];
-            table.prefetch(places[turn] as usize);
-        }
-        let count = S::keep(NODE, [&mut entries, &mut going, &mut places, &mut numbers], count);
-        tree::look_up::<S>(table, [&mut places, &mut numbers, &mut going], count, next);
-        let mut any = 0;
-        for next in &mut *next {
-            any |= *next;
-            *next = next.wrapping_sub(1);
-        }
-        if any & NODE != 0 {
-            look_up_longer::<S>(table, keys, next);
-        }
-    }
-}
-
-/// Goes on with the keys whose entry leads to another tree. Such entries are marked by the highest bit, less 1.
-#[inline(never)]
-fn look_up_longer<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
-    for (&key, next) in keys.iter().zip(next) {
-        if next.wrapping_add(1) & NODE != 0 {
-            let (mut entry, mut offset) = cell(table, key);
-            while entry & NODE != 0 {
-                entry = tree::look_up_one::<S>(table, entry, key.bits(Window { offset, width: tree::WIDTH }));
-                offset += tree::WIDTH;
+        if any_other {
+            for (&entry, &at) in entries.iter().zip(&going).take(count) {
+                if !matches!(entry::kind(entry), LEAF | INNER)
+                    && let (Some(&key), Some(next)) = (keys.get(at as usize), next.get_mut(at as usize))
+                {
+                    *next = look_up_one(table, key);
+                }
             }
-            *next = entry.wrapping_sub(1);
         }
     }
 }
 
-/// The entry of the last cell for a key, and the bits in front of what it leads to.
-fn cell(table: &Cells, key: u128) -> (u32, u8) {
-    let root = table.load(key.bits(ROOT) as usize);
-    if root & NODE == 0 {
-        return (root, ROOT.end());
+/// Takes the keys that are at cells into these, and returns how many keys go on. The columns are entries, the places of keys
+/// in the batch, and the bits of keys behind what they have been looked up by. Hot.
+#[inline(always)]
+fn third<S: Search>(table: &Cells, columns: [&mut Column; 3], count: usize, found: &mut Column) -> usize {
+    let [entries, going, rests] = columns;
+    let (mut kinds, mut turns): (Column, Column) = (*entries, std::array::from_fn(|at| at as u32));
+    let at_cells = S::keep((KIND, CELLS), [&mut kinds, &mut turns], count);
+    for &turn in turns.iter().take(at_cells) {
+        let turn = turn as usize % BATCH;
+        let (entry, rest) = (entries[turn], rests[turn]);
+        let width = entry::width(entry);
+        // SAFETY: the entry led to as many cells.
+        let entry = unsafe { table.load_unchecked(entry::place(entry) + (rest >> (32 - width)) as usize) };
+        (entries[turn], rests[turn]) = (entry, rest << width);
+        found[going[turn] as usize % BATCH] = entry.wrapping_sub(1);
     }
-    let second = table.load(first_cell(root) + key.bits(SECOND) as usize);
-    if second & FLAGS != FLAGS {
-        return (second, SECOND.end());
-    }
-    (table.load(first_cell(second) + key.bits(THIRD) as usize), THIRD.end())
+    S::keep((NODE, NODE), [entries, going, rests], count)
 }
 
-/// Makes cells for a window. Returns the entry that leads to them, or that of all addresses.
-fn cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], window: Window, default: u32) -> u32 {
-    let mut cells = [0; THIRD.cells()];
-    let cells = &mut cells[..window.cells()];
-    sweep(leaves, window, (0, cells.len() as u32 - 1), default, &mut |first, last, content| {
+/// Looks up the keys that are at lines, and returns whether there are others, too. Hot.
+#[inline(always)]
+fn lines<S: Search>(table: &Cells, columns: [&mut Column; 3], count: usize, found: &mut Column) -> bool {
+    let [entries, going, rests] = columns;
+    let (mut kinds, mut turns): (Column, Column) = (*entries, std::array::from_fn(|at| at as u32));
+    let at_inner = S::keep((KIND, INNER), [&mut kinds, &mut turns], count);
+    let (mut units, mut any_other): (Column, bool) = ([0; _], false);
+    for (&entry, unit) in entries.iter().zip(&mut units).take(count) {
+        let is_line = entry::kind(entry) == LEAF || entry::kind(entry) == INNER;
+        *unit = if is_line { entry::unit(entry) } else { NOWHERE };
+        any_other |= !is_line;
+    }
+    for &turn in turns.iter().take(at_inner) {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to an inner line.
+        units[turn] = unsafe { line::leaf_of::<S>(table, units[turn], (rests[turn] >> 16) as u16) };
+    }
+    for ((&unit, &at), &rest) in units.iter().zip(&*going).zip(&*rests).take(count) {
+        // SAFETY: the entry led to a leaf, or the inner line to one, or this is the one for other keys.
+        let code = unsafe { line::code::<S>(table, unit, (rest >> 16) as u16) };
+        // SAFETY: the dictionary has a number for each code.
+        found[at as usize % BATCH] = unsafe { table.word(DICTIONARY + usize::from(code)) };
+    }
+    any_other
+}
+
+/// Looks up a key step by step.
+fn look_up_one(table: &Cells, key: u128) -> u32 {
+    let (mut window, mut entry) = (ROOT, table.load(key.bits(ROOT) as usize));
+    loop {
+        let is_cells = entry::kind(entry) == CELLS;
+        let width = if is_cells { entry::width(entry) as u8 } else { line::WIDTH };
+        window = Window { offset: window.end(), width };
+        let (unit, value) = (entry::unit(entry), key.bits(window));
+        entry = match entry::kind(entry) {
+            CELLS => table.load(entry::place(entry) + value as usize),
+            // SAFETY: the entry leads to a line of this kind, and an inner line to leaves; the dictionary has a number
+            // for each code.
+            kind @ (LEAF | INNER) => unsafe {
+                let is_leaf = kind == LEAF;
+                let unit = if is_leaf { unit } else { line::leaf_of::<Baseline>(table, unit, value as u16) };
+                let code = line::code::<Baseline>(table, unit, value as u16);
+                return table.word(DICTIONARY + usize::from(code));
+            },
+            // SAFETY: as above.
+            entry::WIDE => unsafe { line::wide(table, unit, value as u16) },
+            _ => return entry.wrapping_sub(1),
+        };
+    }
+}
+
+/// The bits that cells for these prefixes are for.
+fn width(leaves: &[Leaf<u128>], offset: u8) -> u8 {
+    let longest = leaves.iter().map(|(prefix, _)| prefix.length()).max().unwrap_or(offset);
+    let mut width = (2 * leaves.len() as u32).ilog2().clamp(MIN_WIDTH, MAX_WIDTH) as u8;
+    if leaves.len() >= MANY {
+        width = width.max(longest.min(COMMON_LENGTH).saturating_sub(offset + line::WIDTH)).min(MAX_WIDTH as u8);
+    }
+    width.min(longest - offset)
+}
+
+/// Units of so many cells.
+fn units(cells: usize) -> u32 {
+    cells.div_ceil(UNIT) as u32
+}
+
+/// Makes cells. Returns the entry that leads to them, or that of all addresses.
+fn cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
+    let window = Window { offset, width: width(leaves, offset) };
+    let slots = 1 << window.width;
+    let mut cells = vec![0; units(slots) as usize * UNIT];
+    sweep(leaves, window, (0, slots as u32 - 1), default, &mut |first, last, content| {
         let entry = match content {
             Content::Entry(entry) => entry,
             Content::Longer(leaves, default) => u128::build(builder, leaves, window.end(), default),
         };
         cells[first as usize..=last as usize].fill(entry);
     });
-    if cells[0] & NODE == 0 && cells.iter().all(|cell| *cell == cells[0]) {
+    if cells[0] & NODE == 0 && cells[..slots].iter().all(|cell| *cell == cells[0]) {
         return cells[0];
     }
-    let entry = builder.add(cells);
-    if entry == 0 {
-        cells.iter().for_each(|&cell| u128::free(builder, cell, window.end()));
+    match builder.add(&cells) {
+        0 => {
+            cells.iter().for_each(|&cell| u128::free(builder, cell, window.end()));
+            0
+        }
+        node => entry::of_cells(node & !NODE, window.width),
     }
-    entry
 }
