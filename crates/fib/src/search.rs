@@ -5,31 +5,32 @@ use crate::entry::BATCH;
 /// The words of a vector.
 pub(crate) const WORDS: usize = 16;
 
-/// A number for each key of a batch, and room for a vector to reach beyond the last one.
+/// A number for each key of a batch, and room for a vector behind the last one.
 pub(crate) type Column = [u32; BATCH + WORDS];
 
-/// How lines of separators are searched, and which keys go on.
+/// How lines of separators are searched, and the keys of a step found.
 pub(crate) trait Search {
     /// How many of 16 or 32 separators are below `key`. Hot.
     fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32;
 
-    /// Keeps those of the first `count` keys whose number in the first column has this value under the mask: moves their
-    /// numbers to the front of all columns, in order. Returns how many there are. Hot.
-    ///
-    /// A vector at a time, also because a store to a place that depends on all loads before would hold up later loads.
+    /// Writes bits 0 to 31 and 32 to 63 of as many keys as a batch has, counted from the highest. Hot.
     #[inline(always)]
-    fn keep<const COLUMNS: usize>(
-        (mask, value): (u32, u32),
-        mut columns: [&mut Column; COLUMNS],
-        count: usize,
-    ) -> usize {
-        let mut left = 0;
-        for at in 0..count.min(BATCH) {
-            let stays = columns[0][at] & mask == value;
-            columns.iter_mut().for_each(|column| column[left] = column[at]);
-            left += usize::from(stays);
+    fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
+        for ((&key, high), low) in keys.iter().zip(high).zip(low) {
+            (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
         }
-        left
+    }
+
+    /// Writes the places of those numbers of a column that have this value under the mask, in order. Returns how many there
+    /// are. Hot.
+    #[inline(always)]
+    fn places((mask, value): (u32, u32), column: &Column, places: &mut Column) -> usize {
+        let mut count = 0;
+        for (at, number) in column.iter().take(BATCH).enumerate() {
+            places[count] = at as u32;
+            count += usize::from(number & mask == value);
+        }
+        count
     }
 }
 
@@ -79,56 +80,91 @@ impl Search for Avx512 {
     #[inline(always)]
     fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
         // SAFETY: the processor has AVX-512 wherever this is used.
-        match separators.as_chunks().0 {
-            [all] => unsafe { rank_avx512(all, key) },
-            parts => parts.iter().map(|part| unsafe { rank_avx512(part, key) }).sum(),
+        unsafe {
+            match separators.first_chunk::<32>() {
+                Some(all) if SEPARATORS == 32 => rank_of_32(all, key),
+                _ => separators.as_chunks().0.iter().map(|part| rank_of_16(part, key)).sum(),
+            }
         }
     }
 
     #[inline(always)]
-    fn keep<const COLUMNS: usize>(wanted: (u32, u32), columns: [&mut Column; COLUMNS], count: usize) -> usize {
+    fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
         // SAFETY: as above.
-        unsafe { keep_avx512(wanted, columns, count) }
+        unsafe { split_avx512(keys, high, low) }
+    }
+
+    #[inline(always)]
+    fn places(wanted: (u32, u32), column: &Column, places: &mut Column) -> usize {
+        // SAFETY: as above.
+        unsafe { places_avx512(wanted, column, places) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,popcnt,bmi2")]
+#[target_feature(enable = "avx512f,popcnt")]
 #[inline]
-fn keep_avx512<const COLUMNS: usize>(
-    (mask, value): (u32, u32),
-    mut columns: [&mut Column; COLUMNS],
-    count: usize,
-) -> usize {
+fn places_avx512((mask, value): (u32, u32), column: &Column, places: &mut Column) -> usize {
     use std::arch::x86_64::*;
-    let count = count.min(BATCH);
     let (mask, value) = (_mm512_set1_epi32(mask.cast_signed()), _mm512_set1_epi32(value.cast_signed()));
-    let mut left = 0;
-    for at in (0..count).step_by(WORDS) {
-        let present = u32::MAX.checked_shr(32_u32.saturating_sub((count - at) as u32)).unwrap_or(0) as u16;
-        // SAFETY: the vector begins in front of a key, and a column is a vector longer than that.
-        let first = unsafe { _mm512_loadu_si512(columns[0].as_ptr().add(at).cast()) };
-        let stays = _mm512_cmpeq_epi32_mask(_mm512_and_si512(first, mask), value) & present;
-        for column in &mut columns {
-            // SAFETY: as above; no more have been kept than were there.
-            unsafe {
-                let words = _mm512_loadu_si512(column.as_ptr().add(at).cast());
-                _mm512_storeu_si512(column.as_mut_ptr().add(left).cast(), _mm512_maskz_compress_epi32(stays, words));
-            }
+    let mut here = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let mut count = 0;
+    for at in (0..BATCH).step_by(WORDS) {
+        // SAFETY: the vector is in front of the end of a batch.
+        let numbers = unsafe { _mm512_loadu_si512(column.as_ptr().add(at).cast()) };
+        let wanted = _mm512_cmpeq_epi32_mask(_mm512_and_si512(numbers, mask), value);
+        // SAFETY: no more were found than were looked at, and a column is a vector longer than a batch.
+        unsafe {
+            let place = places.as_mut_ptr().add(count).cast();
+            _mm512_storeu_si512(place, _mm512_maskz_compress_epi32(wanted, here));
         }
-        left += stays.count_ones() as usize;
+        count += wanted.count_ones() as usize;
+        here = _mm512_add_epi32(here, _mm512_set1_epi32(WORDS as i32));
     }
-    left
+    count
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn split_avx512(keys: &[u128], high: &mut Column, low: &mut Column) {
+    use std::arch::x86_64::*;
+    // Of two vectors of four keys each, the words with the highest bits, then those below.
+    let words = _mm512_setr_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30);
+    let (whole, rest) = keys.as_chunks::<8>();
+    for (at, keys) in whole.iter().take(BATCH / 8).enumerate() {
+        // SAFETY: the loads are of eight keys, and the stores of eight numbers before the end of a batch.
+        unsafe {
+            let (first, second) = (keys.as_ptr().cast(), keys.as_ptr().add(4).cast());
+            let split = _mm512_permutex2var_epi32(_mm512_loadu_si512(first), words, _mm512_loadu_si512(second));
+            _mm256_storeu_si256(high.as_mut_ptr().add(8 * at).cast(), _mm512_castsi512_si256(split));
+            _mm256_storeu_si256(low.as_mut_ptr().add(8 * at).cast(), _mm512_extracti64x4_epi64::<1>(split));
+        }
+    }
+    let columns = high.iter_mut().zip(low).skip(8 * whole.len());
+    for (&key, (high, low)) in rest.iter().zip(columns) {
+        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
 #[inline]
-fn rank_avx512(separators: &[u16; 16], key: u16) -> u32 {
+fn rank_of_16(separators: &[u16; 16], key: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: the load is of all separators.
     let separators = unsafe { _mm256_loadu_si256(separators.as_ptr().cast()) };
     u32::from(_mm256_cmplt_epu16_mask(separators, _mm256_set1_epi16(key.cast_signed()))).count_ones()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,popcnt")]
+#[inline]
+fn rank_of_32(separators: &[u16; 32], key: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: the load is of all separators.
+    let separators = unsafe { _mm512_loadu_si512(separators.as_ptr().cast()) };
+    _mm512_cmplt_epu16_mask(separators, _mm512_set1_epi16(key.cast_signed())).count_ones()
 }
 
 #[cfg(test)]
@@ -136,24 +172,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_keep_alike() {
+    fn all_ways_find_the_same_places() {
         let mut random = fastrand::Rng::with_seed(6);
         for _ in 0..2_000 {
-            let columns: [Column; 2] = std::array::from_fn(|_| std::array::from_fn(|_| random.u32(..)));
-            let (count, mask) = (random.usize(..=BATCH), 3 << random.u32(..31));
+            let column: Column = std::array::from_fn(|_| random.u32(..));
+            let mask = 3 << random.u32(..31);
             let value = random.u32(..) & mask;
-            let kept: Vec<usize> = (0..count).filter(|&at| columns[0][at] & mask == value).collect();
-            let check = |keep: fn((u32, u32), [&mut Column; 2], usize) -> usize| {
-                let [mut one, mut other] = columns;
-                assert_eq!(keep((mask, value), [&mut one, &mut other], count), kept.len());
-                for (place, &at) in kept.iter().enumerate() {
-                    assert_eq!((one[place], other[place]), (columns[0][at], columns[1][at]));
-                }
+            let expected: Vec<u32> = (0..BATCH as u32).filter(|&at| column[at as usize] & mask == value).collect();
+            let check = |find: fn((u32, u32), &Column, &mut Column) -> usize| {
+                let mut places = [0; _];
+                let count = find((mask, value), &column, &mut places);
+                assert_eq!(places[..count], expected);
             };
-            check(Baseline::keep);
+            check(Baseline::places);
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("bmi2") {
-                check(Avx512::keep);
+            if is_x86_feature_detected!("avx512f") {
+                check(Avx512::places);
+            }
+        }
+    }
+
+    #[test]
+    fn all_ways_split_alike() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for count in 0..=BATCH {
+            let keys: Vec<u128> = (0..count).map(|_| random.u128(..)).collect();
+            let check = |split: fn(&[u128], &mut Column, &mut Column)| {
+                let (mut high, mut low) = ([0; _], [0; _]);
+                split(&keys, &mut high, &mut low);
+                assert!(high.iter().zip(&keys).all(|(&high, key)| high == (key >> 96) as u32));
+                assert!(low.iter().zip(&keys).all(|(&low, key)| low == (key >> 64) as u32));
+            };
+            check(Baseline::split);
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx512f") {
+                check(Avx512::split);
             }
         }
     }

@@ -60,12 +60,12 @@ pub(super) fn place(entry: u32) -> usize {
     u128::place(unit(entry))
 }
 
-/// The line of a leaf, or that of separators.
+/// The line of a leaf, or that of separators, that begins with this word.
 ///
 /// # Safety
-/// As for [`Cells::node`]; the unit is one that an entry leads to, or behind an inner line.
+/// As for [`Cells::halves`]; an entry leads there, or an inner line.
 #[inline(always)]
-pub(super) unsafe fn line(cells: &Cells, unit: u32) -> &[u16; 2 * UNIT] {
+pub(super) unsafe fn line(cells: &Cells, place: usize) -> &[u16; 2 * UNIT] {
     // SAFETY: as the caller promises. The halves of a word are in the order in which they were written.
-    unsafe { cells.halves(u128::place(unit)) }
+    unsafe { cells.halves(place) }
 }

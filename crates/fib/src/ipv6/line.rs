@@ -31,14 +31,14 @@ const MAX_INTERVALS: usize = 256;
 /// The most prefixes that are tried.
 pub(super) const MAX_PREFIXES: usize = MAX_INTERVALS;
 
-/// The code of a value in the leaf of this unit. Hot.
+/// The code of a value in the leaf that begins with this word. Hot.
 ///
 /// # Safety
 /// As for [`entry::line`].
 #[inline(always)]
-pub(super) unsafe fn code<S: Search>(cells: &Cells, unit: u32, value: u16) -> u16 {
+pub(super) unsafe fn code<S: Search>(cells: &Cells, place: usize, value: u16) -> u16 {
     // SAFETY: as the caller promises.
-    let line = unsafe { entry::line(cells, unit) };
+    let line = unsafe { entry::line(cells, place) };
     let (separators, codes) = line.split_at(INTERVALS);
     let rank = S::rank::<INTERVALS>(separators.try_into().expect("as many"), value) as usize;
     debug_assert!(rank < INTERVALS);
@@ -46,26 +46,27 @@ pub(super) unsafe fn code<S: Search>(cells: &Cells, unit: u32, value: u16) -> u1
     unsafe { *codes.get_unchecked(rank) }
 }
 
-/// The unit of a value's leaf behind the inner line of this unit. Hot.
+/// The place of a value's leaf behind the inner line that begins with this word. Hot.
 ///
 /// # Safety
 /// As for [`entry::line`].
 #[inline(always)]
-pub(super) unsafe fn leaf_of<S: Search>(cells: &Cells, unit: u32, value: u16) -> u32 {
+pub(super) unsafe fn leaf_of<S: Search>(cells: &Cells, place: usize, value: u16) -> usize {
     // SAFETY: as the caller promises.
-    unit + 1 + S::rank(unsafe { entry::line(cells, unit) }, value)
+    let rank = S::rank(unsafe { entry::line(cells, place) }, value) as usize;
+    place + UNIT + rank * UNIT
 }
 
-/// The entry of a value in the wide line of this unit.
+/// The entry of a value in the wide line that begins with this word.
 ///
 /// # Safety
 /// As for [`entry::line`].
-pub(super) unsafe fn wide(cells: &Cells, unit: u32, value: u16) -> u32 {
+pub(super) unsafe fn wide(cells: &Cells, place: usize, value: u16) -> u32 {
     // SAFETY: as the caller promises.
-    let line = unsafe { entry::line(cells, unit) };
+    let line = unsafe { entry::line(cells, place) };
     let rank = line[..2 * WIDE_SEPARATORS].iter().filter(|&&separator| separator < value).count();
     // SAFETY: as the caller promises; a wide line has an entry for each of its intervals.
-    unsafe { cells.word(u128::place(unit) + WIDE_SEPARATORS + rank) }
+    unsafe { cells.word(place + WIDE_SEPARATORS + rank) }
 }
 
 /// The intervals of a window, as long as they are few.

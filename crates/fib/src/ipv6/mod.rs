@@ -92,91 +92,114 @@ impl Layout for u128 {
         // Loops without loads from the table are done on many keys at a time, and have no branches. The others have few
         // instructions, so that many loads are under way at the same time.
         let (mut entries, mut places, mut found): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
-        let mut rests: Column = [0; _];
+        let (mut high, mut rests): (Column, Column) = ([0; _], [0; _]);
+        S::split(keys, &mut high, &mut rests);
         for (&key, entry) in keys.iter().zip(&mut entries) {
             // SAFETY: the root has an entry for each value of its bits.
             *entry = unsafe { table.load_unchecked((key >> (128 - ROOT.width)) as usize) };
         }
-        for (((&key, &entry), place), rest) in keys.iter().zip(&entries).zip(&mut places).zip(&mut rests) {
-            let high = ((key >> 64) as u64) << ROOT.width;
-            let (is_cells, width) = (entry::kind(entry) == CELLS, entry::width(entry));
-            let cell = (high >> 33) as u32 >> (31_u32.wrapping_sub(width) & 31);
-            *place = if is_cells { entry::place(entry) as u32 + cell } else { 0 };
-            *rest = (high << if is_cells { width } else { 0 } >> 32) as u32;
+        for (((&high, rest), &entry), place) in high.iter().zip(&mut rests).zip(&entries).zip(&mut places) {
+            let (middle, low) = (high << 16 | *rest >> 16, *rest << 16);
+            let mask = are(entry, CELLS);
+            let width = entry::width(entry) & mask;
+            *place = (entry::place(entry) as u32 + shifted_out(middle, width)) & mask;
+            *rest = middle << width | shifted_out(low, width);
         }
         for (&place, second) in places.iter().zip(&mut found).take(keys.len()) {
             // SAFETY: the root led to as many cells, or this is the root's first entry.
             *second = unsafe { table.load_unchecked(place as usize) };
         }
-        for ((entry, found), next) in entries.iter_mut().zip(&mut found).zip(&mut *next) {
-            let last = if entry::kind(*entry) == CELLS { *found } else { *entry };
-            *entry = last;
-            *found = last.wrapping_sub(1);
-            *next = *found;
+        for (entry, &second) in entries.iter_mut().zip(&found) {
+            let mask = are(*entry, CELLS);
+            *entry = second & mask | *entry & !mask;
         }
-        // The keys that go on, by their places in the batch.
-        let mut going: Column = std::array::from_fn(|at| at as u32);
-        let count = S::keep((NODE, NODE), [&mut entries, &mut going, &mut rests], keys.len());
-        let count = third::<S>(table, [&mut entries, &mut going, &mut rests], count, &mut found);
-        let any_other = lines::<S>(table, [&mut entries, &mut going, &mut rests], count, &mut found);
-        for (&found, next) in found.iter().zip(&mut *next) {
+        third::<S>(table, &mut entries, &mut rests);
+        let others = lines::<S>(table, &entries, &rests, &mut found);
+        for (next, found) in next.iter_mut().zip(found) {
             *next = found;
         }
-        if any_other {
-            for (&entry, &at) in entries.iter().zip(&going).take(count) {
-                if !matches!(entry::kind(entry), LEAF | INNER)
-                    && let (Some(&key), Some(next)) = (keys.get(at as usize), next.get_mut(at as usize))
-                {
-                    *next = look_up_one(table, key);
-                }
+        if others != 0 {
+            look_up_others::<S>(table, keys, &entries, next);
+        }
+    }
+}
+
+/// All ones if the entry is of a kind, else 0: steps without branches are for many keys at a time.
+#[inline(always)]
+fn are(entry: u32, kind: u32) -> u32 {
+    0_u32.wrapping_sub((entry::kind(entry) == kind).into())
+}
+
+/// The first bits of a number, as many as `width`.
+#[inline(always)]
+fn shifted_out(bits: u32, width: u32) -> u32 {
+    bits >> 1 >> (31 - (width & 31))
+}
+
+/// Takes the keys whose entry leads to cells to these. `rests` are the bits of keys behind what they have been looked up by.
+/// Hot.
+#[inline(always)]
+fn third<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column) {
+    let (mut turns, mut places): (Column, Column) = ([0; _], [0; _]);
+    let count = S::places((KIND, CELLS), entries, &mut turns);
+    if count == 0 {
+        return;
+    }
+    for ((&entry, rest), place) in entries.iter().zip(&mut *rests).zip(&mut places) {
+        let width = entry::width(entry) & are(entry, CELLS);
+        *place = entry::place(entry) as u32 + shifted_out(*rest, width);
+        *rest <<= width;
+    }
+    for &turn in turns.iter().take(count) {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to as many cells.
+        entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
+    }
+}
+
+/// Finds the numbers of keys whose entry is one or leads to lines. Returns a number that is not 0 if others lead on, too.
+/// Hot.
+#[inline(always)]
+fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut Column) -> u32 {
+    let (mut places, mut others): (Column, u32) = ([0; _], 0);
+    for ((&entry, place), found) in entries.iter().zip(&mut places).zip(&mut *found) {
+        let mask = are(entry, LEAF) | are(entry, INNER);
+        *place = entry::place(entry & mask) as u32;
+        *found = entry.wrapping_sub(1);
+        others |= entry & NODE & !mask;
+    }
+    let mut turns = [0; _];
+    let count = S::places((KIND, INNER), entries, &mut turns);
+    for &turn in turns.iter().take(count) {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to an inner line.
+        places[turn] = unsafe { line::leaf_of::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) } as u32;
+    }
+    let count = S::places((NODE, NODE), entries, &mut turns);
+    for &turn in turns.iter().take(count) {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to a leaf, or the inner line to one, or this is the line for other keys.
+        let code = unsafe { line::code::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) };
+        // SAFETY: the dictionary has a number for each code.
+        found[turn] = unsafe { table.word(DICTIONARY + usize::from(code)) };
+    }
+    others
+}
+
+const _: () = assert!(NOWHERE == 0, "the unit of an entry that leads to no line");
+
+/// Looks up the keys whose entry leads to something else than lines.
+#[inline(never)]
+fn look_up_others<S: Search>(table: &Cells, keys: &[u128], entries: &Column, next: &mut [u32]) {
+    let mut turns = [0; _];
+    for kind in [CELLS, entry::WIDE] {
+        let count = S::places((KIND, kind), entries, &mut turns);
+        for &turn in turns.iter().take(count) {
+            if let (Some(&key), Some(next)) = (keys.get(turn as usize), next.get_mut(turn as usize)) {
+                *next = look_up_one(table, key);
             }
         }
     }
-}
-
-/// Takes the keys that are at cells into these, and returns how many keys go on. The columns are entries, the places of keys
-/// in the batch, and the bits of keys behind what they have been looked up by. Hot.
-#[inline(always)]
-fn third<S: Search>(table: &Cells, columns: [&mut Column; 3], count: usize, found: &mut Column) -> usize {
-    let [entries, going, rests] = columns;
-    let (mut kinds, mut turns): (Column, Column) = (*entries, std::array::from_fn(|at| at as u32));
-    let at_cells = S::keep((KIND, CELLS), [&mut kinds, &mut turns], count);
-    for &turn in turns.iter().take(at_cells) {
-        let turn = turn as usize % BATCH;
-        let (entry, rest) = (entries[turn], rests[turn]);
-        let width = entry::width(entry);
-        // SAFETY: the entry led to as many cells.
-        let entry = unsafe { table.load_unchecked(entry::place(entry) + (rest >> (32 - width)) as usize) };
-        (entries[turn], rests[turn]) = (entry, rest << width);
-        found[going[turn] as usize % BATCH] = entry.wrapping_sub(1);
-    }
-    S::keep((NODE, NODE), [entries, going, rests], count)
-}
-
-/// Looks up the keys that are at lines, and returns whether there are others, too. Hot.
-#[inline(always)]
-fn lines<S: Search>(table: &Cells, columns: [&mut Column; 3], count: usize, found: &mut Column) -> bool {
-    let [entries, going, rests] = columns;
-    let (mut kinds, mut turns): (Column, Column) = (*entries, std::array::from_fn(|at| at as u32));
-    let at_inner = S::keep((KIND, INNER), [&mut kinds, &mut turns], count);
-    let (mut units, mut any_other): (Column, bool) = ([0; _], false);
-    for (&entry, unit) in entries.iter().zip(&mut units).take(count) {
-        let is_line = entry::kind(entry) == LEAF || entry::kind(entry) == INNER;
-        *unit = if is_line { entry::unit(entry) } else { NOWHERE };
-        any_other |= !is_line;
-    }
-    for &turn in turns.iter().take(at_inner) {
-        let turn = turn as usize % BATCH;
-        // SAFETY: the entry led to an inner line.
-        units[turn] = unsafe { line::leaf_of::<S>(table, units[turn], (rests[turn] >> 16) as u16) };
-    }
-    for ((&unit, &at), &rest) in units.iter().zip(&*going).zip(&*rests).take(count) {
-        // SAFETY: the entry led to a leaf, or the inner line to one, or this is the one for other keys.
-        let code = unsafe { line::code::<S>(table, unit, (rest >> 16) as u16) };
-        // SAFETY: the dictionary has a number for each code.
-        found[at as usize % BATCH] = unsafe { table.word(DICTIONARY + usize::from(code)) };
-    }
-    any_other
 }
 
 /// Looks up a key step by step.
@@ -186,19 +209,19 @@ fn look_up_one(table: &Cells, key: u128) -> u32 {
         let is_cells = entry::kind(entry) == CELLS;
         let width = if is_cells { entry::width(entry) as u8 } else { line::WIDTH };
         window = Window { offset: window.end(), width };
-        let (unit, value) = (entry::unit(entry), key.bits(window));
+        let (place, value) = (entry::place(entry), key.bits(window));
         entry = match entry::kind(entry) {
-            CELLS => table.load(entry::place(entry) + value as usize),
+            CELLS => table.load(place + value as usize),
             // SAFETY: the entry leads to a line of this kind, and an inner line to leaves; the dictionary has a number
             // for each code.
             kind @ (LEAF | INNER) => unsafe {
                 let is_leaf = kind == LEAF;
-                let unit = if is_leaf { unit } else { line::leaf_of::<Baseline>(table, unit, value as u16) };
-                let code = line::code::<Baseline>(table, unit, value as u16);
+                let place = if is_leaf { place } else { line::leaf_of::<Baseline>(table, place, value as u16) };
+                let code = line::code::<Baseline>(table, place, value as u16);
                 return table.word(DICTIONARY + usize::from(code));
             },
             // SAFETY: as above.
-            entry::WIDE => unsafe { line::wide(table, unit, value as u16) },
+            entry::WIDE => unsafe { line::wide(table, place, value as u16) },
             _ => return entry.wrapping_sub(1),
         };
     }
