@@ -11,6 +11,7 @@ use std::time::Instant;
 use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
 use bellows_sys::clock;
+use bellows_sys::memory::Words;
 use flate2::read::GzDecoder;
 
 const BATCH: usize = 128;
@@ -99,6 +100,13 @@ fn look_ups<A: Random>(fib: &Fib<A>, prefixes: &[Prefix<A>]) {
         ("256 keys", by_prefix(256)),
     ];
     for (kind, keys) in sets {
+        // On huge pages, as the tables.
+        let mut memory = Words::new(keys.len() * size_of::<A>() / 8).expect("there is memory for keys");
+        // SAFETY: addresses are integers, of which every value is one.
+        let (_, huge, _) = unsafe { memory.bytes_mut().align_to_mut::<A>() };
+        let huge = &mut huge[..keys.len()];
+        huge.copy_from_slice(&keys);
+        let keys = &*huge;
         let (mut next, mut clocks, mut without) = ([0; BATCH], u64::MAX, 0);
         for _ in 0..ROUNDS {
             let start = clock::ticks();

@@ -31,6 +31,8 @@ struct State<A: Family> {
     is_replaced: bool,
     /// Prefixes whose best route is another one than when the tables were compiled.
     dirty: Vec<Prefix<A>>,
+    /// Room for the routes in a part of a table, which changes need all the time.
+    leaves: Vec<(Prefix<A>, u32)>,
 }
 
 /// Why a route was not added.
@@ -45,6 +47,8 @@ pub struct Size {
     pub routes: usize,
     /// Bytes of the compiled tables that are in use, the whole root included.
     pub bytes: usize,
+    /// Bytes of the compiled tables with what is free for further nodes.
+    pub reserved: usize,
 }
 
 impl<A: Family> Fib<A> {
@@ -68,6 +72,7 @@ impl<A: Family> Fib<A> {
             codes: Codes::default(),
             is_replaced: false,
             dirty: Vec::new(),
+            leaves: Vec::new(),
         };
         Ok(Fib { tables, readers, state: Mutex::new(state) })
     }
@@ -137,7 +142,7 @@ impl<A: Family> Changes<'_, A> {
         if state.is_replaced || A::is_worn(&state.codes, state.rib.len()) {
             return state.compile_all(&mut tables);
         }
-        let State { rib, nodes, codes, dirty, .. } = state;
+        let State { rib, nodes, codes, dirty, leaves, .. } = state;
         nodes.reclaim();
         if dirty.is_empty() {
             return Ok(());
@@ -146,14 +151,13 @@ impl<A: Family> Changes<'_, A> {
         dirty.sort_unstable();
         let mut builder = Builder::new(&tables.get().cells, nodes, codes);
         let mut done: Option<Prefix<A>> = None;
-        let mut leaves = Vec::new();
         let mut result = Ok(());
         for prefix in &*dirty {
             let (prefix, reach) = builder.reach(*prefix);
             if done.is_some_and(|done| done.covers(prefix)) {
                 continue;
             }
-            result = build(&mut builder, rib, prefix, reach, &mut leaves);
+            result = build(&mut builder, rib, prefix, reach, leaves);
             if result.is_err() {
                 break;
             }
@@ -174,7 +178,9 @@ impl<A: Family> Changes<'_, A> {
     /// The sizes of the table.
     pub fn size(&self) -> Size {
         let words = A::place(0) + self.state.nodes.used() * A::UNIT;
-        Size { routes: self.state.rib.len(), bytes: words * size_of::<u32>() }
+        let reserved = self.fib.tables.lock().get().cells.length();
+        let [bytes, reserved] = [words, reserved].map(|words| words * size_of::<u32>());
+        Size { routes: self.state.rib.len(), bytes, reserved }
     }
 }
 

@@ -32,6 +32,12 @@ const COMMON_LENGTH: u8 = 48;
 const MIN_WIDTH: u32 = 4;
 const MAX_WIDTH: u32 = 16;
 
+/// The keys of a batch that are at cells from which on all are treated as if they were.
+const DENSE: usize = BATCH * 3 / 4;
+
+/// The keys of a batch that go on behind the root up to which each is looked up alone.
+const SPARSE: usize = BATCH / 32;
+
 /// The unit of the line for keys whose search leads nowhere.
 const NOWHERE: u32 = 0;
 
@@ -69,7 +75,7 @@ impl Layout for u128 {
     fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
         let few = leaves.len() <= line::MAX_PREFIXES;
         let line = few.then(|| line::build(builder, leaves, offset, default)).flatten();
-        line.unwrap_or_else(|| cells(builder, leaves, offset, default))
+        line.unwrap_or_else(|| make_cells(builder, leaves, offset, default))
     }
 
     fn free(builder: &mut Builder<'_, u128>, entry: u32, offset: u8) {
@@ -91,35 +97,53 @@ impl Layout for u128 {
     fn look_up<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
         // Loops without loads from the table are done on many keys at a time, and have no branches. The others have few
         // instructions, so that many loads are under way at the same time.
-        let (mut entries, mut places, mut found): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
-        let (mut high, mut rests): (Column, Column) = ([0; _], [0; _]);
-        S::split(keys, &mut high, &mut rests);
+        let (mut entries, mut turns): (Column, Column) = ([0; _], [0; _]);
         for (&key, entry) in keys.iter().zip(&mut entries) {
             // SAFETY: the root has an entry for each value of its bits.
             *entry = unsafe { table.load_unchecked((key >> (128 - ROOT.width)) as usize) };
         }
-        for (((&high, rest), &entry), place) in high.iter().zip(&mut rests).zip(&entries).zip(&mut places) {
-            let (middle, low) = (high << 16 | *rest >> 16, *rest << 16);
-            let mask = are(entry, CELLS);
-            let width = entry::width(entry) & mask;
-            *place = (entry::place(entry) as u32 + shifted_out(middle, width)) & mask;
-            *rest = middle << width | shifted_out(low, width);
+        for (&entry, next) in entries.iter().zip(&mut *next) {
+            *next = entry.wrapping_sub(1);
         }
-        for (&place, second) in places.iter().zip(&mut found).take(keys.len()) {
-            // SAFETY: the root led to as many cells, or this is the root's first entry.
-            *second = unsafe { table.load_unchecked(place as usize) };
+        let count = S::places((NODE, NODE), &entries, &mut turns);
+        if count <= SPARSE {
+            look_up_each(table, keys, &turns[..count], next);
+        } else {
+            look_up_many::<S>(table, keys, &mut entries, next);
         }
-        for (entry, &second) in entries.iter_mut().zip(&found) {
-            let mask = are(*entry, CELLS);
-            *entry = second & mask | *entry & !mask;
+    }
+}
+
+/// Goes on behind the root. Hot.
+#[inline(always)]
+fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, next: &mut [u32]) {
+    let (mut high, mut rests, mut found): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
+    S::split(keys, &mut high, &mut rests);
+    for (high, low) in high.iter_mut().zip(&mut rests) {
+        (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width);
+    }
+    // Each is for up to 16 of the bits behind the root, so that lines have 16 more.
+    cells::<S>(table, entries, &mut high, &mut rests);
+    cells::<S>(table, entries, &mut high, &mut rests);
+    let others = lines::<S>(table, entries, &high, &mut found);
+    for (next, found) in next.iter_mut().zip(found) {
+        *next = found;
+    }
+    if others != 0 {
+        let mut turns = [0; _];
+        for kind in [CELLS, entry::WIDE] {
+            let count = S::places((KIND, kind), entries, &mut turns);
+            look_up_each(table, keys, &turns[..count], next);
         }
-        third::<S>(table, &mut entries, &mut rests);
-        let others = lines::<S>(table, &entries, &rests, &mut found);
-        for (next, found) in next.iter_mut().zip(found) {
-            *next = found;
-        }
-        if others != 0 {
-            look_up_others::<S>(table, keys, &entries, next);
+    }
+}
+
+/// Looks up some keys of a batch step by step.
+#[inline(never)]
+fn look_up_each(table: &Cells, keys: &[u128], turns: &[u32], next: &mut [u32]) {
+    for &turn in turns {
+        if let (Some(&key), Some(next)) = (keys.get(turn as usize), next.get_mut(turn as usize)) {
+            *next = look_up_one(table, key);
         }
     }
 }
@@ -136,24 +160,38 @@ fn shifted_out(bits: u32, width: u32) -> u32 {
     bits >> 1 >> (31 - (width & 31))
 }
 
-/// Takes the keys whose entry leads to cells to these. `rests` are the bits of keys behind what they have been looked up by.
-/// Hot.
+/// Takes the keys whose entry leads to cells to these. `rests` and `behind` are the bits of keys behind what they have been
+/// looked up by. Hot.
 #[inline(always)]
-fn third<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column) {
+fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) {
     let (mut turns, mut places): (Column, Column) = ([0; _], [0; _]);
     let count = S::places((KIND, CELLS), entries, &mut turns);
     if count == 0 {
         return;
     }
-    for ((&entry, rest), place) in entries.iter().zip(&mut *rests).zip(&mut places) {
-        let width = entry::width(entry) & are(entry, CELLS);
-        *place = entry::place(entry) as u32 + shifted_out(*rest, width);
-        *rest <<= width;
+    for (((&entry, rest), behind), place) in entries.iter().zip(&mut *rests).zip(behind).zip(&mut places) {
+        let mask = are(entry, CELLS);
+        let width = entry::width(entry) & mask;
+        *place = (entry::place(entry) as u32 + shifted_out(*rest, width)) & mask;
+        *rest = *rest << width | shifted_out(*behind, width);
+        *behind <<= width;
     }
-    for &turn in turns.iter().take(count) {
-        let turn = turn as usize % BATCH;
-        // SAFETY: the entry led to as many cells.
-        entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
+    if count > DENSE {
+        // Fewer instructions for each key, though some are for keys that are not at cells.
+        for place in places.iter_mut().take(BATCH) {
+            // SAFETY: the entry led to as many cells, or this is the root's first entry.
+            *place = unsafe { table.load_unchecked(*place as usize) };
+        }
+        for (entry, &found) in entries.iter_mut().zip(&places).take(BATCH) {
+            let mask = are(*entry, CELLS);
+            *entry = found & mask | *entry & !mask;
+        }
+    } else {
+        for &turn in &turns[..count] {
+            let turn = turn as usize % BATCH;
+            // SAFETY: the entry led to as many cells.
+            entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
+        }
     }
 }
 
@@ -170,13 +208,13 @@ fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut
     }
     let mut turns = [0; _];
     let count = S::places((KIND, INNER), entries, &mut turns);
-    for &turn in turns.iter().take(count) {
+    for &turn in &turns[..count] {
         let turn = turn as usize % BATCH;
         // SAFETY: the entry led to an inner line.
         places[turn] = unsafe { line::leaf_of::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) } as u32;
     }
     let count = S::places((NODE, NODE), entries, &mut turns);
-    for &turn in turns.iter().take(count) {
+    for &turn in &turns[..count] {
         let turn = turn as usize % BATCH;
         // SAFETY: the entry led to a leaf, or the inner line to one, or this is the line for other keys.
         let code = unsafe { line::code::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) };
@@ -187,20 +225,6 @@ fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut
 }
 
 const _: () = assert!(NOWHERE == 0, "the unit of an entry that leads to no line");
-
-/// Looks up the keys whose entry leads to something else than lines.
-#[inline(never)]
-fn look_up_others<S: Search>(table: &Cells, keys: &[u128], entries: &Column, next: &mut [u32]) {
-    let mut turns = [0; _];
-    for kind in [CELLS, entry::WIDE] {
-        let count = S::places((KIND, kind), entries, &mut turns);
-        for &turn in turns.iter().take(count) {
-            if let (Some(&key), Some(next)) = (keys.get(turn as usize), next.get_mut(turn as usize)) {
-                *next = look_up_one(table, key);
-            }
-        }
-    }
-}
 
 /// Looks up a key step by step.
 fn look_up_one(table: &Cells, key: u128) -> u32 {
@@ -243,7 +267,7 @@ fn units(cells: usize) -> u32 {
 }
 
 /// Makes cells. Returns the entry that leads to them, or that of all addresses.
-fn cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
+fn make_cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
     let window = Window { offset, width: width(leaves, offset) };
     let slots = 1 << window.width;
     let mut cells = vec![0; units(slots) as usize * UNIT];
