@@ -5,8 +5,11 @@ use crate::entry::BATCH;
 /// The words of a vector.
 pub(crate) const WORDS: usize = 16;
 
-/// A number for each key of a batch, and room for a vector behind the last one.
-pub(crate) type Column = [u32; BATCH + WORDS];
+/// A number for each key of a batch.
+pub(crate) type Column = [u32; BATCH];
+
+/// Places of keys in a batch, and room for a vector behind the last one.
+pub(crate) type Places = [u32; BATCH + WORDS];
 
 /// How lines of separators are searched, and the keys of a step found.
 pub(crate) trait Search {
@@ -24,9 +27,9 @@ pub(crate) trait Search {
     /// Writes the places of those numbers of a column that have this value under the mask, in order. Returns how many there
     /// are. Hot.
     #[inline(always)]
-    fn places((mask, value): (u32, u32), column: &Column, places: &mut Column) -> usize {
+    fn places((mask, value): (u32, u32), column: &Column, places: &mut Places) -> usize {
         let mut count = 0;
-        for (at, number) in column.iter().take(BATCH).enumerate() {
+        for (at, number) in column.iter().enumerate() {
             places[count] = at as u32;
             count += usize::from(number & mask == value);
         }
@@ -95,7 +98,7 @@ impl Search for Avx512 {
     }
 
     #[inline(always)]
-    fn places(wanted: (u32, u32), column: &Column, places: &mut Column) -> usize {
+    fn places(wanted: (u32, u32), column: &Column, places: &mut Places) -> usize {
         // SAFETY: as above.
         unsafe { places_avx512(wanted, column, places) }
     }
@@ -104,7 +107,7 @@ impl Search for Avx512 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 #[inline]
-fn places_avx512((mask, value): (u32, u32), column: &Column, places: &mut Column) -> usize {
+fn places_avx512((mask, value): (u32, u32), column: &Column, places: &mut Places) -> usize {
     use std::arch::x86_64::*;
     let (mask, value) = (_mm512_set1_epi32(mask.cast_signed()), _mm512_set1_epi32(value.cast_signed()));
     let mut here = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -113,7 +116,7 @@ fn places_avx512((mask, value): (u32, u32), column: &Column, places: &mut Column
         // SAFETY: the vector is in front of the end of a batch.
         let numbers = unsafe { _mm512_loadu_si512(column.as_ptr().add(at).cast()) };
         let wanted = _mm512_cmpeq_epi32_mask(_mm512_and_si512(numbers, mask), value);
-        // SAFETY: no more were found than were looked at, and a column is a vector longer than a batch.
+        // SAFETY: no more were found than were looked at, and there is room for a vector more.
         unsafe {
             let place = places.as_mut_ptr().add(count).cast();
             _mm512_storeu_si512(place, _mm512_maskz_compress_epi32(wanted, here));
@@ -179,8 +182,8 @@ mod tests {
             let mask = 3 << random.u32(..31);
             let value = random.u32(..) & mask;
             let expected: Vec<u32> = (0..BATCH as u32).filter(|&at| column[at as usize] & mask == value).collect();
-            let check = |find: fn((u32, u32), &Column, &mut Column) -> usize| {
-                let mut places = [0; _];
+            let check = |find: fn((u32, u32), &Column, &mut Places) -> usize| {
+                let mut places: Places = [0; _];
                 let count = find((mask, value), &column, &mut places);
                 assert_eq!(places[..count], expected);
             };

@@ -13,7 +13,7 @@ use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Family, Layout};
-use crate::search::{Baseline, Column, Search};
+use crate::search::{Baseline, Column, Places, Search};
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
 use entry::{CELLS, INNER, KIND, LEAF, UNIT};
 
@@ -97,7 +97,7 @@ impl Layout for u128 {
     fn look_up<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
         // Loops without loads from the table are done on many keys at a time, and have no branches. The others have few
         // instructions, so that many loads are under way at the same time.
-        let (mut entries, mut turns): (Column, Column) = ([0; _], [0; _]);
+        let (mut entries, mut turns): (Column, Places) = ([0; _], [0; _]);
         for (&key, entry) in keys.iter().zip(&mut entries) {
             // SAFETY: the root has an entry for each value of its bits.
             *entry = unsafe { table.load_unchecked((key >> (128 - ROOT.width)) as usize) };
@@ -117,7 +117,7 @@ impl Layout for u128 {
 /// Goes on behind the root. Hot.
 #[inline(always)]
 fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, next: &mut [u32]) {
-    let (mut high, mut rests, mut found): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
+    let (mut high, mut rests, mut room): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
     S::split(keys, &mut high, &mut rests);
     for (high, low) in high.iter_mut().zip(&mut rests) {
         (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width);
@@ -125,12 +125,16 @@ fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, n
     // Each is for up to 16 of the bits behind the root, so that lines have 16 more.
     cells::<S>(table, entries, &mut high, &mut rests);
     cells::<S>(table, entries, &mut high, &mut rests);
-    let others = lines::<S>(table, entries, &high, &mut found);
-    for (next, found) in next.iter_mut().zip(found) {
-        *next = found;
-    }
+    let others = match next.as_mut_array() {
+        Some(next) => lines::<S>(table, entries, &high, next),
+        None => {
+            let others = lines::<S>(table, entries, &high, &mut room);
+            next.copy_from_slice(&room[..next.len()]);
+            others
+        }
+    };
     if others != 0 {
-        let mut turns = [0; _];
+        let mut turns: Places = [0; _];
         for kind in [CELLS, entry::WIDE] {
             let count = S::places((KIND, kind), entries, &mut turns);
             look_up_each(table, keys, &turns[..count], next);
@@ -154,17 +158,17 @@ fn are(entry: u32, kind: u32) -> u32 {
     0_u32.wrapping_sub((entry::kind(entry) == kind).into())
 }
 
-/// The first bits of a number, as many as `width`.
+/// The first bits of a number, as many as `width`, which is below 32.
 #[inline(always)]
 fn shifted_out(bits: u32, width: u32) -> u32 {
-    bits >> 1 >> (31 - (width & 31))
+    bits.checked_shr(32_u32.wrapping_sub(width)).unwrap_or(0)
 }
 
 /// Takes the keys whose entry leads to cells to these. `rests` and `behind` are the bits of keys behind what they have been
 /// looked up by. Hot.
 #[inline(always)]
 fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) {
-    let (mut turns, mut places): (Column, Column) = ([0; _], [0; _]);
+    let (mut turns, mut places): (Places, Column) = ([0; _], [0; _]);
     let count = S::places((KIND, CELLS), entries, &mut turns);
     if count == 0 {
         return;
@@ -178,11 +182,11 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
     }
     if count > DENSE {
         // Fewer instructions for each key, though some are for keys that are not at cells.
-        for place in places.iter_mut().take(BATCH) {
+        for place in &mut places {
             // SAFETY: the entry led to as many cells, or this is the root's first entry.
             *place = unsafe { table.load_unchecked(*place as usize) };
         }
-        for (entry, &found) in entries.iter_mut().zip(&places).take(BATCH) {
+        for (entry, &found) in entries.iter_mut().zip(&places) {
             let mask = are(*entry, CELLS);
             *entry = found & mask | *entry & !mask;
         }
@@ -199,27 +203,28 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
 /// Hot.
 #[inline(always)]
 fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut Column) -> u32 {
-    let (mut places, mut others): (Column, u32) = ([0; _], 0);
-    for ((&entry, place), found) in entries.iter().zip(&mut places).zip(&mut *found) {
+    let (mut places, mut turns, mut others): (Column, Places, u32) = ([0; _], [0; _], 0);
+    for (&entry, place) in entries.iter().zip(&mut places) {
         let mask = are(entry, LEAF) | are(entry, INNER);
         *place = entry::place(entry & mask) as u32;
-        *found = entry.wrapping_sub(1);
         others |= entry & NODE & !mask;
     }
-    let mut turns = [0; _];
     let count = S::places((KIND, INNER), entries, &mut turns);
     for &turn in &turns[..count] {
         let turn = turn as usize % BATCH;
         // SAFETY: the entry led to an inner line.
         places[turn] = unsafe { line::leaf_of::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) } as u32;
     }
-    let count = S::places((NODE, NODE), entries, &mut turns);
-    for &turn in &turns[..count] {
-        let turn = turn as usize % BATCH;
+    // Also for the few keys that are not at lines, which takes fewer instructions than to leave them out.
+    for ((&place, &rest), found) in places.iter().zip(rests).zip(&mut *found) {
         // SAFETY: the entry led to a leaf, or the inner line to one, or this is the line for other keys.
-        let code = unsafe { line::code::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) };
+        let code = unsafe { line::code::<S>(table, place as usize, (rest >> 16) as u16) };
         // SAFETY: the dictionary has a number for each code.
-        found[turn] = unsafe { table.word(DICTIONARY + usize::from(code)) };
+        *found = unsafe { table.word(DICTIONARY + usize::from(code)) };
+    }
+    for (&entry, found) in entries.iter().zip(found) {
+        let mask = 0_u32.wrapping_sub(entry >> 31);
+        *found = *found & mask | entry.wrapping_sub(1) & !mask;
     }
     others
 }
