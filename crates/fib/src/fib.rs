@@ -230,3 +230,55 @@ fn build<A: Family>(
     let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
     builder.build(leaves, reach, default)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{Baseline, Search};
+    use crate::tables::look_up;
+
+    struct Call;
+
+    // SAFETY: no reader is enrolled, so none passes.
+    unsafe impl Breath for Call {}
+
+    fn find<A: Family, S: Search>(tables: &Tables<A>, keys: &[A]) -> Vec<u32> {
+        let mut next = vec![0; keys.len()];
+        look_up::<A, S>(tables, keys, &mut next);
+        next
+    }
+
+    /// Looks up addresses in and beside prefixes by the instructions of this processor, and by those of all others.
+    fn check<A: Family>(prefixes: &[Prefix<A>], beside: impl Fn(A) -> [A; 3]) {
+        let fib = Fib::<A>::with_readers(Arc::new(Readers::new())).unwrap();
+        let mut changes = fib.lock();
+        for (next, &prefix) in prefixes.iter().enumerate() {
+            changes.insert(prefix, Route { metric: 0, next: next as u32 }).unwrap();
+        }
+        changes.commit().unwrap();
+        let tables = fib.tables(&Call);
+        let ends = prefixes.iter().flat_map(|prefix| [prefix.address(), prefix.last()]);
+        let keys: Vec<A> = ends.flat_map(beside).collect();
+        let mut chosen = vec![0; keys.len()];
+        tables.look_up(&keys, &mut chosen);
+        assert_eq!(chosen, find::<A, Baseline>(tables, &keys));
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
+            assert_eq!(chosen, find::<A, crate::search::Avx2>(tables, &keys));
+        }
+    }
+
+    #[test]
+    fn all_processors_find_the_same() {
+        let mut random = fastrand::Rng::with_seed(9);
+        let mut ipv4 = || Prefix::of(random.u32(..) & 0x0f0f_ffff, random.u8(8..=32)).unwrap();
+        let prefixes: Vec<Prefix<u32>> = (0..5_000).map(|_| ipv4()).collect();
+        check(&prefixes, |key| [key, key.wrapping_add(1), key.wrapping_sub(1)]);
+        let mut ipv6 = || {
+            let length = if random.u8(..10) == 0 { random.u8(16..=128) } else { 48 };
+            Prefix::of(0x2a00 << 112 | random.u128(..) & 0x1f_ffff_0000_0f00 << 64, length).unwrap()
+        };
+        let prefixes: Vec<Prefix<u128>> = (0..5_000).map(|_| ipv6()).collect();
+        check(&prefixes, |key| [key, key.wrapping_add(1), key.wrapping_sub(1)]);
+    }
+}
