@@ -81,8 +81,7 @@ struct Intervals<'r> {
 
 impl<'r> Intervals<'r> {
     fn of(leaves: &'r [Leaf<u128>], window: Window, default: u32) -> Option<Intervals<'r>> {
-        let mut found =
-            Intervals { firsts: [0; _], entries: [0; _], count: 0, longer: Vec::new() };
+        let mut found = Intervals { firsts: [0; _], entries: [0; _], count: 0, longer: Vec::new() };
         let mut previous = None;
         sweep(leaves, window, (0, u16::MAX.into()), default, &mut |first, _, content| {
             let entry = match content {
@@ -93,7 +92,8 @@ impl<'r> Intervals<'r> {
                 }
             };
             if entry == NODE || previous != Some(entry) {
-                if let (Some(to), Some(kept)) = (found.firsts.get_mut(found.count), found.entries.get_mut(found.count)) {
+                if let (Some(to), Some(kept)) = (found.firsts.get_mut(found.count), found.entries.get_mut(found.count))
+                {
                     (*to, *kept) = (first as u16, entry);
                 }
                 found.count += 1;
@@ -164,12 +164,7 @@ fn write(words: &mut [u32], line: [u16; 2 * UNIT]) {
 
 /// Makes a line, or leaves behind one, for the window at `offset`. Returns the entry that leads to it, or that of all
 /// addresses, or `None` if there are too many intervals.
-pub(super) fn build(
-    builder: &mut Builder<'_, u128>,
-    leaves: &[Leaf<u128>],
-    offset: u8,
-    default: u32,
-) -> Option<u32> {
+pub(super) fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> Option<u32> {
     let window = Window { offset, width: WIDTH };
     let mut intervals = Intervals::of(leaves, window, default)?;
     if intervals.longer.is_empty() {
