@@ -147,12 +147,9 @@ impl Layout for u32 {
         }
         // Few instructions for each load, so that many are under way at the same time: more than with prefetches.
         for (&place, next) in places.iter().zip(&mut *next) {
-            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves.
-            *next = unsafe { cells.half(place as usize) }.into();
-        }
-        for next in &mut *next {
-            // SAFETY: the dictionary has a number for each code.
-            *next = unsafe { cells.word(DICTIONARY + *next as usize) };
+            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves, and
+            // the dictionary has a number for each code.
+            *next = unsafe { cells.word(DICTIONARY + usize::from(cells.half(place as usize))) };
         }
         if next.iter().fold(false, |any, &next| any | (next == ESCAPED)) {
             look_up_escaped(cells, keys, next);
