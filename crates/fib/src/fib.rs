@@ -10,6 +10,7 @@ use crate::codes::Codes;
 use crate::layout::{Builder, Reach};
 use crate::nodes::Nodes;
 use crate::reader::TableReader;
+use crate::short::Short;
 use crate::tables::Tables;
 use crate::{Family, Prefix, Rib, Route};
 
@@ -25,6 +26,8 @@ pub struct Fib<A: Family> {
 
 struct State<A: Family> {
     rib: Rib<A>,
+    /// Follows the routes at each change.
+    short: Short<A>,
     nodes: Nodes,
     codes: Codes,
     /// All routes were replaced since the tables were compiled.
@@ -68,6 +71,7 @@ impl<A: Family> Fib<A> {
         let tables = Published::with_readers(Tables::of(empty::<A>()?), Arc::clone(&readers));
         let state = State {
             rib: Rib::default(),
+            short: Short::of(&Rib::default()),
             nodes: Nodes::new(A::FIRST),
             codes: Codes::default(),
             is_replaced: false,
@@ -142,7 +146,7 @@ impl<A: Family> Changes<'_, A> {
         if state.is_replaced || A::is_worn(&state.codes, state.rib.len()) {
             return state.compile_all(&mut tables);
         }
-        let State { rib, nodes, codes, dirty, leaves, .. } = state;
+        let State { rib, short, nodes, codes, dirty, leaves, .. } = state;
         nodes.reclaim();
         if dirty.is_empty() {
             return Ok(());
@@ -157,7 +161,7 @@ impl<A: Family> Changes<'_, A> {
             if done.is_some_and(|done| done.covers(prefix)) {
                 continue;
             }
-            result = build(&mut builder, rib, prefix, reach, leaves);
+            result = build(&mut builder, (rib, short), prefix, reach, leaves);
             if result.is_err() {
                 break;
             }
@@ -191,7 +195,8 @@ impl<A: Family> State<A> {
         let (mut nodes, mut codes) = (Nodes::new(A::FIRST), Codes::default());
         let mut builder = Builder::new(&cells, &mut nodes, &mut codes);
         let (prefix, reach) = builder.reach(Prefix::ALL);
-        build(&mut builder, &self.rib, prefix, reach, &mut Vec::new())?;
+        self.short = Short::of(&self.rib);
+        build(&mut builder, (&self.rib, &self.short), prefix, reach, &mut Vec::new())?;
         let grown = builder.into_grown();
         tables.replace(Tables::of(grown.unwrap_or(cells)));
         (self.nodes, self.codes) = (nodes, codes);
@@ -204,6 +209,7 @@ impl<A: Family> State<A> {
     fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> (T, bool)) -> T {
         let (result, is_other) = change(&mut self.rib);
         if is_other {
+            self.short.update(&self.rib, prefix);
             self.dirty.push(prefix);
         }
         result
@@ -220,14 +226,15 @@ fn empty<A: Family>() -> io::Result<Cells> {
 /// Compiles the cells that a prefix reaches. `leaves` is room for the routes in it.
 fn build<A: Family>(
     builder: &mut Builder<'_, A>,
-    rib: &Rib<A>,
+    (rib, short): (&Rib<A>, &Short<A>),
     prefix: Prefix<A>,
     reach: Reach,
     leaves: &mut Vec<(Prefix<A>, u32)>,
 ) -> io::Result<()> {
     leaves.clear();
     leaves.extend(rib.within(prefix).map(|(prefix, route)| (prefix, route.next + 1)));
-    let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+    let covering = || rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+    let default = short.covering(prefix).unwrap_or_else(covering);
     builder.build(leaves, reach, default)
 }
 

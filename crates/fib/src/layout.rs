@@ -17,6 +17,9 @@ pub trait Family: Layout {}
 
 /// The layout of compiled tables.
 pub(crate) trait Layout: Table {
+    /// The bits of the root.
+    const ROOT_WIDTH: u8;
+
     /// The words in front of the units: the root, and what else is always there.
     const FIXED: usize;
 

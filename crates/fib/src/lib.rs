@@ -9,6 +9,7 @@
 //! | `groups` | groups of paths: routes to several next hops |
 //! | `reader` | reading on threads that are no workers |
 //! | `tables` | what is compiled from routes, and look-ups |
+//! | `short` | the numbers of short prefixes |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
 //! | `layout`, `sweep`, `search`, `codes`, `entry` | what they have in common |
 //! | `cells`, `nodes` | the memory of tables |
@@ -27,6 +28,7 @@ mod prefix;
 mod reader;
 mod rib;
 mod search;
+mod short;
 mod sweep;
 mod tables;
 

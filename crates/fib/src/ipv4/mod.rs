@@ -65,6 +65,7 @@ fn header_of(entry: u32) -> usize {
 impl Family for u32 {}
 
 impl Layout for u32 {
+    const ROOT_WIDTH: u8 = ROOT.width;
     const FIXED: usize = DICTIONARY + (1 << 16);
     const DICTIONARY: usize = DICTIONARY;
     const UNIT: usize = UNIT;

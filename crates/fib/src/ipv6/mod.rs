@@ -44,6 +44,7 @@ const NOWHERE: u32 = 0;
 impl Family for u128 {}
 
 impl Layout for u128 {
+    const ROOT_WIDTH: u8 = ROOT.width;
     const FIXED: usize = DICTIONARY + (1 << 16);
     const DICTIONARY: usize = DICTIONARY;
     const UNIT: usize = UNIT;
