@@ -133,7 +133,9 @@ impl<F: Family> Local<F> {
         let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
         let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
         let interface = self.domain.tables().interface(tag.interface());
-        if is_link_local_v6(kind.destination) && interface.is_none_or(|interface| !interface.has_address(kind.destination)) {
+        if is_link_local_v6(kind.destination)
+            && interface.is_none_or(|interface| !interface.has_address(kind.destination))
+        {
             return Verdict::Drop(Self::LINK_LOCAL);
         }
         if let IpAddr::V6(address) = kind.destination
