@@ -122,7 +122,10 @@ impl Advertise {
         let seconds = |time: Option<Duration>, default: u64| time.map_or(default, |time| time.nanos() / SECOND);
         let longest = seconds(self.interval, DEFAULT_INTERVAL);
         if !INTERVAL.contains(&longest) {
-            return wrong("`interval` of `advertise` is out of range".to_owned(), "give a time from \"4s\" to \"30min\"");
+            return wrong(
+                "`interval` of `advertise` is out of range".to_owned(),
+                "give a time from \"4s\" to \"30min\"",
+            );
         }
         // RFC 4861: a third; for short intervals the longest one itself, of which three quarters are allowed.
         let usual = if longest >= 9 { longest / 3 } else { (longest * 3 / 4).max(MIN_INTERVAL) };
@@ -198,14 +201,7 @@ impl AdvertisedPrefix {
             let message = format!("`preferred` of `{}` is longer than `valid`", self.prefix);
             return Err(wrong(message, "make `valid` longer, or `preferred` shorter"));
         }
-        Ok(PrefixOption {
-            prefix,
-            length,
-            on_link: self.on_link,
-            autonomous: self.autonomous,
-            valid,
-            preferred,
-        })
+        Ok(PrefixOption { prefix, length, on_link: self.on_link, autonomous: self.autonomous, valid, preferred })
     }
 }
 

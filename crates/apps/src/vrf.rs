@@ -464,7 +464,8 @@ impl InterfaceConfig {
                 wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
             })?);
         }
-        let is_link_local = |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let is_link_local =
+            |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let has_v6 = addresses.iter().any(|own| own.address.is_ipv6());
         if has_v6 && !addresses.iter().any(is_link_local) {
             addresses.push(InterfaceAddress { address: ndp::link_local(mac).into(), length: 64 });

@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_draft_takes_no_more_than_fits() {
         let mut draft = Draft::new(message_type::REDIRECT, 0);
-        (0..200).for_each(|_| drop(draft.put(&[1; 32]).length));
+        (0..200).for_each(|_| _ = draft.put(&[1; 32]));
         let length = draft.finish(&IpPair::V6 { src: ALL_NODES, dst: ALL_NODES }).len();
         assert!(length <= MAX_DRAFT && length > MAX_DRAFT - 32);
     }

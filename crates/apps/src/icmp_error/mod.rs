@@ -18,8 +18,8 @@ use bellows_packet::Packet;
 use bellows_shared::Breath;
 use bellows_vrf::adjacency::Kind;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag, Vrf};
-use bellows_wire::{IpPair, MacAddr};
 use bellows_wire::icmp::IcmpMessage;
+use bellows_wire::{IpPair, MacAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,12 +98,7 @@ pub trait Family: Send + Sized + 'static {
     fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32;
 
     /// The next hop of an IP packet on the link of an interface, and its Ethernet address if that is known.
-    fn better_hop(
-        tables: &Vrf,
-        breath: &impl Breath,
-        ip: &[u8],
-        number: u16,
-    ) -> Option<(IpAddr, Option<MacAddr>)> {
+    fn better_hop(tables: &Vrf, breath: &impl Breath, ip: &[u8], number: u16) -> Option<(IpAddr, Option<MacAddr>)> {
         let destination = Self::destination(ip)?;
         let mut found = [Self::look_up(tables, breath, destination)];
         tables.choose_paths(breath, &mut found, |_| 0);

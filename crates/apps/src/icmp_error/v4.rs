@@ -97,8 +97,7 @@ fn write_message(ip: &[u8], parts: (u8, u8, u32), interface: &Interface, to: &mu
     };
     let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
     let addresses = IpPair::V4 { src: own, dst: sender };
-    let length =
-        compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts, &addresses)?;
+    let length = compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts, &addresses)?;
     let header = Ipv4Header {
         src: own,
         dst: sender,

@@ -99,11 +99,9 @@ fn nobody_else_is_redirected() {
     ] {
         assert_eq!(errors::<V4>(redirects, outputs, source, destination, 3), [], "{source} to {destination}");
     }
-    for (source, destination) in [
-        ("2001:db8:1::7", "2001:db8:21::3"),
-        ("2001:db8:3::7", "2001:db8:20::3"),
-        ("2001:db8:1::9", "2001:db8:1::9"),
-    ] {
+    for (source, destination) in
+        [("2001:db8:1::7", "2001:db8:21::3"), ("2001:db8:3::7", "2001:db8:20::3"), ("2001:db8:1::9", "2001:db8:1::9")]
+    {
         assert_eq!(errors::<V6>(true, all, source, destination, 3), [], "{source} to {destination}");
     }
 }

@@ -197,7 +197,7 @@ fn a_host_configures_itself_and_loses_its_router() {
              echo 3 >/proc/sys/net/ipv6/conf/lan/router_solicitations
              ip link set lan down
              ip link set lan up");
-    let address = "2001:db8:2::200:5eff:fe00:5302";
+    let address = "2001:db8:2:0:200:5eff:fe00:5302";
     eventually("an address of the advertised prefix", || {
         host.run("ip -6 address show dev lan scope global").contains(address)
     });
