@@ -24,9 +24,9 @@ use crate::vrf::RoutingDomain;
 /// the host behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
 /// protocols are told through `error` that nobody serves them, and the rest is dropped.
 ///
-/// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is an
-/// address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router does not
-/// have, go to `nd` and to `punt`.
+/// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is
+/// an address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router
+/// does not have, go to `nd` and to `punt`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -158,7 +158,7 @@ impl<F: Family> Local<F> {
         let tables = self.domain.tables();
         let wanted = || {
             let view = Ipv6Packet::new_checked(packet.bytes().get(ETHERNET..)?).ok()?;
-            self.domain.policies().host_for(tables, interface, view.dst().into()).filter(|&host| host == interface)?;
+            self.domain.policies().of(interface)?.host.as_ref()?;
             let message = view.upper_layer().ok()?.payload;
             // RFC 4861, sections 4.3 and 4.4: the target is behind type, code, checksum and flags.
             let target = Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?);

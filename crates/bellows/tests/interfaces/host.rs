@@ -68,7 +68,8 @@ impl Hosted {
             let number = index + 1;
             let neighbour = HOSTS[index][1];
             text += &format!(
-                "[apps.router.interfaces.{port}]\nmac = \"02:00:00:00:00:0{number}\"\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n\
+                "[apps.router.interfaces.{port}]\nmac = \"02:00:00:00:00:0{number}\"\n\
+                 addresses = [\"{v4}/24\", \"{v6}/64\"]\n\
                  neighbours = {{ \"{neighbour}\" = \"00:00:5e:00:53:0{number}\" }}\nhost = \"{device}\"\n{more}\n\
                  [apps.{port}]\napp = \"raw-socket\"\ninterface = \"{port}\"\npromiscuous = true\n"
             );
@@ -331,7 +332,8 @@ fn an_access_list_permits_denies_and_rejects() {
         return;
     }
     let hosted = Hosted::new();
-    let access_in = "access_in = [\"reject icmp and dst host 198.51.100.2\", \"permit icmp or icmp6\", \"permit tcp dst port 5201\"]";
+    let access_in = r#"access_in = [
+        "reject icmp and dst host 198.51.100.2", "permit icmp or icmp6", "permit tcp dst port 5201"]"#;
     let running = hosted.start("", [access_in, "access_out = [\"deny icmp6\", \"permit\"]"]);
     let [client, server] = &hosted.hosts;
     let said = netns::run(client.namespace(), &format!("ping -n -c 1 -W 5 {}", HOSTS[1][0])).unwrap_err();
