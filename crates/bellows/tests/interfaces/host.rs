@@ -226,7 +226,8 @@ fn the_kernels_routes_are_followed() {
     route("del 203.0.113.0/24 via 198.51.100.2 metric 10");
     reaches("203.0.113.5", false);
     assert!(netns::run(client.namespace(), "ping -n -c 1 -W 5 203.0.113.5").unwrap_err().contains("Host Unreachable"));
-    route("replace 203.0.113.0/24 metric 10 nexthop via 198.51.100.2 weight 3 nexthop via 198.51.100.2 dev wan0");
+    let ways = "nexthop via 198.51.100.2 weight 3 nexthop via 198.51.100.2 dev wan0";
+    hosted.router.run(&format!("ip route replace 203.0.113.0/24 table 4711 metric 10 {ways}"));
     reaches("203.0.113.5", true);
     hosted.router.run("ip -6 route add 2001:db8:9::/48 via 2001:db8:2::2 table 4711");
     reaches("2001:db8:9::5", true);
