@@ -342,7 +342,7 @@ fn an_access_list_permits_denies_and_rejects() {
     assert!(is_answered(client, ROUTER[0][0]) && is_answered(client, ROUTER[0][1]));
     assert!(!is_answered(client, HOSTS[1][1]), "denied on its way out");
     let servers = Servers::start(server, &hosted.sandbox.path(""));
-    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_millis(500), traffic::Direction::There);
+    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_secs(1), traffic::Direction::There);
     let fetched = netns::run(client.namespace(), &format!("curl -s -m 1 {}", traffic::url(HOSTS[1][0], FILE)));
     assert!(fetched.is_err(), "another port");
     drop(servers);
