@@ -14,8 +14,8 @@ use crate::vrf::RoutingDomain;
 
 /// Sends the frames of the host behind a router through the ports of its interfaces, as they are.
 ///
-/// Inputs have the names of interfaces; link the `tap` of each. Outputs have the names of ports. Frames get the VLAN tags
-/// of their interface. The host finds its neighbours itself, and its packets are neither routed nor checked.
+/// Inputs have the names of interfaces; link the `tap` of each. Outputs have the names of ports. Frames get the VLAN
+/// tags of their interface. The host finds its neighbours itself, and its packets are neither routed nor checked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

@@ -25,9 +25,9 @@ use crate::vrf::RoutingDomain;
 /// behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
 /// protocols are told through `error` that nobody serves them, and the rest is dropped.
 ///
-/// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is an
-/// address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router does not
-/// have, go to `nd` and to `punt`.
+/// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is
+/// an address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router
+/// does not have, go to `nd` and to `punt`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -162,7 +162,7 @@ impl<F: Family> Local<F> {
         let tables = self.domain.tables();
         let wanted = || {
             let view = Ipv6Packet::new_checked(packet.bytes().get(ETHERNET..)?).ok()?;
-            self.domain.policies().host_for(tables, interface, view.dst().into()).filter(|&host| host == interface)?;
+            self.domain.policies().of(interface)?.host.as_ref()?;
             let message = view.upper_layer().ok()?.payload;
             // RFC 4861, sections 4.3 and 4.4: the target is behind type, code, checksum and flags.
             let target = Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?);
@@ -369,6 +369,7 @@ impl<F: Family> Configure for Local<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use bellows_rig::Rig;
     use bellows_vrf::interface::InterfaceAddress;
     use bellows_vrf::{Interface, Vrf};
@@ -498,6 +499,83 @@ mod tests {
             (all, packet("::", "2001:db8::1", IpProtocol::ICMPV6), "echo_to_multicast"),
         ] {
             assert_eq!(fate::<V6>(outputs, &frame).0, expected, "{frame:02x?}");
+        }
+    }
+
+    /// Where a packet goes that one of two interfaces received, of which the first one has a device: each output, and the
+    /// interface in the packet's tag there.
+    fn fates_with_device<F: Family>(received_on: u16, punts_echo: bool, frame: &[u8]) -> Vec<(String, u16)> {
+        let interface = |number: u8| Interface {
+            name: format!("i{number}"),
+            port: format!("i{number}"),
+            mac: MacAddr([2, 0, 0, 0, 0, number]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: [format!("10.0.{number}.1"), format!("2001:db8:{number}::1")]
+                .map(|address| InterfaceAddress { address: address.parse().unwrap(), length: 24 })
+                .to_vec(),
+        };
+        let vrf = Vrf::new(vec![interface(1), interface(2)], 16, 1).unwrap();
+        let policy = Policy { host: Some("lan0".to_owned()), ..Policy::default() };
+        let domain = Arc::new(RoutingDomain::with_policies(vrf, vec![policy, Policy::default()]));
+        let outputs = ["output", "punt", "error", "nd"];
+        let mut rig = Rig::new(Local::<F>::new(domain).punting_echo(punts_echo), &["input"], &outputs);
+        let mut packet = Packet::from_bytes(frame).unwrap();
+        packet.set_tag(Tag::received_on(received_on).0);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        let sent = outputs.iter().flat_map(|output| {
+            let packets = rig.received_packets(output);
+            packets.into_iter().map(|packet| ((*output).to_owned(), Tag(packet.tag()).interface())).collect::<Vec<_>>()
+        });
+        sent.collect()
+    }
+
+    #[test]
+    fn the_host_gets_packets_through_the_device_of_an_interface() {
+        let udp = |to: &str| packet("10.0.1.9", to, IpProtocol::UDP);
+        let to = |output: &str, interface: u16| vec![(output.to_owned(), interface)];
+        for (received_on, frame, expected) in [
+            (1, udp("10.0.1.1"), to("punt", 1)),
+            (1, udp("10.0.2.1"), to("punt", 1)),
+            (2, udp("10.0.1.1"), to("punt", 1)),
+            (2, udp("10.0.2.1"), to("error", 2)),
+            (1, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), to("punt", 1)),
+            (2, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), Vec::new()),
+            (1, packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP), to("output", 0)),
+        ] {
+            assert_eq!(fates_with_device::<V4>(received_on, false, &frame), expected, "{received_on} {frame:02x?}");
+        }
+        let echo = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
+        assert_eq!(fates_with_device::<V4>(1, true, &echo), to("punt", 1));
+        let other = packet("10.0.2.9", "10.0.2.1", IpProtocol::ICMP);
+        assert_eq!(fates_with_device::<V4>(2, true, &other), to("output", 0), "there is no device");
+        let link_local = packet("fe80::9", "fe80::77", IpProtocol::TCP);
+        assert_eq!(fates_with_device::<V6>(1, false, &link_local), to("punt", 1));
+        assert_eq!(fates_with_device::<V6>(2, false, &link_local), Vec::new());
+    }
+
+    #[test]
+    fn the_host_hears_of_neighbours_as_far_as_it_has_to() {
+        let discovery = |kind: u8, target: &str| {
+            let (source, destination) = ("2001:db8:1::9", "ff02::1");
+            let mut frame = packet(source, destination, IpProtocol::ICMPV6);
+            frame[54] = kind;
+            frame[62..78].copy_from_slice(&target.parse::<Ipv6Addr>().unwrap().octets());
+            let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
+            IcmpMessage::new_checked(&mut frame[54..]).unwrap().fill_checksum(&pair);
+            frame
+        };
+        let (own, other) = ("2001:db8:1::1", "2001:db8:1::77");
+        for (kind, target, hears) in
+            [(135, own, false), (135, other, true), (136, other, true), (133, other, false), (134, other, false)]
+        {
+            let outputs: Vec<String> = fates_with_device::<V6>(1, false, &discovery(kind, target))
+                .into_iter()
+                .map(|(output, _)| output)
+                .collect();
+            let expected: &[&str] = if hears { &["punt", "nd"] } else { &["nd"] };
+            assert_eq!(outputs, expected, "{kind} {target}");
         }
     }
 }

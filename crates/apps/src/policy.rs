@@ -58,7 +58,8 @@ impl Policies {
         self.of(interface).is_some_and(|policy| policy.host.is_some())
     }
 
-    /// Whether an interface has a device on the host, as far as is known here: if no interface has one, the host is elsewhere.
+    /// Whether an interface has a device on the host, as far as is known here: if no interface has one, the host is
+    /// elsewhere.
     pub(crate) fn may_have_host(&self, interface: u16) -> bool {
         !self.has_host || self.has_device(interface)
     }

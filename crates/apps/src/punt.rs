@@ -14,10 +14,11 @@ use crate::vrf::RoutingDomain;
 
 /// Takes packets to the host behind a router: those for the router itself that the router does not answer.
 ///
-/// Inputs may have any names: those of `ip4-local` and `ip6-local`, of `arp`, and the output `other` of `ethernet-input`.
-/// Outputs have the names of interfaces; link each to a `tap`. A packet goes to the output of the interface in its tag,
-/// with an Ethernet header without VLAN tags. The host gets up to `rate` packets a second, after `burst` at once; packets
-/// beyond that are dropped, so that a flood keeps neither the host nor its routing daemons busy.
+/// Inputs may have any names: those of `ip4-local` and `ip6-local`, of `arp`, and the output `other` of
+/// `ethernet-input`. Outputs have the names of interfaces; link each to a `tap`. A packet goes to the output of the
+/// interface in its tag, with an Ethernet header without VLAN tags. The host gets up to `rate` packets a second, after
+/// `burst` at once; packets beyond that are dropped, so that a flood keeps neither the host nor its routing daemons
+/// busy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

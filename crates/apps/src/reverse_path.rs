@@ -21,10 +21,10 @@ use crate::vrf::RoutingDomain;
 
 /// Drops packets whose source is not where it says (ingress filtering, RFC 2827 and 3704).
 ///
-/// The key `reverse_path` of each interface in the routing domain tells how strictly. `loose` wants a route to the source that
-/// does not drop, `strict` one that leads through the interface that received the packet, if only by one of several next
-/// hops. A source that is an address of the router itself never passes. Exempt are link-local sources, the unspecified
-/// source of IPv6 (duplicate address detection), and that of a host that asks for an address by DHCP.
+/// The key `reverse_path` of each interface in the routing domain tells how strictly. `loose` wants a route to the
+/// source that does not drop, `strict` one that leads through the interface that received the packet, if only by one of
+/// several next hops. A source that is an address of the router itself never passes. Exempt are link-local sources, the
+/// unspecified source of IPv6 (duplicate address detection), and that of a host that asks for an address by DHCP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -292,7 +292,8 @@ mod tests {
             const SOURCES: [&str; 6] = ["20.1.7.7", "20.3.7.7", "20.4.7.7", "20.5.7.7", "30.1.1.1", "10.0.3.77"];
             let domain = domain();
             let mut rig = Rig::new(ReversePathCheck::<V4>::new(Arc::clone(&domain)), &["input"], &["output"]);
-            rig.send_packets("input", choices.iter().map(|&(interface, source)| packet(interface, SOURCES[source], "20.1.1.1")));
+            let packets = choices.iter().map(|&(interface, source)| packet(interface, SOURCES[source], "20.1.1.1"));
+            rig.send_packets("input", packets);
             rig.settle();
             // Loose refuses the fifth; strict the first, the fourth and the fifth.
             let passes = |&&(interface, source): &&(u16, usize)| match interface {

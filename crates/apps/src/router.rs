@@ -46,11 +46,11 @@ use crate::{local, lookup, reverse_path, rewrite};
 /// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
 /// interface is a port, or a VLAN of one.
 ///
-/// With `host`, an interface has a TAP device on the host, and what is for the router itself and not answered by it goes
-/// there: TCP, UDP, and routing protocols. What the host sends through the device leaves by the interface's port.
+/// With `host`, an interface has a TAP device on the host, and what is for the router itself and not answered by it
+/// goes there: TCP, UDP, and routing protocols. What the host sends through the device leaves by the interface's port.
 ///
-/// With `reverse_path`, sources of an interface's packets are checked; with `access_in` and `access_out`, rules tell which
-/// packets may come in and go out. What the host sends is not checked.
+/// With `reverse_path`, sources of an interface's packets are checked; with `access_in` and `access_out`, rules tell
+/// which packets may come in and go out. What the host sends is not checked.
 ///
 /// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -38,8 +38,8 @@ pub struct Config {
     /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
     /// 2"`.
     ///
-    /// `"kernel:main"` in their place, or among them, follows a table of Linux' routes, by its name or number, through an
-    /// app `kernel-routes`, which the app `router` has by itself.
+    /// `"kernel:main"` in their place, or among them, follows a table of Linux' routes, by its name or number, through
+    /// an app `kernel-routes`, which the app `router` has by itself.
     #[serde(deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany")]
     pub routes: Vec<String>,
@@ -125,8 +125,8 @@ pub struct InterfaceConfig {
     #[serde(default, skip_serializing_if = "is_default")]
     pub reverse_path: ReversePath,
 
-    /// Rules for IP packets that come in, checked by `access-list`: `["permit tcp port 22", "reject udp", "deny"]`. The first
-    /// one that matches counts; packets that match none are denied. Without rules all pass.
+    /// Rules for IP packets that come in, checked by `access-list`: `["permit tcp port 22", "reject udp", "deny"]`. The
+    /// first one that matches counts; packets that match none are denied. Without rules all pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub access_in: Vec<String>,
 

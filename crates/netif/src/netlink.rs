@@ -241,8 +241,8 @@ impl Connection {
         Err(io::Error::new(io::ErrorKind::Interrupted, message))
     }
 
-    /// Sends a request for a table, and gives each message of the answer to `each` as it comes. Returns whether the table
-    /// stayed as it was meanwhile.
+    /// Sends a request for a table, and gives each message of the answer to `each` as it comes. Returns whether the
+    /// table stayed as it was meanwhile.
     pub(crate) fn dump(
         &mut self,
         action: impl Fn() -> String,

@@ -28,13 +28,13 @@ use crate::vrf::RoutingDomain;
 ///
 /// A rule is `permit`, `deny` or `reject`, and behind it an expression in the language of tcpdump, or nothing for all
 /// packets. The first rule that matches counts, and packets that match none are denied. Rejected packets go to `error`,
-/// tagged for an app `ip4-icmp-error` or `ip6-icmp-error`, which tells their senders that communication is prohibited; if
-/// it is not linked, they are denied. All rules are decided in one pass over the headers. The status counts the packets of
-/// each rule.
+/// tagged for an app `ip4-icmp-error` or `ip6-icmp-error`, which tells their senders that communication is prohibited;
+/// if it is not linked, they are denied. All rules are decided in one pass over the headers. The status counts the
+/// packets of each rule.
 ///
-/// With `vrf`, an interface's packets are decided by its rules: `access_in` or `access_out` in the routing domain. Packets
-/// of interfaces without rules pass. IPv6 neighbour discovery on a link passes such rules whatever they say, because
-/// nothing works without it.
+/// With `vrf`, an interface's packets are decided by its rules: `access_in` or `access_out` in the routing domain.
+/// Packets of interfaces without rules pass. IPv6 neighbour discovery on a link passes such rules whatever they say,
+/// because nothing works without it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -230,7 +230,8 @@ impl Configure for AccessList {
                 let mut rules = Vec::new();
                 for (place, text) in config.rules.iter().enumerate() {
                     rules.push(Rule::parse(text).map_err(|error| {
-                        SettingError::at("rules", format!("rule {}, `{text}`: {}", place + 1, error.message), error.help)
+                        let message = format!("rule {}, `{text}`: {}", place + 1, error.message);
+                        SettingError::at("rules", message, error.help)
                     })?);
                 }
                 (None, vec![compile("rules", "", &rules, context)?], vec![0])

@@ -30,7 +30,8 @@ fn list(rules: &[&str]) -> AccessList {
 fn packets(rig: &Rig) -> Vec<u64> {
     let status = rig.status().unwrap();
     let lists = status["lists"].as_array().unwrap();
-    lists.iter().flat_map(|list| list["rules"].as_array().unwrap()).map(|rule| rule["packets"].as_u64().unwrap()).collect()
+    let rules = lists.iter().flat_map(|list| list["rules"].as_array().unwrap());
+    rules.map(|rule| rule["packets"].as_u64().unwrap()).collect()
 }
 
 #[test]
@@ -105,7 +106,8 @@ fn an_interface_has_its_own_rules() {
         };
         let (there, back) = ((1, [10, 0, 2, 9]), (2, [10, 0, 1, 9]));
         let (ruled, free) = if direction == Direction::In { (back, there) } else { (there, back) };
-        rig.send_packets("input", [(ruled, port), (ruled, 7), (free, 7), (ruled, port)].map(|((on, to), port)| packet(on, to, port)));
+        let packets_of = [(ruled, port), (ruled, 7), (free, 7), (ruled, port)];
+        rig.send_packets("input", packets_of.map(|((on, to), port)| packet(on, to, port)));
         rig.settle();
         // The first rule is that of neighbour discovery.
         assert_eq!((rig.received("output").len(), packets(&rig)), (3, vec![0, 2, 1]), "{direction:?}");
@@ -125,7 +127,8 @@ fn neighbour_discovery_passes_any_rules() {
         packet
     };
     let mut rig = of_domain(&domain, Direction::In);
-    rig.send_packets("input", [(133, 255), (135, 255), (136, 255), (135, 254), (128, 255)].map(|(kind, limit)| discovery(kind, limit)));
+    let messages = [(133, 255), (135, 255), (136, 255), (135, 254), (128, 255)];
+    rig.send_packets("input", messages.map(|(kind, limit)| discovery(kind, limit)));
     rig.settle();
     assert_eq!((rig.received("output").len(), rig.counts().drops["denied"]), (3, 2));
 }

@@ -21,13 +21,13 @@ use crate::vrf::{HOST, RoutingDomain};
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
 /// those who look for the router's.
 ///
-/// `input` takes ARP packets, `resolve` the packets of `ip4-rewrite` to neighbours that are not known; up to three wait for
-/// each neighbour. Outputs have the names of ports: ARP packets leave there, and the packets that waited. A neighbour that
-/// does not answer three questions is gone, and packets that waited for it go to `error`, which tells their senders. One
-/// that has answered is asked again, by its own address, before the answer is too old. If an output `host` is linked, it
-/// gets the answers of neighbours, which the host behind the router may have asked for. Neighbours are learned from answers
-/// and from questions to the router; announcements change only what is known already. Who claims an address of the router
-/// is told once a second whose it is (RFC 5227).
+/// `input` takes ARP packets, `resolve` the packets of `ip4-rewrite` to neighbours that are not known; up to three wait
+/// for each neighbour. Outputs have the names of ports: ARP packets leave there, and the packets that waited. A
+/// neighbour that does not answer three questions is gone, and packets that waited for it go to `error`, which tells
+/// their senders. One that has answered is asked again, by its own address, before the answer is too old. If an output
+/// `host` is linked, it gets the answers of neighbours, which the host behind the router may have asked for. Neighbours
+/// are learned from answers and from questions to the router; announcements change only what is known already. Who
+/// claims an address of the router is told once a second whose it is (RFC 5227).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

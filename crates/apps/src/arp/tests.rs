@@ -227,3 +227,17 @@ fn the_router_answers_for_others_only_if_it_is_told_to() {
         );
     }
 }
+
+#[test]
+fn the_host_gets_answers_even_if_the_router_has_not_asked() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b", "host"]);
+    let answer = arp(1, ArpOperation::REPLY, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    let question = arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    let elsewhere = arp(1, ArpOperation::REPLY, HOST, [9, 9, 9, 9], [10, 0, 1, 1]);
+    rig.send_packets("input", [answer, question, elsewhere]);
+    rig.settle();
+    let heard = rig.received_packets("host");
+    assert_eq!((heard.len(), Tag(heard[0].tag()).interface()), (1, 1));
+    assert_eq!(drops(&rig), [("l3_src_address_not_local".to_owned(), 1)]);
+}

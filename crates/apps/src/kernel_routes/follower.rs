@@ -1,8 +1,8 @@
 //! The thread that follows a table of the kernel.
 //!
-//! It subscribes to changes first, reads the table then, and applies the changes that came meanwhile. If changes were lost, or
-//! if the kernel may have removed routes without a word, it reads the table again: routes that are still there stay in the
-//! routing domain all the time, and those that are not are removed at the end.
+//! It subscribes to changes first, reads the table then, and applies the changes that came meanwhile. If changes were
+//! lost, or if the kernel may have removed routes without a word, it reads the table again: routes that are still there
+//! stay in the routing domain all the time, and those that are not are removed at the end.
 
 use std::collections::HashMap;
 use std::io;
@@ -122,7 +122,7 @@ impl Follower {
                 Ok(())
             }
             Err(RecvTimeoutError::Disconnected) => {
-                Err(io::Error::other("the thread that reads the kernel's routes has panicked; this is a bug in bellows"))
+                Err(io::Error::other("the thread that reads them has panicked; this is a bug in bellows"))
             }
         }
     }
@@ -224,8 +224,9 @@ impl Worker {
                 }
             }
             let until_due = self.due.map_or(INTERVAL, |due| due.saturating_duration_since(Instant::now()));
+            let descriptors = [self.signal.as_fd(), sockets.monitor.as_fd()];
             // The only errors are a lack of memory, and then the next attempt comes at once.
-            let _ = sleep_until_readable(&[self.signal.as_fd(), sockets.monitor.as_fd()], Some(until_due.min(INTERVAL)));
+            let _ = sleep_until_readable(&descriptors, Some(until_due.min(INTERVAL)));
             self.signal.clear();
             if let Err(error) = self.hear(&mut sockets) {
                 self.shown.fails(&error.to_string());

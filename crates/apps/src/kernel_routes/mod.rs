@@ -29,15 +29,15 @@ use crate::vrf::RoutingDomain;
 
 /// Follows a table of Linux' routes: a routing domain has the same ones, and each change takes effect there, too.
 ///
-/// Routes count whose devices are those of the domain's interfaces (`host`), with several ways and weights, and those that
-/// say `blackhole`, `unreachable` or `prohibit`. Routes of the domain's own come before those of the kernel with the same
-/// prefix and metric. Not followed are routes to other devices, those of IPv4 whose next hop has an IPv6 address, and those
-/// that depend on the type of service or the source or add a header; the status counts them by reason. Neighbours that an
-/// administrator has set (`nud permanent`) are followed as well.
+/// Routes count whose devices are those of the domain's interfaces (`host`), with several ways and weights, and those
+/// that say `blackhole`, `unreachable` or `prohibit`. Routes of the domain's own come before those of the kernel with
+/// the same prefix and metric. Not followed are routes to other devices, those of IPv4 whose next hop has an IPv6
+/// address, and those that depend on the type of service or the source or add a header; the status counts them by
+/// reason. Neighbours that an administrator has set (`nud permanent`) are followed as well.
 ///
-/// A thread does this, and forwarding does not wait for it. If the kernel's messages come too fast and some are lost, the
-/// thread reads the table again; routes that are still there are never missing meanwhile. A reload that does not change the
-/// routing domain keeps all routes.
+/// A thread does this, and forwarding does not wait for it. If the kernel's messages come too fast and some are lost,
+/// the thread reads the table again; routes that are still there are never missing meanwhile. A reload that does not
+/// change the routing domain keeps all routes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -48,8 +48,8 @@ pub struct Config {
     #[serde(default = "main")]
     pub table: String,
 
-    /// The network namespace of the table: a name of `ip netns`, or a path such as `/proc/PID/ns/net`. By default that of
-    /// the process.
+    /// The network namespace of the table: a name of `ip netns`, or a path such as `/proc/PID/ns/net`. By default that
+    /// of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<PathBuf>,
 

@@ -203,7 +203,8 @@ impl RouteSet {
         self.beyond_limit = 0;
     }
 
-    /// Takes in a route of the table that is being read. Returns its key if something has changed, or is to be tried again.
+    /// Takes in a route of the table that is being read. Returns its key if something has changed, or is to be tried
+    /// again.
     pub(super) fn read(&mut self, route: KernelRoute) -> Option<Key> {
         let (key, deed) = parts(route)?;
         let (generation, number) = (self.generation, self.deeds.take(deed));
@@ -232,8 +233,8 @@ impl RouteSet {
         gone
     }
 
-    /// Takes in a route that was added. Returns its key, unless there is no room for it, and whether the routes with it are
-    /// surely as the kernel has them.
+    /// Takes in a route that was added. Returns its key, unless there is no room for it, and whether the routes with it
+    /// are surely as the kernel has them.
     pub(super) fn added(&mut self, route: KernelRoute, insertion: Insertion) -> Option<(Key, bool)> {
         let (key, deed) = parts(route)?;
         let is_v6 = matches!(key.0, IpPrefix::V6(_));
@@ -241,9 +242,9 @@ impl RouteSet {
             let number = self.deeds.take(deed);
             return self.enter(key, number).map(|key| (key, true));
         }
-        // The table may have been read after the event. IPv6 tells all ways of a route whose ways have become more, and IPv4
-        // has no route twice.
-        let repeats = |known: &Deed| if is_v6 { deed.covers(known) } else { deed.is_same(known) };
+        // The table may have been read after the event. IPv6 tells all ways of a route whose ways have become more, and
+        // IPv4 has no route twice.
+        let repeats = |known: &Deed| deed.is_same(known) || is_v6 && deed.covers(known);
         let is_repeated = |number: u32| self.deeds.of(number).is_some_and(|known| repeats(known));
         let (repeated, mut numbers): (Vec<u32>, Vec<u32>) =
             self.numbers(key).into_iter().partition(|&number| is_repeated(number));
@@ -269,8 +270,8 @@ impl RouteSet {
         Some((key, is_sure))
     }
 
-    /// Takes in a route that was removed. Returns its key if there are routes with it; the routes are as the kernel has them
-    /// only if one of them was the route.
+    /// Takes in a route that was removed. Returns its key if there are routes with it; the routes are as the kernel has
+    /// them only if one of them was the route.
     pub(super) fn removed(&mut self, route: KernelRoute) -> Option<(Key, bool)> {
         let (key, deed) = parts(route)?;
         let entry = self.entries.get(&key)?;

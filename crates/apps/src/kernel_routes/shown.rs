@@ -73,9 +73,9 @@ impl Shown {
 impl Status for Shown {
     fn status(&self) -> Value {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let reasons = Standing::REASONS.iter().zip(numbers.ignored);
+        let reasons = Standing::REASONS.iter().zip(numbers.ignored).filter(|(_, count)| *count > 0);
         let mut ignored: Map<String, Value> =
-            reasons.filter(|(_, count)| *count > 0).map(|((_, name), count)| ((*name).to_owned(), count.into())).collect();
+            reasons.map(|((_, name), count)| ((*name).to_owned(), count.into())).collect();
         if numbers.beyond_limit > 0 {
             ignored.insert("limit".to_owned(), numbers.beyond_limit.into());
         }

@@ -68,7 +68,8 @@ impl Hosted {
             let number = index + 1;
             let neighbour = HOSTS[index][1];
             text += &format!(
-                "[apps.router.interfaces.{port}]\nmac = \"02:00:00:00:00:0{number}\"\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n\
+                "[apps.router.interfaces.{port}]\nmac = \"02:00:00:00:00:0{number}\"\n\
+                 addresses = [\"{v4}/24\", \"{v6}/64\"]\n\
                  neighbours = {{ \"{neighbour}\" = \"00:00:5e:00:53:0{number}\" }}\nhost = \"{device}\"\n{more}\n\
                  [apps.{port}]\napp = \"raw-socket\"\ninterface = \"{port}\"\npromiscuous = true\n"
             );
@@ -225,7 +226,8 @@ fn the_kernels_routes_are_followed() {
     route("del 203.0.113.0/24 via 198.51.100.2 metric 10");
     reaches("203.0.113.5", false);
     assert!(netns::run(client.namespace(), "ping -n -c 1 -W 5 203.0.113.5").unwrap_err().contains("Host Unreachable"));
-    route("replace 203.0.113.0/24 metric 10 nexthop via 198.51.100.2 weight 3 nexthop via 198.51.100.2 dev wan0");
+    let ways = "nexthop via 198.51.100.2 weight 3 nexthop via 198.51.100.2 dev wan0";
+    hosted.router.run(&format!("ip route replace 203.0.113.0/24 table 4711 metric 10 {ways}"));
     reaches("203.0.113.5", true);
     hosted.router.run("ip -6 route add 2001:db8:9::/48 via 2001:db8:2::2 table 4711");
     reaches("2001:db8:9::5", true);
@@ -331,7 +333,8 @@ fn an_access_list_permits_denies_and_rejects() {
         return;
     }
     let hosted = Hosted::new();
-    let access_in = "access_in = [\"reject icmp and dst host 198.51.100.2\", \"permit icmp or icmp6\", \"permit tcp dst port 5201\"]";
+    let access_in = r#"access_in = [
+        "reject icmp and dst host 198.51.100.2", "permit icmp or icmp6", "permit tcp dst port 5201"]"#;
     let running = hosted.start("", [access_in, "access_out = [\"deny icmp6\", \"permit\"]"]);
     let [client, server] = &hosted.hosts;
     let said = netns::run(client.namespace(), &format!("ping -n -c 1 -W 5 {}", HOSTS[1][0])).unwrap_err();
@@ -339,7 +342,7 @@ fn an_access_list_permits_denies_and_rejects() {
     assert!(is_answered(client, ROUTER[0][0]) && is_answered(client, ROUTER[0][1]));
     assert!(!is_answered(client, HOSTS[1][1]), "denied on its way out");
     let servers = Servers::start(server, &hosted.sandbox.path(""));
-    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_millis(500), traffic::Direction::There);
+    traffic::tcp(client, HOSTS[1][0], std::time::Duration::from_secs(1), traffic::Direction::There);
     let fetched = netns::run(client.namespace(), &format!("curl -s -m 1 {}", traffic::url(HOSTS[1][0], FILE)));
     assert!(fetched.is_err(), "another port");
     drop(servers);

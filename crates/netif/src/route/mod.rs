@@ -1,7 +1,7 @@
 //! The kernel's routes and neighbours, with `rtnetlink(7)`.
 //!
-//! [`RouteTables`] reads them, [`RouteMonitor`] reports each change. Both work in the network namespace of the thread that
-//! opened them.
+//! [`RouteTables`] reads them, [`RouteMonitor`] reports each change. Both work in the network namespace of the thread
+//! that opened them.
 //!
 //! | file | contents |
 //! |---|---|

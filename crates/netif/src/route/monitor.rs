@@ -41,8 +41,8 @@ pub enum RouteEvent {
     Overrun,
 }
 
-/// A subscription to the changes of all tables of a network namespace. Never waits; its descriptor is readable when there
-/// may be an event.
+/// A subscription to the changes of all tables of a network namespace. Never waits; its descriptor is readable when
+/// there may be an event.
 ///
 /// To miss nothing, open it before reading the tables.
 #[derive(Debug)]

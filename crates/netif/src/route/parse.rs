@@ -153,8 +153,8 @@ fn next_hops(mut bytes: &[u8], route: &mut KernelRoute) -> Option<()> {
     Some(())
 }
 
-/// The neighbour in a message of the kernel; `None` if it is about something else. One that is not permanent, or that is
-/// gone, has no Ethernet address here.
+/// The neighbour in a message of the kernel; `None` if it is about something else. One that is not permanent, or that
+/// is gone, has no Ethernet address here.
 pub(super) fn neighbour(message: &Message<'_>) -> Option<KernelNeighbour> {
     if !matches!(message.kind, RTM_NEWNEIGH | RTM_DELNEIGH) || message.body.len() < NEIGHBOUR_LEN {
         return None;
