@@ -23,7 +23,7 @@ use crate::vlan_header::{ID, Outer, OuterTag, check_vlan, outer, push, set, unta
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The tag protocol identifiers of tags on the trunk: `"0x8100"` (802.1Q), `"0x88a8"` (802.1ad), or `"any"` of both. New
+    /// The tag protocol identifiers of tags on the trunk: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), or `"any"` of both. New
     /// tags then have the first.
     pub tpid: TagProtocols,
 

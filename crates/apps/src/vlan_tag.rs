@@ -22,7 +22,7 @@ pub struct Config {
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: u16,
 
-    /// The tag protocol identifier: `"0x8100"` for customers' tags (802.1Q), `"0x88a8"` for providers' (802.1ad).
+    /// The tag protocol identifier: `"802.1q"` for customers' tags (0x8100), `"802.1ad"` for providers' (0x88a8).
     #[serde(default)]
     pub tpid: TagProtocol,
 
@@ -177,7 +177,7 @@ mod tests {
         let with_priority = [0x81, 0, 0xd0, 0, 8, 0];
         assert_eq!(tagged(five, &with_priority), [[0x81, 0, 0xd0, 5, 8, 0]]);
         let inner = [0x81, 0, 0xd0, 9, 8, 0];
-        let service = r#"{"vlan": 5, "tpid": "0x88a8"}"#;
+        let service = r#"{"vlan": 5, "tpid": "802.1ad"}"#;
         assert_eq!(tagged(service, &inner), [[0x88, 0xa8, 0xd0, 5, 0x81, 0, 0xd0, 9, 8, 0]]);
         let set = r#"{"vlan": 4094, "priority": 3, "drop_eligible": false}"#;
         assert_eq!(tagged(set, &with_priority), [[0x81, 0, 0x6f, 0xfe, 8, 0]]);

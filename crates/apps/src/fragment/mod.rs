@@ -191,8 +191,8 @@ impl Fragment {
                 Fate::Segment(_, count) => *count,
                 _ => 1,
             };
-            // The others wait for room; one packet always fits into an empty output.
-            if needed > output.room() && needed <= CAPACITY && needed > 1 {
+            // The others wait for room; all fragments of one fit into an empty output.
+            if needed > output.room() && needed <= CAPACITY && (needed > 1 || io.is_lossless()) {
                 break;
             }
             let Some(mut packet) = (&mut input).into_iter().next() else { break };

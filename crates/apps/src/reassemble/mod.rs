@@ -173,7 +173,7 @@ impl App for Reassemble {
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
-            self.give_back(old);
+            self.exchange(old);
         }
         self.table.allocate();
         self.show();
@@ -181,9 +181,7 @@ impl App for Reassemble {
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if self.table.limits() == old.table.limits() {
-            std::mem::swap(&mut self.table, &mut old.table);
-        }
+        self.exchange(old);
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {
@@ -214,6 +212,13 @@ fn tagged(mut packet: Packet, error: IcmpError) -> Packet {
 impl Reassemble {
     fn new(limits: Limits) -> Reassemble {
         Reassemble { table: Table::new(limits), occupancy: Arc::default() }
+    }
+
+    /// Exchanges the datagrams with another app of the same limits.
+    fn exchange(&mut self, other: &mut Reassemble) {
+        if self.table.limits() == other.table.limits() {
+            std::mem::swap(&mut self.table, &mut other.table);
+        }
     }
 
     /// Takes a packet that may be a fragment.
