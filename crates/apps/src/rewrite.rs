@@ -19,13 +19,14 @@ use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
 
-/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of the
-/// packet's adjacency, with the VLAN tags of its interface.
+/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
+/// the packet's adjacency, with the VLAN tags of its interface.
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
-/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long. `resolve` gets
-/// packets to neighbours whose Ethernet address is not known. `fragment` gets packets that are too long and may be
-/// fragmented: of IPv6 those of the router itself. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long. `resolve`
+/// gets packets to neighbours whose Ethernet address is not known. `fragment` gets packets that are too long and may be
+/// fragmented: of IPv6 those of the router itself. If they are not linked, these packets are dropped. Packets of the
+/// router itself lose no hop.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

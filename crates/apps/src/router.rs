@@ -29,10 +29,10 @@ use crate::{local, lookup, rewrite};
 /// A router for IPv4 and IPv6.
 ///
 /// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of IPv4 neighbours by ARP,
-/// answers echo requests, and tells senders by ICMP why their packets are not forwarded. IPv4 packets that are too long for a
-/// link are fragmented if they may be, and fragments to the router itself are reassembled. Inputs and outputs have the names
-/// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
-/// interface is a port, or a VLAN of one.
+/// answers echo requests, and tells senders by ICMP why their packets are not forwarded. IPv4 packets that are too long
+/// for a link are fragmented if they may be, and fragments to the router itself are reassembled. Inputs and outputs
+/// have the names of ports: link each one's `output` to the router's input of its name, and the router's output to its
+/// `input`. An interface is a port, or a VLAN of one.
 ///
 /// IPv6 neighbours must be given with `neighbours` of their interface; the router does not discover them.
 ///

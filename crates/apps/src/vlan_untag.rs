@@ -12,8 +12,8 @@ use crate::vlan_header::{Outer, check_vlan, outer, untag};
 
 /// Takes frames out of a VLAN: pops their outermost tag (IEEE 802.1Q).
 ///
-/// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if it
-/// is not linked, they are dropped. Inner tags stay. Offloads move with the header.
+/// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if
+/// it is not linked, they are dropped. Inner tags stay. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {

@@ -405,7 +405,10 @@ fn a_reload_keeps_the_datagrams_if_no_key_has_changed() {
     };
     bellows_packet::pool::ensure().unwrap();
     for (fragments, kept) in [(40, 1), (41, 0)] {
-        let new = |fragments| Reassemble::configure(Config { fragments, ..Config::default() }, &Context::default()).unwrap();
+        let new = |fragments| {
+            let config = Config { fragments, ..Config::default() };
+            Reassemble::configure(config, &Context::default()).unwrap()
+        };
         let (mut old, mut new) = (new(40), new(fragments));
         old.start(None).unwrap();
         let frame = ipv4(0, &[], 64, 1, 0x2000);

@@ -1,5 +1,5 @@
-//! VLANs: a trunk between two multiplexers carries those of two pairs of hosts, and a guest with Linux has a VLAN and a VLAN
-//! within another at a router.
+//! VLANs: a trunk between two multiplexers carries those of two pairs of hosts, and a guest with Linux has a VLAN and a
+//! VLAN within another at a router.
 
 use std::collections::BTreeSet;
 use std::fs;
