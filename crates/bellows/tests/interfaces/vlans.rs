@@ -170,7 +170,6 @@ fn a_guest_talks_to_itself_through_a_router_with_vlans() {
     let reassembled = app(&counters, "router/ip4-reassemble")["counters"]["reasm_oks"].as_u64().unwrap();
     let fragmented = app(&counters, "router/ip4-fragment")["counters"]["frag_oks"].as_u64().unwrap();
     assert!(reassembled >= 2 && fragmented >= 2, "{reassembled} {fragmented}");
-    assert_eq!(app(&counters, "router/ethernet-input")["drops"]["unknown_vlan"].as_u64(), Some(0));
     drop(guest);
     running.signal(Signal::INT);
     running.wait().fine();
