@@ -7,27 +7,7 @@
 use bellows_packet::Packet;
 use bellows_sys::keyed_hash::{KeyedHash, Words};
 
-use super::header::Piece;
-
-/// What the fragments of a datagram have in common: addresses, protocol (IPv4), identification, and VLANs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    V4([u64; 2]),
-    V6([u64; 5]),
-}
-
-impl Key {
-    fn family(&self) -> usize {
-        match self {
-            Key::V4(_) => V4,
-            Key::V6(_) => V6,
-        }
-    }
-}
-
-/// The families, as indices.
-pub(super) const V4: usize = 0;
-pub(super) const V6: usize = 1;
+use super::header::{Key, Piece, V4, V6};
 
 /// No index.
 const NONE: u32 = u32::MAX;
