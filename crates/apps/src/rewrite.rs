@@ -20,8 +20,8 @@ use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
 
-/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of the
-/// packet's adjacency, with the VLAN tags of its interface.
+/// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
+/// the packet's adjacency, with the VLAN tags of its interface.
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
 /// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long, and copies of

@@ -24,10 +24,10 @@ const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 pub enum TagProtocol {
     /// A customer's tag (IEEE 802.1Q).
     #[default]
-    #[serde(rename = "0x8100")]
+    #[serde(rename = "802.1q")]
     Customer,
     /// A provider's tag (IEEE 802.1ad).
-    #[serde(rename = "0x88a8")]
+    #[serde(rename = "802.1ad")]
     Service,
 }
 
@@ -46,10 +46,10 @@ impl TagProtocol {
 #[schemars(inline)]
 pub enum TagProtocols {
     /// Those of customers' tags (IEEE 802.1Q).
-    #[serde(rename = "0x8100")]
+    #[serde(rename = "802.1q")]
     Customer,
     /// Those of providers' tags (IEEE 802.1ad).
-    #[serde(rename = "0x88a8")]
+    #[serde(rename = "802.1ad")]
     Service,
     /// Both.
     #[serde(rename = "any")]

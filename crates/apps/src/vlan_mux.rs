@@ -12,19 +12,19 @@ use crate::vlan_header::{ID, Outer, OuterTag, check_vlan, outer, push, set, unta
 
 /// Splits a trunk into its VLANs, and joins them (IEEE 802.1Q).
 ///
-/// Ports are pairs of an input and an output of the same name. `trunk` has the frames of all VLANs with their tags, `vlan5`
-/// those of VLAN 5 without, and `native` those without a VLAN, unchanged. A frame of a VLAN whose port is not linked is
-/// dropped.
+/// Ports are pairs of an input and an output of the same name. `trunk` has the frames of all VLANs with their tags,
+/// `vlan5` those of VLAN 5 without, and `native` those without a VLAN, unchanged. A frame of a VLAN whose port is not
+/// linked is dropped.
 ///
 /// From the trunk to the port of a VLAN, the outermost tag is popped; in the other direction one is pushed, outside of
-/// others (Q-in-Q). A tag of VLAN 0, which has a priority alone, belongs to frames without a VLAN: from the port of a VLAN,
-/// it becomes the tag of the VLAN. A frame from `native` must not have the tag of a VLAN, because on the trunk it would
-/// belong to that VLAN. Offloads move with the header.
+/// others (Q-in-Q). A tag of VLAN 0, which has a priority alone, belongs to frames without a VLAN: from the port of a
+/// VLAN, it becomes the tag of the VLAN. A frame from `native` must not have the tag of a VLAN, because on the trunk it
+/// would belong to that VLAN. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The tag protocol identifiers of tags on the trunk: `"0x8100"` (802.1Q), `"0x88a8"` (802.1ad), or `"any"` of both. New
-    /// tags then have the first.
+    /// The tag protocol identifiers of tags on the trunk: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), or `"any"` of
+    /// both. New tags then have the first.
     pub tpid: TagProtocols,
 
     /// Keep priorities other than 0: such a frame leaves by the port of its VLAN with a tag of VLAN 0.
@@ -263,8 +263,11 @@ mod tests {
         Rig::new(app, &PORTS, outputs)
     }
 
-    /// What a naive multiplexer does with a frame: the output and the frame, or the reason for its drop.
-    fn naive(tpid: TagProtocols, keep: bool, port: &str, frame: &[u8]) -> Result<(&'static str, Vec<u8>), &'static str> {
+    /// The output and the frame, or the reason for its drop.
+    type Fate = Result<(&'static str, Vec<u8>), &'static str>;
+
+    /// What a naive multiplexer does with a frame.
+    fn naive(tpid: TagProtocols, keep: bool, port: &str, frame: &[u8]) -> Fate {
         if frame.len() < 14 {
             return Err("too_short");
         }
@@ -326,7 +329,8 @@ mod tests {
             let mut expected: BTreeMap<&str, Vec<Vec<u8>>> = PORTS.into_iter().map(|port| (port, Vec::new())).collect();
             let mut drops = BTreeMap::<&str, u64>::new();
             for (index, port) in PORTS.into_iter().enumerate() {
-                let frames: Vec<&Vec<u8>> = sent.iter().filter(|(at, _)| *at == index).map(|(_, frame)| frame).collect();
+                let of_port = sent.iter().filter(|(at, _)| *at == index);
+                let frames: Vec<&Vec<u8>> = of_port.map(|(_, frame)| frame).collect();
                 for frame in &frames {
                     match naive(tpid, keep, port, frame) {
                         Ok((to, frame)) => expected.get_mut(to).unwrap().push(frame),

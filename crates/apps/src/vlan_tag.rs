@@ -12,9 +12,9 @@ use crate::vlan_header::{Outer, OuterTag, TagProtocols, check_vlan, outer, parts
 
 /// Puts frames into a VLAN: pushes a tag in front of their EtherType (IEEE 802.1Q).
 ///
-/// A frame with tags gets one more outside of them (Q-in-Q), with the priority of its outermost tag. A tag of VLAN 0, which
-/// has a priority alone, is not pushed behind another: it becomes the tag of the VLAN. Frames without a tag have the
-/// priority 0. Offloads move with the header.
+/// A frame with tags gets one more outside of them (Q-in-Q), with the priority of its outermost tag. A tag of VLAN 0,
+/// which has a priority alone, is not pushed behind another: it becomes the tag of the VLAN. Frames without a tag have
+/// the priority 0. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -22,7 +22,7 @@ pub struct Config {
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: u16,
 
-    /// The tag protocol identifier: `"0x8100"` for customers' tags (802.1Q), `"0x88a8"` for providers' (802.1ad).
+    /// The tag protocol identifier: `"802.1q"` for customers' tags (0x8100), `"802.1ad"` for providers' (0x88a8).
     #[serde(default)]
     pub tpid: TagProtocol,
 
@@ -177,7 +177,7 @@ mod tests {
         let with_priority = [0x81, 0, 0xd0, 0, 8, 0];
         assert_eq!(tagged(five, &with_priority), [[0x81, 0, 0xd0, 5, 8, 0]]);
         let inner = [0x81, 0, 0xd0, 9, 8, 0];
-        let service = r#"{"vlan": 5, "tpid": "0x88a8"}"#;
+        let service = r#"{"vlan": 5, "tpid": "802.1ad"}"#;
         assert_eq!(tagged(service, &inner), [[0x88, 0xa8, 0xd0, 5, 0x81, 0, 0xd0, 9, 8, 0]]);
         let set = r#"{"vlan": 4094, "priority": 3, "drop_eligible": false}"#;
         assert_eq!(tagged(set, &with_priority), [[0x81, 0, 0x6f, 0xfe, 8, 0]]);
@@ -191,7 +191,8 @@ mod tests {
     fn offloads_move_with_the_header() {
         let mut rig = Rig::new(configure(r#"{"vlan": 5}"#).unwrap(), &["input"], &["output"]);
         let mut packet = Packet::from_bytes(&[8; 100]).unwrap();
-        let offload = Offload { flags: 1, header_length: 42, checksum_start: 34, checksum_offset: 6, ..Offload::default() };
+        let moved = Offload { flags: 1, header_length: 42, checksum_start: 34, ..Offload::default() };
+        let offload = Offload { checksum_offset: 6, ..moved };
         packet.set_offload(offload);
         let mut crowded = Packet::from_bytes(&[8; 100]).unwrap();
         crowded.prepend(crowded.headroom() - 3);

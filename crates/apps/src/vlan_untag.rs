@@ -12,8 +12,8 @@ use crate::vlan_header::{Outer, check_vlan, outer, untag};
 
 /// Takes frames out of a VLAN: pops their outermost tag (IEEE 802.1Q).
 ///
-/// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if it
-/// is not linked, they are dropped. Inner tags stay. Offloads move with the header.
+/// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if
+/// it is not linked, they are dropped. Inner tags stay. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -22,7 +22,7 @@ pub struct Config {
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
 
-    /// The tag protocol identifiers of tags: `"0x8100"` (802.1Q), `"0x88a8"` (802.1ad), or `"any"` of both.
+    /// The tag protocol identifiers of tags: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), or `"any"` of both.
     pub tpid: TagProtocols,
 
     /// Keep priorities other than 0: such a frame leaves with a tag of VLAN 0.
@@ -150,8 +150,8 @@ mod tests {
             (r#"{"vlan": 5, "keep_priority": true}"#, one, &tag, "output", &[0x81, 0, 0xa0, 0, 8, 0]),
             ("{}", one, &service, "output", &[0x81, 0, 0x20, 6, 8, 0]),
             (r#"{"keep_priority": true}"#, one, &service, "output", &[0x81, 0, 0x20, 6, 8, 0]),
-            (r#"{"tpid": "0x8100"}"#, one, &service, "untagged", &[]),
-            (r#"{"tpid": "0x8100"}"#, both, &service, "other", &service),
+            (r#"{"tpid": "802.1q"}"#, one, &service, "untagged", &[]),
+            (r#"{"tpid": "802.1q"}"#, both, &service, "other", &service),
             (r#"{"vlan": 6}"#, one, &tag, "unknown_vlan", &[]),
             (r#"{"vlan": 6}"#, both, &tag, "other", &tag),
             ("{}", one, &[8, 0], "untagged", &[]),

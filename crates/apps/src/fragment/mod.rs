@@ -27,11 +27,11 @@ use crate::vrf::RoutingDomain;
 
 /// Fragments IP packets that are longer than `mtu` bytes.
 ///
-/// Packets may be behind up to two VLAN tags. IPv4 packets become fragments (RFC 791), unless they must not be fragmented.
-/// IPv6 packets are fragmented by their sources alone (RFC 8200, section 4.5): set `fragment_ipv6` where this network is the
-/// source, for example the end of a tunnel. Packets that must not be fragmented go to `error`, tagged for `ip4-icmp-error`
-/// and `ip6-icmp-error`; if it is not linked, they are dropped as `dont_fragment`. Frames that are not IP pass, whatever
-/// their length.
+/// Packets may be behind up to two VLAN tags. IPv4 packets become fragments (RFC 791), unless they must not be
+/// fragmented. IPv6 packets are fragmented by their sources alone (RFC 8200, section 4.5): set `fragment_ipv6` where
+/// this network is the source, for example the end of a tunnel. Packets that must not be fragmented go to `error`,
+/// tagged for `ip4-icmp-error` and `ip6-icmp-error`; if it is not linked, they are dropped as `dont_fragment`. Frames
+/// that are not IP pass, whatever their length.
 ///
 /// Offloads are finished where they must be: a partial checksum is completed before its packet is fragmented, and a GSO
 /// packet whose segments are too long is segmented first.
@@ -191,8 +191,8 @@ impl Fragment {
                 Fate::Segment(_, count) => *count,
                 _ => 1,
             };
-            // The others wait for room; one packet always fits into an empty output.
-            if needed > output.room() && needed <= CAPACITY && needed > 1 {
+            // The others wait for room; all fragments of one fit into an empty output.
+            if needed > output.room() && needed <= CAPACITY && (needed > 1 || io.is_lossless()) {
                 break;
             }
             let Some(mut packet) = (&mut input).into_iter().next() else { break };

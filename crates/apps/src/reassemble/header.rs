@@ -5,7 +5,6 @@ use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::{self, Ipv6Packet};
 use bellows_wire::{EtherType, IpProtocol, Sum};
 
-use super::table::Key;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::sort::{TYPE_IP4, TYPE_IP6, loaded};
 use crate::ip_frame::{IpFrame, Version};
@@ -19,6 +18,27 @@ pub(super) const FRAGMENT_HEADER: usize = 8;
 /// Bytes of a TCP header without options, and of a UDP or ICMP header.
 const TCP_HEADER: usize = 20;
 const SHORT_HEADER: usize = 8;
+
+/// What the fragments of a datagram have in common: addresses, protocol (IPv4), identification, and VLANs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    V4([u64; 2]),
+    V6([u64; 5]),
+}
+
+impl Key {
+    /// The family, as an index.
+    pub(super) fn family(&self) -> usize {
+        match self {
+            Key::V4(_) => V4,
+            Key::V6(_) => V6,
+        }
+    }
+}
+
+/// The families, as indices.
+pub(super) const V4: usize = 0;
+pub(super) const V6: usize = 1;
 
 /// A fragment in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,21 +29,21 @@ use self::table::{Limits, Table, Taken, Why};
 
 /// Makes IPv4 and IPv6 datagrams of their fragments (RFC 791; RFC 8200, section 4.5).
 ///
-/// Packets may be behind up to two VLAN tags; all that are not fragments pass unchanged. A datagram has the headers of its
-/// first fragment, and is sent when its last missing fragment arrives, in one buffer.
+/// Packets may be behind up to two VLAN tags; all that are not fragments pass unchanged. A datagram has the headers of
+/// its first fragment, and is sent when its last missing fragment arrives, in one buffer.
 ///
-/// A fragment that overlaps another one ends its datagram, also for IPv4: all its fragments are dropped, and those that are
-/// still to come (RFC 5722). An exact copy of a fragment is dropped alone. IPv6 fragments that are all of their datagram
-/// pass at once, without their fragment header (RFC 6946).
+/// A fragment that overlaps another one ends its datagram, also for IPv4: all its fragments are dropped, and those that
+/// are still to come (RFC 5722). An exact copy of a fragment is dropped alone. IPv6 fragments that are all of their
+/// datagram pass at once, without their fragment header (RFC 6946).
 ///
-/// The memory is bounded: at most `capacity` datagrams, and buffers of `memory` bytes. A fragment that finds no room takes
-/// the place of the oldest datagram, whose fragments are dropped as `evicted`. So under a flood of fragments whose
-/// datagrams are never complete, a datagram still has the time in which the flood fills the table: `capacity` divided by
-/// the rate of new datagrams, or `memory` / 2,240 bytes divided by the rate of fragments.
+/// The memory is bounded: at most `capacity` datagrams, and buffers of `memory` bytes. A fragment that finds no room
+/// takes the place of the oldest datagram, whose fragments are dropped as `evicted`. So under a flood of fragments
+/// whose datagrams are never complete, a datagram still has the time in which the flood fills the table: `capacity`
+/// divided by the rate of new datagrams, or `memory` / 2,240 bytes divided by the rate of fragments.
 ///
 /// When a datagram times out, its first fragment goes to `error`, if it is there and `error` is linked, tagged for
-/// `ip4-icmp-error` and `ip6-icmp-error` as time exceeded; all others are dropped. A run does not end before datagrams that
-/// are not complete have timed out. A reload keeps them, unless a key has changed.
+/// `ip4-icmp-error` and `ip6-icmp-error` as time exceeded; all others are dropped. A run does not end before datagrams
+/// that are not complete have timed out. A reload keeps them, unless a key has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -55,12 +55,12 @@ pub struct Config {
     #[schemars(extend("x-unit" = "fragments"), range(min = 2, max = 1024))]
     pub fragments: usize,
 
-    /// The maximum memory of all fragments, from 64 KiB to 16 GiB. A fragment takes a buffer of the packet pool: 2,240 bytes,
-    /// or 73,728 if it is longer than 2,048 bytes.
+    /// The maximum memory of all fragments, from 64 KiB to 16 GiB. A fragment takes a buffer of the packet pool: 2,240
+    /// bytes, or 73,728 if it is longer than 2,048 bytes.
     pub memory: Bytes,
 
-    /// How long fragments of IPv4 wait for the rest, from 1 ms to 1 hour. Linux waits 30 seconds as well: identifications
-    /// have 16 bits, so that in a longer time a fast sender uses them again (RFC 4963).
+    /// How long fragments of IPv4 wait for the rest, from 1 ms to 1 hour. Linux waits 30 seconds as well:
+    /// identifications have 16 bits, so that in a longer time a fast sender uses them again (RFC 4963).
     #[schemars(extend("x-unit" = "time"))]
     pub timeout_ipv4: Duration,
 
@@ -112,8 +112,8 @@ counters! { Reassemble;
     drop TIMEOUT = "timeout", "fragments of datagrams that were not complete in time";
     drop EVICTED = "evicted", "fragments of datagrams that made room for newer ones";
     drop TOO_LONG = "too_long", "fragments of datagrams that would be longer than the longest IP packet";
-    drop CONGESTION = "ecn_mismatch", "fragments that met congestion of datagrams that are not capable of it (RFC 3168)";
-    drop MALFORMED = "malformed", "fragments with wrong lengths or offloads, and first ones without whole headers (RFC 7112)";
+    drop CONGESTION = "ecn_mismatch", "fragments of datagrams whose congestion marks contradict each other (RFC 3168)";
+    drop MALFORMED = "malformed", "fragments with wrong lengths, offloads, or first headers (RFC 7112)";
     drop BAD_CHECKSUM = "bad_checksum", "IPv4 fragments whose header has a wrong checksum";
     drop NO_MEMORY = "no_memory", "fragments of complete datagrams for which the pool has no buffer";
     count REQUESTS = "reasm_reqds", "fragments that were to be reassembled (ipReasmReqds)";
@@ -173,7 +173,7 @@ impl App for Reassemble {
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
-            self.give_back(old);
+            self.exchange(old);
         }
         self.table.allocate();
         self.show();
@@ -181,9 +181,7 @@ impl App for Reassemble {
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if self.table.limits() == old.table.limits() {
-            std::mem::swap(&mut self.table, &mut old.table);
-        }
+        self.exchange(old);
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {
@@ -214,6 +212,13 @@ fn tagged(mut packet: Packet, error: IcmpError) -> Packet {
 impl Reassemble {
     fn new(limits: Limits) -> Reassemble {
         Reassemble { table: Table::new(limits), occupancy: Arc::default() }
+    }
+
+    /// Exchanges the datagrams with another app of the same limits.
+    fn exchange(&mut self, other: &mut Reassemble) {
+        if self.table.limits() == other.table.limits() {
+            std::mem::swap(&mut self.table, &mut other.table);
+        }
     }
 
     /// Takes a packet that may be a fragment.

@@ -1,33 +1,13 @@
 //! The datagrams that are being reassembled, and their fragments.
 //!
-//! All memory is allocated when the app starts. Datagrams are in a hash table whose places strangers cannot predict, and in the
-//! order of their first fragments' arrival, one list for each family. So the next one to time out is the first of a list,
-//! and the oldest one makes room for a new one.
+//! All memory is allocated when the app starts. Datagrams are in a hash table whose places strangers cannot predict,
+//! and in the order of their first fragments' arrival, one list for each family. So the next one to time out is the
+//! first of a list, and the oldest one makes room for a new one.
 
 use bellows_packet::Packet;
 use bellows_sys::keyed_hash::{KeyedHash, Words};
 
-use super::header::Piece;
-
-/// What the fragments of a datagram have in common: addresses, protocol (IPv4), identification, and VLANs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    V4([u64; 2]),
-    V6([u64; 5]),
-}
-
-impl Key {
-    fn family(&self) -> usize {
-        match self {
-            Key::V4(_) => V4,
-            Key::V6(_) => V6,
-        }
-    }
-}
-
-/// The families, as indices.
-pub(super) const V4: usize = 0;
-pub(super) const V6: usize = 1;
+use super::header::{Key, Piece, V4, V6};
 
 /// No index.
 const NONE: u32 = u32::MAX;
@@ -331,8 +311,8 @@ impl Table {
         self.remove(complete.0);
     }
 
-    /// Forgets up to so many datagrams whose time is over. Of each that was not aborted `expired` gets the fragments one
-    /// by one, the first one with whether it is that of the datagram. Returns the number of those.
+    /// Forgets up to so many datagrams whose time is over. Of each that was not aborted `expired` gets the fragments
+    /// one by one, the first one with whether it is that of the datagram. Returns the number of those.
     pub(super) fn expire(&mut self, now: u64, most: usize, mut expired: impl FnMut(Packet, bool)) -> usize {
         let mut count = 0;
         for _ in 0..most {

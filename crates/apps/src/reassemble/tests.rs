@@ -398,6 +398,31 @@ fn wrong_fragments_are_dropped_by_name() {
 }
 
 #[test]
+fn a_reload_keeps_the_datagrams_if_no_key_has_changed() {
+    let piece = |frame: &[u8]| match header::find(frame) {
+        Found::Fragment(piece) => piece,
+        other => panic!("{other:?}"),
+    };
+    bellows_packet::pool::ensure().unwrap();
+    for (fragments, kept) in [(40, 1), (41, 0)] {
+        let new = |fragments| {
+            let config = Config { fragments, ..Config::default() };
+            Reassemble::configure(config, &Context::default()).unwrap()
+        };
+        let (mut old, mut new) = (new(40), new(fragments));
+        old.start(None).unwrap();
+        let frame = ipv4(0, &[], 64, 1, 0x2000);
+        let packet = Packet::from_bytes(&frame).unwrap();
+        let taken = old.table.take(packet, &piece(&frame), 1, |_, why| panic!("{why:?}"));
+        assert!(matches!(taken, Taken::Kept));
+        new.start(Some(&mut old)).unwrap();
+        assert_eq!((new.held(), old.held()), (kept, 1 - kept));
+        new.give_back(&mut old);
+        assert_eq!((new.held(), old.held()), (0, 1));
+    }
+}
+
+#[test]
 fn impossible_settings_are_refused_by_key() {
     for (text, key) in [
         (r#"{"capacity": 0}"#, "capacity"),

@@ -128,7 +128,7 @@ fn send_datagrams(from: &Host, to: &Host, address: &str, count: usize) -> usize 
             let datagram = [&(number as u16).to_be_bytes()[..], &data(number, length(number))].concat();
             // An error of an earlier packet may be told here.
             while socket.send(&datagram).is_err() {}
-            thread::sleep(Duration::from_millis(3));
+            thread::sleep(Duration::from_millis(8));
         }
     });
     sender.join().unwrap();
@@ -144,22 +144,23 @@ fn datagrams_go_through_a_smaller_mtu_in_fragments() {
     let running = routed.start();
     let [client, server] = &routed.hosts;
     for [address, address_v6] in [HOSTS[1], ROUTER[0]] {
-        for size in [1_300, 3_000, 20_000, 60_000] {
+        for size in [1_300, 3_000, 20_000, 50_000] {
             routed.ping(address, size);
             routed.ping(address_v6, size);
         }
     }
     for address in HOSTS[1] {
         let arrived = send_datagrams(client, server, address, 300);
-        assert!(arrived > 280, "{arrived} of 300 to {address}");
+        assert!(arrived > 240, "{arrived} of 300 to {address}");
     }
     for address in HOSTS[0] {
         let arrived = send_datagrams(server, client, address, 100);
-        assert!(arrived > 90, "{arrived} of 100 to {address}");
+        assert!(arrived > 80, "{arrived} of 100 to {address}");
     }
     assert_eq!([client, server].map(traffic::checksum_errors), [0, 0]);
-    // IPv4 packets of others are fragmented, of IPv6 only those of the router.
-    assert!(counter(&running, "router/ip4-fragment", "counters", "frag_oks") > 300);
+    // IPv4 packets of others are fragmented until the sender has learned the MTU of the path, of IPv6 only the router's
+    // own.
+    assert!(counter(&running, "router/ip4-fragment", "counters", "frag_oks") > 100);
     assert!(counter(&running, "router/ip6-fragment", "counters", "frag_oks") >= 9);
     for family in ["ip4", "ip6"] {
         assert!(counter(&running, &format!("router/{family}-reassemble"), "counters", "reasm_oks") >= 9);
