@@ -117,11 +117,12 @@ impl EthernetInput {
     fn take(&mut self, io: &Io<Self>, index: usize) {
         let EthernetInput { domain, origins, lanes } = self;
         let mut input = io.input(index);
-        let packets = input.packets_mut();
+        let packets = input.contents_mut();
         let origin = &origins[index];
         // No frame has more than 48 bits of an address.
         let (mac, tag) = origin.untagged.unwrap_or((u64::MAX, Tag::received_on(0)));
-        sort(packets, io.prefetch(), mac, tag, lanes.numbers(packets.len()));
+        let numbers = lanes.numbers(packets.packets().len());
+        sort(packets, io.prefetch(), mac, tag, numbers);
         lanes.send_all(io, index, input, |packet| match domain.sort_unusual(origin, packet) {
             Ok(OTHER) if !io.is_linked(OTHER) => Verdict::Drop(EthernetInput::UNKNOWN_PROTOCOL),
             Ok(output) => Verdict::To(output),

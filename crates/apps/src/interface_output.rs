@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +42,7 @@ impl App for InterfaceOutput {
     fn push(&mut self, io: &Io<Self>) {
         for index in 0..io.inputs() {
             let mut input = io.input(index);
-            let longest = input.packets().iter().fold(0, |longest, packet| longest.max(packet.len()));
+            let longest = Simd::chosen().run(Longest(input.packets()));
             if longest <= self.max_length {
                 drop(input);
                 io.forward(index, 0);
@@ -55,6 +57,18 @@ impl App for InterfaceOutput {
                 }
             }
         }
+    }
+}
+
+/// The length of the longest packet. Hot.
+struct Longest<'p>(&'p [Packet]);
+
+impl Loop for Longest<'_> {
+    type Result = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        self.0.iter().fold(0, |longest: u32, packet| longest.max(packet.len() as u32)) as usize
     }
 }
 

@@ -3,6 +3,7 @@
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::Simd;
 use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::Sum;
 use schemars::JsonSchema;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
 use crate::forwarding::check4::check;
+use crate::forwarding::columns::Columns;
 use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
@@ -40,6 +42,7 @@ pub enum Checksum {
 pub struct Ip4Input {
     checksum: Checksum,
     lanes: Lanes,
+    columns: Box<Columns>,
 }
 
 counters! { Ip4Input;
@@ -75,8 +78,8 @@ impl App for Ip4Input {
         let (packets, ahead) = (input.packets(), io.prefetch());
         let numbers = self.lanes.numbers(packets.len());
         match self.checksum {
-            Checksum::Verify => check::<true>(packets, ahead, numbers),
-            Checksum::Trusted => check::<false>(packets, ahead, numbers),
+            Checksum::Verify => check::<true>(Simd::chosen(), &mut self.columns, packets, ahead, numbers),
+            Checksum::Trusted => check::<false>(Simd::chosen(), &mut self.columns, packets, ahead, numbers),
         }
         let verifies = self.checksum == Checksum::Verify;
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet, verifies));
@@ -199,7 +202,7 @@ impl Configure for Ip4Input {
     }
 
     fn configure(config: Config, _: &Context) -> Result<Ip4Input, SettingError> {
-        Ok(Ip4Input { checksum: config.checksum, lanes: Lanes::new() })
+        Ok(Ip4Input { checksum: config.checksum, lanes: Lanes::new(), columns: Columns::new() })
     }
 }
 

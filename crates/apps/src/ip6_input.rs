@@ -5,12 +5,14 @@ use std::net::Ipv6Addr;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::Simd;
 use bellows_vrf::{IcmpError, Reason, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
 use crate::forwarding::check6::{HOP_BY_HOP, check};
+use crate::forwarding::columns::Columns;
 use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
@@ -25,6 +27,7 @@ pub struct Config {}
 /// Checks IPv6 headers.
 pub struct Ip6Input {
     lanes: Lanes,
+    columns: Box<Columns>,
 }
 
 counters! { Ip6Input;
@@ -54,7 +57,7 @@ impl App for Ip6Input {
         self.lanes.resize(io.outputs());
         let input = io.input(0);
         let packets = input.packets();
-        check(packets, io.prefetch(), self.lanes.numbers(packets.len()));
+        check(Simd::chosen(), &mut self.columns, packets, io.prefetch(), self.lanes.numbers(packets.len()));
         self.lanes.send_all(io, 0, input, |packet| judge(io, packet));
     }
 }
@@ -153,6 +156,6 @@ impl Configure for Ip6Input {
     }
 
     fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {
-        Ok(Ip6Input { lanes: Lanes::new() })
+        Ok(Ip6Input { lanes: Lanes::new(), columns: Columns::new() })
     }
 }

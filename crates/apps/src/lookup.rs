@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-use bellows_packet::{CAPACITY, Packet};
+use bellows_packet::{CAPACITY, Contents, Packet};
 use bellows_vrf::adjacency::special;
 use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
 use bellows_wire::flow::{self, Directions};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers};
-use crate::forwarding::look::{LOCAL, read, tag};
+use crate::forwarding::look::{LOCAL, has_groups, read, tag};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 
@@ -83,14 +83,16 @@ impl<F: Family> LookUp<F> {
     fn look_up(&mut self, io: &Io<Self>, index: usize) {
         let LookUp { domain, lanes, destinations, adjacencies } = self;
         let mut input = io.input(index);
-        let packets = input.packets_mut();
-        let count = packets.len();
+        let mut packets = input.contents_mut();
+        let count = packets.packets().len();
         let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
-        if read::<F>(packets, io.prefetch(), destinations) {
+        if read::<F>(packets.packets(), io.prefetch(), destinations) {
             let vrf = domain.tables();
             F::look_up(vrf, io, destinations, adjacencies);
-            vrf.choose_paths(io, adjacencies, |place| flow_hash(&packets[place]));
-            tag(packets, adjacencies, lanes.numbers(count), io.is_linked(LOCAL.into()));
+            if has_groups(adjacencies) {
+                vrf.choose_paths(io, adjacencies, |place| flow_hash(&packets.packets()[place]));
+            }
+            tag(&mut packets, adjacencies, lanes.numbers(count), io.is_linked(LOCAL.into()));
             lanes.send_all(io, index, input, |packet| refuse(io, packet));
         } else {
             for mut packet in &mut input {
@@ -119,7 +121,7 @@ fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) ->
     let (mut adjacency, mut number) = ([0], [0]);
     F::look_up(vrf, io, &[destination], &mut adjacency);
     vrf.choose_paths(io, &mut adjacency, |_| flow_hash(packet));
-    tag(std::slice::from_mut(packet), &mut adjacency, &mut number, io.is_linked(LOCAL.into()));
+    tag(&mut Contents::of(std::slice::from_mut(packet)), &mut adjacency, &mut number, io.is_linked(LOCAL.into()));
     Some(if number[0] == UNUSUAL { refuse(io, packet) } else { Verdict::To(number[0].into()) })
 }
 

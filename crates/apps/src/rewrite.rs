@@ -1,11 +1,11 @@
 //! The rewriting of both families: `ip4-rewrite` and `ip6-rewrite`.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
+use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Kind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers, Refusal};
-use crate::forwarding::rewrite::rewrite;
+use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::{RESERVED, RoutingDomain};
@@ -44,7 +44,7 @@ pub struct Rewrite<F: Family> {
     resolve: Option<u16>,
     fragment: Option<u16>,
     lanes: Lanes,
-    family: PhantomData<F>,
+    batch: Box<Batch<F>>,
 }
 
 counters! { for[F: Family] Rewrite<F>;
@@ -67,12 +67,12 @@ impl<F: Family> App for Rewrite<F> {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
-        let Rewrite { domain, outputs, lanes, .. } = self;
+        let Rewrite { domain, outputs, lanes, batch, .. } = self;
         let (vrf, mut input) = (domain.tables(), io.input(0));
-        let packets = input.packets_mut();
-        let numbers = lanes.numbers(packets.len());
-        rewrite::<F>(packets, io.prefetch(), vrf.adjacencies(), outputs, numbers);
+        let packets = input.contents_mut();
+        let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
         let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
         self.lanes.send_all(io, 0, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
@@ -99,7 +99,7 @@ impl<F: Family> Rewrite<F> {
             resolve: None,
             fragment: None,
             lanes: Lanes::new(),
-            family: PhantomData,
+            batch: Batch::new(),
         }
     }
 

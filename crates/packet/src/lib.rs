@@ -24,6 +24,7 @@
 //! over the sets of every cache.
 
 mod bulk;
+mod frames;
 mod loans;
 mod mark;
 mod offload;
@@ -34,6 +35,7 @@ pub use bellows_pool::{
     BufferUse, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare, buffer_use, return_free_buffers,
     return_free_buffers_to_sleep, share_free_buffers, sort_free_buffers,
 };
+pub use frames::{Contents, Frames, FramesMut, Handles, Start};
 pub use loans::Loans;
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;

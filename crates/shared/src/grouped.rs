@@ -12,7 +12,7 @@ use crate::atomics::{AtomicU64, Ordering, fence};
 pub struct Head(AtomicU64);
 
 /// What a head was at some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen(u64);
 
 /// The other words of a group.
@@ -77,6 +77,15 @@ impl Head {
         let values = std::array::from_fn(|index| words.0[index].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         (!seen.is_changing() && Seen(self.0.load(Ordering::Relaxed)).has_words_of(seen)).then_some(values)
+    }
+
+    /// The first words, and whether nothing has been replaced since the head was seen. Hot: there is no branch in it.
+    #[inline(always)]
+    pub fn read_if_same<const N: usize, const M: usize>(&self, seen: Seen, words: &Words<N>) -> ([u64; M], bool) {
+        const { assert!(M <= N) };
+        let values = std::array::from_fn(|index| words.0[index].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        (values, Seen(self.0.load(Ordering::Relaxed)) == seen)
     }
 
     /// Sets the bits of the head's own, unless it has changed.

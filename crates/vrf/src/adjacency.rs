@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
-use bellows_shared::{Head, Seen, Words};
+pub use bellows_shared::Seen;
+use bellows_shared::{Head, Words};
 use bellows_sys::cache::prefetch;
 
 use crate::Tag;
@@ -81,7 +82,7 @@ pub struct Shape(u64);
 impl Shape {
     /// That of an adjacency which is being replaced is the one of an unused one.
     #[inline(always)]
-    fn of(seen: Seen) -> Shape {
+    pub fn of(seen: Seen) -> Shape {
         Shape(if seen.is_changing() { 0 } else { seen.value() })
     }
 
@@ -268,10 +269,35 @@ impl Adjacencies {
         words.map_or(([0; 2], Shape(0)), |words| (words, Shape::of(seen)))
     }
 
+    /// The same for loops, which keep it in registers.
+    #[inline(always)]
+    pub fn lines(&self) -> Lines<'_> {
+        Lines(&self.lines)
+    }
+}
+
+/// Adjacencies, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a>(&'a [Line]);
+
+impl Lines<'_> {
+    /// The head of an adjacency, for [`Adjacencies::header_of`]: that of an unused one if there is no such index. Hot.
+    #[inline(always)]
+    pub fn head(self, index: u32) -> Seen {
+        self.0.get(index as usize).map_or(Seen::default(), |line| line.head.load())
+    }
+
+    /// The header of an adjacency, as [`Adjacencies::header`], and whether it is that of when the head was seen, unless
+    /// that [is changing](Seen::is_changing). Hot.
+    #[inline(always)]
+    pub fn header_of(self, index: u32, seen: Seen) -> ([u64; 2], bool) {
+        self.0.get(index as usize).map_or(([0; 2], false), |line| line.head.read_if_same(seen, &line.words))
+    }
+
     /// Prefetches an adjacency. Hot.
     #[inline(always)]
-    pub fn prefetch(&self, index: u32) {
-        if let Some(line) = self.lines.get(index as usize) {
+    pub fn prefetch(self, index: u32) {
+        if let Some(line) = self.0.get(index as usize) {
             prefetch((&raw const *line).cast());
         }
     }

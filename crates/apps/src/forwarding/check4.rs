@@ -1,29 +1,28 @@
 //! The checks of usual IPv4 headers.
 
-use bellows_packet::Packet;
+use bellows_packet::{Frames, Packet};
 use bellows_sys::simd::{Loop, Simd};
 
-use super::header::{ETHERNET, load_u32, load_u64};
-use super::{BATCH, UNUSUAL, USUAL};
+use super::columns::Columns;
+use super::header::{ETHERNET, load_u32, load_words};
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL, USUAL};
 
 /// Bytes of an Ethernet and an IPv4 header.
 pub const HEADERS: usize = ETHERNET + 20;
 
-/// The headers of a batch, word by word, so that the checks of several packets are made together.
-struct Headers {
-    /// Version, header length, traffic class, total length; identification, fragment offset; time to live, protocol,
-    /// checksum; source; destination.
-    words: [[u32; BATCH]; 5],
-    /// Bytes of the frame.
-    length: [u32; BATCH],
-}
-
 /// Numbers packets by whether their headers are usual and right. Hot.
-pub fn check<const VERIFY: bool>(packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    Simd::chosen().run(Check::<VERIFY> { packets, ahead, numbers });
+pub fn check<const VERIFY: bool>(
+    simd: Simd,
+    columns: &mut Columns,
+    packets: &[Packet],
+    ahead: usize,
+    numbers: &mut [u16],
+) {
+    simd.run(Check::<VERIFY> { columns, packets, ahead, numbers });
 }
 
 struct Check<'p, const VERIFY: bool> {
+    columns: &'p mut Columns,
     packets: &'p [Packet],
     ahead: usize,
     numbers: &'p mut [u16],
@@ -34,55 +33,49 @@ impl<const VERIFY: bool> Loop for Check<'_, VERIFY> {
 
     #[inline(always)]
     fn run(self) {
-        let Check { packets, ahead, numbers } = self;
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        let mut headers = Headers { words: [[0; BATCH]; 5], length: [0; BATCH] };
-        for (batch, numbers) in numbers.chunks_mut(BATCH).enumerate() {
-            let rest = &packets[(batch * BATCH).min(packets.len())..];
-            headers.read(rest, ahead);
-            numbers.copy_from_slice(&headers.check::<VERIFY>()[..numbers.len()]);
+        let Check { columns, packets, ahead, numbers } = self;
+        let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
+        for (packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
+            // One by one, a few are quicker.
+            let frames = (packets.len() > FEW).then(|| Frames::with_lengths(packets, &mut columns.lengths));
+            let Some(frames) = frames.flatten() else {
+                check_each::<VERIFY>(packets, numbers);
+                continue;
+            };
+            let rows = columns.rows.chunks_mut(STEP).zip(columns.words.chunks_mut(STEP));
+            for (frames, (rows, destinations)) in frames.chunks(STEP).zip(rows) {
+                look_ahead.step(Packet::prefetch);
+                for (header, (row, destination)) in frames.iter().zip(rows.iter_mut().zip(destinations)) {
+                    (*row, *destination) = words_of(header);
+                }
+            }
+            columns.number(numbers, are_right::<VERIFY>);
         }
     }
 }
 
-impl Headers {
-    /// Reads the headers of the next packets. Those of packets that are too short are zeros. Hot.
-    #[inline(always)]
-    fn read(&mut self, packets: &[Packet], ahead: usize) {
-        for index in 0..packets.len().min(BATCH) {
-            if ahead > 0
-                && let Some(packet) = packets.get(index + ahead)
-            {
-                packet.prefetch();
-            }
-            let packet = &packets[index];
-            let words = packet.bytes().first_chunk::<HEADERS>().map_or([0; 5], words_of);
-            self.words.iter_mut().zip(words).for_each(|(column, word)| column[index] = word);
-            self.length[index] = packet.len() as u32;
-        }
-    }
-
-    /// The numbers of a whole batch, so that no part of the loop is left over. Hot.
-    #[inline(always)]
-    fn check<const VERIFY: bool>(&self) -> [u16; BATCH] {
-        std::array::from_fn(|index| {
-            let words = self.words.each_ref().map(|column| column[index]);
-            if are_right::<VERIFY>(words, self.length[index]) { USUAL } else { UNUSUAL }
-        })
+/// As [`check`], packet by packet.
+#[inline(never)]
+fn check_each<const VERIFY: bool>(packets: &[Packet], numbers: &mut [u16]) {
+    for (packet, number) in packets.iter().zip(numbers) {
+        let is_right = |header| {
+            let (row, destination) = words_of(header);
+            are_right::<VERIFY>(row, destination, packet.len() as u32)
+        };
+        *number = if packet.bytes().first_chunk().is_some_and(is_right) { USUAL } else { UNUSUAL };
     }
 }
 
 /// The words of an IPv4 header. Hot.
 #[inline(always)]
-fn words_of(header: &[u8; HEADERS]) -> [u32; 5] {
-    let (first, second) = (load_u64(header, ETHERNET), load_u64(header, ETHERNET + 8));
-    [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32, load_u32(header, ETHERNET + 16)]
+fn words_of(header: &[u8; HEADERS]) -> ([u32; 4], u32) {
+    (load_words(header, ETHERNET), load_u32(header, ETHERNET + 16))
 }
 
 /// Whether the words of a header without options are right. There is no branch in it. Hot.
 #[inline(always)]
-fn are_right<const VERIFY: bool>(words: [u32; 5], length: u32) -> bool {
-    let [first, second, third, source, _] = words;
+fn are_right<const VERIFY: bool>(row: [u32; 4], destination: u32, length: u32) -> bool {
+    let [first, second, third, source] = row;
     let total_length = (first >> 8 & 0xff00) | first >> 24;
     // The offset, without the flags, is 1.
     let hides_tcp = second & 0xff1f_0000 == 0x0100_0000;
@@ -93,13 +86,16 @@ fn are_right<const VERIFY: bool>(words: [u32; 5], length: u32) -> bool {
         & (third & 0xff != 0)
         & (network.wrapping_sub(1) < 223)
         & (network != 127);
-    if VERIFY { is_right & has_right_checksum(words) } else { is_right }
+    if VERIFY { is_right & has_right_checksum([first, second, third, source, destination]) } else { is_right }
 }
 
 /// Whether the words of a header add up to all ones (RFC 1071). Hot.
 #[inline(always)]
 fn has_right_checksum(words: [u32; 5]) -> bool {
-    let sum = words.iter().fold(0, |sum, word| sum + (word & 0xffff) + (word >> 16));
+    let low = words.iter().fold(0, |sum: u32, &word| sum.wrapping_add(word));
+    let high = words.iter().fold(0, |sum, word| sum + (word >> 16));
+    // Without the upper halves, the sum of the words is that of the lower halves.
+    let sum = low.wrapping_sub(high << 16) + high;
     // The sum of ten 16-bit words, of which the version is not 0: all ones are 0xffff, or a multiple of it.
     let sum = (sum & 0xffff) + (sum >> 16);
     sum == 0xffff
@@ -108,5 +104,6 @@ fn has_right_checksum(words: [u32; 5]) -> bool {
 /// Whether a header without options is right.
 #[cfg(test)]
 pub fn is_right<const VERIFY: bool>(header: &[u8; HEADERS], length: usize) -> bool {
-    are_right::<VERIFY>(words_of(header), length as u32)
+    let (row, destination) = words_of(header);
+    are_right::<VERIFY>(row, destination, length as u32)
 }

@@ -1,9 +1,11 @@
 //! The checks of usual IPv6 headers.
 
-use bellows_packet::Packet;
+use bellows_packet::{Frames, Packet};
+use bellows_sys::simd::{Loop, Simd};
 
-use super::header::{ETHERNET, load_u64};
-use super::{UNUSUAL, USUAL};
+use super::columns::Columns;
+use super::header::{ETHERNET, load_words};
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL, USUAL};
 
 /// Bytes of an Ethernet and an IPv6 header.
 const HEADERS: usize = ETHERNET + 40;
@@ -12,34 +14,60 @@ const HEADERS: usize = ETHERNET + 40;
 pub const HOP_BY_HOP: u8 = 0;
 
 /// Numbers packets by whether their headers are usual and right. Hot.
-#[inline(never)]
-pub fn check(packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for (index, (packet, number)) in packets.iter().zip(numbers).enumerate() {
-        if ahead > 0
-            && let Some(packet) = packets.get(index + ahead)
-        {
-            packet.prefetch();
+pub fn check(simd: Simd, columns: &mut Columns, packets: &[Packet], ahead: usize, numbers: &mut [u16]) {
+    simd.run(Check { columns, packets, ahead, numbers });
+}
+
+struct Check<'p> {
+    columns: &'p mut Columns,
+    packets: &'p [Packet],
+    ahead: usize,
+    numbers: &'p mut [u16],
+}
+
+impl Loop for Check<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Check { columns, packets, ahead, numbers } = self;
+        let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
+        for (packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
+            let frames =
+                (packets.len() > FEW).then(|| Frames::<[u8; HEADERS]>::with_lengths(packets, &mut columns.lengths));
+            let Some(frames) = frames.flatten() else {
+                check_each(packets, numbers);
+                continue;
+            };
+            for (frames, rows) in frames.chunks(STEP).zip(columns.rows.chunks_mut(STEP)) {
+                look_ahead.step(Packet::prefetch);
+                frames.iter().zip(rows).for_each(|(header, row)| *row = load_words(header, ETHERNET));
+            }
+            columns.number(numbers, |row, _, length| are_right(row, length));
         }
-        *number = match packet.bytes().first_chunk::<HEADERS>() {
-            Some(header) if is_right(header, packet.len()) => USUAL,
-            _ => UNUSUAL,
-        };
     }
 }
 
-/// Whether a header without hop-by-hop options is right. Hot.
+/// As [`check`], packet by packet.
+#[inline(never)]
+fn check_each(packets: &[Packet], numbers: &mut [u16]) {
+    for (packet, number) in packets.iter().zip(numbers) {
+        let is_right = |header: &[u8; HEADERS]| are_right(load_words(header, ETHERNET), packet.len() as u32);
+        *number = if packet.bytes().first_chunk().is_some_and(is_right) { USUAL } else { UNUSUAL };
+    }
+}
+
+/// Whether the first four words of a header without hop-by-hop options are right. There is no branch in it. Hot.
 #[inline(always)]
-pub fn is_right(header: &[u8; HEADERS], length: usize) -> bool {
-    let first = load_u64(header, ETHERNET);
-    let payload_length = usize::from(((first >> 32) as u16).swap_bytes());
-    let (next_header, hop_limit) = ((first >> 48) as u8, (first >> 56) as u8);
+fn are_right(row: [u32; 4], length: u32) -> bool {
+    // Version, traffic class, flow label; payload length, next header, hop limit; half of the source.
+    let [first, second, source, source_rest] = row;
+    let payload_length = (second & 0xff) << 8 | (second >> 8 & 0xff);
     // Multicast addresses begin with ff, the loopback address with zeros.
-    let source = load_u64(header, ETHERNET + 8);
-    (first as u8 & 0xf0 == 0x60)
-        & (payload_length <= length - HEADERS)
-        & (next_header != HOP_BY_HOP)
-        & (hop_limit != 0)
-        & (source as u8 != 0xff)
-        & (source != 0)
+    (first & 0xf0 == 0x60)
+        & (payload_length <= length.wrapping_sub(HEADERS as u32))
+        & (second >> 16 & 0xff != u32::from(HOP_BY_HOP))
+        & (second >> 24 != 0)
+        & (source & 0xff != 0xff)
+        & (source | source_rest != 0)
 }

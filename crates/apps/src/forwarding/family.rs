@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use bellows_packet::Start;
 use bellows_shared::Breath;
 use bellows_vrf::Vrf;
 
@@ -20,15 +21,38 @@ pub trait Family: Send + 'static {
     /// The headers that are read at once: Ethernet's, and IP's without options.
     type Headers: Headers;
 
+    /// The words of a header that [`Family::age`] looks at.
+    type Hops: Copy + Default + Send + 'static;
+
+    /// These words. Hot.
+    fn hops(headers: &Self::Headers) -> Self::Hops;
+
+    /// Whether [`Family::age`] is true for the header of these words, without a branch. Hot.
+    fn has_hops(hops: Self::Hops) -> bool;
+
+    /// The words as [`Family::age`] makes them, if it is true. Hot.
+    fn aged(hops: Self::Hops) -> Self::Hops;
+
+    /// Writes aged words. Hot.
+    fn set_hops(headers: &mut Self::Headers, hops: Self::Hops);
+
+    /// Takes a hop off the packet's time to live or hop limit. False, and nothing is changed, if none is left behind it,
+    /// or if the source is one of few that may have to stay on their link. Hot.
+    #[inline(always)]
+    fn age(headers: &mut Self::Headers) -> bool {
+        let hops = Self::hops(headers);
+        let has_hops = Self::has_hops(hops);
+        if has_hops {
+            Self::set_hops(headers, Self::aged(hops));
+        }
+        has_hops
+    }
+
     /// The destination.
     fn destination(headers: &Self::Headers) -> Self::Address;
 
     /// Looks up the adjacencies of destinations.
     fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[Self::Address], adjacencies: &mut [u32]);
-
-    /// Takes a hop off the packet's time to live or hop limit. False, and nothing is changed, if none is left behind it,
-    /// or if the source is one of few that may have to stay on their link. Hot.
-    fn age(headers: &mut Self::Headers) -> bool;
 
     /// As [`Family::age`], for any packet.
     ///
@@ -44,7 +68,7 @@ pub trait Family: Send + 'static {
 }
 
 /// The first bytes of a frame, in an array of the family's size.
-pub trait Headers: 'static {
+pub trait Headers: Start {
     /// The headers at the start of a frame. `None` if it is too short.
     fn of(frame: &[u8]) -> Option<&Self>;
     /// See [`Headers::of`].
@@ -102,19 +126,29 @@ impl Family for V4 {
         vrf.look_up_v4(breath, destinations, adjacencies);
     }
 
+    /// Time to live, protocol, checksum.
+    type Hops = u32;
+
     #[inline(always)]
-    fn age(headers: &mut Self::Headers) -> bool {
-        // Time to live, protocol, checksum.
-        let word = load_u32(headers, V4_AT + 8);
+    fn hops(headers: &Self::Headers) -> u32 {
+        load_u32(headers, V4_AT + 8)
+    }
+
+    #[inline(always)]
+    fn has_hops(hops: u32) -> bool {
+        hops & 0xff > 1
+    }
+
+    #[inline(always)]
+    fn aged(hops: u32) -> u32 {
         // RFC 1141: the sum grows by what the header loses, in its first byte. It is never all ones, as in a new header.
-        let checksum = (word >> 16) + 1;
-        let checksum = checksum + u32::from(checksum >= 0xffff);
-        let aged = (word & 0xffff).wrapping_sub(1) | checksum << 16;
-        if word as u8 <= 1 {
-            return false;
-        }
-        store(headers, V4_AT + 8, aged.to_le_bytes());
-        true
+        let carry = u32::from(hops >= 0xfffe_0000) << 16;
+        hops.wrapping_sub(1).wrapping_add(1 << 16).wrapping_add(carry)
+    }
+
+    #[inline(always)]
+    fn set_hops(headers: &mut Self::Headers, hops: u32) {
+        store(headers, V4_AT + 8, hops.to_le_bytes());
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
@@ -157,16 +191,29 @@ impl Family for V6 {
         vrf.look_up_v6(breath, destinations, adjacencies);
     }
 
+    /// Next header, hop limit, the start of the source.
+    type Hops = u32;
+
     #[inline(always)]
-    fn age(headers: &mut Self::Headers) -> bool {
-        let limit = headers[V6_AT + 7];
+    fn hops(headers: &Self::Headers) -> u32 {
+        load_u32(headers, V6_AT + 6)
+    }
+
+    #[inline(always)]
+    fn has_hops(hops: u32) -> bool {
         // All zeros: unspecified, loopback and their like; all ones in front: link-local and multicast.
-        let source = u16::from_be_bytes([headers[V6_AT + 8], headers[V6_AT + 9]]);
-        if (limit <= 1) | (source.wrapping_sub(1) >= 0xfe7f) {
-            return false;
-        }
-        headers[V6_AT + 7] = limit - 1;
-        true
+        let source = (hops.swap_bytes() & 0xffff).wrapping_sub(1);
+        (hops & 0xff00 > 0x100) & (source < 0xfe7f)
+    }
+
+    #[inline(always)]
+    fn aged(hops: u32) -> u32 {
+        hops.wrapping_sub(0x100)
+    }
+
+    #[inline(always)]
+    fn set_hops(headers: &mut Self::Headers, hops: u32) {
+        store(headers, V6_AT + 6, hops.to_le_bytes());
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {

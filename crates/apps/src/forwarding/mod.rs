@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `sort` | frames of an interface by their protocols |
 //! | `check4`, `check6` | headers |
+//! | `columns` | the headers of a batch, for checks |
 //! | `look` | destinations before a look-up, and adjacencies after it |
 //! | `rewrite` | hops and link-layer headers |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
@@ -12,9 +13,12 @@
 
 pub(crate) mod check4;
 pub(crate) mod check6;
+pub(crate) mod columns;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;
+#[cfg(test)]
+mod loop_tests;
 pub(crate) mod resolver;
 pub(crate) mod rewrite;
 pub(crate) mod sort;
@@ -41,5 +45,40 @@ pub(crate) fn set_header(packet: &mut Packet, header: &[u8]) -> bool {
 /// The number of a packet that goes the usual way: to the first output.
 pub(crate) const USUAL: u16 = 0;
 
-/// Packets whose headers are checked together.
-pub(crate) const BATCH: usize = 64;
+/// Packets whose headers are handled together.
+pub(crate) const BATCH: usize = 128;
+
+/// Vectors of so many packets are checked packet by packet.
+const FEW: usize = 8;
+
+/// Packets that are prefetched together.
+const STEP: usize = 16;
+
+/// The look-ahead of a loop over packets: prefetches of those that are this number of packets further on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LookAhead<'p> {
+    packets: &'p [Packet],
+    distance: usize,
+}
+
+impl<'p> LookAhead<'p> {
+    /// The look-ahead in these packets; none if the distance is 0. Prefetches the first packets. Hot.
+    #[inline(always)]
+    pub(crate) fn begin(packets: &'p [Packet], distance: usize, prefetch: impl Fn(&Packet)) -> LookAhead<'p> {
+        packets.iter().take(distance).for_each(prefetch);
+        LookAhead { packets, distance }
+    }
+
+    /// Prefetches, before packets in a step are read. Hot.
+    #[inline(always)]
+    pub(crate) fn step(&mut self, prefetch: impl Fn(&Packet)) {
+        if self.distance > 0 {
+            let next = self.packets.get(self.distance..).unwrap_or_default();
+            match next.first_chunk::<STEP>() {
+                Some(next) => next.iter().for_each(prefetch),
+                None => next.iter().for_each(prefetch),
+            }
+            self.packets = self.packets.get(STEP..).unwrap_or_default();
+        }
+    }
+}

@@ -1,46 +1,202 @@
 //! The rewriting of usual packets.
 
-use bellows_packet::Packet;
+use bellows_packet::{Contents, Frames, FramesMut, Packet};
+use bellows_sys::simd::{Loop, Simd};
+use bellows_vrf::adjacency::{Lines, Seen, Shape};
 use bellows_vrf::{Adjacencies, Tag};
 
-use super::UNUSUAL;
 use super::family::{Family, Headers};
 use super::header::ETHERNET;
+use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL};
+
+/// What is read from a batch before anything is written. Loops use the room again and again.
+pub struct Batch<F: Family> {
+    hops: [F::Hops; BATCH],
+    aged: [F::Hops; BATCH],
+    heads: [Seen; BATCH],
+}
+
+impl<F: Family> Batch<F> {
+    pub fn new() -> Box<Batch<F>> {
+        let hops = [F::Hops::default(); BATCH];
+        Box::new(Batch { hops, aged: hops, heads: [Seen::default(); BATCH] })
+    }
+}
+
+/// Where packets go.
+#[derive(Clone, Copy)]
+pub struct Ways<'a> {
+    pub adjacencies: &'a Adjacencies,
+    /// The output of each interface, by its number.
+    pub outputs: &'a [u16],
+}
+
+impl Ways<'_> {
+    /// The output of an interface. That of one which does not exist is not in the list. Hot.
+    #[inline(always)]
+    fn output(&self, interface: u16) -> u16 {
+        self.outputs.get(usize::from(interface)).copied().unwrap_or(UNUSUAL)
+    }
+}
 
 /// Rewrites packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Hot.
-#[inline(never)]
 pub fn rewrite<F: Family>(
-    packets: &mut [Packet],
+    simd: Simd,
+    batch: &mut Batch<F>,
+    packets: Contents<'_>,
     ahead: usize,
-    adjacencies: &Adjacencies,
-    outputs: &[u16],
+    ways: Ways<'_>,
     numbers: &mut [u16],
 ) {
-    let prefetch = |packet: &Packet| {
-        packet.prefetch();
-        adjacencies.prefetch(Tag(packet.tag()).number());
-    };
-    packets.iter().take(ahead).for_each(prefetch);
-    for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-        if ahead > 0
-            && let Some(packet) = packets.get(index + ahead)
-        {
-            prefetch(packet);
+    simd.run(Rewrite { batch, packets, ahead, ways, numbers });
+}
+
+struct Rewrite<'a, F: Family> {
+    batch: &'a mut Batch<F>,
+    packets: Contents<'a>,
+    ahead: usize,
+    ways: Ways<'a>,
+    numbers: &'a mut [u16],
+}
+
+impl<F: Family> Loop for Rewrite<'_, F> {
+    type Result = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Rewrite { batch, mut packets, ahead, ways, numbers } = self;
+        for (mut packets, numbers) in packets.chunks(BATCH).zip(numbers.chunks_mut(BATCH)) {
+            // One by one, a few are quicker.
+            let is_done = packets.packets().len() > FEW && batch.rewrite(&mut packets, ahead, ways, numbers);
+            if !is_done {
+                rewrite_each::<F>(&mut packets, ways, numbers);
+            }
         }
-        *number = rewrite_usual::<F>(&mut packets[index], adjacencies, outputs);
+    }
+}
+
+impl<F: Family> Batch<F> {
+    /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
+    #[inline(always)]
+    fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+        let lines = ways.adjacencies.lines();
+        let first_tag = packets.packets().first().map_or(Tag(0), |packet| Tag(packet.tag()));
+        let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
+        let is_usual = |shape: Shape| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
+        let first = lines.head(first_tag.number());
+        if (Tag(handles.least_tag).interface() == 0) | !is_usual(Shape::of(first)) {
+            return false;
+        }
+        let count = numbers.len();
+        let (hops, aged, heads) = (&mut self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
+        read_hops::<F>(&frames.frames(), ahead, hops);
+        if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
+            return false;
+        }
+        aged.iter_mut().zip(&*hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
+        let interface = Shape::of(first).interface();
+        let output = ways.output(interface);
+        if Tag(handles.different).number() == 0 {
+            let (header, is_same) = lines.header_of(first_tag.number(), first);
+            if !is_same | (output == UNUSUAL) {
+                return false;
+            }
+            for ((_, headers), &aged) in frames.iter_mut().zip(&*aged) {
+                headers.set_ethernet(header);
+                F::set_hops(headers, aged);
+            }
+            numbers.fill(output);
+            return true;
+        }
+        read_heads(frames.packets(), ahead, lines, heads);
+        if !heads.iter().fold(true, |all, &head| all & is_usual(Shape::of(head))) {
+            return false;
+        }
+        let is_other = |head: &Seen| Shape::of(*head).interface() != interface;
+        let has_outputs = if heads.iter().fold(false, |any, head| any | is_other(head)) {
+            number_by_interface(heads, ways, numbers)
+        } else {
+            numbers.fill(output);
+            output != UNUSUAL
+        };
+        has_outputs && write_mixed::<F>(&mut frames, lines, heads, hops, aged)
+    }
+}
+
+/// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
+#[inline(never)]
+fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+    let mut have_outputs = true;
+    for (head, number) in heads.iter().zip(numbers) {
+        *number = ways.output(Shape::of(*head).interface());
+        have_outputs &= *number != UNUSUAL;
+    }
+    have_outputs
+}
+
+// Loops of loads from many places are apart, because compilers make gathers of them where they can, which take longer.
+
+/// Reads the hops of packets. Hot.
+#[inline(never)]
+fn read_hops<F: Family>(frames: &Frames<'_, F::Headers>, ahead: usize, hops: &mut [F::Hops]) {
+    let mut look_ahead = LookAhead::begin(frames.packets(), ahead, Packet::prefetch);
+    for (frames, hops) in frames.chunks(STEP).zip(hops.chunks_mut(STEP)) {
+        look_ahead.step(Packet::prefetch);
+        frames.iter().zip(hops).for_each(|(headers, hops)| *hops = F::hops(headers));
+    }
+}
+
+/// Reads the heads of the adjacencies of packets. Hot.
+#[inline(never)]
+fn read_heads(packets: &[Packet], ahead: usize, lines: Lines<'_>, heads: &mut [Seen]) {
+    let number = |packet: &Packet| Tag(packet.tag()).number();
+    let prefetch = |packet: &Packet| lines.prefetch(number(packet));
+    let mut look_ahead = LookAhead::begin(packets, ahead, prefetch);
+    for (packets, heads) in packets.chunks(STEP).zip(heads.chunks_mut(STEP)) {
+        look_ahead.step(prefetch);
+        packets.iter().zip(heads).for_each(|(packet, head)| *head = lines.head(number(packet)));
+    }
+}
+
+/// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their heads were
+/// read: then only Ethernet headers have been written. Hot.
+#[inline(never)]
+fn write_mixed<F: Family>(
+    frames: &mut FramesMut<'_, F::Headers>,
+    lines: Lines<'_>,
+    heads: &[Seen],
+    hops: &[F::Hops],
+    aged: &[F::Hops],
+) -> bool {
+    let mut are_same = true;
+    for (((tag, headers), &head), &aged) in frames.iter_mut().zip(heads).zip(aged) {
+        let (header, is_same) = lines.header_of(Tag(tag).number(), head);
+        headers.set_ethernet(header);
+        F::set_hops(headers, aged);
+        are_same &= is_same;
+    }
+    if !are_same {
+        frames.iter_mut().zip(hops).for_each(|((_, headers), &hops)| F::set_hops(headers, hops));
+    }
+    are_same
+}
+
+/// Rewrites packets one by one.
+#[inline(never)]
+fn rewrite_each<F: Family>(packets: &mut Contents<'_>, ways: Ways<'_>, numbers: &mut [u16]) {
+    for ((tag, frame), number) in packets.iter_mut().zip(numbers) {
+        *number = rewrite_usual::<F>(Tag(tag), frame, ways);
     }
 }
 
 /// Rewrites a packet, if it is usual. Returns its output.
 #[inline(always)]
-fn rewrite_usual<F: Family>(packet: &mut Packet, adjacencies: &Adjacencies, outputs: &[u16]) -> u16 {
-    let tag = Tag(packet.tag());
-    let (words, shape) = adjacencies.header(tag.number());
-    let fits = packet.len() <= ETHERNET + usize::from(shape.mtu());
-    // That of an interface which does not exist is not in the list.
-    let output = outputs.get(usize::from(shape.interface())).copied().unwrap_or(UNUSUAL);
+fn rewrite_usual<F: Family>(tag: Tag, frame: &mut [u8], ways: Ways<'_>) -> u16 {
+    let (words, shape) = ways.adjacencies.header(tag.number());
+    let fits = frame.len() <= ETHERNET + usize::from(shape.mtu());
+    let output = ways.output(shape.interface());
     let is_usual = shape.is_usual() & fits & (tag.interface() != 0) & (output != UNUSUAL);
-    match F::Headers::of_mut(packet.bytes_mut()) {
+    match F::Headers::of_mut(frame) {
         Some(headers) if is_usual => {
             if !F::age(headers) {
                 return UNUSUAL;

@@ -1,11 +1,11 @@
 //! Sorting the usual frames of an interface.
 
-use bellows_packet::Packet;
+use bellows_packet::{Contents, Packet};
 use bellows_vrf::Tag;
 use bellows_wire::EtherType;
 
-use super::UNUSUAL;
 use super::header::{ETHERNET, load_u32, load_u64};
+use super::{LookAhead, STEP, UNUSUAL};
 
 /// The numbers of IPv4 and IPv6 packets.
 pub const IP4: u16 = 0;
@@ -27,23 +27,21 @@ pub const fn loaded(kind: EtherType) -> u32 {
 
 /// Numbers the frames of an interface by their protocols. Hot.
 #[inline(never)]
-pub fn sort(packets: &mut [Packet], ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for index in 0..packets.len() {
-        if ahead > 0
-            && let Some(packet) = packets.get(index + ahead)
-        {
-            packet.prefetch();
-        }
-        let packet = &mut packets[index];
-        packet.set_tag(tag.0);
-        numbers[index] = match packet.bytes().first_chunk::<ETHERNET>() {
-            Some(header) if load_u64(header, 0) & ADDRESS == mac => match load_u32(header, 10) >> 16 {
-                TYPE_IP4 => IP4,
-                TYPE_IP6 => IP6,
+pub fn sort(mut packets: Contents<'_>, ahead: usize, mac: u64, tag: Tag, numbers: &mut [u16]) {
+    packets.set_tags(|_| tag.0);
+    let packets = packets.packets();
+    let mut look_ahead = LookAhead::begin(packets, ahead, Packet::prefetch);
+    for (packets, numbers) in packets.chunks(STEP).zip(numbers.chunks_mut(STEP)) {
+        look_ahead.step(Packet::prefetch);
+        for (packet, number) in packets.iter().zip(numbers) {
+            *number = match packet.bytes().first_chunk::<ETHERNET>() {
+                Some(header) if load_u64(header, 0) & ADDRESS == mac => match load_u32(header, 10) >> 16 {
+                    TYPE_IP4 => IP4,
+                    TYPE_IP6 => IP6,
+                    _ => UNUSUAL,
+                },
                 _ => UNUSUAL,
-            },
-            _ => UNUSUAL,
-        };
+            };
+        }
     }
 }

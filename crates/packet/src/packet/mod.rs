@@ -208,6 +208,12 @@ impl Packet {
         (self.word & LENGTH_MASK) as usize
     }
 
+    /// Where the data begins.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.data
+    }
+
     /// A number that one app passes to the next with the packet: an adjacency index, a flow hash.
     #[inline(always)]
     pub fn tag(&self) -> u32 {

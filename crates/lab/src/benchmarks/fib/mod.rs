@@ -4,7 +4,7 @@
 //! of other programs, such as bench/peers/fib.c, which get the same routes and keys in a folder. At its end a process
 //! checks everything that it has found.
 
-mod routes;
+pub(super) mod routes;
 mod side;
 mod tables;
 

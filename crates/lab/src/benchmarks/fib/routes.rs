@@ -8,9 +8,9 @@ use fastrand::Rng;
 
 /// Prefixes of both families, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Prefixes {
-    pub(super) ipv4: Vec<Prefix<u32>>,
-    pub(super) ipv6: Vec<Prefix<u128>>,
+pub(in crate::benchmarks) struct Prefixes {
+    pub(in crate::benchmarks) ipv4: Vec<Prefix<u32>>,
+    pub(in crate::benchmarks) ipv6: Vec<Prefix<u128>>,
 }
 
 /// How many prefixes of each length the Internet's table of IPv4 had in 2023, from /8 on, and that of IPv6 from /19 on.
@@ -36,7 +36,7 @@ const IPV6_BLOCKS: (usize, u8) = (600, 20);
 
 impl Prefixes {
     /// The first word of each line of a file, as far as there is one that does not begin with `#`.
-    pub(super) fn read(path: &Path) -> Result<Prefixes, String> {
+    pub(in crate::benchmarks) fn read(path: &Path) -> Result<Prefixes, String> {
         let place = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("{place}: {error}"))?;
         let mut prefixes = Prefixes::default();
@@ -57,7 +57,7 @@ impl Prefixes {
     }
 
     /// A table with as many prefixes of each length as the Internet's had, a part of `1 / divisor` of them.
-    pub(super) fn generated(divisor: usize) -> Prefixes {
+    pub(in crate::benchmarks) fn generated(divisor: usize) -> Prefixes {
         let mut random = Rng::with_seed(1);
         let networks: Vec<u32> = (0..IPV4_NETWORKS.0 / divisor + 1).map(|_| random.u32(IPV4_IN_USE)).collect();
         let blocks: Vec<u128> = (0..IPV6_BLOCKS.0).map(|_| random.u128(IPV6_IN_USE)).collect();

@@ -60,6 +60,9 @@ pub struct Arguments {
     /// The first node that packets come to
     #[arg(long, value_name = "NODE", value_enum, default_value_t = First::Ethernet)]
     first: First,
+    /// Evict packets from all caches before they come again
+    #[arg(long)]
+    memory: bool,
     /// Packets in flight
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 65_536], value_parser = in_flight)]
     in_flight: Vec<usize>,
@@ -144,7 +147,7 @@ struct Group {
 impl Arguments {
     fn traffic(&self, routes: usize, in_flight: usize) -> Traffic {
         let family = if self.family == IpFamily::Ip4 { Family::Ip4 } else { Family::Ip6 };
-        Traffic { family, routes: routes as u32, in_flight }
+        Traffic { family, routes: routes as u32, is_internet: false, in_flight }
     }
 
     /// The groups of processes of a case.
@@ -205,7 +208,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             Case::Load => Work::Load(group.variants.clone(), options.load),
             _ => Work::Compare(group.variants.clone()),
         };
-        let task = Task { traffic: group.traffic, first: group.first, what: work, cpu: options.common.cpu };
+        let task = Task { traffic: group.traffic, first: group.first, memory: options.memory, what: work, cpu: options.common.cpu };
         let matches =
             session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         if results.is_empty() {

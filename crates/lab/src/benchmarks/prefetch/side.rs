@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stock::{Stock, lock};
 use super::variants::{First, Parts, Variant, nodes};
+use crate::benchmarks::fib::routes::Prefixes;
 use crate::benchmarks::router::circulation::{Times, VECTOR};
 use crate::benchmarks::router::traffic::Traffic;
 use crate::slices::{Turn, sliced};
@@ -33,6 +34,8 @@ const SETTLE_US: u64 = 1_000;
 pub(super) struct Task {
     pub(super) traffic: Traffic,
     pub(super) first: First,
+    /// Whether packets are evicted from all caches before they come again.
+    pub(super) memory: bool,
     pub(super) what: Work,
     pub(super) cpu: Option<usize>,
 }
@@ -58,8 +61,9 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     let packets = pool::Config { packets: task.traffic.in_flight + 32_768, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
-    let domain = Arc::new(RoutingDomain::new(task.traffic.vrf()));
-    let stock = Stock::new(task.traffic.packets());
+    let prefixes = Prefixes::default();
+    let domain = Arc::new(RoutingDomain::new(task.traffic.vrf(&prefixes)));
+    let stock = Stock::new(task.traffic.packets(&prefixes), task.memory);
     let times = Arc::new(Times::default());
     let nodes = nodes(task.traffic.family, task.first).len();
     let parts = |times| Parts { family: task.traffic.family, first: task.first, domain: &domain, stock: &stock, times };

@@ -29,6 +29,7 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
         let task = Task {
             traffic: group.traffic,
             first: group.first,
+            memory: options.memory,
             what: Work::Try(kind.clone(), options.seconds),
             cpu: options.common.cpu,
         };

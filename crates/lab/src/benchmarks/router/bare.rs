@@ -6,6 +6,7 @@ use bellows_packet::Packet;
 
 use super::circulation::VECTOR;
 use super::traffic::{Family, Traffic};
+use crate::benchmarks::fib::routes::Prefixes;
 
 /// Vectors of packets that take turns, and a table with an entry for each /24 of IPv4 or /48 of IPv6 that is routed.
 pub(super) struct Bare {
@@ -22,8 +23,8 @@ pub(super) struct Bare {
 const AHEAD: usize = 8;
 
 impl Bare {
-    pub(super) fn new(traffic: Traffic) -> Bare {
-        let packets = traffic.packets();
+    pub(super) fn new(traffic: Traffic, prefixes: &Prefixes) -> Bare {
+        let packets = traffic.packets(prefixes);
         let table = (0..traffic.keys()).map(|key| key % traffic.next_hops() as u32).collect();
         let headers = vec![[7; 14]; traffic.next_hops()];
         Bare { packets, traffic, table, headers, keys: [0; VECTOR], next: 0 }

@@ -16,6 +16,9 @@ pub(in crate::benchmarks) const VECTOR: usize = 128;
 pub(super) trait Restore: Send + 'static {
     /// Undoes what the router has done to a packet.
     fn restore(&self, packet: &mut Packet);
+
+    /// Called with all packets of a vector, when they are restored.
+    fn finish(&self, _packets: &[Packet]) {}
 }
 
 /// Keeps packets in flight: sends the vector that has waited for the longest time, and restores those that come back.
@@ -59,6 +62,7 @@ impl<R: Restore> App for Circulator<R> {
             self.restore.restore(packet);
             packet.set_tag(Tag::received_on(1).0);
         }
+        self.restore.finish(vector.as_slice());
         self.held.push_back(vector);
     }
 

@@ -9,9 +9,12 @@ pub(super) mod circulation;
 mod side;
 pub(super) mod traffic;
 
+use std::path::PathBuf;
+
 use bellows_config::Registry;
 use serde_json::{Value, json};
 
+use super::fib::routes::Prefixes;
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
@@ -26,7 +29,9 @@ use traffic::{Family, Traffic};
 /// flight. `sum` is that of ip4-input, ip4-lookup, ip4-rewrite and interface-output, or of their IPv6 twins;
 /// ethernet-input has a row of its own. `floor` is a prefetched read of each header line and one table load for each key,
 /// `naive` a router in one loop without look-ahead, both in the same turns. Cases: ip4 and ip6, with 1, 131,072 and
-/// 393,216 routes; look-ahead, ip4-input without prefetching over ip4-input with it.
+/// 393,216 routes; internet4 and internet6, with as many prefixes of each length as the Internet's tables have, or those
+/// of a file, and destinations drawn by prefix; look-ahead, ip4-input without prefetching over ip4-input with it, if it
+/// is the first to see packets, which come from memory.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -36,6 +41,9 @@ pub struct Arguments {
     /// Turns per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole(1..=10_000))]
     rounds: usize,
+    /// A file with prefixes of both families as the first words of its lines, in place of the generated table
+    #[arg(long, value_name = "FILE")]
+    routes: Option<PathBuf>,
     /// Show the floor and the naive loop beside the sum
     #[arg(long)]
     floor: bool,
@@ -55,29 +63,46 @@ impl Benchmark for Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Route(Family),
+    Internet(Family),
     LookAhead,
 }
 
 impl Case {
-    const ALL: [Case; 3] = [Case::Route(Family::Ip4), Case::Route(Family::Ip6), Case::LookAhead];
+    const ALL: [Case; 5] = [
+        Case::Route(Family::Ip4),
+        Case::Route(Family::Ip6),
+        Case::Internet(Family::Ip4),
+        Case::Internet(Family::Ip6),
+        Case::LookAhead,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Case::Route(Family::Ip4) => "ip4",
             Case::Route(Family::Ip6) => "ip6",
+            Case::Internet(Family::Ip4) => "internet4",
+            Case::Internet(Family::Ip6) => "internet6",
             Case::LookAhead => "look-ahead",
         }
     }
 
     /// The traffic of its groups of processes.
-    fn traffic(self) -> Vec<Traffic> {
-        let of = |family, routes, in_flight| Traffic { family, routes, in_flight };
-        match self {
+    ///
+    /// # Errors
+    /// If the routes are in a file that cannot be read.
+    fn traffic(self, prefixes: impl Fn() -> Result<Prefixes, String>) -> Result<Vec<Traffic>, String> {
+        let of = |family, routes, in_flight| Traffic { family, routes, is_internet: false, in_flight };
+        Ok(match self {
             Case::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
             Case::Route(family) => {
                 ROUTES.into_iter().flat_map(|routes| IN_FLIGHT.map(|in_flight| of(family, routes, in_flight))).collect()
             }
-        }
+            Case::Internet(family) => {
+                let Prefixes { ipv4, ipv6 } = prefixes()?;
+                let routes = if family == Family::Ip4 { ipv4.len() } else { ipv6.len() } as u32;
+                IN_FLIGHT.map(|in_flight| Traffic { is_internet: true, ..of(family, routes, in_flight) }).into()
+            }
+        })
     }
 }
 
@@ -87,22 +112,31 @@ const IN_FLIGHT: [usize; 2] = [256, 32_768];
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.figures.case)?;
-    let groups: Vec<(Case, Traffic)> =
-        cases.into_iter().flat_map(|case| case.traffic().into_iter().map(move |traffic| (case, traffic))).collect();
+    let mut groups: Vec<(Case, Traffic)> = Vec::new();
+    for case in cases {
+        let traffic = case.traffic(|| side::prefixes(options.routes.as_deref())).map_err(BenchError::Refused)?;
+        groups.extend(traffic.into_iter().map(|traffic| (case, traffic)));
+    }
     let processes = options.figures.processes;
     let sides = |case| if case == Case::LookAhead { 2 } else { 1 };
     let all = groups.iter().map(|(case, _)| sides(*case)).sum::<usize>() * processes;
     let mut session = Session::new(arguments, options.common.cpu, all, observer);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for (case, traffic) in groups {
-        let task = |prefetch| Task { traffic, prefetch, cpu: options.common.cpu };
+        let task = |prefetch| Task {
+            traffic,
+            routes: options.routes.clone(),
+            prefetch,
+            is_cold: case == Case::LookAhead,
+            cpu: options.common.cpu,
+        };
         let tasks = |_| match case {
-            Case::Route(_) => vec![task(None)],
+            Case::Route(_) | Case::Internet(_) => vec![task(None)],
             Case::LookAhead => vec![task(None), task(Some(0))],
         };
         let matches = session.matches(processes, &[options.rounds], &[], tasks)?;
         let found = match case {
-            Case::Route(_) => routed(case, traffic, options.floor, &matches),
+            Case::Route(_) | Case::Internet(_) => routed(case, traffic, options.floor, &matches),
             Case::LookAhead => look_ahead(case, traffic, &matches),
         };
         session.show(&table.part("router", session.machine(), processes, &found));
@@ -143,7 +177,10 @@ fn look_ahead(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measuremen
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] =
-        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6")];
+        &[
+            (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
+            (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
+        ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::take_part(lay_out)

@@ -1,5 +1,6 @@
 //! The processes that measure: a router, the floor, and a naive loop.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bellows_apps::ethernet_input::EthernetInput;
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bare::Bare;
 use super::circulation::{Circulator, Stamp, Times, VECTOR};
-use super::traffic::{Family, Traffic};
+use super::traffic::{Evicting, Family, Traffic};
+use crate::benchmarks::fib::routes::Prefixes;
 use crate::networks::{configured, linked};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::workers::{Side, fail, settle};
@@ -36,8 +38,12 @@ const SLICES: usize = 4;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) traffic: Traffic,
+    /// The routes of the Internet are those of a file, or generated ones.
+    pub(super) routes: Option<PathBuf>,
     /// How far ahead the input node prefetches, if it is not what the app says.
     pub(super) prefetch: Option<usize>,
+    /// Whether the input node is the first to see a packet, which is in no cache.
+    pub(super) is_cold: bool,
     pub(super) cpu: Option<usize>,
 }
 
@@ -50,20 +56,36 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let packets = pool::Config { packets: 4 * task.traffic.in_flight + 65_536, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
     let times = Arc::new(Times::default());
-    let engine = engine(&task, &times);
-    let mut routing = Routing { engine, times, bare: Bare::new(task.traffic), in_flight: task.traffic.in_flight };
+    let prefixes = if task.traffic.is_internet { prefixes(task.routes.as_deref())? } else { Prefixes::default() };
+    let engine = engine(&task, &times, &prefixes);
+    let bare = Bare::new(task.traffic, &prefixes);
+    let mut routing = Routing { engine, times, bare, in_flight: task.traffic.in_flight };
     // Each packet goes through the router once.
     routing.route();
     routing.times.take();
     Ok(Box::new(routing))
 }
 
+/// The routes of the Internet: those of a file, or generated ones, in either case without those that are not forwarded.
+///
+/// # Errors
+/// If the file cannot be read, or has not both families.
+pub(super) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
+    Ok(routes.map_or_else(|| Ok(Prefixes::generated(1)), Prefixes::read)?.forwarded())
+}
+
 /// A network of a router whose packets go round.
-fn engine(task: &Task, times: &Arc<Times>) -> Engine {
-    let Task { traffic, prefetch, .. } = *task;
-    let domain = Arc::new(RoutingDomain::new(traffic.vrf()));
-    let mut network = Network::new().app("circulator", Circulator::new(traffic.packets(), traffic.family));
-    network = network.app("ethernet-input", EthernetInput::new(Arc::clone(&domain)));
+fn engine(task: &Task, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
+    let Task { traffic, prefetch, is_cold, .. } = *task;
+    let domain = Arc::new(RoutingDomain::new(traffic.vrf(prefixes)));
+    let packets = traffic.packets(prefixes);
+    let mut network = match is_cold {
+        false => Network::new().app("circulator", Circulator::new(packets, traffic.family)),
+        true => Network::new().app("circulator", Circulator::new(packets, Evicting(traffic.family))),
+    };
+    if !is_cold {
+        network = network.app("ethernet-input", EthernetInput::new(Arc::clone(&domain)));
+    }
     let input = match traffic.family {
         Family::Ip4 => AppSpec::new("input", "ip4-input", "", configured::<Ip4Input>(ip4_input::Config::default())),
         Family::Ip6 => AppSpec::new("input", "ip6-input", "", configured::<Ip6Input>(ip6_input::Config {})),
@@ -88,13 +110,18 @@ fn engine(task: &Task, times: &Arc<Times>) -> Engine {
         network = network.app(&format!("stamp{place}"), Stamp { times: Arc::clone(times), place });
     }
     let family = if traffic.family == Family::Ip4 { "ip4" } else { "ip6" };
+    let links_of_first = match is_cold {
+        false => {
+            vec!["stamp1.output -> ethernet-input.in".to_owned(), format!("ethernet-input.{family} -> stamp2.input")]
+        }
+        true => vec!["stamp1.output -> stamp2.input".to_owned()],
+    };
+    network = linked(network, links_of_first);
     network = linked(
         network,
         [
             "circulator.output -> stamp0.input".to_owned(),
             "stamp0.output -> stamp1.input".to_owned(),
-            "stamp1.output -> ethernet-input.in".to_owned(),
-            format!("ethernet-input.{family} -> stamp2.input"),
             "stamp2.output -> input.input".to_owned(),
             "input.output -> stamp3.input".to_owned(),
             "stamp3.output -> lookup.input".to_owned(),

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bellows_fib::Prefix;
 use bellows_packet::Packet;
+use bellows_sys::cache;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
 use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
@@ -14,6 +15,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::circulation::Restore;
+use crate::benchmarks::fib::routes::Prefixes;
 use crate::workers::fail;
 
 /// Length of the frames, bytes.
@@ -33,8 +35,13 @@ pub(in crate::benchmarks) struct Traffic {
     pub(in crate::benchmarks) family: Family,
     /// The number of routes: /24 of IPv4, /48 of IPv6.
     pub(in crate::benchmarks) routes: u32,
+    /// Whether the routes are those of the Internet, and each destination is within a random one of these.
+    pub(in crate::benchmarks) is_internet: bool,
     pub(in crate::benchmarks) in_flight: usize,
 }
+
+/// Bits of an IPv4 and of an IPv6 address that are the key of a destination in the Internet.
+const KEY_BITS: (u32, u32) = (18, 21);
 
 /// The first prefix: 16.0.0.0/24 and 2001::/48. The next ones follow it.
 const FIRST: u32 = 0x10_0000;
@@ -49,20 +56,24 @@ impl Traffic {
     #[inline(always)]
     pub(super) fn key(&self, frame: &[u8]) -> u32 {
         match self.family {
-            Family::Ip4 => match frame.get(30..33) {
-                Some(&[a, b, c]) => u32::from_be_bytes([0, a, b, c]).wrapping_sub(FIRST),
-                _ => 0,
-            },
-            Family::Ip6 => match frame.get(40..44) {
-                Some(&[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]),
-                _ => 0,
-            },
+            Family::Ip4 => {
+                let (first, shift) = if self.is_internet { (0, 32 - KEY_BITS.0) } else { (FIRST << 8, 8) };
+                word(frame, 30).wrapping_sub(first) >> shift
+            }
+            Family::Ip6 => {
+                let (at, shift) = if self.is_internet { (38, 32 - KEY_BITS.1) } else { (40, 0) };
+                word(frame, at) >> shift
+            }
         }
     }
 
     /// The number of keys.
     pub(super) fn keys(&self) -> u32 {
-        self.routes
+        match self.family {
+            _ if !self.is_internet => self.routes,
+            Family::Ip4 => 1 << KEY_BITS.0,
+            Family::Ip6 => 1 << KEY_BITS.1,
+        }
     }
 
     /// The number of next hops.
@@ -70,19 +81,35 @@ impl Traffic {
         (self.routes as usize).min(256)
     }
 
-    /// The packets.
-    pub(in crate::benchmarks) fn packets(&self) -> Vec<Packet> {
+    /// The packets. `prefixes` are the routes of the Internet.
+    pub(in crate::benchmarks) fn packets(&self, prefixes: &Prefixes) -> Vec<Packet> {
         let mut random = Rng::with_seed(7);
         let packet = |_| {
             let mut frame = [0; SIZE];
-            self.fill(random.u32(..self.routes), random.u8(..), &mut frame);
+            self.fill(self.destination(&mut random, prefixes), &mut frame);
             Packet::from_bytes(&frame).unwrap_or_else(|| fail(&"there is no buffer for a packet"))
         };
         (0..self.in_flight).map(packet).collect()
     }
 
-    /// Writes a frame that takes a route, to one of its hosts.
-    fn fill(&self, route: u32, host: u8, frame: &mut [u8; SIZE]) {
+    /// A destination, an IPv4 address in the lower bits.
+    fn destination(&self, random: &mut Rng, prefixes: &Prefixes) -> u128 {
+        match self.family {
+            Family::Ip4 if self.is_internet => {
+                let prefix = prefixes.ipv4[random.usize(..prefixes.ipv4.len())];
+                random.u32(prefix.address()..=prefix.last()).into()
+            }
+            Family::Ip6 if self.is_internet => {
+                let prefix = prefixes.ipv6[random.usize(..prefixes.ipv6.len())];
+                random.u128(prefix.address()..=prefix.last())
+            }
+            Family::Ip4 => u128::from((FIRST + random.u32(..self.routes)) << 8 | u32::from(random.u8(..))),
+            Family::Ip6 => FIRST_V6 | u128::from(random.u32(..self.routes)) << 80 | u128::from(random.u8(..)),
+        }
+    }
+
+    /// Writes a frame to a destination.
+    fn fill(&self, destination: u128, frame: &mut [u8; SIZE]) {
         frame[..6].copy_from_slice(&MAC.0);
         frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
         let written = match self.family {
@@ -90,7 +117,7 @@ impl Traffic {
                 frame[12..14].copy_from_slice(&[0x08, 0x00]);
                 let header = Ipv4Header {
                     src: Ipv4Addr::new(192, 0, 2, 9),
-                    dst: Ipv4Addr::from((FIRST + route) << 8 | u32::from(host)),
+                    dst: Ipv4Addr::from(destination as u32),
                     protocol: IpProtocol::UDP,
                     ttl: 64,
                     traffic_class: 0,
@@ -103,7 +130,7 @@ impl Traffic {
                 frame[12..14].copy_from_slice(&[0x86, 0xdd]);
                 let header = Ipv6Header {
                     src: Ipv6Addr::from(0x2001_0db8_u128 << 96 | 9),
-                    dst: Ipv6Addr::from(FIRST_V6 | u128::from(route) << 80 | u128::from(host)),
+                    dst: Ipv6Addr::from(destination),
                     next_header: IpProtocol::UDP,
                     hop_limit: 64,
                     traffic_class: 0,
@@ -115,8 +142,8 @@ impl Traffic {
         written.unwrap_or_else(|error| fail(&error));
     }
 
-    /// The routing domain: one interface `in`, one `out`, and the routes, which lead to up to 256 neighbours.
-    pub(in crate::benchmarks) fn vrf(&self) -> Vrf {
+    /// The routing domain: one interface `in`, one `out`, and the routes, which lead to up to 250 neighbours.
+    pub(in crate::benchmarks) fn vrf(&self, prefixes: &Prefixes) -> Vrf {
         let interface = |name: &str, addresses: [&str; 2]| Interface {
             name: name.to_owned(),
             port: name.to_owned(),
@@ -136,15 +163,16 @@ impl Traffic {
         let mut changes = vrf.lock();
         for route in 0..self.routes {
             let number = 2 + route % self.next_hops() as u32 % 250;
-            let (prefix, gateway) = match self.family {
-                Family::Ip4 => (
-                    Prefix::of((FIRST + route) << 8, 24).map(IpPrefix::V4),
-                    Ipv4Addr::from(0x0a00_0100 | number).into(),
-                ),
-                Family::Ip6 => (
-                    Prefix::of(FIRST_V6 | u128::from(route) << 80, 48).map(IpPrefix::V6),
-                    Ipv6Addr::from(0xfd00_0000_0000_0001_u128 << 64 | u128::from(number)).into(),
-                ),
+            let at = route as usize;
+            let prefix = match self.family {
+                Family::Ip4 if self.is_internet => Some(IpPrefix::V4(prefixes.ipv4[at])),
+                Family::Ip6 if self.is_internet => Some(IpPrefix::V6(prefixes.ipv6[at])),
+                Family::Ip4 => Prefix::of((FIRST + route) << 8, 24).map(IpPrefix::V4),
+                Family::Ip6 => Prefix::of(FIRST_V6 | u128::from(route) << 80, 48).map(IpPrefix::V6),
+            };
+            let gateway = match self.family {
+                Family::Ip4 => Ipv4Addr::from(0x0a00_0100 | number).into(),
+                Family::Ip6 => Ipv6Addr::from(0xfd00_0000_0000_0001_u128 << 64 | u128::from(number)).into(),
             };
             if route < 250 {
                 changes.resolve(2, gateway, NEXT).unwrap_or_else(|error| fail(&error));
@@ -157,6 +185,21 @@ impl Traffic {
         changes.commit().unwrap_or_else(|error| fail(&error));
         drop(changes);
         vrf
+    }
+}
+
+/// Four bytes of a frame, the first one in the highest bits.
+#[inline(always)]
+fn word(frame: &[u8], at: usize) -> u32 {
+    frame.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+impl Prefixes {
+    /// Without those that a router has rules of its own for.
+    pub(super) fn forwarded(mut self) -> Prefixes {
+        self.ipv4.retain(|prefix| !matches!(prefix.address() >> 24, 0 | 10 | 127 | 224..) && prefix.length() >= 8);
+        self.ipv6.retain(|prefix| prefix.address() >> 125 == 1 && prefix.length() >= 3);
+        self
     }
 }
 
@@ -186,5 +229,18 @@ impl Restore for Family {
     #[inline(always)]
     fn restore(&self, packet: &mut Packet) {
         self.rejuvenate(packet.bytes_mut());
+    }
+}
+
+/// As the family, and evicts what has been restored from every cache.
+pub(super) struct Evicting(pub(super) Family);
+
+impl Restore for Evicting {
+    fn restore(&self, packet: &mut Packet) {
+        self.0.restore(packet);
+    }
+
+    fn finish(&self, packets: &[Packet]) {
+        cache::evict(packets.iter().map(Packet::bytes));
     }
 }

@@ -1,0 +1,216 @@
+//! The hot loops, with each instruction set, against naive ones.
+
+use bellows_packet::{Contents, Packet};
+use bellows_sys::simd::Simd;
+use bellows_vrf::adjacency::{Adjacency, Kind, MAX_HEADER};
+use bellows_vrf::{Adjacencies, Tag};
+use proptest::prelude::*;
+
+use super::columns::Columns;
+use super::family::{Family, V4, V6};
+use super::{UNUSUAL, USUAL, check4, check6, rewrite};
+
+/// A frame: mostly a right one of a version, with changes in a few bytes, cut somewhere.
+fn frame(version: u8) -> impl Strategy<Value = Vec<u8>> {
+    let change = (0usize..60, prop_oneof![any::<u8>(), Just(0), Just(1), Just(0xfe), Just(0xff)]);
+    let changes = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(change, 1..4)];
+    let cut = prop_oneof![12 => Just(usize::MAX), 1 => 0usize..60];
+    (any::<[u8; 60]>(), changes, cut, 0usize..1500, 1u8..4).prop_map(move |(random, changes, cut, more, hops)| {
+        let mut frame = [&random[..], &vec![7; more]].concat();
+        let length = (frame.len() - 14) as u16;
+        match version {
+            4 => {
+                frame[14] = 0x45;
+                frame[16..18].copy_from_slice(&length.to_be_bytes());
+                (frame[20], frame[22], frame[26]) = (0, hops, 10);
+                fill_checksum(&mut frame);
+            }
+            _ => {
+                frame[14] = 0x60;
+                frame[18..20].copy_from_slice(&(length.saturating_sub(40)).to_be_bytes());
+                (frame[20], frame[21], frame[22]) = (17, hops, 0x20);
+            }
+        }
+        changes.into_iter().for_each(|(at, byte)| frame[at] = byte);
+        frame.truncate(cut);
+        frame
+    })
+}
+
+/// The sum of an IPv4 header without options, in two bytes.
+fn sum(header: &[u8]) -> u32 {
+    let sum = header[..20].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum::<u32>();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
+}
+
+fn fill_checksum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let checksum = !sum(&frame[14..]) as u16;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn is_right_v4(frame: &[u8], verifies: bool) -> bool {
+    let Some(ip) = frame.get(14..).filter(|ip| ip.len() >= 20) else { return false };
+    let total_length = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    ip[0] == 0x45
+        && (20..=ip.len()).contains(&total_length)
+        && u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff != 1
+        && ip[8] != 0
+        && !matches!(ip[12], 0 | 127 | 224..)
+        && (!verifies || sum(ip) == 0xffff)
+}
+
+fn is_right_v6(frame: &[u8]) -> bool {
+    let Some(ip) = frame.get(14..).filter(|ip| ip.len() >= 40) else { return false };
+    let payload_length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+    ip[0] >> 4 == 6
+        && payload_length <= ip.len() - 40
+        && ip[6] != 0
+        && ip[7] != 0
+        && ip[8] != 0xff
+        && ip[8..16] != [0; 8]
+}
+
+fn packets(frames: &[Vec<u8>], tags: &[Tag]) -> Vec<Packet> {
+    let packet = |(frame, tag): (&Vec<u8>, &Tag)| {
+        let mut packet = Packet::from_bytes(frame).unwrap();
+        packet.set_tag(tag.0);
+        packet
+    };
+    frames.iter().zip(tags).map(packet).collect()
+}
+
+/// The adjacencies of the test by their indices from 16 on: two to one interface, one of a small MTU, one to another
+/// interface, and then those that are not usual.
+fn adjacencies() -> Adjacencies {
+    let table = Adjacencies::new(20);
+    let shapes = [
+        (Kind::Complete, 1, 1500, 14),
+        (Kind::Complete, 1, 1500, 14),
+        (Kind::Complete, 1, 400, 14),
+        (Kind::Complete, 2, 1500, 14),
+        (Kind::Complete, 3, 1500, 18),
+        (Kind::Incomplete, 1, 1500, 14),
+        (Kind::Glean, 2, 1500, 14),
+        (Kind::Complete, 9, 1500, 14),
+    ];
+    for (number, (kind, interface, mtu, length)) in (1..).zip(shapes) {
+        let mut header = [number; MAX_HEADER];
+        header[6..].fill(0x80 | number);
+        table.add(&Adjacency { kind, interface, mtu, length, header, next_hop: None }).unwrap();
+    }
+    table
+}
+
+/// The outputs of interfaces 1 to 3.
+const OUTPUTS: [u16; 4] = [UNUSUAL, 5, 2, 7];
+
+/// The number of a packet, which is rewritten if that is an output.
+fn rewrite_naively(version: u8, adjacencies: &Adjacencies, tag: Tag, frame: &mut [u8]) -> u16 {
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return UNUSUAL };
+    let Some(&output) = OUTPUTS.get(usize::from(adjacency.interface)) else { return UNUSUAL };
+    let fits = frame.len() <= 14 + usize::from(adjacency.mtu) && frame.len() >= if version == 4 { 34 } else { 54 };
+    if adjacency.kind != Kind::Complete || adjacency.length != 14 || !fits || tag.interface() == 0 || output == UNUSUAL
+    {
+        return UNUSUAL;
+    }
+    let hops = if version == 4 { 22 } else { 21 };
+    if frame[hops] <= 1 {
+        return UNUSUAL;
+    }
+    if version == 6 {
+        let source = u16::from_be_bytes([frame[22], frame[23]]);
+        if source == 0 || source >= 0xfe80 {
+            return UNUSUAL;
+        }
+    }
+    // A checksum that is wrong stays wrong by as much.
+    let difference = if version == 4 { (0xffff + 0xffff - sum(&frame[14..])) % 0xffff } else { 0 };
+    frame[hops] -= 1;
+    if version == 4 {
+        fill_checksum(frame);
+        let checksum = u32::from(u16::from_be_bytes([frame[24], frame[25]]));
+        let checksum = ((checksum + 0xffff - difference) % 0xffff) as u16;
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    }
+    frame[..14].copy_from_slice(&adjacency.header[..14]);
+    output
+}
+
+fn rewrite_with<F: Family>(simd: Simd, ahead: usize, packets: &mut [Packet], adjacencies: &Adjacencies) -> Vec<u16> {
+    let mut numbers = vec![9; packets.len()];
+    let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS };
+    rewrite::rewrite(simd, &mut rewrite::Batch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
+    numbers
+}
+
+/// Frames, and tags of which most are of interface 1 and of adjacencies up to a number.
+fn tagged(version: u8) -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Tag>)> {
+    (1u32..12, 1usize..300, any::<bool>()).prop_flat_map(move |(most, count, all_received)| {
+        let interface = if all_received { Just(1_u16).boxed() } else { (0u16..3).boxed() };
+        let tag = (interface, 16..16 + most).prop_map(|(interface, number)| Tag::received_on(interface).with(number));
+        let right = frame(version).prop_filter("whole", |frame| frame.len() >= 60);
+        let frames = prop_oneof![
+            prop::collection::vec(
+                right.prop_map(|mut frame| {
+                    frame.truncate(300);
+                    frame[21] = frame[21].max(2);
+                    frame[22] = frame[22].max(2);
+                    frame
+                }),
+                count
+            ),
+            prop::collection::vec(frame(version), count),
+        ];
+        (frames, prop::collection::vec(tag, count))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn headers_of_version_4_are_checked(frames in prop::collection::vec(frame(4), 0..300), ahead in 0usize..30) {
+        let packets = packets(&frames, &vec![Tag(0); frames.len()]);
+        for simd in Simd::available() {
+            for verifies in [false, true] {
+                let check = if verifies { check4::check::<true> } else { check4::check::<false> };
+                let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
+                check(simd, &mut columns, &packets, ahead, &mut numbers);
+                let expected = |frame: &Vec<u8>| if is_right_v4(frame, verifies) { USUAL } else { UNUSUAL };
+                prop_assert_eq!(numbers, frames.iter().map(expected).collect::<Vec<_>>(), "{}", simd.name());
+            }
+        }
+    }
+
+    #[test]
+    fn headers_of_version_6_are_checked(frames in prop::collection::vec(frame(6), 0..300), ahead in 0usize..30) {
+        let packets = packets(&frames, &vec![Tag(0); frames.len()]);
+        for simd in Simd::available() {
+            let (mut columns, mut numbers) = (Columns::new(), vec![9; frames.len()]);
+            check6::check(simd, &mut columns, &packets, ahead, &mut numbers);
+            let expected = |frame: &Vec<u8>| if is_right_v6(frame) { USUAL } else { UNUSUAL };
+            prop_assert_eq!(numbers, frames.iter().map(expected).collect::<Vec<_>>(), "{}", simd.name());
+        }
+    }
+
+    #[test]
+    fn packets_are_rewritten((version, (frames, tags)) in prop_oneof![
+        (Just(4u8), tagged(4)),
+        (Just(6u8), tagged(6)),
+    ], ahead in 0usize..30) {
+        let adjacencies = adjacencies();
+        let mut expected = frames.clone();
+        let rewrite = |(frame, &tag): (&mut Vec<u8>, &Tag)| rewrite_naively(version, &adjacencies, tag, frame);
+        let expected_numbers: Vec<u16> = expected.iter_mut().zip(&tags).map(rewrite).collect();
+        for simd in Simd::available() {
+            let mut packets = packets(&frames, &tags);
+            let rewrite = if version == 4 { rewrite_with::<V4> } else { rewrite_with::<V6> };
+            let numbers = rewrite(simd, ahead, &mut packets, &adjacencies);
+            prop_assert_eq!(&numbers, &expected_numbers, "{}", simd.name());
+            let found: Vec<&[u8]> = packets.iter().map(Packet::bytes).collect();
+            prop_assert_eq!(found, expected.iter().map(Vec::as_slice).collect::<Vec<_>>(), "{}", simd.name());
+        }
+    }
+}
