@@ -151,11 +151,10 @@ static void *contents(const char *folder, const char *name, size_t set, size_t *
 	fseek(file, 0, SEEK_END);
 	*length = ftell(file);
 	rewind(file);
-	/* On huge pages like the tables. */
-	void *bytes = aligned_alloc(HUGE_PAGE, RTE_ALIGN_CEIL(*length + 1, (size_t)HUGE_PAGE));
+	/* On ordinary pages, like the keys of Bellows. */
+	void *bytes = aligned_alloc(64, RTE_ALIGN_CEIL(*length + 1, (size_t)64));
 	if (bytes == NULL)
 		mistake(path, "is too long");
-	madvise(bytes, RTE_ALIGN_CEIL(*length + 1, (size_t)HUGE_PAGE), MADV_HUGEPAGE);
 	if (fread(bytes, 1, *length, file) != *length)
 		mistake(path, "cannot be read");
 	fclose(file);
@@ -194,16 +193,33 @@ static int huge_heap(void)
 	return rte_malloc_heap_get_socket("tables");
 }
 
-static size_t allocated(int socket)
-{
-	struct rte_malloc_socket_stats stats;
-	rte_malloc_get_socket_stats(socket, &stats);
-	return stats.heap_allocsz_bytes;
-}
-
 static int by_length(const void *one, const void *other)
 {
 	return ((const struct route *)one)->length - ((const struct route *)other)->length;
+}
+
+static int by_address(const void *one, const void *other)
+{
+	return memcmp(((const struct route *)one)->address, ((const struct route *)other)->address, 16);
+}
+
+/* Groups of 256 entries behind a first table for 24 bits: one for each value of 24, 32, 40, … bits that longer prefixes
+ * begin with. */
+static size_t groups_in_use(void)
+{
+	size_t count = 0;
+	qsort(routes, route_count, sizeof *routes, by_address);
+	for (unsigned bytes = 3; bytes < 16; bytes++) {
+		const uint8_t *last = NULL;
+		for (size_t i = 0; i < route_count; i++) {
+			const struct route *route = &routes[i];
+			if (route->length > 8 * bytes && (last == NULL || memcmp(last, route->address, bytes) != 0)) {
+				last = route->address;
+				count++;
+			}
+		}
+	}
+	return count;
 }
 
 static uint32_t ipv4(const struct route *route)
@@ -245,10 +261,11 @@ static void fill_lpm(uint32_t tbl8s)
 
 static size_t create(const char *kind, int socket)
 {
-	size_t before = allocated(socket), failed = 0, bytes = 0;
+	size_t failed = 0, number_size = 4;
 	uint32_t highest = 0;
 	for (size_t i = 0; i < route_count; i++)
 		highest = RTE_MAX(highest, routes[i].next);
+	size_t groups = groups_in_use();
 	qsort(routes, route_count, sizeof *routes, by_length);
 	if (highest >= NO_ROUTE)
 		refuse("the numbers of routes need more than 15 bits");
@@ -262,8 +279,7 @@ static size_t create(const char *kind, int socket)
 			failed += rte_fib_add(fib, ipv4(&routes[i]), routes[i].length, routes[i].next) != 0;
 		bool vector = rte_fib_select_lookup(fib, RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512) == 0;
 		fprintf(stderr, "rte_fib: DIR-24-8 with numbers of 2 bytes, looked up by %s\n", vector ? "AVX-512" : "scalar code");
-		/* The structure without its RIB: the first table and the groups. */
-		bytes = ((size_t)2 << 24) + 4096 * 256 * 2;
+		number_size = 2;
 	} else if (strcmp(kind, "lpm") == 0) {
 		struct rte_lpm_config options = { .max_rules = 16, .number_tbl8s = 4096 };
 		lpm = rte_lpm_create("lpm", socket, &options);
@@ -281,7 +297,6 @@ static size_t create(const char *kind, int socket)
 			failed += rte_fib6_add(fib6, routes[i].address, routes[i].length, routes[i].next) != 0;
 		bool vector = rte_fib6_select_lookup(fib6, RTE_FIB6_LOOKUP_TRIE_VECTOR_AVX512) == 0;
 		fprintf(stderr, "rte_fib6: trie with numbers of 4 bytes, looked up by %s\n", vector ? "AVX-512" : "scalar code");
-		bytes = (size_t)4 << 24;
 	} else {
 		struct rte_lpm6_config options = { .max_rules = 1 << 18, .number_tbl8s = 1 << 18 };
 		lpm6 = rte_lpm6_create("lpm6", socket, &options);
@@ -290,13 +305,13 @@ static size_t create(const char *kind, int socket)
 		for (size_t i = 0; i < route_count; i++)
 			failed += rte_lpm6_add(lpm6, routes[i].address, routes[i].length, routes[i].next) != 0;
 		fprintf(stderr, "rte_lpm6: looked up by rte_lpm6_lookup_bulk_func\n");
-		bytes = (size_t)4 << 24;
 	}
 	if (failed > 0) {
 		fprintf(stderr, "fib: %zu of %zu routes could not be added\n", failed, route_count);
 		refuse("routes could not be added");
 	}
-	return bytes ? bytes : allocated(socket) - before;
+	/* The first table and the groups in use, without the RIB and what is in reserve. */
+	return number_size * (((size_t)1 << 24) + 256 * groups);
 }
 
 static int by_size(const void *one, const void *other)

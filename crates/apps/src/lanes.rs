@@ -47,6 +47,14 @@ impl Lanes {
         debug_assert!(pushed.is_ok(), "more packets than an input holds");
     }
 
+    /// Sends the packets if a lane has no room for so many more.
+    #[inline]
+    pub(crate) fn make_room<A: App>(&mut self, io: &Io<A>, count: usize) {
+        if self.vectors.iter().any(|lane| lane.len() + count > CAPACITY) {
+            self.send(io);
+        }
+    }
+
     /// Sends the first packets of an input to the outputs with their [numbers](Lanes::numbers). Hot.
     #[inline]
     pub(crate) fn send_numbered<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, count: usize) {

@@ -12,20 +12,26 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access_rules;
 mod capacity;
 mod claims;
 mod forwarding;
 mod icmp_error;
+mod ip_frame;
+pub mod ipv6_link;
 mod lanes;
 mod local;
 mod lookup;
 pub mod mac_table;
 mod pace;
+mod policy;
 mod port;
+mod reverse_path;
 mod rewrite;
 pub mod router;
 pub mod state_table;
 mod virtio;
+mod vlan_header;
 pub mod vrf;
 
 use bellows_config::Registry;
@@ -48,31 +54,40 @@ macro_rules! apps {
 }
 
 apps! {
+    AccessList(access_list),
     AfXdp(af_xdp),
     Arp(arp),
     Bridge(bridge),
     Counter(counter),
     Delay(delay),
     EthernetInput(ethernet_input),
+    Fragment(fragment),
     Impair(impair),
+    Inject(inject),
     InterfaceOutput(interface_output),
     Ip4IcmpError(ip4_icmp_error),
     Ip4Input(ip4_input),
     Ip4Local(ip4_local),
     Ip4LookUp(ip4_lookup),
+    Ip4ReversePath(ip4_reverse_path),
     Ip4Rewrite(ip4_rewrite),
     Ip6IcmpError(ip6_icmp_error),
     Ip6Input(ip6_input),
     Ip6Local(ip6_local),
     Ip6LookUp(ip6_lookup),
+    Ip6ReversePath(ip6_reverse_path),
     Ip6Rewrite(ip6_rewrite),
     Join(join),
+    KernelRoutes(kernel_routes),
     Match(matching),
+    Nd(nd),
     PcapFilter(pcap_filter),
     PcapReader(pcap_reader),
     PcapWriter(pcap_writer),
+    Punt(punt),
     RateLimiter(rate_limiter),
     RawSocket(raw_socket),
+    Reassemble(reassemble),
     Repeater(repeater),
     Rss(rss),
     Sample(sample),
@@ -85,4 +100,7 @@ apps! {
     UnixSocket(unix_socket),
     VhostUser(vhost_user),
     VirtioUser(virtio_user),
+    VlanMux(vlan_mux),
+    VlanTag(vlan_tag),
+    VlanUntag(vlan_untag),
 }

@@ -20,14 +20,30 @@ use crate::vrf::RoutingDomain;
 
 /// Takes the packets that are for the router itself.
 ///
-/// Echo requests to one address are answered through `output`; link it to the look-up. All other packets go to `punt`, for
-/// the host behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
+/// Echo requests to one address are answered through `output`; link it to the look-up. Answers from or to link-local
+/// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
+/// behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
 /// protocols are told through `error` that nobody serves them, and the rest is dropped.
+///
+/// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is an
+/// address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router does not
+/// have, go to `nd` and to `punt`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The routing domain: the name of an object of type `vrf`.
     pub vrf: String,
+
+    /// Whether echo requests go to the host as well, instead of being answered here.
+    #[serde(default)]
+    pub punt_echo: bool,
+}
+
+impl Config {
+    /// The defaults, for a routing domain.
+    pub fn of(vrf: &str) -> Config {
+        Config { vrf: vrf.to_owned(), punt_echo: false }
+    }
 }
 
 /// The part of local packets that is a family's own.
@@ -72,6 +88,7 @@ enum Message {
 /// Takes packets for the router.
 pub struct Local<F> {
     domain: Arc<RoutingDomain>,
+    punts_echo: bool,
     lanes: Lanes,
     family: std::marker::PhantomData<F>,
 }
@@ -81,6 +98,7 @@ counters! { for[F: Family] Local<F>;
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
+    drop TENTATIVE = "tentative", "packets to addresses that the router must not use (yet), because another station may have them";
     drop FRAGMENT = "fragment", "fragments, if `punt` is not linked";
     drop UNSERVED = "unserved", "packets that nobody serves, if neither `punt` nor `error` is linked";
     count ECHO_REPLIES = "echo_replies_sent", "echo requests that were answered";
@@ -91,6 +109,7 @@ const OUTPUT: usize = 0;
 const PUNT: usize = 1;
 const ERROR: usize = 2;
 const ND: usize = 3;
+const LINK: usize = 4;
 
 impl<F: Family> App for Local<F> {
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets for the router behind an Ethernet header" };
@@ -99,6 +118,7 @@ impl<F: Family> App for Local<F> {
         Port::optional("punt", "packets for the host"),
         Port::optional("error", "packets whose sender is to be told"),
         Port::optional("nd", "messages of IPv6 neighbour discovery"),
+        Port::optional("link", "echo replies from or to link-local addresses, tagged with their interface"),
     ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 4;
@@ -108,19 +128,57 @@ impl<F: Family> App for Local<F> {
         for index in 0..io.inputs() {
             for mut packet in &mut io.input(index) {
                 match self.judge(io, &mut packet) {
-                    Verdict::To(output) => self.lanes.push(output, packet),
+                    Verdict::To(output) => {
+                        if output == ND {
+                            self.copy_for_host(io, &packet);
+                        }
+                        self.lanes.push(output, packet);
+                    }
                     Verdict::Drop(reason) => io.drop(packet, reason),
                 }
             }
+            self.lanes.send(io);
         }
-        self.lanes.send(io);
     }
 }
 
 impl<F: Family> Local<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
-        Local { domain, lanes: Lanes::new(), family: std::marker::PhantomData }
+        Local { domain, punts_echo: false, lanes: Lanes::new(), family: std::marker::PhantomData }
+    }
+
+    /// The app, which leaves echo requests to the host or not.
+    #[must_use]
+    pub fn punting_echo(mut self, punts: bool) -> Local<F> {
+        self.punts_echo = punts;
+        self
+    }
+
+    /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, and questions for
+    /// addresses that the router does not have.
+    fn copy_for_host(&mut self, io: &Io<Self>, packet: &Packet) {
+        let interface = Tag(packet.tag()).interface();
+        let tables = self.domain.tables();
+        let wanted = || {
+            let view = Ipv6Packet::new_checked(packet.bytes().get(ETHERNET..)?).ok()?;
+            self.domain.policies().host_for(tables, interface, view.dst().into()).filter(|&host| host == interface)?;
+            let message = view.upper_layer().ok()?.payload;
+            // RFC 4861, sections 4.3 and 4.4: the target is behind type, code, checksum and flags.
+            let target = Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?);
+            match message.first()? {
+                135 => (!tables.interface(interface)?.has_address(target.into())).then_some(()),
+                136 => Some(()),
+                _ => None,
+            }
+        };
+        if !io.is_linked(PUNT) || wanted().is_none() {
+            return;
+        }
+        match packet.copy() {
+            Some(copy) => self.lanes.push(PUNT, copy),
+            None => io.count_no_buffer(1),
+        }
     }
 
     /// Where a packet goes.
@@ -129,28 +187,50 @@ impl<F: Family> Local<F> {
         let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
         let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
         let interface = self.domain.tables().interface(tag.interface());
-        let is_link_local = matches!(kind.destination, IpAddr::V6(address) if address.is_unicast_link_local());
+        let is_link_local = is_link_local_v6(kind.destination);
+        let policies = self.domain.policies();
+        let host = || policies.host_for(self.domain.tables(), tag.interface(), kind.destination);
+        let host = if io.is_linked(PUNT) { host() } else { None };
+        let punt = |packet: &mut Packet, host: u16| {
+            packet.set_tag(Tag::received_on(host).0);
+            Verdict::To(PUNT)
+        };
         if is_link_local && interface.is_none_or(|interface| !interface.has_address(kind.destination)) {
-            return Verdict::Drop(Self::LINK_LOCAL);
+            // The host may have link-local addresses of its own on its device.
+            let has_device = policies.of(tag.interface()).is_some_and(|policy| policy.host.is_some());
+            return match (host.filter(|_| has_device), kind.message) {
+                (Some(_), Message::Discovery) if io.is_linked(ND) => Verdict::To(ND),
+                (Some(host), _) => punt(packet, host),
+                (None, _) => Verdict::Drop(Self::LINK_LOCAL),
+            };
+        }
+        if let IpAddr::V6(address) = kind.destination
+            && self.domain.addresses().is_barred(tag.interface(), address)
+        {
+            return Verdict::Drop(Self::TENTATIVE);
         }
         let to_one = match kind.destination {
             IpAddr::V4(address) => !address.is_multicast() && self.is_own(kind.destination),
             IpAddr::V6(address) => !address.is_multicast(),
         };
-        let tell = |packet: &mut Packet, reason| match () {
-            () if io.is_linked(PUNT) => Verdict::To(PUNT),
-            () if to_one && io.is_linked(ERROR) => {
+        let tell = |packet: &mut Packet, reason| match host {
+            Some(host) => punt(packet, host),
+            None if to_one && io.is_linked(ERROR) => {
                 packet.set_tag(tag.with(IcmpError::of(reason).number()).0);
                 Verdict::To(ERROR)
             }
-            () => Verdict::Drop(Self::UNSERVED),
+            None => Verdict::Drop(Self::UNSERVED),
         };
         match kind.message {
             Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
+            Message::Echo if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
                 Ok(()) => {
                     io.count(Self::ECHO_REPLIES, 1);
-                    // A reply to a link-local address would need its interface; the sender is on the same link.
+                    // Link-local addresses mean something on their own link alone.
+                    if [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK) {
+                        return Verdict::To(LINK);
+                    }
                     packet.set_tag(Tag::received_on(0).0);
                     Verdict::To(OUTPUT)
                 }
@@ -158,22 +238,23 @@ impl<F: Family> Local<F> {
             },
             Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
             Message::Discovery if io.is_linked(ND) => Verdict::To(ND),
-            Message::Fragment if !io.is_linked(PUNT) => Verdict::Drop(Self::FRAGMENT),
+            Message::Fragment if host.is_none() => Verdict::Drop(Self::FRAGMENT),
             Message::Port => tell(packet, Reason::PortUnreachable),
             Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
-            Message::Discovery | Message::Fragment | Message::Other => {
-                if io.is_linked(PUNT) {
-                    Verdict::To(PUNT)
-                } else {
-                    Verdict::Drop(Self::UNSERVED)
-                }
-            }
+            Message::Discovery | Message::Fragment | Message::Other => match host {
+                Some(host) => punt(packet, host),
+                None => Verdict::Drop(Self::UNSERVED),
+            },
         }
     }
 
     fn is_own(&self, address: IpAddr) -> bool {
         self.domain.tables().interfaces().iter().any(|interface| interface.has_address(address))
     }
+}
+
+fn is_link_local_v6(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// Whether an address is not that of one host.
@@ -281,7 +362,7 @@ impl<F: Family> Configure for Local<F> {
     }
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {
-        Ok(Local::new(context.object("vrf", &config.vrf)?))
+        Ok(Local::new(context.object("vrf", &config.vrf)?).punting_echo(config.punt_echo))
     }
 }
 
@@ -376,6 +457,7 @@ mod tests {
     fn the_rest_is_punted_told_or_dropped_by_name() {
         let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
         let told = &["output", "error"][..];
+        let linked = &["output", "link"][..];
         let mut wrong_sum = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
         wrong_sum[40] ^= 1;
         let mut fragment = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
@@ -407,6 +489,9 @@ mod tests {
             (told, solicitation, "unserved"),
             (all, packet("fe80::9", "fe80::2", IpProtocol::ICMPV6), "link_local"),
             (all, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "output"),
+            (linked, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("fe80::9", "2001:db8::1", IpProtocol::ICMPV6), "link"),
+            (linked, packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6), "output"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol::TCP), "error"),
             (told, packet("2001:db8::9", "2001:db8::1", IpProtocol(59)), "unserved"),
             (all, packet("2001:db8::9", "ff02::1", IpProtocol::ICMPV6), "echo_to_multicast"),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers, Refusal};
+use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
 use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
@@ -23,9 +24,10 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// packet's adjacency, with the VLAN tags of its interface.
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
-/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long. `resolve` gets
-/// packets to neighbours whose Ethernet address is not known. `fragment` gets IPv4 packets that are too long and may be
-/// fragmented. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long, and copies of
+/// packets whose sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is
+/// not known. `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself. If they
+/// are not linked, these packets are dropped. Packets of the router itself lose no hop.
 ///
 /// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -43,6 +45,8 @@ pub struct Rewrite<F: Family> {
     error: Option<u16>,
     resolve: Option<u16>,
     fragment: Option<u16>,
+    /// The packet of the next vector whose sender may be redirected.
+    turn: usize,
     lanes: Lanes,
     batch: Box<Batch<F>>,
 }
@@ -67,8 +71,10 @@ impl<F: Family> App for Rewrite<F> {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
+        let mut input = io.input(0);
+        self.redirect(io, input.packets());
         let Rewrite { domain, outputs, lanes, batch, .. } = self;
-        let (vrf, mut input) = (domain.tables(), io.input(0));
+        let vrf = domain.tables();
         let packets = input.contents_mut();
         let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
@@ -98,8 +104,38 @@ impl<F: Family> Rewrite<F> {
             error: None,
             resolve: None,
             fragment: None,
+            turn: 0,
             lanes: Lanes::new(),
             batch: Batch::new(),
+        }
+    }
+
+    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet is
+    /// looked at sooner or later, so that the others need not be.
+    #[inline]
+    fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
+        let (Some(error), false) = (self.error, packets.is_empty()) else { return };
+        self.turn = if self.turn < packets.len() { self.turn } else { 0 };
+        let packet = &packets[self.turn];
+        self.turn += 1;
+        if turns_around(&self.domain, Tag(packet.tag())) {
+            self.tell_better_hop(io, packet, packets.len(), error);
+        }
+    }
+
+    #[cold]
+    fn tell_better_hop(&self, io: &Io<Self>, packet: &Packet, others: usize, error: u16) {
+        let (tag, mut output) = (Tag(packet.tag()), io.output(error.into()));
+        // The output may yet get all packets of the vector.
+        if output.room() <= others || !is_better_reached_directly(&self.domain, tag, packet.bytes()) {
+            return;
+        }
+        match Packet::from_bytes(packet.bytes()) {
+            Some(mut copy) => {
+                copy.set_tag(tag.with(IcmpError::of(Reason::Redirect).number()).0);
+                output.push(copy);
+            }
+            None => io.count_no_buffer(1),
         }
     }
 
@@ -138,7 +174,7 @@ fn rewrite_unusual<F: Family>(
         Err(Refusal::TimeExceeded) => {
             return exits.tell(packet, IcmpError::of(Reason::TimeExceeded), Rewrite::TIME_EXCEEDED);
         }
-        Ok(()) if is_too_big && !F::may_fragment(headers) => {
+        Ok(()) if is_too_big && !F::may_fragment(headers, tag.interface() == 0) => {
             return exits.tell(packet, IcmpError { reason: Reason::TooBig, value: adjacency.mtu }, Rewrite::TOO_BIG);
         }
         Ok(()) => {}
@@ -200,3 +236,6 @@ impl<F: Family> Configure for Rewrite<F> {
         Ok(Rewrite::new(context.object("vrf", &config.vrf)?))
     }
 }
+
+#[cfg(test)]
+mod tests;

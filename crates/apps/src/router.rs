@@ -1,37 +1,56 @@
 //! `router`: the apps of a router as one compound app.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use bellows_config::{Compound, Configure, Context, Parts, SettingError};
 use bellows_engine::Ports;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::access_list::{self, AccessList, Direction};
 use crate::arp::{self, Arp};
 use crate::ethernet_input::{self, EthernetInput};
+use crate::fragment::{self, Fragment};
 use crate::icmp_error;
+use crate::inject::{self, Inject};
 use crate::interface_output::{self, InterfaceOutput};
 use crate::ip4_icmp_error::Ip4IcmpError;
 use crate::ip4_input::{self, Ip4Input};
 use crate::ip4_local::Ip4Local;
 use crate::ip4_lookup::Ip4LookUp;
+use crate::ip4_reverse_path::Ip4ReversePath;
 use crate::ip4_rewrite::Ip4Rewrite;
 use crate::ip6_icmp_error::Ip6IcmpError;
 use crate::ip6_input::{self, Ip6Input};
 use crate::ip6_local::Ip6Local;
 use crate::ip6_lookup::Ip6LookUp;
+use crate::ip6_reverse_path::Ip6ReversePath;
 use crate::ip6_rewrite::Ip6Rewrite;
-use crate::vrf::{self, InterfaceConfig, RoutingDomain};
-use crate::{local, lookup, rewrite};
+use crate::kernel_routes::{self, KernelRoutes};
+use crate::nd::{self, Nd};
+use crate::policy::ReversePath;
+use crate::port::queues::Queues;
+use crate::punt::{self, Punt};
+use crate::reassemble::{self, Reassemble};
+use crate::tap::{self, Tap};
+use crate::vrf::{self, InterfaceConfig, KERNEL, RoutingDomain};
+use crate::{local, lookup, reverse_path, rewrite};
 
 /// A router for IPv4 and IPv6.
 ///
-/// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of IPv4 neighbours by ARP,
-/// answers echo requests, and tells senders by ICMP why their packets are not forwarded. Inputs and outputs have the names
+/// It forwards packets between its interfaces by static routes, finds the Ethernet addresses of neighbours by ARP and IPv6
+/// neighbour discovery, answers echo requests, and tells senders by ICMP why their packets are not forwarded. IPv4 packets
+/// that are too long for a link are fragmented if they may be, and fragments to the router itself are reassembled. With
+/// `advertise` of an interface, IPv6 hosts on its link configure themselves. Inputs and outputs have the names
 /// of ports: link each one's `output` to the router's input of its name, and the router's output to its `input`. An
 /// interface is a port, or a VLAN of one.
 ///
-/// IPv6 neighbours must be given with `neighbours` of their interface; the router does not discover them.
+/// With `host`, an interface has a TAP device on the host, and what is for the router itself and not answered by it goes
+/// there: TCP, UDP, and routing protocols. What the host sends through the device leaves by the interface's port.
+///
+/// With `reverse_path`, sources of an interface's packets are checked; with `access_in` and `access_out`, rules tell which
+/// packets may come in and go out. What the host sends is not checked.
 ///
 /// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -54,9 +73,103 @@ where
 {
     parts.app::<L>(format!("{ip}-lookup"), lookup::Config { vrf: VRF.to_owned() });
     parts.app::<R>(format!("{ip}-rewrite"), rewrite::Config { vrf: VRF.to_owned() });
-    parts.app::<O>(format!("{ip}-local"), local::Config { vrf: VRF.to_owned() });
+    parts.app::<O>(format!("{ip}-local"), local::Config::of(VRF));
     parts.app::<E>(format!("{ip}-icmp-error"), icmp_error::Config::of(VRF));
+    parts.app::<Fragment>(format!("{ip}-fragment"), fragment::Config::of(VRF));
+    parts.app::<Reassemble>(format!("{ip}-reassemble"), reassemble::Config::default());
 }
+
+/// The checks that an interface asks for. What none asks for is left out, and costs nothing.
+struct Checks {
+    reverse_path: bool,
+    access_in: bool,
+    access_out: bool,
+}
+
+impl Checks {
+    fn of(config: &vrf::Config) -> Checks {
+        let any = |asks: fn(&InterfaceConfig) -> bool| config.interfaces.values().any(asks);
+        Checks {
+            reverse_path: any(|interface| interface.reverse_path != ReversePath::Off),
+            access_in: any(|interface| !interface.access_in.is_empty()),
+            access_out: any(|interface| !interface.access_out.is_empty()),
+        }
+    }
+
+    /// Adds the checks of a family. Returns the apps that come first before the look-up, and before the rewriting.
+    fn add<R: Configure<Config = reverse_path::Config>>(&self, parts: &mut Parts, ip: &str) -> [String; 2] {
+        let mut before_lookup = format!("{ip}-lookup");
+        let mut before_rewrite = format!("{ip}-rewrite");
+        for (is_wanted, next, name, direction) in [
+            (self.access_in, &mut before_lookup, "access-in", Direction::In),
+            (self.access_out, &mut before_rewrite, "access-out", Direction::Out),
+        ] {
+            if is_wanted {
+                let config = access_list::Config { vrf: Some(VRF.to_owned()), direction, rules: Vec::new() };
+                let app = format!("{ip}-{name}");
+                parts.app::<AccessList>(&app, config);
+                parts.link(format!("{app}.output -> {next}.input"));
+                parts.link(format!("{app}.error -> {ip}-icmp-error.{name}"));
+                *next = app;
+            }
+        }
+        if self.reverse_path {
+            let app = format!("{ip}-reverse-path");
+            parts.app::<R>(&app, reverse_path::Config { vrf: VRF.to_owned() });
+            parts.link(format!("{app}.output -> {before_lookup}.input"));
+            before_lookup = app;
+        }
+        [before_lookup, before_rewrite]
+    }
+}
+
+/// Adds the devices of the host, and the apps between them and the router.
+fn add_host(parts: &mut Parts, interfaces: &[(String, InterfaceConfig)], namespace: Option<&PathBuf>) {
+    if interfaces.is_empty() {
+        return;
+    }
+    parts.app::<Punt>("punt", punt::Config::of(VRF));
+    parts.app::<Inject>("inject", inject::Config { vrf: VRF.to_owned() });
+    for [from, to] in [
+        ["ip4-local.punt", "punt.ip4"],
+        ["ip6-local.punt", "punt.ip6"],
+        ["arp.host", "punt.arp"],
+        ["ethernet-input.other", "punt.other"],
+    ] {
+        parts.link(format!("{from} -> {to}"));
+    }
+    let mut ports = BTreeSet::new();
+    for (name, interface) in interfaces {
+        let device = format!("{name}-host");
+        parts.app::<Tap>(&device, tap_of(interface, namespace));
+        parts.link(format!("punt.{name} -> {device}.input"));
+        parts.link(format!("{device}.output -> inject.{name}"));
+        ports.insert(interface.port.as_ref().unwrap_or(name));
+    }
+    for port in ports {
+        parts.link(format!("inject.{port} -> {port}-output.host"));
+    }
+}
+
+/// The device of an interface on the host. Frames from it are finished, because VLAN tags may be added to them.
+fn tap_of(interface: &InterfaceConfig, namespace: Option<&PathBuf>) -> tap::Config {
+    tap::Config {
+        interface: interface.host.clone(),
+        queues: Queues::default(),
+        offloads: false,
+        persistent: false,
+        owner: None,
+        group: None,
+        address: interface.addresses.clone(),
+        mtu: Some(u32::from(interface.mtu).min(MAX_TAP_MTU)),
+        mac: Some(interface.mac.clone()),
+        up: true,
+        namespace: namespace.cloned(),
+    }
+}
+
+/// The greatest MTU of a TAP device, bytes.
+const MAX_TAP_MTU: u32 = 65_521;
 
 impl Compound for Router {
     const NAME: &'static str = "router";
@@ -74,19 +187,39 @@ impl Compound for Router {
             |(name, interface): (&String, &InterfaceConfig)| interface.port.clone().unwrap_or_else(|| name.clone());
         let ports: BTreeSet<String> = interfaces.iter().map(port).collect();
         let vrf = || VRF.to_owned();
+        let host: Vec<_> = config.interfaces.iter().filter(|(_, interface)| interface.host.is_some()).collect();
+        let host: Vec<(String, InterfaceConfig)> =
+            host.into_iter().map(|(name, it)| (name.clone(), it.clone())).collect();
+        let namespace = config.host_namespace.clone();
+        let checks = Checks::of(&config);
+        let mut config = config;
+        let tables: Vec<String> = config.routes.extract_if(.., |text| text.starts_with(KERNEL)).collect();
         parts.object::<RoutingDomain>(VRF, config);
+        for (place, table) in tables.iter().enumerate() {
+            let name = if place == 0 { "kernel-routes".to_owned() } else { format!("kernel-routes-{}", place + 1) };
+            let config = kernel_routes::Config::of(VRF, table[KERNEL.len()..].trim(), namespace.clone());
+            parts.app::<KernelRoutes>(name, config).from_key("routes");
+        }
         parts.app::<EthernetInput>("ethernet-input", ethernet_input::Config { vrf: vrf() });
         parts.app::<Arp>("arp", arp::Config::of(VRF));
+        parts.app::<Nd>("nd", nd::Config::of(VRF));
         parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
         parts.app::<Ip6Input>("ip6-input", ip6_input::Config {});
         add_family::<Ip4LookUp, Ip4Rewrite, Ip4Local, Ip4IcmpError>(parts, "ip4");
         add_family::<Ip6LookUp, Ip6Rewrite, Ip6Local, Ip6IcmpError>(parts, "ip6");
-        for ip in ["ip4", "ip6"] {
+        let checked4 = checks.add::<Ip4ReversePath>(parts, "ip4");
+        let checked6 = checks.add::<Ip6ReversePath>(parts, "ip6");
+        for (ip, [before_lookup, before_rewrite]) in [("ip4", checked4), ("ip6", checked6)] {
             for [from, to] in [
                 [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],
-                [format!("{ip}-input.output"), format!("{ip}-lookup.input")],
-                [format!("{ip}-lookup.output"), format!("{ip}-rewrite.input")],
-                [format!("{ip}-lookup.local"), format!("{ip}-local.input")],
+                [format!("{ip}-input.output"), format!("{before_lookup}.input")],
+                [format!("{ip}-lookup.output"), format!("{before_rewrite}.input")],
+                [format!("{ip}-lookup.local"), format!("{ip}-reassemble.input")],
+                [format!("{ip}-reassemble.output"), format!("{ip}-local.input")],
+                [format!("{ip}-reassemble.error"), format!("{ip}-icmp-error.reassemble")],
+                [format!("{ip}-rewrite.fragment"), format!("{ip}-fragment.input")],
+                [format!("{ip}-fragment.output"), format!("{ip}-lookup.fragment")],
+                [format!("{ip}-fragment.error"), format!("{ip}-icmp-error.fragment")],
                 [format!("{ip}-local.output"), format!("{ip}-lookup.local")],
                 [format!("{ip}-input.error"), format!("{ip}-icmp-error.input")],
                 [format!("{ip}-lookup.error"), format!("{ip}-icmp-error.lookup")],
@@ -97,15 +230,23 @@ impl Compound for Router {
                 parts.link(format!("{from} -> {to}"));
             }
         }
-        for link in
-            ["ethernet-input.arp -> arp.input", "ip4-rewrite.resolve -> arp.resolve", "arp.error -> ip4-icmp-error.arp"]
-        {
+        for link in [
+            "ethernet-input.arp -> arp.input",
+            "ip4-rewrite.resolve -> arp.resolve",
+            "arp.error -> ip4-icmp-error.arp",
+            "ip6-local.nd -> nd.input",
+            "ip6-rewrite.resolve -> nd.resolve",
+            "ip6-local.link -> nd.replies",
+            "ip6-icmp-error.link -> nd.errors",
+            "nd.error -> ip6-icmp-error.nd",
+        ] {
             parts.link(link);
         }
+        add_host(parts, &host, namespace.as_ref());
         for port in ports {
             let output = format!("{port}-output");
             parts.app::<InterfaceOutput>(&output, interface_output::Config { vrf: vrf(), port: port.clone() });
-            for [from, to] in [["ip4-rewrite", "ip4"], ["ip6-rewrite", "ip6"], ["arp", "arp"]] {
+            for [from, to] in [["ip4-rewrite", "ip4"], ["ip6-rewrite", "ip6"], ["arp", "arp"], ["nd", "nd"]] {
                 parts.link(format!("{from}.{port} -> {output}.{to}"));
             }
             parts.input(&port, format!("ethernet-input.{port}"));

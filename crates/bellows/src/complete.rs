@@ -93,6 +93,9 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
         ("place", "keep", running_apps()),
         ("reload", "name", networks()),
         ("reload", "network", network_files()),
+        ("route", "name", networks()),
+        ("route", "words", candidates(route_actions)),
+        ("neighbour", "name", networks()),
         ("stop", "names", networks()),
     ] {
         definition = with_completer(definition, command, argument, completer);
@@ -119,6 +122,21 @@ fn candidates(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -
         let all = all().into_iter().filter(|(value, _)| value.starts_with(&*word));
         all.map(|(value, help)| CompletionCandidate::new(value).help(Some(help.into()))).collect()
     })
+}
+
+/// The actions of `route`.
+fn route_actions() -> Vec<(String, String)> {
+    let actions = [
+        ("add", "enter a route"),
+        ("append", "add next hops to a route"),
+        ("replace", "enter a route in place of one"),
+        ("del", "remove a route"),
+        ("replace-all", "replace all routes by those of a file"),
+        ("show", "print routes"),
+        ("lookup", "print the route of an address"),
+        ("flush", "remove routes"),
+    ];
+    actions.map(|(action, what)| (action.to_owned(), what.to_owned())).to_vec()
 }
 
 /// The running and crashed networks.

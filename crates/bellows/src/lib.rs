@@ -35,6 +35,7 @@
 //! | `usage`, `cli` | the command line, and the errors for invalid ones |
 //! | `commands` | one thin file for each subcommand |
 //! | `complete` | shell completion: networks, apps, links, parts |
+//! | `operating` | requests to the routing domains of running networks, and files of lines |
 //! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
 //! | `subcommand` | the shared part of all subcommands |
 //! | `supervisor`, `privileges`, `progress` | the process around a running engine: threads, signals, reloads, privileges, the end |
@@ -57,6 +58,7 @@ mod control;
 mod filters;
 mod logging;
 mod measuring;
+mod operating;
 mod privileges;
 mod progress;
 mod report;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 use crate::arguments::NetworkFile;
 use crate::baseline;
 use crate::command_error::CommandError;
-use crate::control::{self, Answer};
+use crate::control::{self, Answer, Conversations};
 use crate::privileges::{self, LaterFiles};
 use crate::progress::Progress;
 use crate::report::{self, StoppedBy};
@@ -96,6 +96,7 @@ impl Supervisor {
             registry: self.registry,
             settings: engine,
             source,
+            reloading: RwLock::new(()),
             started,
             events: sender,
         });
@@ -297,6 +298,8 @@ struct Run {
     /// The table `[engine]` that the process was started with.
     settings: EngineConfig,
     source: Mutex<Source>,
+    /// Held by a reload, and by each request to an app or object.
+    reloading: RwLock<()>,
     started: Instant,
     events: Sender<SupervisorEvent>,
 }
@@ -325,7 +328,8 @@ impl Run {
         if let Some(other) = other {
             file.path = respelled(&other, &file.path);
         }
-        let loaded = match file.load(&self.registry) {
+        let _alone = self.reloading.write().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = match file.load(&self.registry) {
             Ok(loaded) => loaded,
             Err(mistakes) => {
                 // The user is going to fix one of these files.
@@ -344,6 +348,7 @@ impl Run {
                 CommandError::Failed(error.to_string())
             }
         })?;
+        loaded.changes.drain(..).for_each(|change| change());
         baseline::forget(&self.runtime_dir, &reloaded);
         *self.source() = Source { file, watched: Watched::new(loaded.files) };
         let mut report = ReloadReport::from(reloaded);
@@ -371,7 +376,7 @@ fn respelled(other: &Path, current: &Path) -> PathBuf {
 }
 
 impl control::Engine for Run {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: Request, conversations: &mut Conversations) -> Answer {
         let reply = match request {
             Request::Status => Reply::Status {
                 name: self.runtime_dir.name(),
@@ -403,6 +408,11 @@ impl control::Engine for Run {
                 return control::trace(&self.control, TraceOrder { count, app }, filter.as_deref(), seconds);
             }
             Request::Tap { link, snap } => return control::tap(&self.control, &link, snap),
+            Request::Object { name, kind, request } => {
+                // A reload takes over what requests have done so far.
+                let _unchanged = self.reloading.read().unwrap_or_else(PoisonError::into_inner);
+                conversations.answer(&self.control.addressees(), name.as_deref(), kind.as_deref(), request)
+            }
             Request::LookAhead { seconds } => return control::try_look_ahead(&self.control, seconds),
         };
         reply.into()

@@ -66,7 +66,18 @@ pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
 impl<T> Assembler<T> {
     /// An assembler for code at this address.
     pub fn new(address: usize) -> Assembler<T> {
-        Assembler { bytes: Vec::new(), address, marks: Vec::new(), jumps: Vec::new(), error: None }
+        Assembler::with_room(address, 0)
+    }
+
+    /// An assembler for code of about as many parts, each of some instructions and a jump.
+    pub fn with_room(address: usize, parts: usize) -> Assembler<T> {
+        Assembler {
+            bytes: Vec::with_capacity(parts * 32),
+            address,
+            marks: Vec::with_capacity(parts),
+            jumps: Vec::with_capacity(parts),
+            error: None,
+        }
     }
 
     /// Number of bytes written so far.

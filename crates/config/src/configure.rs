@@ -1,6 +1,6 @@
 //! Creating an app from its table in a network file.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::bases::{Bases, base_of};
 use crate::bench::{Bench, BenchFiles};
-use crate::objects::Objects;
+use crate::objects::{Change, Objects};
 use crate::resources::Resource;
 
 /// An app that a network file can name.
@@ -88,6 +88,21 @@ pub trait SharedObject: Status + Sized {
     /// # Errors
     /// When a value is wrong.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
+
+    /// Takes the place of the object of this name that a running network uses, and whose table or text files have changed.
+    /// No control client changes that one meanwhile. By default nothing is taken over, and apps that use the object start
+    /// anew.
+    fn take_over(self, _running: &Arc<Self>) -> Succession<Self> {
+        Succession::Object(self)
+    }
+}
+
+/// What takes the place of a running object whose table has changed.
+pub enum Succession<O> {
+    /// Another object: the apps that use the running one start anew, with this one.
+    Object(O),
+    /// The running object goes on, and its apps with it; this changes it when the new network runs.
+    Change(Change),
 }
 
 /// Information about the network file that an app's table is in.
@@ -107,6 +122,8 @@ pub struct Context {
     objects: Arc<Objects>,
     /// What the objects were made from that [`Context::object`] has returned, and what [`Context::read_text`] has read.
     used_objects: RefCell<String>,
+    /// Whether [`Context::object`] was called for an object with errors.
+    has_faulty_object: Cell<bool>,
     /// The files that [`Context::read_text`] was to read.
     texts: RefCell<Vec<PathBuf>>,
 }
@@ -132,6 +149,21 @@ impl Context {
         self.used_objects.take()
     }
 
+    /// Whether the app names an object that has errors, so that it cannot be made.
+    pub(crate) fn has_faulty_object(&self) -> bool {
+        self.has_faulty_object.get()
+    }
+
+    /// The files of the texts that have been read so far.
+    pub(crate) fn noted_texts(&self) -> Vec<PathBuf> {
+        self.texts.borrow().clone()
+    }
+
+    /// Notes files whose texts are known without reading them here.
+    pub(crate) fn note_texts(&self, paths: &[PathBuf]) {
+        self.texts.borrow_mut().extend_from_slice(paths);
+    }
+
     /// The files of the texts that the app has read, or could not read.
     pub(crate) fn texts(&self) -> Vec<PathBuf> {
         self.texts.take()
@@ -144,6 +176,9 @@ impl Context {
     /// If the network has no object of this name and type.
     pub fn object<O: SharedObject>(&self, key: &'static str, name: &str) -> Result<Arc<O>, SettingError> {
         let name = self.objects.visible(&self.app, name);
+        if self.objects.is_faulty(&name) {
+            self.has_faulty_object.set(true);
+        }
         let found = self.objects.get(&name, O::NAME);
         let (object, fingerprint) = found.map_err(|[message, help]| SettingError::at(key, message, help))?;
         self.used_objects.borrow_mut().push_str(&format!(" with {name}: {fingerprint}"));
@@ -204,16 +239,23 @@ impl Context {
             let message = format!("`{name}` is longer than {} MiB", max >> 20);
             return Err(SettingError::at(key, message, "give the path of a shorter text file"));
         }
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
-        self.used_objects.borrow_mut().push_str(&format!(
-            " with a text of {} bytes {:x}",
-            bytes.len(),
-            hasher.finish()
-        ));
+        self.used_objects.borrow_mut().push_str(&text_mark(&bytes));
         let not_text = |_| SettingError::at(key, format!("`{name}` is not UTF-8"), "give the path of a text file");
         String::from_utf8(bytes).map_err(not_text)
     }
+}
+
+/// What a fingerprint says of a text.
+fn text_mark(bytes: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!(" with a text of {} bytes {:x}", bytes.len(), hasher.finish())
+}
+
+/// What a fingerprint says of text files with their present contents; those that cannot be read differ from all others.
+pub(crate) fn text_marks(paths: &[PathBuf]) -> String {
+    let mark = |path: &PathBuf| std::fs::read(path).map_or_else(|error| format!(" {error}"), |text| text_mark(&text));
+    paths.iter().map(mark).collect()
 }
 
 /// The maximum length of a text that [`Context::read_text`] reads, in bytes.
@@ -236,7 +278,7 @@ pub struct SettingError {
 /// A place within the value of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The name of an entry, if the value is a table.
+    /// The name of an entry, if the value is a table; its position, if the value is a list.
     pub entry: Option<String>,
     /// Bytes of the text, if the value (or the entry) is text.
     pub range: Option<Range<usize>>,
@@ -253,6 +295,12 @@ impl SettingError {
     pub fn in_entry(mut self, name: impl Into<String>) -> SettingError {
         self.part.entry = Some(name.into());
         self
+    }
+
+    /// The same error at an item of the key's value, which is a list; the first one has the index 0.
+    #[must_use]
+    pub fn in_item(self, index: usize) -> SettingError {
+        self.in_entry(index.to_string())
     }
 
     /// The same error at a part of the key's value, or of the entry's, which is text: a range of its bytes.

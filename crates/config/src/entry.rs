@@ -1,6 +1,6 @@
 //! One type of the catalogue: its manual and its constructor.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bellows_engine::{AppInfo, AppSpec, Status};
 use bellows_sys::capability::Set;
@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::configure::{Configure, Context, Part, SettingError, SharedObject};
+use crate::configure::{Configure, Context, Part, SettingError, SharedObject, Succession, text_marks};
 use crate::manual::{self, AppManual};
-use crate::objects::{Living, Made};
+use crate::objects::{Change, Living, Made, Source};
 use crate::resources::Resource;
 use crate::schema::schema_of;
 use crate::value::{self, Table};
@@ -21,6 +21,8 @@ pub(crate) enum AppTableError {
     Unreadable(value::Error),
     /// The app refuses its values.
     Refused(SettingError),
+    /// It names an object that has errors.
+    Follows,
 }
 
 impl AppTableError {
@@ -53,7 +55,10 @@ fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
 fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
     let config = A::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
     let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
-    let app = A::configure(config, context).map_err(AppTableError::Refused)?;
+    let app = A::configure(config, context).map_err(|error| match context.has_faulty_object() {
+        true => AppTableError::Follows,
+        false => AppTableError::Refused(error),
+    })?;
     // The same path is another file elsewhere, so the fingerprint must differ.
     let (bases, objects) = (context.used_bases(), context.used_objects());
     let fingerprint = format!("{canonical} in {:?}{bases}{objects}", context.folder);
@@ -166,15 +171,50 @@ fn read_object<O: SharedObject>(table: &Table) -> Result<(), value::Error> {
 fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Living) -> Result<Made, AppTableError> {
     let config = O::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
     let canonical = serde_json::to_string(&config).map_err(AppTableError::unwritable)?;
-    let fingerprint = format!("{} {canonical} in {:?}", O::NAME, context.folder);
-    if let Some(made) = living.find(&context.app, &fingerprint) {
-        return Ok(made);
+    let table = format!("{} {canonical} in {:?}", O::NAME, context.folder);
+    let latest = living.latest(&context.app, O::NAME);
+    if let Some((made, source)) = &latest
+        && source.table == table
+        && source.texts == text_marks(&source.files)
+    {
+        context.note_texts(&source.files);
+        return Ok(made.clone());
     }
-    let object = Arc::new(O::configure(config, context).map_err(AppTableError::Refused)?);
-    let status = Arc::clone(&object) as Arc<dyn Status>;
-    let made = Made { kind: O::NAME, fingerprint, object, status };
-    living.note(&context.app, &made);
-    Ok(made)
+    let object = O::configure(config, context).map_err(AppTableError::Refused)?;
+    let files = context.noted_texts();
+    let source = Source { table, texts: context.used_objects(), files };
+    let name = context.app.clone();
+    let running = latest.and_then(|(made, _)| Some((Arc::clone(&made.object).downcast::<O>().ok()?, made)));
+    let succession = match &running {
+        Some((running, _)) => object.take_over(running),
+        None => Succession::Object(object),
+    };
+    match (succession, running) {
+        (Succession::Change(change), Some((_, made))) => {
+            let (living, changed) = (living.clone(), made.clone());
+            let change: Change = Box::new(move || {
+                change();
+                living.note(&name, &changed, source);
+            });
+            Ok(Made { change: Some(Arc::new(Mutex::new(Some(change)))), ..made })
+        }
+        (Succession::Change(_), None) => {
+            let message = "the object changes one that does not exist".to_owned();
+            Err(AppTableError::Refused(SettingError { key: None, message, help: String::new(), part: Part::default() }))
+        }
+        (Succession::Object(object), _) => {
+            let mut identity = format!("{}{}", source.table, source.texts);
+            // An object that was changed in use has the identity that it began with.
+            while living.has(&name, &identity) {
+                identity.push_str(" again");
+            }
+            let object = Arc::new(object);
+            let status = Arc::clone(&object) as Arc<dyn Status>;
+            let made = Made { kind: O::NAME, identity, object, status, change: None };
+            living.note(&name, &made, source);
+            Ok(made)
+        }
+    }
 }
 
 manual::described!(ObjectEntry);

@@ -30,7 +30,7 @@ use crate::engine::EngineConfig;
 use crate::entry::{AppTableError, Entry, ObjectEntry};
 use crate::manual::engine_manual;
 use crate::meant::is_sure;
-use crate::objects::{Made, Objects};
+use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
@@ -52,7 +52,6 @@ const MAX_LINKS: usize = 20_000;
 const MAX_ROUNDS: usize = 100;
 
 /// A network that can run.
-#[derive(Debug)]
 pub struct Loaded {
     /// The apps, created but not started, and the links.
     pub network: Network,
@@ -69,6 +68,18 @@ pub struct Loaded {
     pub capabilities: Set,
     /// Folders in which apps create further files while they run.
     pub written_folders: Vec<PathBuf>,
+    /// Changes of shared objects that a running network already has: to be made when this network is running.
+    pub changes: Vec<Change>,
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Loaded")
+            .field("network", &self.network)
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Reads a network file and its includes.
@@ -177,10 +188,11 @@ fn finish(
             let main = (main.cpu.is_some() || main.numa.is_some()).then_some(main);
             let workers = main.into_iter().chain(workers.into_iter().filter_map(|(_, worker)| worker)).collect();
             let object = |(name, made): (&str, &Made)| ObjectSpec::new(name, made.kind, Arc::clone(&made.status));
+            let changes = objects.made().filter_map(|(_, made)| made.take_change()).collect();
             let objects = objects.made().map(object).collect();
             let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: text.clone() };
             let files = diagnostics.files.clone();
-            Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders })
+            Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders, changes })
         }
         _ => Err(diagnostics),
     }
@@ -398,6 +410,7 @@ impl<'r> Builder<'r> {
         key.name = self.full_name(scope, &key.name);
         let context = Context::new(folder, &key.name).with_bases(bases);
         let made = if is_name { self.object(&key, &mut table, &context, entry) } else { None };
+        self.diagnostics.add_files(context.texts());
         Arc::make_mut(&mut self.objects).add(&key.name, made);
     }
 
@@ -619,6 +632,8 @@ impl<'r> Builder<'r> {
             let mistake = match make(table) {
                 Ok(made) => return wrong.is_empty().then_some(made),
                 Err(AppTableError::Refused(mistake)) => mistake,
+                // The object's errors have been reported.
+                Err(AppTableError::Follows) => return None,
                 Err(AppTableError::Unreadable(error)) => {
                     if wrong.is_empty() {
                         let unreadable = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
@@ -664,6 +679,9 @@ impl<'r> Builder<'r> {
         let value = table.get(key)?;
         let node = match (&part.entry, &value.value) {
             (Some(entry), Value::Table(entries)) => entries.get(entry).unwrap_or(value),
+            (Some(entry), Value::List(items)) => {
+                entry.parse().ok().and_then(|index: usize| items.get(index)).unwrap_or(value)
+            }
             _ => value,
         };
         let place = node.place;

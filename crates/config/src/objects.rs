@@ -3,61 +3,97 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bellows_engine::Status;
 
 use crate::diagnostics::listed;
 use crate::meant::nearest;
 
+/// A change of a running object, to be made when the network that it is for runs.
+pub type Change = Box<dyn FnOnce() + Send>;
+
 /// An object, and what it was made from.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) kind: &'static str,
-    pub(crate) fingerprint: String,
+    /// What it is for apps: those of another object start anew.
+    pub(crate) identity: String,
     pub(crate) object: Arc<dyn Any + Send + Sync>,
     pub(crate) status: Arc<dyn Status>,
+    /// What is to be done when the network runs.
+    pub(crate) change: Option<PendingChange>,
+}
+
+impl Made {
+    /// What is to be done when the network runs, for whoever asks first.
+    pub(crate) fn take_change(&self) -> Option<Change> {
+        self.change.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A change of an object in use, which is made once.
+pub(crate) type PendingChange = Arc<Mutex<Option<Change>>>;
+
+/// What an object was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Its table.
+    pub(crate) table: String,
+    /// The texts of its files.
+    pub(crate) texts: String,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The objects that exist, by name: a reload finds those of the running network here. There may be several of one name,
 /// until it is decided which configuration runs.
-#[derive(Default)]
-pub(crate) struct Living(Mutex<BTreeMap<String, Vec<Life>>>);
+#[derive(Clone, Default)]
+pub(crate) struct Living(Arc<Mutex<BTreeMap<String, Vec<Life>>>>);
 
+/// An object that exists.
 struct Life {
     kind: &'static str,
-    fingerprint: String,
+    identity: String,
+    source: Source,
     object: Weak<dyn Any + Send + Sync>,
     status: Weak<dyn Status>,
 }
 
 impl Life {
-    fn of(made: &Made) -> Life {
-        Life {
-            kind: made.kind,
-            fingerprint: made.fingerprint.clone(),
-            object: Arc::downgrade(&made.object),
-            status: Arc::downgrade(&made.status),
-        }
-    }
-
     fn made(&self) -> Option<Made> {
         let (object, status) = (self.object.upgrade()?, self.status.upgrade()?);
-        Some(Made { kind: self.kind, fingerprint: self.fingerprint.clone(), object, status })
+        Some(Made { kind: self.kind, identity: self.identity.clone(), object, status, change: None })
     }
 }
 
 impl Living {
-    pub(crate) fn find(&self, name: &str, fingerprint: &str) -> Option<Made> {
-        let living = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        living.get(name)?.iter().find(|life| life.fingerprint == fingerprint)?.made()
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Life>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note(&self, name: &str, made: &Made) {
-        let mut living = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The object of this name and type that was made last, and what it was made from.
+    pub(crate) fn latest(&self, name: &str, kind: &str) -> Option<(Made, Source)> {
+        let living = self.lock();
+        let mut known = living.get(name)?.iter().rev().filter(|life| life.kind == kind);
+        known.find_map(|life| Some((life.made()?, life.source.clone())))
+    }
+
+    /// Whether an object has this identity.
+    pub(crate) fn has(&self, name: &str, identity: &str) -> bool {
+        let living = self.lock();
+        living
+            .get(name)
+            .is_some_and(|lives| lives.iter().any(|life| life.identity == identity && life.object.strong_count() > 0))
+    }
+
+    pub(crate) fn note(&self, name: &str, made: &Made, source: Source) {
+        let mut living = self.lock();
         let lives = living.entry(name.to_owned()).or_default();
-        lives.retain(|life| life.object.strong_count() > 0);
-        lives.push(Life::of(made));
+        let object = Arc::downgrade(&made.object);
+        lives.retain(|life| life.object.strong_count() > 0 && !life.object.ptr_eq(&object));
+        let status = Arc::downgrade(&made.status);
+        lives.push(Life { kind: made.kind, identity: made.identity.clone(), source, object, status });
     }
 }
 
@@ -92,6 +128,11 @@ impl Objects {
     /// Whether there is an object of this name, with errors or without.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    /// Whether there is an object of this name, with errors.
+    pub(crate) fn is_faulty(&self, name: &str) -> bool {
+        matches!(self.by_name.get(name), Some(None))
     }
 
     /// The full name of the object that `name` means to an app: that of the innermost compound around it that has one,
@@ -145,6 +186,6 @@ impl Objects {
         };
         let other =
             |_| [format!("the object `{name}` is of type `{}`", made.kind), format!("name one of type `{kind}`")];
-        Arc::clone(&made.object).downcast().map(|object| (object, &*made.fingerprint)).map_err(other)
+        Arc::clone(&made.object).downcast().map(|object| (object, &*made.identity)).map_err(other)
     }
 }

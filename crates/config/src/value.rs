@@ -81,7 +81,46 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Values that are written in another table get the places that they have there.
+    pub(crate) fn adopt_places(&mut self, written: &Table) {
+        for (key, node) in &mut self.0 {
+            if let Some((written_key, written)) = written.entry(&key.name)
+                && node.adopt_place(written)
+            {
+                key.place = written_key.place;
+            }
+        }
+    }
+}
+
 impl Node {
+    /// Takes over the places of a written value that is the same, as far as it is. Returns whether it is.
+    fn adopt_place(&mut self, written: &Node) -> bool {
+        let is_same = match (&mut self.value, &written.value) {
+            (Value::Table(own), Value::Table(written)) => {
+                own.adopt_places(written);
+                true
+            }
+            (Value::List(own), Value::List(written)) if own.len() == written.len() => {
+                for (own, written) in own.iter_mut().zip(written) {
+                    own.adopt_place(written);
+                }
+                true
+            }
+            (Value::Text(own), Value::Text(written)) => own == written,
+            (Value::Integer(own), Value::Integer(written)) => own == written,
+            (Value::Large(own), Value::Large(written)) => own == written,
+            (Value::Float(own), Value::Float(written)) => own.total_cmp(written).is_eq(),
+            (Value::Boolean(own), Value::Boolean(written)) => own == written,
+            _ => written.untyped.is_some(),
+        };
+        if is_same {
+            self.place = written.place;
+        }
+        is_same
+    }
+
     fn shift(&mut self, offset: usize) {
         self.place = self.place.shifted(offset);
         match &mut self.value {

@@ -319,15 +319,7 @@ fn values_of_a_key_that_a_part_refuses_are_shown_there() {
     refused(
         &NETWORK.replace("out.pcap", "out").replace("size = 7", "size = 101"),
         &[],
-        r#"error: `desk/read-north`: the object `desk/book` has errors
- --> net.toml:4:7
-  |
-4 | [apps.desk]
-  |       ^^^^ in its part `desk/read-north`
-  |
-  = help: correct its table first
-
-error: `desk/write`: `nets/out` does not say what kind of file it is
+        r#"error: `desk/write`: `nets/out` does not say what kind of file it is
  --> net.toml:7:8
   |
 7 | path = "out"

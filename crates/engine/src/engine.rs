@@ -56,6 +56,10 @@ pub enum StartError {
     Worker(#[from] WorkerError),
 }
 
+/// Breaths after the end of a run in which apps [leave](crate::App::LEAVES): enough for packets to cross to the worker of
+/// an interface.
+const LAST_BREATHS: usize = 3;
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -280,10 +284,24 @@ impl Engine {
         self.send_to_work();
         let end = self.run_to_the_end();
         self.crew.pause();
+        if end == End::Stopped {
+            self.leave();
+        }
         self.show_failures();
         self.worker.set_running(false);
         self.shared.close();
         end
+    }
+
+    /// Lets apps send what they have to send when the run is stopped, on this thread.
+    #[cold]
+    fn leave(&mut self) {
+        let leaving = self.workers_mut().map(|worker| worker.prepare_to_leave()).collect::<Vec<bool>>();
+        if leaving.contains(&true) {
+            // One breath for each crossing between the app and the interface, of which there are few.
+            (0..LAST_BREATHS).for_each(|_| _ = self.breathe());
+            self.workers_mut().for_each(|worker| worker.has_left());
+        }
     }
 
     fn run_to_the_end(&mut self) -> End {

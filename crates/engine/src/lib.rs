@@ -78,6 +78,7 @@ mod runtime;
 mod settings;
 mod worker;
 
+pub use app::conversation::{Conversation, RequestError, Requests};
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, AppInfo, Status};
 pub use bellows_observe::look_ahead::{LookAhead, TrialResult};
@@ -91,7 +92,7 @@ pub use bellows_watch::{Selector, Tap, Trace, WatchError};
 pub use bellows_wiring::{
     End as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
 };
-pub use control::{Control, LookAheadTrial, ReloadError, TrialError, app_at_work};
+pub use control::{Addressee, Control, LookAheadTrial, ReloadError, TrialError, app_at_work};
 pub use crew::WorkerError;
 pub use engine::{End, Engine, Outcome, StartError};
 pub use network::{AppSpec, MAIN, Network, ObjectSpec, WorkerSpec};

@@ -632,6 +632,25 @@ impl Worker {
         mem::replace(&mut self.graph, graph)
     }
 
+    /// Has the apps that [leave](crate::App::LEAVES) called in the next breath. Returns whether there are any.
+    #[cold]
+    pub(crate) fn prepare_to_leave(&self) -> bool {
+        let Graph { apps, nodes, own, .. } = &self.graph;
+        let mut leaving = own.iter().filter(|&&app| apps[app].leaves()).peekable();
+        let is_needed = leaving.peek().is_some();
+        leaving.for_each(|&app| nodes[app].deadline.set(0));
+        if is_needed {
+            self.state.leaving.set(true);
+            self.state.next_deadline.set(0);
+        }
+        is_needed
+    }
+
+    /// The apps have left.
+    pub(crate) fn has_left(&self) {
+        self.state.leaving.set(false);
+    }
+
     /// Calls `end` of every app: its last call with packets.
     pub(crate) fn end(&mut self) {
         let Graph { apps, nodes, own, .. } = &mut self.graph;

@@ -240,3 +240,45 @@ fn system_errors_come_with_a_remedy() {
     let unknown = StartError::PerfMap(io::Error::other("something else")).to_string();
     assert!(unknown.ends_with("something else; make /tmp writable"), "{unknown}");
 }
+
+/// Sends a packet when the run is stopped.
+struct Leaver;
+
+impl App for Leaver {
+    const OUTPUTS: Ports = OUTPUT;
+    const PULLS: bool = false;
+    const LEAVES: bool = true;
+
+    fn tick(&mut self, io: &Io<Self>) {
+        if io.is_leaving() {
+            Packet::allocate_burst(1).for_each(|packet| io.output(0).push(packet));
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_apps_send_when_a_run_is_stopped_arrives() {
+    for workers in [false, true] {
+        let mut network = Network::new().app("leaver", Leaver).app("writer", Writer::default());
+        if workers {
+            network = network.on_worker("other");
+        }
+        let network = network.link("leaver.output -> writer.input").unwrap();
+        let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+        let control = engine.control();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                control.stop();
+            });
+            assert_eq!(engine.run(), End::Stopped);
+        });
+        let outcome = engine.finish(End::Stopped);
+        let taken = |app: &AppCounts| app.counters.get("taken").copied();
+        assert_eq!(outcome.snapshot.apps.iter().find_map(taken), Some(1), "workers: {workers}");
+    }
+}

@@ -7,4 +7,6 @@
 pub mod backend;
 pub mod filter;
 pub mod frames;
+#[cfg(feature = "router")]
+pub mod router;
 pub mod wire;

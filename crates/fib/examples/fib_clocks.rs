@@ -11,6 +11,7 @@ use std::time::Instant;
 use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
 use bellows_sys::clock;
+use bellows_sys::memory::Words;
 use flate2::read::GzDecoder;
 
 const BATCH: usize = 128;
@@ -52,6 +53,9 @@ impl Random for u128 {
 }
 
 fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Result<(), Box<dyn Error>> {
+    if prefixes.is_empty() {
+        return Ok(());
+    }
     let any = || prefixes[fastrand::usize(..prefixes.len())];
     let route = || Route { metric: 0, next: fastrand::u32(..numbers) };
     let start = Instant::now();
@@ -66,6 +70,9 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
     changes.replace(rib);
     changes.commit()?;
     println!("{name}: collected in {collected:.1?}, compiled in {:.1?}, {:?}", start.elapsed(), changes.size());
+    drop(changes);
+    look_ups(&fib, prefixes);
+    let mut changes = fib.lock();
     for commit in [1, 100] {
         let start = Instant::now();
         for change in 0..CHANGES {
@@ -77,6 +84,13 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
         println!("  {:.0} changes a second, committed by {commit}", CHANGES as f64 / start.elapsed().as_secs_f64());
     }
     drop(changes);
+    look_ups(&fib, prefixes);
+    Ok(())
+}
+
+/// Measures look-ups of different sets of keys.
+fn look_ups<A: Random>(fib: &Fib<A>, prefixes: &[Prefix<A>]) {
+    let any = || prefixes[fastrand::usize(..prefixes.len())];
     let anywhere: Vec<A> = (0..KEYS).map(|_| A::anywhere()).collect();
     let by_prefix = |count: usize| (0..count).map(|_| A::within(any())).collect::<Vec<A>>();
     let sets = [
@@ -86,18 +100,26 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
         ("256 keys", by_prefix(256)),
     ];
     for (kind, keys) in sets {
+        // On huge pages, as the tables.
+        let mut memory = Words::new(keys.len() * size_of::<A>() / 8).expect("there is memory for keys");
+        // SAFETY: addresses are integers, of which every value is one.
+        let (_, huge, _) = unsafe { memory.bytes_mut().align_to_mut::<A>() };
+        let huge = &mut huge[..keys.len()];
+        huge.copy_from_slice(&keys);
+        let keys = &*huge;
         let (mut next, mut clocks, mut without) = ([0; BATCH], u64::MAX, 0);
         for _ in 0..ROUNDS {
             let start = clock::ticks();
-            for keys in keys.chunks(BATCH) {
-                fib.tables(&Call).look_up(keys, &mut next);
-                without += u32::from(next[0] == NO_ROUTE);
+            for _ in 0..KEYS / keys.len() {
+                for keys in keys.chunks(BATCH) {
+                    fib.tables(&Call).look_up(keys, &mut next);
+                    without += u32::from(next[0] == NO_ROUTE);
+                }
             }
             clocks = clocks.min(clock::ticks() - start);
         }
-        println!("  {kind}: {:.2} clocks ({without})", clocks as f64 / keys.len() as f64);
+        println!("  {kind}: {:.2} clocks ({without})", clocks as f64 / KEYS as f64);
     }
-    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

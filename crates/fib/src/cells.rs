@@ -68,14 +68,14 @@ impl Cells {
         self.root(at).store(entry, Ordering::Release);
     }
 
-    /// A part of a node. Hot.
+    /// A cache line of a node as half words, in the order in which they are in memory. Hot.
     ///
     /// # Safety
     /// The words are within the memory and belong to a node that a root led to when it was [loaded](Cells::load), or
     /// that the caller has written. Nobody writes them as long as the reference lives.
     #[inline(always)]
-    pub unsafe fn node<const WORDS: usize>(&self, at: usize) -> &[u32; WORDS] {
-        debug_assert!(at + WORDS <= self.length);
+    pub unsafe fn halves<const HALVES: usize>(&self, at: usize) -> &[u16; HALVES] {
+        debug_assert!(at + HALVES / 2 <= self.length);
         // SAFETY: within the memory and not written, as the caller promises; all bits are valid, and a word is aligned.
         unsafe { self.first.add(at).cast().as_ref() }
     }
@@ -83,7 +83,7 @@ impl Cells {
     /// A word of a node. Loads of single words are kept single, because a gather is slower than they are. Hot.
     ///
     /// # Safety
-    /// As for [`Cells::node`].
+    /// As for [`Cells::halves`].
     #[inline(always)]
     pub unsafe fn word(&self, at: usize) -> u32 {
         debug_assert!(at < self.length);
@@ -94,7 +94,7 @@ impl Cells {
     /// Half a word of a node, by its place in half words; of a word, the low half comes first. Hot.
     ///
     /// # Safety
-    /// As for [`Cells::node`].
+    /// As for [`Cells::halves`].
     #[inline(always)]
     pub unsafe fn half(&self, at: usize) -> u16 {
         debug_assert!(at / 2 < self.length);

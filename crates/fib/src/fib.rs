@@ -1,14 +1,17 @@
 //! Routes, and the compiled tables that follow them.
 
 use std::io;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_shared::{Breath, Published, Readers, Writer};
 
 use crate::cells::Cells;
-use crate::layout::{Builder, Layout, Reach};
+use crate::codes::Codes;
+use crate::layout::{Builder, Reach};
 use crate::nodes::Nodes;
 use crate::reader::TableReader;
+use crate::short::Short;
 use crate::tables::Tables;
 use crate::{Family, Prefix, Rib, Route};
 
@@ -24,12 +27,16 @@ pub struct Fib<A: Family> {
 
 struct State<A: Family> {
     rib: Rib<A>,
+    /// Follows the routes at each change.
+    short: Short<A>,
     nodes: Nodes,
-    codes: <A as Layout>::Codes,
+    codes: Codes,
     /// All routes were replaced since the tables were compiled.
     is_replaced: bool,
     /// Prefixes whose best route is another one than when the tables were compiled.
     dirty: Vec<Prefix<A>>,
+    /// Room for the routes in a part of a table, which changes need all the time.
+    leaves: Vec<(Prefix<A>, u32)>,
 }
 
 /// Why a route was not added.
@@ -44,6 +51,8 @@ pub struct Size {
     pub routes: usize,
     /// Bytes of the compiled tables that are in use, the whole root included.
     pub bytes: usize,
+    /// Bytes of the compiled tables with what is free for further nodes.
+    pub reserved: usize,
 }
 
 impl<A: Family> Fib<A> {
@@ -63,10 +72,12 @@ impl<A: Family> Fib<A> {
         let tables = Published::with_readers(Tables::of(empty::<A>()?), Arc::clone(&readers));
         let state = State {
             rib: Rib::default(),
+            short: Short::of(&Rib::default()),
             nodes: Nodes::new(A::FIRST),
-            codes: <A as Layout>::Codes::default(),
+            codes: Codes::default(),
             is_replaced: false,
             dirty: Vec::new(),
+            leaves: Vec::new(),
         };
         Ok(Fib { tables, readers, state: Mutex::new(state) })
     }
@@ -136,7 +147,7 @@ impl<A: Family> Changes<'_, A> {
         if state.is_replaced || A::is_worn(&state.codes, state.rib.len()) {
             return state.compile_all(&mut tables);
         }
-        let State { rib, nodes, codes, dirty, .. } = state;
+        let State { rib, short, nodes, codes, dirty, leaves, .. } = state;
         nodes.reclaim();
         if dirty.is_empty() {
             return Ok(());
@@ -145,14 +156,13 @@ impl<A: Family> Changes<'_, A> {
         dirty.sort_unstable();
         let mut builder = Builder::new(&tables.get().cells, nodes, codes);
         let mut done: Option<Prefix<A>> = None;
-        let mut leaves = Vec::new();
         let mut result = Ok(());
         for prefix in &*dirty {
             let (prefix, reach) = builder.reach(*prefix);
             if done.is_some_and(|done| done.covers(prefix)) {
                 continue;
             }
-            result = build(&mut builder, rib, prefix, reach, &mut leaves);
+            result = build(&mut builder, (rib, short), prefix, reach, leaves);
             if result.is_err() {
                 break;
             }
@@ -170,10 +180,22 @@ impl<A: Family> Changes<'_, A> {
         result
     }
 
+    /// Where a prefix is compiled to: the bits of addresses that choose among the smallest cells that it reaches, and these
+    /// cells, by their positions in the table.
+    pub fn place(&self, prefix: Prefix<A>) -> (Range<u8>, RangeInclusive<usize>) {
+        let tables = self.fib.tables.lock();
+        let (window, cell) = A::reach(&tables.get().cells, prefix);
+        let shortened = prefix.shortened(window.end());
+        let (first, last) = (shortened.address().bits(window), shortened.last().bits(window));
+        (window.offset..window.end(), cell + first as usize..=cell + last as usize)
+    }
+
     /// The sizes of the table.
     pub fn size(&self) -> Size {
         let words = A::place(0) + self.state.nodes.used() * A::UNIT;
-        Size { routes: self.state.rib.len(), bytes: words * size_of::<u32>() }
+        let reserved = self.fib.tables.lock().get().cells.length();
+        let [bytes, reserved] = [words, reserved].map(|words| words * size_of::<u32>());
+        Size { routes: self.state.rib.len(), bytes, reserved }
     }
 }
 
@@ -181,10 +203,11 @@ impl<A: Family> State<A> {
     /// Compiles all routes into tables of their own, and publishes these.
     fn compile_all(&mut self, tables: &mut Writer<'_, Tables<A>>) -> io::Result<()> {
         let cells = empty::<A>()?;
-        let (mut nodes, mut codes) = (Nodes::new(A::FIRST), <A as Layout>::Codes::default());
+        let (mut nodes, mut codes) = (Nodes::new(A::FIRST), Codes::default());
         let mut builder = Builder::new(&cells, &mut nodes, &mut codes);
         let (prefix, reach) = builder.reach(Prefix::ALL);
-        build(&mut builder, &self.rib, prefix, reach, &mut Vec::new())?;
+        self.short = Short::of(&self.rib);
+        build(&mut builder, (&self.rib, &self.short), prefix, reach, &mut Vec::new())?;
         let grown = builder.into_grown();
         tables.replace(Tables::of(grown.unwrap_or(cells)));
         (self.nodes, self.codes) = (nodes, codes);
@@ -197,6 +220,7 @@ impl<A: Family> State<A> {
     fn change<T>(&mut self, prefix: Prefix<A>, change: impl FnOnce(&mut Rib<A>) -> (T, bool)) -> T {
         let (result, is_other) = change(&mut self.rib);
         if is_other {
+            self.short.update(&self.rib, prefix);
             self.dirty.push(prefix);
         }
         result
@@ -213,13 +237,66 @@ fn empty<A: Family>() -> io::Result<Cells> {
 /// Compiles the cells that a prefix reaches. `leaves` is room for the routes in it.
 fn build<A: Family>(
     builder: &mut Builder<'_, A>,
-    rib: &Rib<A>,
+    (rib, short): (&Rib<A>, &Short<A>),
     prefix: Prefix<A>,
     reach: Reach,
     leaves: &mut Vec<(Prefix<A>, u32)>,
 ) -> io::Result<()> {
     leaves.clear();
     leaves.extend(rib.within(prefix).map(|(prefix, route)| (prefix, route.next + 1)));
-    let default = rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+    let covering = || rib.covering(prefix).map_or(0, |(_, route)| route.next + 1);
+    let default = short.covering(prefix).unwrap_or_else(covering);
     builder.build(leaves, reach, default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{Baseline, Search};
+    use crate::tables::look_up;
+
+    struct Call;
+
+    // SAFETY: no reader is enrolled, so none passes.
+    unsafe impl Breath for Call {}
+
+    fn find<A: Family, S: Search>(tables: &Tables<A>, keys: &[A]) -> Vec<u32> {
+        let mut next = vec![0; keys.len()];
+        look_up::<A, S>(tables, keys, &mut next);
+        next
+    }
+
+    /// Looks up addresses in and beside prefixes by the instructions of this processor, and by those of all others.
+    fn check<A: Family>(prefixes: &[Prefix<A>], beside: impl Fn(A) -> [A; 3]) {
+        let fib = Fib::<A>::with_readers(Arc::new(Readers::new())).unwrap();
+        let mut changes = fib.lock();
+        for (next, &prefix) in prefixes.iter().enumerate() {
+            changes.insert(prefix, Route { metric: 0, next: next as u32 }).unwrap();
+        }
+        changes.commit().unwrap();
+        let tables = fib.tables(&Call);
+        let ends = prefixes.iter().flat_map(|prefix| [prefix.address(), prefix.last()]);
+        let keys: Vec<A> = ends.flat_map(beside).collect();
+        let mut chosen = vec![0; keys.len()];
+        tables.look_up(&keys, &mut chosen);
+        assert_eq!(chosen, find::<A, Baseline>(tables, &keys));
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
+            assert_eq!(chosen, find::<A, crate::search::Avx2>(tables, &keys));
+        }
+    }
+
+    #[test]
+    fn all_processors_find_the_same() {
+        let mut random = fastrand::Rng::with_seed(9);
+        let mut ipv4 = || Prefix::of(random.u32(..) & 0x0f0f_ffff, random.u8(8..=32)).unwrap();
+        let prefixes: Vec<Prefix<u32>> = (0..5_000).map(|_| ipv4()).collect();
+        check(&prefixes, |key| [key, key.wrapping_add(1), key.wrapping_sub(1)]);
+        let mut ipv6 = || {
+            let length = if random.u8(..10) == 0 { random.u8(16..=128) } else { 48 };
+            Prefix::of(0x2a00 << 112 | random.u128(..) & 0x1f_ffff_0000_0f00 << 64, length).unwrap()
+        };
+        let prefixes: Vec<Prefix<u128>> = (0..5_000).map(|_| ipv6()).collect();
+        check(&prefixes, |key| [key, key.wrapping_add(1), key.wrapping_sub(1)]);
+    }
 }

@@ -1,9 +1,11 @@
 //! What the layouts of the two families have in common, and the builder that compiles routes into one.
 
 use std::io;
+use std::marker::PhantomData;
 
 use crate::Prefix;
 use crate::cells::Cells;
+use crate::codes::Codes;
 use crate::entry::NODE;
 use crate::nodes::Nodes;
 use crate::search::Search;
@@ -15,20 +17,23 @@ pub trait Family: Layout {}
 
 /// The layout of compiled tables.
 pub(crate) trait Layout: Table {
+    /// The bits of the root.
+    const ROOT_WIDTH: u8;
+
     /// The words in front of the units: the root, and what else is always there.
     const FIXED: usize;
+
+    /// The place of the dictionary: a number for each code.
+    const DICTIONARY: usize;
 
     /// The words in a unit, in which nodes are measured.
     const UNIT: usize;
 
-    /// The units of the first node. It is all zeros, and any number may be looked up in it.
+    /// The units that are always in use.
     const FIRST: u32;
 
     /// The most units.
     const MAX_UNITS: u32;
-
-    /// What the builder knows of a table beside its nodes.
-    type Codes: Default + Send;
 
     /// The word that a unit begins with.
     #[inline(always)]
@@ -40,8 +45,9 @@ pub(crate) trait Layout: Table {
     fn prepare(cells: &Cells);
 
     /// Whether all of so many routes should be compiled anew, because the table has become slower than it would be then.
-    fn is_worn(_: &Self::Codes, _: usize) -> bool {
-        false
+    fn is_worn(codes: &Codes, routes: usize) -> bool {
+        // If routes have too many numbers for codes, this is rare enough to cost changes hardly anything.
+        codes.missed() > 4 * routes + (1 << 16)
     }
 
     /// The entry of a cell for addresses that have all the same number, given as an entry of [`entry`](crate::entry).
@@ -78,28 +84,30 @@ pub(crate) struct Reach {
 }
 
 /// Changes tables while others read them.
-pub(crate) struct Builder<'t, A: Layout> {
+pub(crate) struct Builder<'t, A> {
     published: &'t Cells,
     /// A larger copy, if there were more nodes than there was room for.
     grown: Option<Cells>,
     nodes: &'t mut Nodes,
-    codes: &'t mut A::Codes,
+    codes: &'t mut Codes,
     /// Why a node could not be made.
     error: Option<io::Error>,
+    family: PhantomData<A>,
 }
 
 impl<'t, A: Family> Builder<'t, A> {
-    pub fn new(published: &'t Cells, nodes: &'t mut Nodes, codes: &'t mut A::Codes) -> Builder<'t, A> {
-        Builder { published, grown: None, nodes, codes, error: None }
+    pub fn new(published: &'t Cells, nodes: &'t mut Nodes, codes: &'t mut Codes) -> Builder<'t, A> {
+        Builder { published, grown: None, nodes, codes, error: None, family: PhantomData }
     }
 
     pub fn cells(&self) -> &Cells {
         self.grown.as_ref().unwrap_or(self.published)
     }
 
-    /// What the builder knows of the table, and the table.
-    pub fn codes(&mut self) -> (&mut A::Codes, &Cells) {
-        (self.codes, self.grown.as_ref().unwrap_or(self.published))
+    /// The code of a number, or [`ESCAPE`](crate::codes::ESCAPE) if there are too many.
+    pub fn code(&mut self, entry: u32) -> u16 {
+        let cells = self.grown.as_ref().unwrap_or(self.published);
+        self.codes.of(cells, A::DICTIONARY, entry)
     }
 
     /// The cells to compile anew when the routes to a prefix have changed, and the prefix of these cells.

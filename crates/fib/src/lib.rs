@@ -9,11 +9,13 @@
 //! | `groups` | groups of paths: routes to several next hops |
 //! | `reader` | reading on threads that are no workers |
 //! | `tables` | what is compiled from routes, and look-ups |
+//! | `short` | the numbers of short prefixes |
 //! | `ipv4`, `ipv6` | the layouts of compiled tables |
-//! | `layout`, `sweep`, `search`, `entry` | what they have in common |
+//! | `layout`, `sweep`, `search`, `codes`, `entry` | what they have in common |
 //! | `cells`, `nodes` | the memory of tables |
 
 mod cells;
+mod codes;
 mod entry;
 mod fib;
 mod groups;
@@ -26,6 +28,7 @@ mod prefix;
 mod reader;
 mod rib;
 mod search;
+mod short;
 mod sweep;
 mod tables;
 

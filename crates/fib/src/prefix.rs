@@ -18,6 +18,9 @@ pub trait Address: Copy + Ord + fmt::Debug + Send + Sync + 'static {
     /// The first `length` bits, then ones.
     fn last(self, length: u8) -> Self;
 
+    /// The number of bits that both addresses begin with.
+    fn common_bits(self, other: Self) -> u8;
+
     /// The address in its usual notation.
     fn shown(self) -> impl fmt::Display;
 
@@ -37,6 +40,10 @@ macro_rules! address {
 
             fn last(self, length: u8) -> Self {
                 self | <$number>::MAX.checked_shr(length.into()).unwrap_or(0)
+            }
+
+            fn common_bits(self, other: Self) -> u8 {
+                (self ^ other).leading_zeros() as u8
             }
 
             fn shown(self) -> impl fmt::Display {

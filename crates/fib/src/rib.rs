@@ -157,9 +157,8 @@ impl<A: Address> Rib<A> {
             if candidate.covers(prefix) {
                 return Some((candidate, routes.best()));
             }
-            let common = common_length(candidate, prefix);
-            let shorter = prefix.shortened(common);
-            bound = Bound::Included(shorter);
+            let common = candidate.address().common_bits(prefix.address()).min(candidate.length());
+            bound = Bound::Included(prefix.shortened(common));
         }
     }
 
@@ -169,26 +168,16 @@ impl<A: Address> Rib<A> {
         self.routes.range(prefix..=last).map(|(&prefix, routes)| (prefix, routes.best()))
     }
 
+    /// All routes to a prefix and to those behind it, in order.
+    pub fn iter_from(&self, first: Prefix<A>) -> impl Iterator<Item = (Prefix<A>, Route)> {
+        let routes = self.routes.range(first..);
+        routes.flat_map(|(&prefix, routes)| routes.all().iter().map(move |&route| (prefix, route)))
+    }
+
     /// All routes in order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, Route)> {
         self.routes.iter().flat_map(|(&prefix, routes)| routes.all().iter().map(move |&route| (prefix, route)))
     }
-}
-
-/// The number of bits that two prefixes have in common.
-fn common_length<A: Address>(one: Prefix<A>, other: Prefix<A>) -> u8 {
-    let longest = one.length().min(other.length());
-    // Addresses differ somewhere in these bits, or one prefix is within the other.
-    let (mut low, mut high) = (0, longest);
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        if one.shortened(middle) == other.shortened(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    low
 }
 
 #[cfg(test)]

@@ -1,31 +1,39 @@
-//! The search within a node of a tree, and what else is done on many keys at a time.
+//! The search within a line of separators, and what else is done on many keys at a time.
 
 use crate::entry::BATCH;
 
-/// The words of a node: one of its own, then separators.
+/// The words of a vector.
 pub(crate) const WORDS: usize = 16;
 
-/// A number for each key of a batch, and room for a vector to reach beyond the last one.
-pub(crate) type Column = [u32; BATCH + WORDS];
+/// A number for each key of a batch.
+pub(crate) type Column = [u32; BATCH];
 
-/// How nodes are searched, and which keys go on.
+/// Places of keys in a batch, and room for a vector behind the last one.
+pub(crate) type Places = [u32; BATCH + WORDS];
+
+/// How lines of separators are searched, and the keys of a step found.
 pub(crate) trait Search {
-    /// How many of the separators, all words but the first, are below `key`. Hot.
-    fn rank(node: &[u32; WORDS], key: u32) -> u32;
+    /// How many of 16 or 32 separators are below `key`. Hot.
+    fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32;
 
-    /// Keeps those of the first `count` keys that have a bit in the first column: moves their numbers to the front of all
-    /// columns, in order. Returns how many there are. Hot.
-    ///
-    /// A vector at a time, also because a store to a place that depends on all loads before would hold up later loads.
+    /// Writes bits 0 to 31 and 32 to 63 of as many keys as a batch has, counted from the highest. Hot.
     #[inline(always)]
-    fn keep<const COLUMNS: usize>(bit: u32, mut columns: [&mut Column; COLUMNS], count: usize) -> usize {
-        let mut left = 0;
-        for at in 0..count.min(BATCH) {
-            let stays = columns[0][at] & bit != 0;
-            columns.iter_mut().for_each(|column| column[left] = column[at]);
-            left += usize::from(stays);
+    fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
+        for ((&key, high), low) in keys.iter().zip(high).zip(low) {
+            (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
         }
-        left
+    }
+
+    /// Writes the places of those numbers of a column that have this value under the mask, in order. Returns how many there
+    /// are. Hot.
+    #[inline(always)]
+    fn places((mask, value): (u32, u32), column: &Column, places: &mut Places) -> usize {
+        let mut count = 0;
+        for (at, number) in column.iter().enumerate() {
+            places[count] = at as u32;
+            count += usize::from(number & mask == value);
+        }
+        count
     }
 }
 
@@ -34,8 +42,8 @@ pub(crate) struct Baseline;
 
 impl Search for Baseline {
     #[inline(always)]
-    fn rank(node: &[u32; WORDS], key: u32) -> u32 {
-        node[1..].iter().map(|&separator| u32::from(separator < key)).sum()
+    fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
+        separators.iter().map(|&separator| u32::from(separator < key)).sum()
     }
 }
 
@@ -46,28 +54,24 @@ pub(crate) struct Avx2;
 #[cfg(target_arch = "x86_64")]
 impl Search for Avx2 {
     #[inline(always)]
-    fn rank(node: &[u32; WORDS], key: u32) -> u32 {
+    fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
         // SAFETY: the processor has AVX2 wherever this is used.
-        unsafe { rank_avx2(node, key) }
+        separators.as_chunks().0.iter().map(|part| unsafe { rank_avx2(part, key) }).sum()
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 #[inline]
-fn rank_avx2(node: &[u32; WORDS], key: u32) -> u32 {
+fn rank_avx2(separators: &[u16; 16], key: u16) -> u32 {
     use std::arch::x86_64::*;
-    let key = _mm256_set1_epi32(key.cast_signed());
-    let is_not_below = |half: &[u32]| {
-        // SAFETY: the load is of half a node, which is as long.
-        let words = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
-        // A separator is not below the key where it is the maximum.
-        let equal = _mm256_cmpeq_epi32(_mm256_max_epu32(words, key), words);
-        _mm256_movemask_ps(_mm256_castsi256_ps(equal)).cast_unsigned()
-    };
-    let (low, high) = node.split_at(WORDS / 2);
-    let are_not_below = is_not_below(low) | is_not_below(high) << (WORDS / 2);
-    (!are_not_below & 0xfffe).count_ones()
+    let key = _mm256_set1_epi16(key.cast_signed());
+    // SAFETY: the load is of all separators.
+    let separators = unsafe { _mm256_loadu_si256(separators.as_ptr().cast()) };
+    // A separator is not below the key where it is the maximum.
+    let are_not_below = _mm256_cmpeq_epi16(_mm256_max_epu16(separators, key), separators);
+    // Two bits for each of them.
+    (!_mm256_movemask_epi8(are_not_below)).count_ones() / 2
 }
 
 /// For processors with AVX-512. Used only in functions that are compiled for these.
@@ -77,52 +81,93 @@ pub(crate) struct Avx512;
 #[cfg(target_arch = "x86_64")]
 impl Search for Avx512 {
     #[inline(always)]
-    fn rank(node: &[u32; WORDS], key: u32) -> u32 {
+    fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
         // SAFETY: the processor has AVX-512 wherever this is used.
-        unsafe { rank_avx512(node, key) }
+        unsafe {
+            match separators.first_chunk::<32>() {
+                Some(all) if SEPARATORS == 32 => rank_of_32(all, key),
+                _ => separators.as_chunks().0.iter().map(|part| rank_of_16(part, key)).sum(),
+            }
+        }
     }
 
     #[inline(always)]
-    fn keep<const COLUMNS: usize>(bit: u32, columns: [&mut Column; COLUMNS], count: usize) -> usize {
+    fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
         // SAFETY: as above.
-        unsafe { keep_avx512(bit, columns, count) }
+        unsafe { split_avx512(keys, high, low) }
     }
-}
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,popcnt,bmi2")]
-#[inline]
-fn keep_avx512<const COLUMNS: usize>(bit: u32, mut columns: [&mut Column; COLUMNS], count: usize) -> usize {
-    use std::arch::x86_64::*;
-    let count = count.min(BATCH);
-    let bit = _mm512_set1_epi32(bit.cast_signed());
-    let mut left = 0;
-    for at in (0..count).step_by(WORDS) {
-        let present = u32::MAX.checked_shr(32_u32.saturating_sub((count - at) as u32)).unwrap_or(0) as u16;
-        // SAFETY: the vector begins in front of a key, and a column is a vector longer than that.
-        let first = unsafe { _mm512_loadu_si512(columns[0].as_ptr().add(at).cast()) };
-        let stays = _mm512_test_epi32_mask(first, bit) & present;
-        for column in &mut columns {
-            // SAFETY: as above; no more have been kept than were there.
-            unsafe {
-                let words = _mm512_loadu_si512(column.as_ptr().add(at).cast());
-                _mm512_storeu_si512(column.as_mut_ptr().add(left).cast(), _mm512_maskz_compress_epi32(stays, words));
-            }
-        }
-        left += stays.count_ones() as usize;
+    #[inline(always)]
+    fn places(wanted: (u32, u32), column: &Column, places: &mut Places) -> usize {
+        // SAFETY: as above.
+        unsafe { places_avx512(wanted, column, places) }
     }
-    left
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 #[inline]
-fn rank_avx512(node: &[u32; WORDS], key: u32) -> u32 {
+fn places_avx512((mask, value): (u32, u32), column: &Column, places: &mut Places) -> usize {
     use std::arch::x86_64::*;
-    // SAFETY: the load is of a node, which is as long.
-    let words = unsafe { _mm512_loadu_si512(node.as_ptr().cast()) };
-    let key = _mm512_set1_epi32(key.cast_signed());
-    u32::from(_mm512_mask_cmplt_epu32_mask(0xfffe, words, key)).count_ones()
+    let (mask, value) = (_mm512_set1_epi32(mask.cast_signed()), _mm512_set1_epi32(value.cast_signed()));
+    let mut here = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let mut count = 0;
+    for at in (0..BATCH).step_by(WORDS) {
+        // SAFETY: the vector is in front of the end of a batch.
+        let numbers = unsafe { _mm512_loadu_si512(column.as_ptr().add(at).cast()) };
+        let wanted = _mm512_cmpeq_epi32_mask(_mm512_and_si512(numbers, mask), value);
+        // SAFETY: no more were found than were looked at, and there is room for a vector more.
+        unsafe {
+            let place = places.as_mut_ptr().add(count).cast();
+            _mm512_storeu_si512(place, _mm512_maskz_compress_epi32(wanted, here));
+        }
+        count += wanted.count_ones() as usize;
+        here = _mm512_add_epi32(here, _mm512_set1_epi32(WORDS as i32));
+    }
+    count
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn split_avx512(keys: &[u128], high: &mut Column, low: &mut Column) {
+    use std::arch::x86_64::*;
+    // Of two vectors of four keys each, the words with the highest bits, then those below.
+    let words = _mm512_setr_epi32(3, 7, 11, 15, 19, 23, 27, 31, 2, 6, 10, 14, 18, 22, 26, 30);
+    let (whole, rest) = keys.as_chunks::<8>();
+    for (at, keys) in whole.iter().take(BATCH / 8).enumerate() {
+        // SAFETY: the loads are of eight keys, and the stores of eight numbers before the end of a batch.
+        unsafe {
+            let (first, second) = (keys.as_ptr().cast(), keys.as_ptr().add(4).cast());
+            let split = _mm512_permutex2var_epi32(_mm512_loadu_si512(first), words, _mm512_loadu_si512(second));
+            _mm256_storeu_si256(high.as_mut_ptr().add(8 * at).cast(), _mm512_castsi512_si256(split));
+            _mm256_storeu_si256(low.as_mut_ptr().add(8 * at).cast(), _mm512_extracti64x4_epi64::<1>(split));
+        }
+    }
+    let columns = high.iter_mut().zip(low).skip(8 * whole.len());
+    for (&key, (high, low)) in rest.iter().zip(columns) {
+        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+#[inline]
+fn rank_of_16(separators: &[u16; 16], key: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: the load is of all separators.
+    let separators = unsafe { _mm256_loadu_si256(separators.as_ptr().cast()) };
+    u32::from(_mm256_cmplt_epu16_mask(separators, _mm256_set1_epi16(key.cast_signed()))).count_ones()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,popcnt")]
+#[inline]
+fn rank_of_32(separators: &[u16; 32], key: u16) -> u32 {
+    use std::arch::x86_64::*;
+    // SAFETY: the load is of all separators.
+    let separators = unsafe { _mm512_loadu_si512(separators.as_ptr().cast()) };
+    _mm512_cmplt_epu16_mask(separators, _mm512_set1_epi16(key.cast_signed())).count_ones()
 }
 
 #[cfg(test)]
@@ -130,44 +175,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_keep_alike() {
+    fn all_ways_find_the_same_places() {
         let mut random = fastrand::Rng::with_seed(6);
         for _ in 0..2_000 {
-            let columns: [Column; 2] = std::array::from_fn(|_| std::array::from_fn(|_| random.u32(..)));
-            let (count, bit) = (random.usize(..=BATCH), 1 << random.u32(..32));
-            let kept: Vec<usize> = (0..count).filter(|&at| columns[0][at] & bit != 0).collect();
-            let check = |keep: fn(u32, [&mut Column; 2], usize) -> usize| {
-                let [mut one, mut other] = columns;
-                assert_eq!(keep(bit, [&mut one, &mut other], count), kept.len());
-                for (place, &at) in kept.iter().enumerate() {
-                    assert_eq!((one[place], other[place]), (columns[0][at], columns[1][at]));
-                }
+            let column: Column = std::array::from_fn(|_| random.u32(..));
+            let mask = 3 << random.u32(..31);
+            let value = random.u32(..) & mask;
+            let expected: Vec<u32> = (0..BATCH as u32).filter(|&at| column[at as usize] & mask == value).collect();
+            let check = |find: fn((u32, u32), &Column, &mut Places) -> usize| {
+                let mut places: Places = [0; _];
+                let count = find((mask, value), &column, &mut places);
+                assert_eq!(places[..count], expected);
             };
-            check(Baseline::keep);
+            check(Baseline::places);
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("bmi2") {
-                check(Avx512::keep);
+            if is_x86_feature_detected!("avx512f") {
+                check(Avx512::places);
+            }
+        }
+    }
+
+    #[test]
+    fn all_ways_split_alike() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for count in 0..=BATCH {
+            let keys: Vec<u128> = (0..count).map(|_| random.u128(..)).collect();
+            let check = |split: fn(&[u128], &mut Column, &mut Column)| {
+                let (mut high, mut low) = ([0; _], [0; _]);
+                split(&keys, &mut high, &mut low);
+                assert!(high.iter().zip(&keys).all(|(&high, key)| high == (key >> 96) as u32));
+                assert!(low.iter().zip(&keys).all(|(&low, key)| low == (key >> 64) as u32));
+            };
+            check(Baseline::split);
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx512f") {
+                check(Avx512::split);
+            }
+        }
+    }
+
+    fn check_ranks<const SEPARATORS: usize>() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..2_000 {
+            let spread = random.u32(1..=16);
+            let mut separators: [u16; SEPARATORS] = std::array::from_fn(|_| random.u16(..) >> (16 - spread));
+            separators.sort_unstable();
+            separators[random.usize(1..SEPARATORS)..].fill(u16::MAX);
+            for key in separators.into_iter().flat_map(|word| [word, word.wrapping_add(1)]).chain([0, u16::MAX]) {
+                let rank = Baseline::rank(&separators, key);
+                assert_eq!(rank as usize, separators.partition_point(|&separator| separator < key));
+                #[cfg(target_arch = "x86_64")]
+                {
+                    assert!(!is_x86_feature_detected!("avx2") || Avx2::rank(&separators, key) == rank);
+                    assert!(!is_x86_feature_detected!("avx512bw") || Avx512::rank(&separators, key) == rank);
+                }
             }
         }
     }
 
     #[test]
     fn all_ways_rank_alike() {
-        let mut random = fastrand::Rng::with_seed(5);
-        for _ in 0..2_000 {
-            let spread = random.u32(1..=32);
-            let mut node: [u32; WORDS] = std::array::from_fn(|_| random.u32(..) >> (32 - spread));
-            node[1..].sort_unstable();
-            node[random.usize(1..WORDS)..].fill(u32::MAX);
-            for key in node.into_iter().flat_map(|word| [word, word.wrapping_add(1)]).chain([0, u32::MAX]) {
-                let rank = Baseline::rank(&node, key);
-                assert_eq!(rank as usize, node[1..].partition_point(|&separator| separator < key));
-                #[cfg(target_arch = "x86_64")]
-                {
-                    assert!(!is_x86_feature_detected!("avx2") || Avx2::rank(&node, key) == rank);
-                    assert!(!is_x86_feature_detected!("avx512f") || Avx512::rank(&node, key) == rank);
-                }
-            }
-        }
+        check_ranks::<16>();
+        check_ranks::<32>();
     }
 }

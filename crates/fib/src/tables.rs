@@ -86,7 +86,7 @@ fn look_up_avx2<A: Family>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
 }
 
 #[inline(always)]
-fn look_up<A: Family, S: Search>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
+pub(crate) fn look_up<A: Family, S: Search>(tables: &Tables<A>, keys: &[A], next: &mut [u32]) {
     for (keys, next) in keys.chunks(BATCH).zip(next.chunks_mut(BATCH)) {
         let count = keys.len().min(next.len());
         let (keys, next) = (&keys[..count], &mut next[..count]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Route};
+use bellows_fib::{Address, Family, Fib, NO_ROUTE, Prefix, Route};
 use bellows_shared::{Breath, Readers};
 use proptest::prelude::*;
 
@@ -117,6 +117,67 @@ proptest! {
     #[test]
     fn ipv6_as_the_list(rounds in changes::<u128>(), seeds in proptest::collection::vec(any::<u64>(), 200)) {
         check(&rounds, &seeds);
+    }
+}
+
+/// The number of the longest prefix for an address, by one search for each length.
+fn longest(model: &BTreeMap<Prefix<u128>, u32>, key: u128) -> u32 {
+    let lengths = (0..=128).rev();
+    let found = lengths.filter_map(|length| model.get(&Prefix::of(key, length).unwrap())).next();
+    found.copied().unwrap_or(NO_ROUTE)
+}
+
+/// Prefixes in networks of 32 bits, from a few to thousands each, with lengths as they are common, and some much longer.
+fn nested(random: &mut fastrand::Rng) -> Prefix<u128> {
+    let mut few = |most: u32| {
+        let bits = random.u32(..=most);
+        random.u128(..1 << bits)
+    };
+    let address = 0x2a00_u128 << 112 | few(5) << 96 | few(16) << 80 | few(79);
+    let length = match random.u32(..20) {
+        0 => random.u8(..=128),
+        1 => 64 + random.u8(..=64),
+        2..6 => 33 + random.u8(..15),
+        6 => 17 + random.u8(..16),
+        _ => 48,
+    };
+    Prefix::of(address, length).unwrap()
+}
+
+#[test]
+fn many_ipv6_prefixes_as_a_search_by_length() {
+    let readers = Arc::new(Readers::new());
+    let reader = readers.enrol(|| ());
+    let fib = Fib::<u128>::with_readers(readers).unwrap();
+    let mut random = fastrand::Rng::with_seed(8);
+    let mut model = BTreeMap::new();
+    for round in 0..60 {
+        let mut changes = fib.lock();
+        // Grows to some ten thousand prefixes, then shrinks to few.
+        for _ in 0..if round < 40 { 400 } else { 0 } {
+            let (prefix, next) = (nested(&mut random), random.u32(..300) << (random.u32(..9) / 8 * 20));
+            changes.insert(prefix, Route { metric: 0, next }).unwrap();
+            model.insert(prefix, next);
+        }
+        let present: Vec<Prefix<u128>> = model.keys().copied().collect();
+        for _ in 0..if round < 40 { 20 } else { present.len() / 3 } {
+            let prefix = present[random.usize(..present.len())];
+            changes.remove(prefix, None);
+            model.remove(&prefix);
+        }
+        changes.commit().unwrap();
+        drop(changes);
+        let mut keys = Vec::new();
+        for &prefix in present.iter().skip(round % 8).step_by(8) {
+            let (first, last) = (prefix.address(), prefix.last());
+            keys.extend([first, last, first.wrapping_sub(1), last.wrapping_add(1), random.u128(first..=last)]);
+        }
+        let mut found = vec![0; keys.len()];
+        fib.tables(&Call).look_up(&keys, &mut found);
+        for (&key, &found) in keys.iter().zip(&found) {
+            assert_eq!(found, longest(&model, key), "{} in round {round}", key.shown());
+        }
+        reader.pass();
     }
 }
 

@@ -14,6 +14,7 @@ mod netlink;
 mod queue;
 pub mod raw;
 mod release;
+pub mod route;
 pub mod status;
 pub mod tap;
 pub mod unix;

@@ -55,7 +55,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
-    flags: u16,
+    pub(crate) flags: u16,
     sequence: u32,
     pub(crate) body: &'a [u8],
 }
@@ -239,6 +239,17 @@ impl Connection {
         }
         let message = format!("cannot {}: the table changes faster than it is read", action());
         Err(io::Error::new(io::ErrorKind::Interrupted, message))
+    }
+
+    /// Sends a request for a table, and gives each message of the answer to `each` as it comes. Returns whether the table
+    /// stayed as it was meanwhile.
+    pub(crate) fn dump(
+        &mut self,
+        action: impl Fn() -> String,
+        request: &Request,
+        each: impl FnMut(&Message<'_>),
+    ) -> io::Result<bool> {
+        self.attempt(&action, request, each)
     }
 
     /// Whether the answer is consistent.

@@ -1,4 +1,5 @@
-//! A rig for testing one app by itself: the test supplies the packets, takes the packets and sets the time.
+//! A rig for testing one app by itself, or a network: the test supplies the packets, takes the packets and sets the
+//! time.
 //!
 //! ```
 //! use bellows_engine::{App, Io, Port, Ports};
@@ -27,7 +28,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bellows_engine::{App, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_engine::{App, AppSpec, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
 
@@ -71,9 +72,9 @@ impl App for Collect {
     }
 }
 
-/// One app in a network of its own.
+/// One app in a network of its own, or a network.
 ///
-/// At its end it checks the app's books: every packet that came in or was made has been sent, dropped for a reason, or
+/// At its end it checks the books of the apps: every packet that came in or was made has been sent, dropped for a reason, or
 /// is held.
 pub struct Rig {
     /// `None` once it is finished.
@@ -109,6 +110,38 @@ impl Rig {
             network = network.app(&format!("collect-{port}"), Collect(Arc::clone(queue)));
             network = network.link(&format!("app.{port} -> collect-{port}.input")).expect("a link");
         }
+        Rig::run(network, settings, inputs, outputs)
+    }
+
+    /// A rig around a network, whose sources and sinks of these names give way to the test: each source has an output
+    /// `output`, each sink an input `input`. The time is 1 second.
+    ///
+    /// # Panics
+    /// If the network has no such apps, or cannot start.
+    pub fn around(mut network: Network, sources: &[&str], sinks: &[&str], settings: Settings) -> Rig {
+        let mut replace = |name: &str, app: AppSpec| {
+            let place = network.apps.iter_mut().find(|other| other.name == name);
+            *place.unwrap_or_else(|| panic!("the network has no app `{name}`")) = app;
+        };
+        let mut queues = |names: &[&str], is_source: bool| -> Vec<(String, Queue)> {
+            let queue_of = |&name: &&str| {
+                let queue = Queue::default();
+                replace(
+                    name,
+                    match is_source {
+                        true => AppSpec::new(name, "feed", "", Feed(Arc::clone(&queue))),
+                        false => AppSpec::new(name, "collect", "", Collect(Arc::clone(&queue))),
+                    },
+                );
+                (name.to_owned(), queue)
+            };
+            names.iter().map(queue_of).collect()
+        };
+        let (inputs, outputs) = (queues(sources, true), queues(sinks, false));
+        Rig::run(network, settings, inputs, outputs)
+    }
+
+    fn run(network: Network, settings: Settings, inputs: Vec<(String, Queue)>, outputs: Vec<(String, Queue)>) -> Rig {
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| panic!("{error}"));
         engine.set_time(1_000_000_000);
         Rig { engine: Some(engine), inputs, outputs }
@@ -177,7 +210,7 @@ impl Rig {
         self.engine().snapshot()
     }
 
-    /// The app's counters.
+    /// The counters of the app, or of the first one of a network.
     pub fn counts(&self) -> AppCounts {
         self.snapshot().apps.swap_remove(0)
     }

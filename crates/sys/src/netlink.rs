@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto, socket_with,
+    sockopt,
 };
 
 /// The largest message that is received. The kernel sends an interface in less than 4 KiB, and fills at most 32 KiB
@@ -75,6 +76,15 @@ impl Socket {
             )
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Asks for room for so many bytes of messages that wait. Without `CAP_NET_ADMIN` the system's limit applies.
+    ///
+    /// # Errors
+    /// Those of `setsockopt(2)`.
+    pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        let forced = sockopt::set_socket_recv_buffer_size_force(&self.descriptor, bytes);
+        Ok(forced.or_else(|_| sockopt::set_socket_recv_buffer_size(&self.descriptor, bytes))?)
     }
 
     /// Sends a request to the kernel, which handles it before this returns.

@@ -32,6 +32,10 @@ const MODULES: [&str; 8] = [
     "drivers/net/virtio_net.ko",
 ];
 
+/// The modules for VLAN devices, which are loaded when a test needs them, in this order.
+const VLAN_MODULES: [&str; 5] =
+    ["net/llc/llc.ko", "net/802/stp.ko", "net/802/garp.ko", "net/802/mrp.ko", "net/8021q/8021q.ko"];
+
 /// The init process of the guest: it sets up the system and then executes commands from the serial line.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -197,7 +201,7 @@ fn initial_files(kernel: &Path, setup: &Setup<'_>) -> Vec<u8> {
         files.file(name, 0o644, content.as_bytes());
     }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
-    for module in MODULES {
+    for module in MODULES.iter().chain(&VLAN_MODULES) {
         // A module that is not in this kernel's folder is built in.
         if let Ok(content) = fs::read(modules.join(module)) {
             files.file(&format!("modules/{}", module.rsplit('/').next().unwrap()), 0o644, &content);
@@ -280,10 +284,7 @@ impl<'a> Setup<'a> {
     pub fn boot(self) -> Guest {
         let mut guest = Guest::start(&self);
         guest.until_mark("ready");
-        for module in MODULES {
-            let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
-            guest.run(&format!("test ! -e /modules/{name}.ko || insert {name}"));
-        }
+        guest.load(&MODULES);
         guest
     }
 }
@@ -302,6 +303,19 @@ impl Guest {
     pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
         let backends = [cards[0].backend(0), cards[1].backend(1)];
         Setup::new(folder, backends, cards.map(|card| card.properties)).boot()
+    }
+
+    /// Loads what it takes to have VLAN devices.
+    pub fn load_vlans(&mut self) {
+        self.load(&VLAN_MODULES);
+    }
+
+    /// Loads modules. One that is not there is built in.
+    fn load(&mut self, modules: &[&str]) {
+        for module in modules {
+            let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
+            self.run(&format!("test ! -e /modules/{name}.ko || insert {name}"));
+        }
     }
 
     fn start(setup: &Setup<'_>) -> Guest {

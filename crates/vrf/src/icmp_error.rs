@@ -26,9 +26,11 @@ pub enum Reason {
     ParameterProblem = 9,
     /// An IPv6 option or extension header is not known, at an offset (4/2; 4/1).
     Unrecognized = 10,
+    /// There is a better first hop on the sender's link (5/1; 137/0). The packet is forwarded all the same.
+    Redirect = 11,
 }
 
-const REASONS: [Reason; 11] = [
+const REASONS: [Reason; 12] = [
     Reason::NoRoute,
     Reason::HostUnreachable,
     Reason::ProtocolUnreachable,
@@ -40,6 +42,7 @@ const REASONS: [Reason; 11] = [
     Reason::ReassemblyTimeExceeded,
     Reason::ParameterProblem,
     Reason::Unrecognized,
+    Reason::Redirect,
 ];
 
 /// The answer to a packet, as the number of its [tag](crate::Tag).

@@ -113,7 +113,7 @@ pub(crate) fn broadcast(own: &InterfaceAddress) -> Option<Ipv4Addr> {
 }
 
 /// The address for all routers of an IPv6 link (RFC 4291, section 2.6.1), the prefix's first address.
-pub(crate) fn subnet_router(own: &InterfaceAddress) -> Option<Ipv6Addr> {
+pub fn subnet_router(own: &InterfaceAddress) -> Option<Ipv6Addr> {
     match own.address {
         // RFC 6164: none on links of two addresses.
         IpAddr::V6(address) if (1..127).contains(&own.length) => {

@@ -2,9 +2,13 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `vrf` | a routing domain: interfaces, routes, neighbours |
+//! | `vrf` | a routing domain: interfaces, routes, neighbours, and how they are changed, listed and inherited |
+//! | `command` | changes of routes as people write them |
 //! | `interface` | interfaces |
+//! | `origin` | where routes come from |
 //! | `route` | routes as people write them |
+//! | `discovery` | what IPv6 neighbours say |
+//! | `forgotten` | neighbours to be asked anew |
 //! | `neighbours` | the states of neighbours |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `family` | the families of the Internet Protocol |
@@ -12,19 +16,28 @@
 #![forbid(unsafe_code)]
 
 pub mod adjacency;
+pub mod command;
+pub mod discovery;
 pub mod interface;
 pub mod neighbours;
 pub mod route;
 
 mod family;
+mod forgotten;
 mod icmp_error;
+mod origin;
 mod tag;
 mod vrf;
 
 pub use adjacency::Adjacencies;
 pub use family::IpFamily;
+pub use forgotten::Forgotten;
 pub use icmp_error::{IcmpError, Reason};
 pub use interface::Interface;
+pub use origin::{Origin, RouteKey};
 pub use route::RouteSpec;
 pub use tag::Tag;
-pub use vrf::{IfExists, Vrf, VrfChanges, VrfError};
+pub use vrf::{
+    Batch, Done, IfExists, Inherited, Listed, Match, RouteFilter, Staged, Statistics, Swapped, Target, Vrf, VrfChanges,
+    VrfError, Way,
+};

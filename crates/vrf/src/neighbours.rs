@@ -46,6 +46,8 @@ pub enum NeighbourState {
     Incomplete,
     /// It has answered.
     Reachable,
+    /// Its address is known, but not whether it receives what is sent there: it is asked soon.
+    Delay,
     /// It has answered, and is asked again.
     Probe,
     /// Its address was configured.
@@ -58,6 +60,7 @@ impl NeighbourState {
         match self {
             NeighbourState::Incomplete => "incomplete",
             NeighbourState::Reachable => "reachable",
+            NeighbourState::Delay => "delay",
             NeighbourState::Probe => "probe",
             NeighbourState::Permanent => "permanent",
         }
@@ -109,6 +112,9 @@ pub enum Due {
     /// This neighbour is gone. Its address may have been known.
     Gone(NeighbourKey, Option<MacAddr>),
 }
+
+/// RFC 4861, section 10: DELAY_FIRST_PROBE_TIME, nanoseconds.
+const DELAY_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -189,7 +195,7 @@ impl Neighbours {
             None if self.is_full() => return Learned::Full,
             None => Learned::Changed,
         };
-        self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(self.limits.reachable));
+        self.put_reachable(key, mac, now);
         learned
     }
 
@@ -213,7 +219,23 @@ impl Neighbours {
         Some(Due::Ask(key, entry.mac))
     }
 
-    fn is_full(&self) -> bool {
+    /// A neighbour's state, and its address if that is known.
+    pub fn state(&self, key: NeighbourKey) -> Option<(NeighbourState, Option<MacAddr>)> {
+        self.entries.get(&key).map(|entry| (entry.state, entry.mac))
+    }
+
+    /// Enters an address that the neighbour has confirmed.
+    pub(crate) fn put_reachable(&mut self, key: NeighbourKey, mac: MacAddr, now: u64) {
+        self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(self.limits.reachable));
+    }
+
+    /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken for
+    /// used.
+    pub(crate) fn put_stale(&mut self, key: NeighbourKey, mac: Option<MacAddr>, now: u64) {
+        self.put(key, NeighbourState::Delay, mac, 0, now.saturating_add(DELAY_NS));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.limits.neighbours
     }
 

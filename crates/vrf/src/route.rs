@@ -40,6 +40,24 @@ impl IpPrefix {
         }
     }
 
+    /// The address, if the prefix is that of one alone.
+    pub fn address_of_host(self) -> Option<IpAddr> {
+        match self {
+            IpPrefix::V4(prefix) if prefix.length() == 32 => Some(IpAddr::V4(prefix.address().into())),
+            IpPrefix::V6(prefix) if prefix.length() == 128 => Some(IpAddr::V6(prefix.address().into())),
+            _ => None,
+        }
+    }
+
+    /// Whether another prefix is this one, or within it.
+    pub fn covers(self, other: IpPrefix) -> bool {
+        match (self, other) {
+            (IpPrefix::V4(prefix), IpPrefix::V4(other)) => prefix.covers(other),
+            (IpPrefix::V6(prefix), IpPrefix::V6(other)) => prefix.covers(other),
+            _ => false,
+        }
+    }
+
     /// Whether the address is in here.
     pub fn contains(self, address: IpAddr) -> bool {
         match (self, address) {
@@ -47,6 +65,15 @@ impl IpPrefix {
             (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(address.into()),
             _ => false,
         }
+    }
+}
+
+impl std::str::FromStr for IpPrefix {
+    type Err = bellows_fib::PrefixError;
+
+    /// Parses an address, or one with a number of bits behind a `/`.
+    fn from_str(text: &str) -> Result<IpPrefix, bellows_fib::PrefixError> {
+        if text.contains(':') { text.parse().map(IpPrefix::V6) } else { text.parse().map(IpPrefix::V4) }
     }
 }
 
@@ -177,6 +204,35 @@ impl RouteSpec {
     /// # Errors
     /// What is wrong, and where.
     pub fn parse(text: &str) -> Result<RouteSpec, RouteError> {
+        let RoutePattern { prefix, action, metric, at } = RoutePattern::parse(text)?;
+        let action = action.ok_or_else(|| RouteError {
+            message: "the route has no next hop".to_owned(),
+            help: HELP.to_owned(),
+            range: at,
+        })?;
+        Ok(RouteSpec { prefix, action, metric: metric.unwrap_or_default() })
+    }
+}
+
+/// What is known of a route: at least its destinations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePattern {
+    /// The destinations.
+    pub prefix: IpPrefix,
+    /// What becomes of packets to them.
+    pub action: Option<Action>,
+    /// The metric.
+    pub metric: Option<u32>,
+    /// The bytes of the text that give the prefix.
+    at: Range<usize>,
+}
+
+impl RoutePattern {
+    /// Parses a route as [`RouteSpec::parse`] does; next hops may be missing.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<RoutePattern, RouteError> {
         let mut words = Words { text, at: 0, last: 0..text.len() };
         let mut word = words.next().ok_or_else(|| words.error("a route is missing", HELP))?;
         while IGNORED.contains(&word) {
@@ -199,13 +255,14 @@ impl RouteSpec {
             }
             word => word.parse().map(IpPrefix::V4).map_err(|error| words.error(format!("{error}"), HELP))?,
         };
-        let (mut metric, mut hops, mut single) = (0, Vec::new(), NextHop { gateway: None, interface: None, weight: 1 });
+        let (mut metric, mut hops, mut single) =
+            (None, Vec::new(), NextHop { gateway: None, interface: None, weight: 1 });
         let prefix_at = words.last.clone();
         while let Some(word) = words.next() {
             match word {
                 "via" => single.gateway = Some(words.address("via", prefix.family())?),
                 "dev" => single.interface = Some(words.value("dev", "the name of an interface")?.to_owned()),
-                "metric" => metric = words.number("metric", "a number up to 4294967295")?,
+                "metric" => metric = Some(words.number("metric", "a number up to 4294967295")?),
                 "nexthop" => hops.push(words.next_hop(prefix.family())?),
                 word if IGNORED_PAIRS.contains(&word) => drop(words.value(word, "a value")?),
                 word if IGNORED.contains(&word) => {}
@@ -213,22 +270,22 @@ impl RouteSpec {
             }
         }
         let has_single = single.gateway.is_some() || single.interface.is_some();
-        words.last = prefix_at;
+        words.last = prefix_at.clone();
         let action = match (action, has_single, hops.is_empty()) {
-            (Some(action), false, true) => action,
+            (Some(action), false, true) => Some(action),
             (Some(_), ..) => {
                 return Err(words.error("a route that forwards nothing has a next hop", "leave out `via` and `dev`"));
             }
-            (None, true, true) => Action::Forward(vec![single]),
-            (None, false, false) => Action::Forward(hops),
+            (None, true, true) => Some(Action::Forward(vec![single])),
+            (None, false, false) => Some(Action::Forward(hops)),
             (None, true, false) => {
                 return Err(
                     words.error("the route has both a next hop and `nexthop`", "write each way behind a `nexthop`")
                 );
             }
-            (None, false, true) => return Err(words.error("the route has no next hop", HELP)),
+            (None, false, true) => None,
         };
-        Ok(RouteSpec { prefix, action, metric })
+        Ok(RoutePattern { prefix, action, metric, at: prefix_at })
     }
 }
 

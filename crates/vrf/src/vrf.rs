@@ -1,17 +1,34 @@
 //! A routing domain: interfaces, the routes through them, and the adjacencies of their neighbours.
 
+mod describe;
+mod inherit;
+mod list;
+mod operate;
+mod permanent;
+mod retired;
+mod stage;
+
+pub use describe::{Target, Way};
+pub use inherit::Inherited;
+pub use list::{Listed, Match, RouteFilter, Statistics};
+pub use operate::{Batch, Done};
+pub use stage::{Staged, Swapped};
+
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use bellows_fib::{Changes, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
+use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
 use bellows_shared::Breath;
 use bellows_wire::MacAddr;
 
+use self::retired::Retired;
 use crate::adjacency::{Adjacencies, Exhausted, Kind, special};
 use crate::interface::{Interface, MAX_INTERFACES, broadcast, subnet_router};
-use crate::route::{Action, IpPrefix, NextHop, RouteSpec};
+use crate::neighbours::NeighbourKey;
+use crate::origin::{ByRoute, Origin};
+use crate::route::{IpPrefix, NextHop, RouteSpec};
 
 /// A routing domain (virtual routing and forwarding, RFC 4364): interfaces, the routes through them, and the adjacencies
 /// of their neighbours.
@@ -36,7 +53,17 @@ struct NextHops {
     /// The routes and groups that lead to an adjacency, and the routes that lead to a group. Routes of resolved neighbours
     /// do not count.
     uses: HashMap<u32, usize>,
+    /// The origins of routes that are not [`Origin::Static`].
+    origins: ByRoute<Origin>,
+    /// The configuration's routes that commands have removed or replaced, as hashes of where they lead.
+    overridden: ByRoute<u64>,
+    /// Neighbours whose Ethernet addresses somebody entered; whether a command did.
+    permanent: HashMap<NeighbourKey, (MacAddr, Origin)>,
+    retired: Retired,
 }
+
+/// The maximum number of next hops that a commit gives back.
+const MAX_GIVEN_BACK: usize = 256;
 
 /// Why a route or a neighbour cannot be entered.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +89,21 @@ pub enum VrfError {
     /// There is a route to the prefix with the same metric.
     #[error("there is a route to {0} with metric {1} already: replace it, or give another metric")]
     Exists(IpPrefix, u32),
+    /// The route is that of an interface or a neighbour.
+    #[error("the route to {0} with metric {1} is that of an interface: give another metric")]
+    Connected(IpPrefix, u32),
+    /// The route is one of the kernel's that are followed.
+    #[error("the route to {0} with metric {1} is the kernel's: change it there, or give another metric")]
+    Followed(IpPrefix, u32),
+    /// There is no route to remove.
+    #[error("there is no such route to {0}")]
+    NoRoute(IpPrefix),
+    /// The routes to be joined are not both to neighbours.
+    #[error("the route to {0} forwards nothing, so that it can have no further ways")]
+    NotForwarding(IpPrefix),
+    /// A neighbour is not on the link.
+    #[error("{0} is not on a link of `{1}`")]
+    NotOnLink(IpAddr, String),
     /// The ways of a route do not make a group.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -136,6 +178,13 @@ impl Vrf {
         self.groups.table(breath).resolve(adjacencies, hash);
     }
 
+    /// Whether a group of paths has one through an interface; false for a single adjacency.
+    #[inline]
+    pub fn is_group_through(&self, breath: &impl Breath, next: u32, interface: u16) -> bool {
+        let is_through = |path| self.adjacencies.shape(path).interface() == interface;
+        next >= FIRST_GROUP && self.groups.table(breath).has_path(next, is_through)
+    }
+
     /// The right to change routes and neighbours, which waits for whoever has it.
     pub fn lock(&self) -> VrfChanges<'_> {
         let next_hops = self.next_hops.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,23 +230,7 @@ impl VrfChanges<'_> {
     /// If its next hop is on no link, if there is no room for its adjacency, or if there is a route to the prefix with the
     /// same metric that is not to be replaced.
     pub fn add(&mut self, route: &RouteSpec, if_exists: IfExists) -> Result<(), VrfError> {
-        if if_exists == IfExists::Refuse && self.has(route.prefix, route.metric) {
-            return Err(VrfError::Exists(route.prefix, route.metric));
-        }
-        let next = match &route.action {
-            Action::Blackhole => special::BLACKHOLE,
-            Action::Unreachable => special::UNREACHABLE,
-            Action::Prohibit => special::PROHIBIT,
-            Action::Forward(hops) => match hops.as_slice() {
-                [hop] => self.adjacency(hop)?,
-                hops => self.group(hops)?,
-            },
-        };
-        *self.next_hops.uses.entry(next).or_default() += 1;
-        if let Some(replaced) = self.insert(route.prefix, Route { metric: route.metric, next }) {
-            self.release(replaced.next);
-        }
-        Ok(())
+        self.add_from(route, if_exists, Origin::Static)
     }
 
     /// The route of the longest prefix that an address is within: its prefix, and where it leads.
@@ -215,17 +248,14 @@ impl VrfChanges<'_> {
 
     /// Removes the route to a prefix with this metric, or the best one. Returns whether there was one.
     pub fn remove(&mut self, prefix: IpPrefix, metric: Option<u32>) -> bool {
-        let removed = self.take(prefix, metric);
-        if let Some(removed) = removed {
-            self.release(removed.next);
-        }
-        removed.is_some()
+        let metric = metric.or_else(|| self.routes(prefix).first().map(|route| route.metric));
+        metric.is_some_and(|metric| self.leave((prefix, metric)).is_some())
     }
 
-    /// Counts that a route or a group leads to an adjacency or a group no more.
-    fn release(&mut self, next: u32) {
+    /// Counts that so many routes or groups lead to an adjacency or a group no more.
+    fn release(&mut self, next: u32, ended: usize) {
         let Some(uses) = self.next_hops.uses.get_mut(&next) else { return };
-        *uses = uses.saturating_sub(1);
+        *uses = uses.saturating_sub(ended);
         if *uses > 0 {
             return;
         }
@@ -233,7 +263,7 @@ impl VrfChanges<'_> {
         if let Some(paths) = self.groups.paths(next).map(<[Path]>::to_vec) {
             self.groups.remove(next);
             self.next_hops.groups.remove(&paths);
-            paths.iter().for_each(|path| self.release(path.next));
+            paths.iter().for_each(|path| self.release(path.next, 1));
         } else if let Some(adjacency) = self.vrf.adjacencies.get(next)
             && adjacency.kind == Kind::Incomplete
             && let Some(next_hop) = adjacency.next_hop
@@ -249,6 +279,15 @@ impl VrfChanges<'_> {
     /// If there is no room for its adjacency, or no interface of this number.
     pub fn resolve(&mut self, interface: u16, address: IpAddr, mac: MacAddr) -> Result<u32, VrfError> {
         let index = self.neighbour(interface, address)?;
+        if self.next_hops.permanent.contains_key(&(interface, address)) {
+            return Ok(index);
+        }
+        self.complete(index, (interface, address), mac);
+        Ok(index)
+    }
+
+    /// Completes a neighbour's adjacency, and enters the route to it alone.
+    fn complete(&mut self, index: u32, (interface, address): NeighbourKey, mac: MacAddr) {
         if let Some(link) = self.vrf.interface(interface) {
             self.vrf.adjacencies.set(index, &link.neighbour(interface, address, Some(mac)));
         }
@@ -256,17 +295,19 @@ impl VrfChanges<'_> {
         let host = IpPrefix::host(address);
         // A route that somebody entered is preferred.
         if is_on_link && !is_link_local(address) && !self.has(host, 0) {
-            self.insert(host, Route { metric: 0, next: index });
+            self.enter(host, Route { metric: 0, next: index }, Origin::Neighbour);
         }
-        Ok(index)
     }
 
     /// Forgets a neighbour's Ethernet address. Routes through it stay, and their packets wait for it to be resolved.
     pub fn unresolve(&mut self, interface: u16, address: IpAddr) {
+        if self.next_hops.permanent.contains_key(&(interface, address)) {
+            return;
+        }
         let Some(&index) = self.next_hops.neighbours.get(&(interface, address)) else { return };
         let (host, route) = (IpPrefix::host(address), Route { metric: 0, next: index });
-        if self.routes(host).contains(&route) {
-            self.take(host, Some(0));
+        if self.routes(host).contains(&route) && self.origin((host, 0)) == Origin::Neighbour {
+            self.leave((host, 0));
         }
         if self.next_hops.uses.get(&index).is_none_or(|uses| *uses == 0) {
             self.next_hops.neighbours.remove(&(interface, address));
@@ -283,7 +324,21 @@ impl VrfChanges<'_> {
     pub fn commit(&mut self) -> Result<(), VrfError> {
         self.v4.commit()?;
         self.v6.commit()?;
+        self.next_hops.retired.commit();
+        // Workers commit, too, and have no time for many.
+        self.give_back(MAX_GIVEN_BACK);
         Ok(())
+    }
+
+    /// Gives back up to `limit` next hops to which no route leads any more. Returns whether none are left.
+    pub fn give_back(&mut self, limit: usize) -> bool {
+        for _ in 0..limit {
+            match self.next_hops.retired.pop() {
+                Some((next, uses)) => self.release(next, uses),
+                None => break,
+            }
+        }
+        self.next_hops.retired.is_empty()
     }
 
     /// The sizes of the tables: IPv4, IPv6.
@@ -320,20 +375,40 @@ impl VrfChanges<'_> {
 
     /// The group of several next hops. Routes with the same ways have one group.
     fn group(&mut self, hops: &[NextHop]) -> Result<u32, VrfError> {
-        let mut paths = Vec::with_capacity(hops.len());
+        let mut paths: Vec<Path> = Vec::with_capacity(hops.len());
         for hop in hops {
-            paths.push(Path { next: self.adjacency(hop)?, weight: hop.weight });
+            match self.adjacency(hop) {
+                Ok(next) => paths.push(Path { next, weight: hop.weight }),
+                Err(error) => {
+                    self.leave_unused(&paths);
+                    return Err(error);
+                }
+            }
         }
         paths.sort_unstable_by_key(|path| path.next);
         if let Some(&number) = self.next_hops.groups.get(&paths) {
             return Ok(number);
         }
-        let number = self.groups.add(&paths)?;
+        let number = match self.groups.add(&paths) {
+            Ok(number) => number,
+            Err(error) => {
+                self.leave_unused(&paths);
+                return Err(error.into());
+            }
+        };
         for path in &paths {
             *self.next_hops.uses.entry(path.next).or_default() += 1;
         }
         self.next_hops.groups.insert(paths, number);
         Ok(number)
+    }
+
+    /// Gives back the adjacencies that were made for a group that could not be made.
+    fn leave_unused(&mut self, paths: &[Path]) {
+        for path in paths {
+            *self.next_hops.uses.entry(path.next).or_default() += 1;
+            self.next_hops.retired.drop_use(path.next);
+        }
     }
 
     /// The adjacency of a next hop.
@@ -380,11 +455,11 @@ impl VrfChanges<'_> {
         // Link-local prefixes are on every link, so that no route leads to one.
         for own in interface.addresses.iter().filter(|own| !is_link_local(own.address)) {
             if let Some(link) = IpPrefix::of(own.address, own.length) {
-                self.insert(link, Route { metric: 0, next: glean });
+                self.enter(link, Route { metric: 0, next: glean }, Origin::Connected);
             }
             let others = broadcast(own).map(IpAddr::V4).into_iter().chain(subnet_router(own).map(IpAddr::V6));
             for address in others.chain([own.address]) {
-                self.insert(IpPrefix::host(address), local);
+                self.enter(IpPrefix::host(address), local, Origin::Connected);
             }
         }
         Ok(())
@@ -398,6 +473,7 @@ impl VrfChanges<'_> {
             ("127.0.0.0/8", special::MARTIAN),
             ("224.0.0.0/4", special::MULTICAST),
             ("224.0.0.0/24", special::LOCAL),
+            (LINK_LOCAL_V4, special::MARTIAN),
             ("240.0.0.0/4", special::MARTIAN),
             ("255.255.255.255/32", special::LOCAL),
             // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
@@ -410,14 +486,19 @@ impl VrfChanges<'_> {
             ("ff02::/16", special::LOCAL),
         ];
         for (prefix, next) in routes {
-            let route = Route { metric: 0, next };
+            // RFC 3927, section 2.7: no way to other links, but an interface may be on one with such addresses.
+            let metric = if prefix == LINK_LOCAL_V4 { u32::MAX } else { 0 };
+            let route = Route { metric, next };
             let v6 = prefix.parse().map(IpPrefix::V6);
             if let Ok(prefix) = v6.or_else(|_| prefix.parse().map(IpPrefix::V4)) {
-                self.insert(prefix, route);
+                self.enter(prefix, route, Origin::Connected);
             }
         }
     }
 }
+
+/// The addresses that are good on one link only (RFC 3927).
+const LINK_LOCAL_V4: &str = "169.254.0.0/16";
 
 /// Whether an address is on every link (RFC 4291, section 2.5.6).
 fn is_link_local(address: IpAddr) -> bool {
@@ -495,6 +576,7 @@ mod tests {
         for (martian, special) in [
             ("127.0.0.1", special::MARTIAN),
             ("0.1.2.3", special::MARTIAN),
+            ("169.254.1.1", special::MARTIAN),
             ("250.1.1.1", special::MARTIAN),
             ("::1", special::MARTIAN),
             ("239.1.1.1", special::MULTICAST),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
-use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, Status, counters};
+use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits};
 use bellows_vrf::{IcmpError, Interface, Reason, Tag};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{Resolved, Resolver};
 use crate::lanes::Lanes;
-use crate::vrf::RoutingDomain;
+use crate::vrf::{HOST, RoutingDomain};
 
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
 /// those who look for the router's.
@@ -24,7 +24,8 @@ use crate::vrf::RoutingDomain;
 /// `input` takes ARP packets, `resolve` the packets of `ip4-rewrite` to neighbours that are not known; up to three wait for
 /// each neighbour. Outputs have the names of ports: ARP packets leave there, and the packets that waited. A neighbour that
 /// does not answer three questions is gone, and packets that waited for it go to `error`, which tells their senders. One
-/// that has answered is asked again, by its own address, before the answer is too old. Neighbours are learned from answers
+/// that has answered is asked again, by its own address, before the answer is too old. If an output `host` is linked, it
+/// gets the answers of neighbours, which the host behind the router may have asked for. Neighbours are learned from answers
 /// and from questions to the router; announcements change only what is known already. Who claims an address of the router
 /// is told once a second whose it is (RFC 5227).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -64,6 +65,7 @@ pub struct Arp {
     resolver: Resolver,
     lanes: Lanes,
     error: Option<u16>,
+    host: Option<u16>,
     /// The numbers of interfaces with a proxy.
     proxy: Vec<u16>,
     /// When an address may be defended again.
@@ -92,6 +94,9 @@ counters! { Arp;
     count EXPIRED = "expired", "neighbours that are gone";
 }
 
+/// Packets that one packet, or one thing that is due, can send to an output: those that waited, and an answer.
+const MAX_SENT: usize = 4;
+
 /// The places of the inputs.
 const INPUT: usize = 0;
 const RESOLVE: usize = 1;
@@ -101,19 +106,26 @@ impl App for Arp {
         Port::required("input", "ARP packets behind an Ethernet header, tagged with their interface"),
         Port::optional("resolve", "IPv4 packets tagged with adjacencies that are not complete"),
     ]);
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`; `host`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
-    const MAX_FAN_OUT: usize = 4;
+    const MAX_FAN_OUT: usize = MAX_SENT;
 
     fn push(&mut self, io: &Io<Self>) {
         for packet in &mut io.input(INPUT) {
-            if let Err(reason) = self.hear(io, &packet) {
-                io.drop(packet, reason);
+            let heard = self.hear(io, &packet);
+            // The host may have asked, even if the router has not.
+            let is_proper = heard.map_or_else(|reason| reason.position() == Arp::UNASKED.position(), |()| true);
+            match (self.host.filter(|_| is_proper && self.is_for_host(&packet)), heard) {
+                (Some(host), _) => self.lanes.push(host.into(), packet),
+                (None, Ok(())) => {}
+                (None, Err(reason)) => io.drop(packet, reason),
             }
+            self.lanes.make_room(io, MAX_SENT);
         }
         for packet in &mut io.input(RESOLVE) {
             self.resolve(io, packet);
+            self.lanes.make_room(io, MAX_SENT);
         }
         self.resolver.upkeep(io);
         self.lanes.send(io);
@@ -121,8 +133,8 @@ impl App for Arp {
 
     fn tick(&mut self, io: &Io<Self>) {
         self.resolver.rewire(io, &mut self.lanes);
-        self.error =
-            (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        let find = |name| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
+        [self.error, self.host] = ["error", HOST].map(|name| find(name).map(|output| output as u16));
         if !self.has_announced {
             self.has_announced = true;
             self.announce(io);
@@ -133,6 +145,7 @@ impl App for Arp {
                 Due::Gone(..) => io.count(Arp::EXPIRED, 1),
             }
             waited.into_iter().for_each(|packet| self.tell(io, packet));
+            self.lanes.make_room(io, MAX_SENT);
         }
         self.resolver.upkeep(io);
         self.lanes.send(io);
@@ -142,18 +155,33 @@ impl App for Arp {
         self.resolver.held()
     }
 
+    fn start(&mut self, old: Option<&mut Arp>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            self.resolver.succeed(&old.resolver);
+        }
+        Ok(())
+    }
+
     fn status(&self) -> Option<Arc<dyn Status>> {
         Some(self.resolver.status())
     }
 }
 
 impl Arp {
+    /// Whether a packet that was heard is an answer that the host behind its interface may wait for.
+    fn is_for_host(&self, packet: &Packet) -> bool {
+        let arp = packet.bytes().get(ETHERNET..).and_then(|arp| ArpPacket::new_checked(arp).ok());
+        arp.is_some_and(|arp| arp.operation() == ArpOperation::REPLY)
+            && self.resolver.domain.policies().may_have_host(Tag(packet.tag()).interface())
+    }
+
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
         Arp {
             resolver: Resolver::new(domain, limits),
             lanes: Lanes::new(),
             error: None,
+            host: None,
             proxy: Vec::new(),
             defends_at: 0,
             has_announced: false,
@@ -185,6 +213,7 @@ impl Arp {
 
     /// Takes in an ARP packet, and answers it.
     fn hear(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Arp>> {
+        self.resolver.forget();
         let number = Tag(packet.tag()).interface();
         let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(number).ok_or(Arp::NO_ADJACENCY)?;
@@ -359,13 +388,7 @@ impl Configure for Arp {
         }
         let neighbours = domain.tables().adjacencies().capacity();
         let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
-        let number = |name: &String| {
-            domain.tables().number(name).ok_or_else(|| {
-                let message = format!("`{}` has no interface `{name}`", config.vrf);
-                SettingError::at("proxy", message, "give names of interfaces")
-            })
-        };
-        let proxy = config.proxy.iter().map(number).collect::<Result<Vec<u16>, SettingError>>()?;
+        let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
         Ok(Arp { proxy, ..Arp::new(domain, limits) })
     }
 }

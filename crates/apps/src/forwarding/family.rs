@@ -63,8 +63,8 @@ pub trait Family: Send + 'static {
     /// Bytes of the packet without its Ethernet header, as its header says.
     fn length(headers: &Self::Headers) -> usize;
 
-    /// Whether the packet may be fragmented on its way.
-    fn may_fragment(headers: &Self::Headers) -> bool;
+    /// Whether the packet may be fragmented here; `is_own` tells whether this router is its source.
+    fn may_fragment(headers: &Self::Headers, is_own: bool) -> bool;
 }
 
 /// The first bytes of a frame, in an array of the family's size.
@@ -131,7 +131,9 @@ impl Family for V4 {
 
     #[inline(always)]
     fn hops(headers: &Self::Headers) -> u32 {
-        load_u32(headers, V4_AT + 8)
+        // RFC 3927, section 2.7: a packet from the link alone has no hop left.
+        let is_link_local = load_u32(headers, V4_AT + 12) as u16 == u16::from_le_bytes([169, 254]);
+        load_u32(headers, V4_AT + 8) & if is_link_local { !0xff } else { !0 }
     }
 
     #[inline(always)]
@@ -152,7 +154,7 @@ impl Family for V4 {
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
-        // RFC 3927, section 7.
+        // RFC 3927, section 2.7.
         if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
             return Err(Refusal::SourceScope);
         }
@@ -163,7 +165,7 @@ impl Family for V4 {
         u16::from_be_bytes([headers[V4_AT + 2], headers[V4_AT + 3]]).into()
     }
 
-    fn may_fragment(headers: &Self::Headers) -> bool {
+    fn may_fragment(headers: &Self::Headers, _: bool) -> bool {
         headers[V4_AT + 6] & 0x40 == 0
     }
 }
@@ -233,7 +235,8 @@ impl Family for V6 {
         40 + usize::from(u16::from_be_bytes([headers[V6_AT + 4], headers[V6_AT + 5]]))
     }
 
-    fn may_fragment(_: &Self::Headers) -> bool {
-        false
+    fn may_fragment(_: &Self::Headers, is_own: bool) -> bool {
+        // RFC 8200, section 5.
+        is_own
     }
 }

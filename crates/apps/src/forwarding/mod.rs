@@ -8,6 +8,7 @@
 //! | `columns` | the headers of a batch, for checks |
 //! | `look` | destinations before a look-up, and adjacencies after it |
 //! | `rewrite` | hops and link-layer headers |
+//! | `redirect` | packets that leave by the interface that received them: not hot |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
 //! | `family`, `header` | what differs between IPv4 and IPv6; fields of headers |
 
@@ -17,6 +18,7 @@ pub(crate) mod columns;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;
+pub(crate) mod redirect;
 #[cfg(test)]
 mod loop_tests;
 pub(crate) mod resolver;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
+use bellows_sys::clock;
 use bellows_vrf::Interface;
-use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, NeighbourState, Neighbours, Wanted};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
@@ -33,23 +34,39 @@ pub(crate) struct Resolver {
     outputs: Vec<u16>,
     shown: Arc<Shown>,
     is_changed: bool,
+    /// How many neighbours have been forgotten by request.
+    forgotten: u64,
 }
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Vec<ShownNeighbour>>);
 
-/// The interface, the address, the state, and the Ethernet address if it is known.
-type ShownNeighbour = (String, IpAddr, &'static str, Option<MacAddr>);
+/// A neighbour as other threads see it.
+#[derive(Clone)]
+struct ShownNeighbour {
+    interface: String,
+    address: IpAddr,
+    state: &'static str,
+    mac: Option<MacAddr>,
+    /// When the state or the Ethernet address was last another one, in the engine's time.
+    since: u64,
+    /// The number of packets that wait for it.
+    waiting: usize,
+}
 
 impl Status for Shown {
     fn status(&self) -> Value {
         let shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let neighbours: Vec<Value> = shown
             .into_iter()
-            .map(|(interface, address, state, mac)| {
+            .map(|ShownNeighbour { interface, address, state, mac, since, waiting }| {
                 let mac = mac.map(|mac| mac.to_string());
-                json!({ "interface": interface, "address": address.to_string(), "state": state, "mac": mac })
+                let age = clock::now().saturating_sub(since) / 1_000_000_000;
+                json!({
+                    "interface": interface, "address": address.to_string(), "state": state, "mac": mac,
+                    "age_seconds": age, "waiting": waiting,
+                })
             })
             .collect();
         json!({ "neighbours": neighbours })
@@ -72,6 +89,9 @@ pub(crate) enum Resolved {
 
 impl Resolver {
     pub(crate) fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Resolver {
+        let shown: Arc<Shown> = Arc::default();
+        let status: Arc<dyn Status> = Arc::clone(&shown) as Arc<dyn Status>;
+        domain.add_resolver(Arc::downgrade(&status));
         Resolver {
             domain,
             neighbours: Neighbours::new(limits),
@@ -79,8 +99,9 @@ impl Resolver {
             held: 0,
             changes: VecDeque::new(),
             outputs: Vec::new(),
-            shown: Arc::default(),
+            shown,
             is_changed: true,
+            forgotten: 0,
         }
     }
 
@@ -110,8 +131,14 @@ impl Resolver {
 
     /// Takes in a packet whose adjacency is not complete. `destination` is that of its header.
     pub(crate) fn resolve(&mut self, packet: Packet, index: u32, destination: IpAddr, now: u64) -> Resolved {
+        self.forget();
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
         let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
+        self.resolve_neighbour(packet, key, now)
+    }
+
+    /// Takes in a packet to a neighbour.
+    pub(crate) fn resolve_neighbour(&mut self, packet: Packet, key: NeighbourKey, now: u64) -> Resolved {
         let wanted = self.neighbours.want(key, now);
         match wanted {
             Wanted::Known(mac) => self.send(key, mac, packet),
@@ -148,7 +175,18 @@ impl Resolver {
         now: u64,
         lanes: &mut Lanes,
     ) -> (Learned, Vec<Packet>) {
-        let learned = self.neighbours.hear(key, mac, heard, now);
+        self.learn(key, lanes, |neighbours| neighbours.hear(key, mac, heard, now))
+    }
+
+    /// As [`Resolver::hear`], for what `hear` tells the neighbours.
+    pub(crate) fn learn(
+        &mut self,
+        key: NeighbourKey,
+        lanes: &mut Lanes,
+        hear: impl FnOnce(&mut Neighbours) -> Learned,
+    ) -> (Learned, Vec<Packet>) {
+        let learned = hear(&mut self.neighbours);
+        let Some((_, Some(mac))) = self.neighbours.state(key) else { return (learned, Vec::new()) };
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
@@ -185,6 +223,7 @@ impl Resolver {
     /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app when
     /// something is due.
     pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) {
+        self.forget();
         if !self.changes.is_empty() && !self.publish() {
             io.wake_at(io.now() + RETRY_NS);
         }
@@ -195,13 +234,47 @@ impl Resolver {
             && let Ok(mut shown) = self.shown.0.try_lock()
         {
             let name = |number| self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            *shown = self
-                .neighbours
-                .iter()
-                .map(|((number, ip), state, mac)| (name(number), ip, state.name(), mac))
-                .collect();
-            shown.sort_unstable_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+            let order = |one: &ShownNeighbour, interface: &str, address: IpAddr| {
+                (one.interface.as_str(), one.address).cmp(&(interface, address))
+            };
+            let list = |((number, address), state, mac): (NeighbourKey, NeighbourState, Option<MacAddr>)| {
+                let (interface, state): (String, _) = (name(number), state.name());
+                let waiting = self.waiting.get(&(number, address)).map_or(0, Vec::len);
+                let before = shown.binary_search_by(|one| order(one, &interface, address)).ok().map(|at| &shown[at]);
+                let same = before.filter(|before| before.state == state && before.mac == mac);
+                let since = same.map_or(io.now(), |same| same.since);
+                ShownNeighbour { interface, address, state, mac, since, waiting }
+            };
+            let mut listed: Vec<ShownNeighbour> = self.neighbours.iter().map(list).collect();
+            listed.sort_unstable_by(|one, other| order(one, &other.interface, other.address));
+            *shown = listed;
             self.is_changed = false;
+        }
+    }
+
+    /// Forgets neighbours by request, which then are asked anew; the tables do not have them any more. Those for which
+    /// packets wait are being asked.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        for key in self.domain.forgotten().since(&mut self.forgotten) {
+            if !self.waiting.contains_key(&key) && self.neighbours.remove(key).is_some() {
+                self.changes.retain(|(changed, _)| *changed != key);
+                self.changes.push_back((key, None));
+                self.is_changed = true;
+            }
+        }
+    }
+
+    /// Takes over the neighbours of the resolver that this one replaces, as far as their interfaces are still there.
+    pub(crate) fn succeed(&mut self, old: &Resolver) {
+        for (key, _, mac) in old.neighbours.iter() {
+            let same = old.domain.tables().same_neighbour(key, self.domain.tables());
+            if let (Some(key), Some(mac)) = (same, mac)
+                && self.neighbours.hear(key, mac, Heard::Question, clock::now()) == Learned::Changed
+            {
+                self.changes.push_back((key, Some(mac)));
+                self.is_changed = true;
+            }
         }
     }
 

@@ -165,9 +165,11 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
             let view = Ipv4Packet::new_checked(&ip[..]).ok()?;
             let right = bellows_wire::Sum::new().add_bytes(view.header()).finish() == 0;
             let source = view.src().octets()[0];
+            let is_link_local = view.src().is_link_local() || view.dst().is_link_local();
             if !right
                 || view.ttl() <= 1
                 || view.fragment_offset() == 8
+                || is_link_local
                 || matches!(source, 0 | 127 | 224..)
                 || ip[0] != 0x45
             {

@@ -9,13 +9,16 @@ mod tests;
 mod v4;
 mod v6;
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
-use bellows_vrf::{IcmpError, Interface, Reason, Tag};
-use bellows_wire::IpPair;
+use bellows_shared::Breath;
+use bellows_vrf::adjacency::Kind;
+use bellows_vrf::{IcmpError, Interface, Reason, Tag, Vrf};
+use bellows_wire::{IpPair, MacAddr};
 use bellows_wire::icmp::IcmpMessage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,10 +32,10 @@ pub use self::v6::V6;
 /// Tells the senders of packets that a router cannot forward why (ICMP, RFC 792 and 1812; ICMPv6, RFC 4443).
 ///
 /// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to the
-/// look-up. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
+/// look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
 /// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to many,
 /// and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets beyond
-/// that are dropped.
+/// that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -87,7 +90,45 @@ pub trait Family: Send + Sized + 'static {
     /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
     /// has no address of the family.
     fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize>;
+
+    /// The destination of an IP packet.
+    fn destination(ip: &[u8]) -> Option<IpAddr>;
+
+    /// The adjacency of a packet's destination.
+    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32;
+
+    /// The next hop of an IP packet on the link of an interface, and its Ethernet address if that is known.
+    fn better_hop(
+        tables: &Vrf,
+        breath: &impl Breath,
+        ip: &[u8],
+        number: u16,
+    ) -> Option<(IpAddr, Option<MacAddr>)> {
+        let destination = Self::destination(ip)?;
+        let mut found = [Self::look_up(tables, breath, destination)];
+        tables.choose_paths(breath, &mut found, |_| 0);
+        let adjacency = tables.adjacencies().get(found[0]).filter(|adjacency| adjacency.interface == number)?;
+        let mac = MacAddr(std::array::from_fn(|at| adjacency.header[at]));
+        Some((adjacency.next_hop.unwrap_or(destination), (adjacency.kind == Kind::Complete).then_some(mac)))
+    }
+
+    /// Writes the message that an IP packet has a better first hop. Returns its length, as [`Family::write`].
+    fn write_redirect(
+        ip: &[u8],
+        interface: &Interface,
+        next_hop: IpAddr,
+        mac: Option<MacAddr>,
+        to: &mut [u8],
+    ) -> Option<usize>;
+
+    /// The IPv6 source and destination of an error that was written.
+    fn addresses(_: &[u8]) -> Option<[Ipv6Addr; 2]> {
+        None
+    }
 }
+
+/// The place of an output.
+const LINK: usize = 1;
 
 /// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and what
 /// it quotes. Returns the length with the IP header.
@@ -114,8 +155,9 @@ pub struct IcmpErrors<F> {
     interval: u64,
     /// Nanoseconds for the errors that may be sent at once.
     saved: u64,
-    /// The time until which the rate is used up (the generic cell rate algorithm, ITU-T I.371), nanoseconds.
-    paid_until: u64,
+    /// The times until which the rates of errors and of redirects are used up (the generic cell rate algorithm, ITU-T
+    /// I.371), nanoseconds.
+    paid_until: [u64; 2],
     /// Room for an error behind an Ethernet header.
     frame: Vec<u8>,
     family: std::marker::PhantomData<F>,
@@ -127,8 +169,10 @@ counters! { for[F: Family] IcmpErrors<F>;
     drop ABOUT_FRAGMENT = "about_fragment", "fragments behind the first";
     drop ABOUT_MANY = "about_multicast", "packets to many, or in a frame to many";
     drop ABOUT_SOURCE = "about_source", "packets whose source is not one host";
-    drop NO_ADDRESS = "no_address", "packets from interfaces without an address";
+    drop NO_ADDRESS = "no_address", "packets from interfaces without an address that may be used";
+    drop NO_BETTER_HOP = "no_better_hop", "packets about a better first hop that is none any more";
     drop MALFORMED = "malformed", "packets without a whole header";
+    count REDIRECT = "redirects_sent", "messages that tell a better first hop";
     count UNREACHABLE = "unreachable_sent", "errors that say that a destination cannot be reached";
     count TOO_BIG = "too_big_sent", "errors that say that a packet is too long for a link";
     count TIME_EXCEEDED = "time_exceeded_sent", "errors that say that a time ran out";
@@ -138,17 +182,20 @@ counters! { for[F: Family] IcmpErrors<F>;
 impl<F: Family> App for IcmpErrors<F> {
     const INPUTS: Ports =
         Ports::Any { at_least: 1, help: "packets that cannot be forwarded, tagged with their errors" };
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "ICMP errors, to look up")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "ICMP errors, to look up"),
+        Port::optional("link", "ICMPv6 errors to link-local addresses, tagged with their interface"),
+    ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
     const PREFETCH: usize = 4;
 
     fn push(&mut self, io: &Io<Self>) {
-        let mut output = io.output(0);
         for index in 0..io.inputs() {
             for packet in &mut io.input(index) {
                 match self.answer(io, &packet) {
-                    Ok(Some(error)) => output.push(error),
+                    // An error to a link-local address keeps its interface.
+                    Ok(Some(error)) => io.output(usize::from(Tag(error.tag()).interface() != 0)).push(error),
                     Ok(None) => io.count_no_buffer(1),
                     Err(reason) => io.drop(packet, reason),
                 }
@@ -163,17 +210,17 @@ impl<F: Family> IcmpErrors<F> {
         let interval = 1_000_000_000 / u64::from(rate.max(1));
         let saved = interval * u64::from(burst.max(1));
         let frame = vec![0; ETHERNET + F::MAX_LENGTH];
-        IcmpErrors { domain, interval, saved, paid_until: 0, frame, family: std::marker::PhantomData }
+        IcmpErrors { domain, interval, saved, paid_until: [0; 2], frame, family: std::marker::PhantomData }
     }
 
     /// The error about a packet, or `None` if there is no buffer.
     fn answer(&mut self, io: &Io<Self>, packet: &Packet) -> Result<Option<Packet>, DropReason<Self>> {
-        let now = io.now();
-        if self.paid_until > now + self.saved - self.interval {
+        let (now, tag) = (io.now(), Tag(packet.tag()));
+        let error = IcmpError::from_number(tag.number());
+        let is_redirect = error.reason == Reason::Redirect;
+        if self.paid_until[usize::from(is_redirect)] > now + self.saved - self.interval {
             return Err(Self::RATE_LIMITED);
         }
-        let tag = Tag(packet.tag());
-        let error = IcmpError::from_number(tag.number());
         let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
         if ethernet[0] & 1 == 1 {
             return Err(Self::ABOUT_MANY);
@@ -182,9 +229,21 @@ impl<F: Family> IcmpErrors<F> {
         let interface = tables.interface(tag.interface());
         F::may_answer(ip, error, interface)?;
         let interface = interface.ok_or(Self::NO_ADDRESS)?;
-        let length = F::write(ip, error, interface, &mut self.frame[ETHERNET..]).ok_or(Self::NO_ADDRESS)?;
-        self.paid_until = self.paid_until.max(now) + self.interval;
+        let length = if is_redirect {
+            let (next_hop, mac) = F::better_hop(tables, io, ip, tag.interface()).ok_or(Self::NO_BETTER_HOP)?;
+            F::write_redirect(ip, interface, next_hop, mac, &mut self.frame[ETHERNET..])
+        } else {
+            F::write(ip, error, interface, &mut self.frame[ETHERNET..])
+        };
+        let length = length.ok_or(Self::NO_ADDRESS)?;
+        let addresses = F::addresses(&self.frame[ETHERNET..]);
+        if addresses.is_some_and(|[own, _]| self.domain.addresses().is_barred(tag.interface(), own)) {
+            return Err(Self::NO_ADDRESS);
+        }
+        let paid_until = &mut self.paid_until[usize::from(is_redirect)];
+        *paid_until = (*paid_until).max(now) + self.interval;
         let counter = match error.reason {
+            Reason::Redirect => Self::REDIRECT,
             Reason::TooBig => Self::TOO_BIG,
             Reason::TimeExceeded | Reason::ReassemblyTimeExceeded => Self::TIME_EXCEEDED,
             Reason::ParameterProblem | Reason::Unrecognized => Self::PARAMETER_PROBLEM,
@@ -193,7 +252,8 @@ impl<F: Family> IcmpErrors<F> {
         io.count(counter, 1);
         let answer = Packet::from_bytes(&self.frame[..ETHERNET + length]);
         Ok(answer.map(|mut answer| {
-            answer.set_tag(Tag::received_on(0).0);
+            let stays = addresses.is_some_and(|[_, to]| to.is_unicast_link_local()) && io.is_linked(LINK);
+            answer.set_tag(Tag::received_on(if stays { tag.interface() } else { 0 }).0);
             answer
         }))
     }

@@ -214,3 +214,77 @@ fn the_rate_is_limited_and_a_pause_saves_a_burst() {
     assert_eq!(flood(10 * second), 50);
     assert_eq!(rig.counts().drops["rate_limited"], 50 + 100 + 90 + 50);
 }
+
+/// The domain with known neighbours of both families and routes through them.
+fn rig_with_routes<F: Family>() -> Rig {
+    let domain = domain(&ADDRESSES);
+    let mut changes = domain.tables().lock();
+    for route in ["20.0.0.0/8 via 10.0.1.9", "2001:db8:20::/48 via fe80::9 dev a"] {
+        changes.add(&bellows_vrf::RouteSpec::parse(route).unwrap(), bellows_vrf::IfExists::Refuse).unwrap();
+    }
+    changes.resolve(1, "fe80::9".parse().unwrap(), MacAddr([4, 0, 0, 0, 0, 9])).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    let mut rig = Rig::new(IcmpErrors::<F>::new(domain, 10, 1), &["input"], &["output"]);
+    rig.set_time(1_000_000_000);
+    rig
+}
+
+#[test]
+fn senders_are_told_a_better_first_hop() {
+    let redirect = IcmpError::of(Reason::Redirect);
+    let mut rig = rig_with_routes::<V4>();
+    let about = packet("10.0.1.7", "20.1.2.3", IpProtocol::UDP, 30);
+    send(&mut rig, &about, redirect);
+    // Redirects do not use up the limit of errors.
+    send(&mut rig, &about, IcmpError::of(Reason::TimeExceeded));
+    send(&mut rig, &about, redirect);
+    let sent = rig.received("output");
+    let view = Ipv4Packet::new_checked(&sent[0][14..]).unwrap();
+    assert_eq!((view.src(), view.dst()), ([10, 0, 1, 1].into(), [10, 0, 1, 7].into()));
+    assert_eq!((&view.payload()[..2], &view.payload()[4..8]), (&[5, 1][..], &[10, 0, 1, 9][..]));
+    assert_eq!((&view.payload()[8..], sent.len()), (&about[14..], 2));
+    assert_eq!((Sum::new().add_bytes(view.payload()).finish(), rig.counts().drops["rate_limited"]), (0, 1));
+
+    let mut rig = rig_with_routes::<V6>();
+    let about = packet("2001:db8::7", "2001:db8:20::3", IpProtocol::UDP, 1400);
+    send(&mut rig, &about, redirect);
+    let sent = rig.received("output");
+    let view = Ipv6Packet::new_checked(&sent[0][14..]).unwrap();
+    let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());
+    assert_eq!((view.src().to_string(), view.dst().to_string()), ("fe80::1".to_owned(), "2001:db8::7".to_owned()));
+    assert_eq!((view.hop_limit(), sum.finish()), (255, 0));
+    assert!(sent[0].len() <= 14 + 1280 && sent[0].len() > 14 + 1280 - 8);
+    let message = bellows_wire::ndp::Message::new_checked(view.payload()).unwrap();
+    assert_eq!((message.kind(), message.target().to_string()), (137, "fe80::9".to_owned()));
+    assert_eq!(view.payload()[24..40], about[38..54]);
+    assert_eq!(message.link_layer(2), Some(MacAddr([4, 0, 0, 0, 0, 9])));
+    let (_, quoted) = message.options().find(|(kind, _)| *kind == 4).unwrap();
+    assert_eq!(quoted[8..], about[14..14 + quoted.len() - 8]);
+    assert_eq!(rig.counts().counters["redirects_sent"], 1);
+    // The route has gone meanwhile.
+    send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), redirect);
+    rig.set_time(9_000_000_000);
+    send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), redirect);
+    assert_eq!(rig.counts().drops["no_better_hop"], 1);
+}
+
+#[test]
+fn errors_to_link_local_addresses_keep_their_interface() {
+    let error = IcmpError::of(Reason::NoRoute);
+    let mut rig = Rig::new(IcmpErrors::<V6>::new(domain(&ADDRESSES), 1_000, 50), &["input"], &["output", "link"]);
+    send(&mut rig, &packet("fe80::7", "2001:db8:99::3", IpProtocol::UDP, 30), error);
+    send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), error);
+    let tags = |packets: Vec<Packet>| packets.iter().map(|packet| Tag(packet.tag()).interface()).collect::<Vec<_>>();
+    assert_eq!((tags(rig.received_packets("link")), tags(rig.received_packets("output"))), (vec![1], vec![0]));
+}
+
+#[test]
+fn addresses_that_must_not_be_used_send_no_errors() {
+    use crate::ipv6_link::AddressState;
+    let domain = domain(&["2001:db8::1"]);
+    domain.addresses().set(1, "2001:db8::1".parse().unwrap(), AddressState::Tentative);
+    let mut rig = Rig::new(IcmpErrors::<V6>::new(domain, 1_000, 50), &["input"], &["output"]);
+    send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), IcmpError::of(Reason::NoRoute));
+    assert_eq!((rig.received("output").len(), rig.counts().drops["no_address"]), (0, 1));
+}

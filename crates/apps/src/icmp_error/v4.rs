@@ -3,10 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use bellows_engine::DropReason;
-use bellows_vrf::{IcmpError, Interface, IpFamily, Reason};
+use bellows_fib::NO_ROUTE;
+use bellows_shared::Breath;
+use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Vrf};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv4::Ipv4Header;
-use bellows_wire::{IpPair, IpProtocol};
+use bellows_wire::{IpPair, IpProtocol, MacAddr};
 
 use super::{Family, IcmpErrors, compose};
 
@@ -50,32 +52,64 @@ impl Family for V4 {
     }
 
     fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize> {
-        let source: [u8; 4] = *ip.get(12..)?.first_chunk()?;
-        let sender = Ipv4Addr::from(source);
-        // The one that the sender knows, if there are several.
-        let near = interface
-            .addresses
-            .iter()
-            .find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
-        let Some(IpAddr::V4(own)) = near.map(|own| own.address).or_else(|| interface.address(IpFamily::V4)) else {
-            return None;
-        };
-        let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
-        let addresses = IpPair::V4 { src: own, dst: sender };
-        let length =
-            compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts(error), &addresses)?;
-        let header = Ipv4Header {
-            src: own,
-            dst: sender,
-            protocol: IpProtocol::ICMP,
-            ttl: TTL,
-            traffic_class: TRAFFIC_CLASS,
-            identification: 0,
-            dont_fragment: false,
-        };
-        header.emit(&mut to[..length]).ok()?;
-        Some(length)
+        write_message(ip, parts(error), interface, to)
     }
+
+    fn destination(ip: &[u8]) -> Option<IpAddr> {
+        Some(IpAddr::from(*ip.get(16..)?.first_chunk::<4>()?))
+    }
+
+    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32 {
+        let mut found = [NO_ROUTE];
+        if let IpAddr::V4(destination) = destination {
+            tables.look_up_v4(breath, &[destination.into()], &mut found);
+        }
+        found[0]
+    }
+
+    fn write_redirect(
+        ip: &[u8],
+        interface: &Interface,
+        next_hop: IpAddr,
+        _: Option<MacAddr>,
+        to: &mut [u8],
+    ) -> Option<usize> {
+        let IpAddr::V4(gateway) = next_hop else { return None };
+        write_message(ip, (V4_REDIRECT, REDIRECT_HOST, gateway.into()), interface, to)
+    }
+}
+
+/// The type of redirects, and the code of those for one destination (RFC 792; RFC 1812 forbids those for networks).
+const V4_REDIRECT: u8 = 5;
+const REDIRECT_HOST: u8 = 1;
+
+/// Writes a message about an IP packet: its type, its code, and the word behind the checksum.
+fn write_message(ip: &[u8], parts: (u8, u8, u32), interface: &Interface, to: &mut [u8]) -> Option<usize> {
+    let source: [u8; 4] = *ip.get(12..)?.first_chunk()?;
+    let sender = Ipv4Addr::from(source);
+    // The one that the sender knows, if there are several.
+    let near = interface
+        .addresses
+        .iter()
+        .find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
+    let Some(IpAddr::V4(own)) = near.map(|own| own.address).or_else(|| interface.address(IpFamily::V4)) else {
+        return None;
+    };
+    let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
+    let addresses = IpPair::V4 { src: own, dst: sender };
+    let length =
+        compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts, &addresses)?;
+    let header = Ipv4Header {
+        src: own,
+        dst: sender,
+        protocol: IpProtocol::ICMP,
+        ttl: TTL,
+        traffic_class: TRAFFIC_CLASS,
+        identification: 0,
+        dont_fragment: false,
+    };
+    header.emit(&mut to[..length]).ok()?;
+    Some(length)
 }
 
 /// Whether an address is on the link of an own one.
@@ -93,7 +127,7 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
     use message_type::{V4_PARAMETER_PROBLEM, V4_TIME_EXCEEDED, V4_UNREACHABLE};
     let value = u32::from(error.value);
     match error.reason {
-        Reason::NoRoute => (V4_UNREACHABLE, 0, 0),
+        Reason::NoRoute | Reason::Redirect => (V4_UNREACHABLE, 0, 0),
         Reason::HostUnreachable => (V4_UNREACHABLE, 1, 0),
         Reason::ProtocolUnreachable => (V4_UNREACHABLE, 2, 0),
         Reason::PortUnreachable => (V4_UNREACHABLE, 3, 0),

@@ -3,10 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use bellows_engine::DropReason;
-use bellows_vrf::{IcmpError, Interface, Reason};
+use bellows_fib::NO_ROUTE;
+use bellows_shared::Breath;
+use bellows_vrf::{IcmpError, Interface, Reason, Vrf};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
-use bellows_wire::{IpPair, IpProtocol};
+use bellows_wire::ndp::{self, Draft, MAX_DRAFT};
+use bellows_wire::{IpPair, IpProtocol, MacAddr};
 
 use super::{Family, IcmpErrors, compose};
 
@@ -71,6 +74,65 @@ impl Family for V6 {
         header.emit(&mut to[..length]).ok()?;
         Some(length)
     }
+
+    fn destination(ip: &[u8]) -> Option<IpAddr> {
+        Some(IpAddr::from(*ip.get(24..)?.first_chunk::<16>()?))
+    }
+
+    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32 {
+        let mut found = [NO_ROUTE];
+        if let IpAddr::V6(destination) = destination {
+            tables.look_up_v6(breath, &[destination.into()], &mut found);
+        }
+        found[0]
+    }
+
+    /// RFC 4861, sections 4.5 and 8.2.
+    fn write_redirect(
+        ip: &[u8],
+        interface: &Interface,
+        next_hop: IpAddr,
+        mac: Option<MacAddr>,
+        to: &mut [u8],
+    ) -> Option<usize> {
+        let sender = Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?);
+        let (IpAddr::V6(target), IpAddr::V6(destination)) = (next_hop, V6::destination(ip)?) else { return None };
+        let own = link_local(interface)?;
+        let mut draft = Draft::new(ndp::message_type::REDIRECT, 0);
+        draft.put(&target.octets()).put(&destination.octets());
+        mac.into_iter().for_each(|mac| _ = draft.put_link_layer(ndp::option_type::TARGET_LINK_LAYER, mac));
+        // As much of the packet as fits, in whole units.
+        let total = (40 + usize::from(u16::from_be_bytes(*ip.get(4..)?.first_chunk()?))).min(ip.len());
+        let quoted = total.min(MAX_DRAFT - 40 - 8 - 8) / 8 * 8;
+        let units = (quoted / 8 + 1) as u8;
+        draft.put(&[ndp::option_type::REDIRECTED, units, 0, 0, 0, 0, 0, 0]).put(&ip[..quoted]);
+        let message = draft.finish(&IpPair::V6 { src: own, dst: sender });
+        let length = 40 + message.len();
+        to.get_mut(40..length)?.copy_from_slice(message);
+        let header = Ipv6Header {
+            src: own,
+            dst: sender,
+            next_header: IpProtocol::ICMPV6,
+            hop_limit: ndp::HOP_LIMIT,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        header.emit(&mut to[..length]).ok()?;
+        Some(length)
+    }
+
+    fn addresses(ip: &[u8]) -> Option<[Ipv6Addr; 2]> {
+        let octets = ip.get(8..40)?.as_chunks::<16>().0;
+        octets.first_chunk::<2>().map(|both| both.map(Ipv6Addr::from))
+    }
+}
+
+/// The interface's link-local address.
+fn link_local(interface: &Interface) -> Option<Ipv6Addr> {
+    interface.addresses.iter().find_map(|own| match own.address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
+        _ => None,
+    })
 }
 
 /// The interface's address for a sender: a link-local one for a link-local sender, else a global one.
@@ -90,7 +152,7 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
     use message_type::{V6_PARAMETER_PROBLEM, V6_TIME_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
     let value = u32::from(error.value);
     match error.reason {
-        Reason::NoRoute => (V6_UNREACHABLE, 0, 0),
+        Reason::NoRoute | Reason::Redirect => (V6_UNREACHABLE, 0, 0),
         Reason::Prohibited => (V6_UNREACHABLE, 1, 0),
         Reason::HostUnreachable => (V6_UNREACHABLE, 3, 0),
         Reason::PortUnreachable => (V6_UNREACHABLE, 4, 0),

@@ -16,6 +16,8 @@ subcommands! {
         Top(top),
         Trace(trace),
         Tap(tap),
+        Route(route),
+        Neighbour(neighbour),
         Clear(clear),
         Timeline(timeline),
         Place(place),

@@ -3,9 +3,12 @@
 mod advice;
 mod breath;
 mod counters;
+mod fib;
 mod hot;
 mod interfaces;
 mod latency;
+pub mod neighbours;
+mod router;
 mod run;
 mod status;
 mod vhost;
@@ -31,7 +34,7 @@ use crate::text::{count, span};
 #[derive(Debug, Args)]
 #[command(visible_aliases = ["status", "stats"])]
 pub struct Arguments {
-    /// What to show: run, latency, hot, counters, apps, links, interfaces, errors, config, breath, vhost, status
+    /// What to show: run, latency, hot, counters, apps, links, interfaces, neighbours, fib, errors, config, breath, vhost, status
     #[arg(value_name = "PART", long_help = parts_help())]
     first: Option<String>,
     /// The network's name, if several run [for vhost and status, or an app's name]
@@ -40,6 +43,9 @@ pub struct Arguments {
     /// Print that part, or all counters, as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+    /// The routing domain to show [default: all; for fib and neighbours]
+    #[arg(long, value_name = "VRF")]
+    vrf: Option<String>,
     #[command(flatten)]
     run: run::Options,
     #[command(flatten)]
@@ -54,10 +60,12 @@ pub enum Part {
     Config,
     Counters,
     Errors,
+    Fib,
     Hot,
     Interfaces,
     Latency,
     Links,
+    Neighbours,
     Run,
     Vhost,
     Status,
@@ -71,7 +79,9 @@ const PARTS: &[(&str, Part, &str)] = &[
     ("counters", Part::Counters, "every counter that is not 0, with its description"),
     ("apps", Part::Apps, "packets in and out of each app"),
     ("links", Part::Links, "packets through each link"),
-    ("interfaces", Part::Interfaces, "apps that connect the network to the outside: their state, counters and rates"),
+    ("interfaces", Part::Interfaces, "apps that connect the network to the outside, and the interfaces of routers"),
+    ("neighbours", Part::Neighbours, "the neighbours of routers: their addresses, states and ages"),
+    ("fib", Part::Fib, "the forwarding tables of routers: sizes, lengths of prefixes, next hops"),
     ("errors", Part::Errors, "packets that were dropped, by app and reason"),
     ("config", Part::Config, "the network file as it was read"),
     ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
@@ -142,6 +152,9 @@ impl Execute for Arguments {
         if self.hot.is_given() && part != Some(Part::Hot) {
             return Err(CommandError::Usage("--app, --for and --top are for `show hot`".to_owned()));
         }
+        if self.vrf.is_some() && !matches!(part, Some(Part::Fib | Part::Neighbours)) {
+            return Err(CommandError::Usage("--vrf is for `show fib` and `show neighbours`".to_owned()));
+        }
         if part == Some(Part::Vhost) {
             return vhost::execute(name, self.json);
         }
@@ -150,6 +163,8 @@ impl Execute for Arguments {
         }
         let runtime_dir = networks::pick(name)?;
         match part {
+            Some(Part::Fib) => fib::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(Part::Neighbours) => neighbours::execute(&runtime_dir, self.vrf.as_deref(), self.json),
             Some(Part::Breath) => breath::execute(&runtime_dir, self.json),
             Some(Part::Run) => run::execute(runtime_dir, &self.run, self.json),
             Some(Part::Latency) => latency::execute(runtime_dir, self.json),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bellows_inspect::control::{MAX_REQUEST, Reply, Request, line_of};
 
+use super::conversations::Conversations;
 use super::stream::{Listener, Stream};
 
 /// The maximum number of clients at a time.
@@ -26,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The server's view of its process.
 pub trait Engine: Send + Sync + 'static {
     /// Carries out a client's request.
-    fn answer(&self, request: Request) -> Answer;
+    fn answer(&self, request: Request, conversations: &mut Conversations) -> Answer;
 }
 
 /// The reply to a client.
@@ -100,9 +101,10 @@ fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsi
 fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut unread = Vec::new();
+    let mut conversations = Conversations::default();
     while let Some(line) = next_line(&mut stream, &mut unread)? {
         let answer = match serde_json::from_slice(&line) {
-            Ok(request) => engine.answer(request),
+            Ok(request) => engine.answer(request, &mut conversations),
             Err(error) => Reply::Refused { mistake: true, message: format!("not a request: {error}") }.into(),
         };
         match answer {
@@ -119,20 +121,22 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
 /// The next line; `None` when the client has closed the connection. `unread` keeps the bytes after the line.
 fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + TIMEOUT;
+    let mut seen = 0;
     loop {
-        if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-            let rest = unread.split_off(end + 1);
+        if let Some(end) = unread[seen..].iter().position(|byte| *byte == b'\n') {
+            let rest = unread.split_off(seen + end + 1);
             return Ok(Some(std::mem::replace(unread, rest)));
         }
         if unread.len() >= MAX_REQUEST {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its line is too long"));
         }
+        seen = unread.len();
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        let mut piece = [0; 4096];
+        let mut piece = [0; 16 << 10];
         match stream.read(&mut piece) {
             Ok(0) => return Ok(None),
             Ok(count) => unread.extend_from_slice(&piece[..count]),
@@ -153,7 +157,7 @@ mod tests {
     struct Echo;
 
     impl Engine for Echo {
-        fn answer(&self, request: Request) -> Answer {
+        fn answer(&self, request: Request, _: &mut Conversations) -> Answer {
             Reply::Refused { mistake: false, message: format!("{request:?}") }.into()
         }
     }

@@ -4,18 +4,23 @@
 mod bridge;
 mod changes;
 mod checksums;
+mod ecmp;
 mod examples;
+mod fragments;
 mod frames;
 mod guest;
+mod host;
 mod joined;
 mod keys;
 mod killed;
 mod listing;
 mod privileges;
 mod router;
+mod router6;
 mod shared;
 mod soak;
 mod traffic;
+mod vlans;
 
 #[path = "../support/mod.rs"]
 mod support;

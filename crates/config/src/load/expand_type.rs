@@ -53,13 +53,17 @@ impl Builder<'_> {
         };
         for part in parts.apps {
             let place = place_of(self, part.from_key);
-            let Some(table) = self.made_table(&part.name, part.config, place) else { continue };
+            let Some(mut made) = self.made_table(&part.name, part.config, place) else { continue };
+            made.adopt_places(table);
+            let table = made;
             let named = named(part.name, place, table, &part.common);
             contents.apps.push(NewApp { named, kind: Some(part.kind), generated: Some(place) });
         }
         for object in parts.objects {
             let place = place_of(self, object.from_key);
-            let Some(table) = self.made_table(&object.name, object.config, place) else { continue };
+            let Some(mut made) = self.made_table(&object.name, object.config, place) else { continue };
+            made.adopt_places(table);
+            let table = made;
             let named = named(object.name, place, table, &serde_json::Map::new());
             contents.objects.push((named, Some(object.entry)));
         }

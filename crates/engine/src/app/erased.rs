@@ -72,6 +72,7 @@ pub(crate) trait DynApp: Send {
     fn type_name(&self) -> &'static str;
     fn slots(&self) -> usize;
     fn held(&self) -> usize;
+    fn leaves(&self) -> bool;
     fn is_finished(&self) -> bool;
     fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError>;
     fn begin(&mut self);
@@ -172,6 +173,10 @@ impl<A: App> DynApp for OwnLines<A> {
 
     fn held(&self) -> usize {
         App::held(&self.0)
+    }
+
+    fn leaves(&self) -> bool {
+        A::LEAVES
     }
 
     fn is_finished(&self) -> bool {

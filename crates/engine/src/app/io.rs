@@ -257,6 +257,13 @@ impl<'a, A: App> Io<'a, A> {
         self.node.state().lossless
     }
 
+    /// Whether the run was stopped, and this is the last call in which packets leave the network: see
+    /// [`App::LEAVES`].
+    #[inline]
+    pub fn is_leaving(&self) -> bool {
+        self.node.state().leaving.get()
+    }
+
     /// One of the app's [slots](App::slots).
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! Apps: the trait that authors write, its interface to the engine, the type-erased app that the engine holds, and the
 //! engine's own apps at the ends of links between workers.
 
+pub(crate) mod conversation;
 pub(crate) mod crossing;
 pub(crate) mod erased;
 pub(crate) mod io;
@@ -11,6 +12,7 @@ use bellows_observe::listing::CodeLine;
 use bellows_observe::{Counter, Counters};
 use bellows_wiring::Ports;
 
+use self::conversation::Conversation;
 use self::io::Io;
 
 /// Why an app cannot start or failed to finish: one sentence that names the place and the remedy.
@@ -75,6 +77,11 @@ pub trait App: Send + Sized + 'static {
     /// every packet that the app frees must count as a [drop](App::COUNTERS); one that does not is reported as a bug in
     /// the app. (An app without inputs may free packets that it made; they count as not made.)
     const ENDS: bool = Self::OUTPUTS.is_none();
+
+    /// Whether the app has something to send when the run is stopped, such as that a router is gone. It gets a last
+    /// [`tick`](App::tick) then, in which [`Io::is_leaving`] is true, and what it sends still leaves the network. That is
+    /// so for the end of a run alone, not for an app that a reload removes or replaces.
+    const LEAVES: bool = false;
 
     /// Drop reasons and other counters of the app: the list of [`counters!`](crate::counters).
     ///
@@ -170,7 +177,8 @@ pub trait App: Send + Sized + 'static {
     }
 
     /// Does work that depends on time or on the app's links. Called once at the start, after a reload that changed the
-    /// links of the app but not its config, and at times requested with [`Io::wake_at`].
+    /// links of the app but not its config, at times requested with [`Io::wake_at`], and when the run is stopped if the
+    /// app [`LEAVES`](App::LEAVES).
     fn tick(&mut self, io: &Io<Self>) {
         let _ = io;
     }
@@ -250,6 +258,11 @@ pub trait Status: Send + Sync + 'static {
     /// the map of `perf`.
     fn code(&self) -> Vec<Vec<CodeLine>> {
         Vec::new()
+    }
+
+    /// Begins to answer the requests of a control client. `None` if there are none to answer.
+    fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {
+        None
     }
 }
 

@@ -18,10 +18,24 @@ pub use self::shared::app_at_work;
 pub(crate) use self::shared::{OldConfiguration, Post, Reply, Request, Shared};
 use self::shared::{View, lock};
 pub use self::trial::{LookAheadTrial, TrialError};
+use crate::app::Status;
 use crate::dispatch::Breath;
 use crate::network::{MAIN, ObjectSpec, WorkerSpec};
 use crate::panics::catch_panic;
 use crate::runtime::attention::{Attention, request};
+
+/// An app or object that may answer requests.
+#[derive(Clone)]
+pub struct Addressee {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// Whether it is an object that apps share.
+    pub is_object: bool,
+    /// It itself: [`Status::converse`] begins a conversation.
+    pub status: Arc<dyn Status>,
+}
 
 /// A handle for other threads to stop and reload an engine and read its counters.
 #[derive(Clone)]
@@ -117,6 +131,22 @@ impl Control {
             status: catch_panic(|| object.status.status()).unwrap_or_default(),
         };
         topology.objects.iter().map(status).collect()
+    }
+
+    /// The objects that several apps use, then the apps with a status: those that may answer requests.
+    pub fn addressees(&self) -> Vec<Addressee> {
+        let View { topology, statuses, .. } = lock(&self.shared.view).clone();
+        let objects = topology.objects.iter().map(|ObjectSpec { name, kind, status }| Addressee {
+            name: name.clone(),
+            kind: kind.clone(),
+            is_object: true,
+            status: Arc::clone(status),
+        });
+        let apps = topology.apps.iter().zip(statuses).filter_map(|(identity, status)| {
+            let (name, kind) = (identity.name.clone(), identity.kind.clone());
+            Some(Addressee { name, kind, is_object: false, status: status? })
+        });
+        objects.chain(apps).collect()
     }
 
     /// The status of each app that has one, in network order. Does not disturb the engine.

@@ -40,6 +40,8 @@ pub(crate) struct ThreadState {
     pub(crate) closed: Cell<bool>,
     /// Whether the first vector that leaves for another worker in this breath is marked.
     pub(crate) marks_departure: Cell<bool>,
+    /// Whether apps send what they have to send when the run is stopped.
+    pub(crate) leaving: Cell<bool>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
     pub(crate) sampler: Sampler,
@@ -63,6 +65,7 @@ impl ThreadState {
             buffers: Cell::default(),
             closed: Cell::new(false),
             marks_departure: Cell::new(false),
+            leaving: Cell::new(false),
             burst,
             lossless,
             sampler,

@@ -74,6 +74,18 @@ impl GroupTable {
         }
     }
 
+    /// Whether a path of a group meets a condition; false for numbers that are not those of groups.
+    pub fn has_path(&self, number: u32, mut is: impl FnMut(u32) -> bool) -> bool {
+        let group = number.wrapping_sub(FIRST_GROUP);
+        if group >= MAX_GROUPS {
+            return false;
+        }
+        let word = self.cells.load(group as usize);
+        let logarithm = word & ((1 << LOGARITHM_BITS) - 1);
+        let first = first_bucket(word >> LOGARITHM_BITS);
+        logarithm != 0 && (first..first + (1 << logarithm)).any(|bucket| is(self.cells.load(bucket)))
+    }
+
     #[inline]
     fn resolve_batch(&self, next: &mut [u32], mut hash: impl FnMut(usize) -> u32) {
         // The group of a number that is none has no buckets.

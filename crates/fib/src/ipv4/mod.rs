@@ -8,16 +8,15 @@
 //! Where prefixes are longer than 24 bits, or a number has no code, the code is [`ESCAPE`], and the word in front of the
 //! block leads to [nodes](deep) for all of its addresses.
 
-mod codes;
 mod deep;
 
 use crate::Prefix;
 use crate::cells::Cells;
+use crate::codes::ESCAPE;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Family, Layout};
 use crate::search::Search;
 use crate::sweep::{Content, Leaf, Window, sweep};
-use codes::{Codes, ESCAPE, ESCAPED};
 
 const ROOT: Window = Window { offset: 0, width: 18 };
 
@@ -33,6 +32,9 @@ const UNIT: usize = 2;
 /// The place of the list of all codes, and that of the dictionary.
 const ALL_CODES: usize = 1 << ROOT.width;
 const DICTIONARY: usize = ALL_CODES + (1 << 15);
+
+/// The number for [`ESCAPE`]: none of a route, nor [`NO_ROUTE`](crate::NO_ROUTE).
+const ESCAPED: u32 = u32::MAX - 1;
 
 /// A root's entry: the place of a block in half words, and by how many bits an address without those of the root, and
 /// aligned to the left of 31 bits, is shifted for the place in the block.
@@ -63,11 +65,12 @@ fn header_of(entry: u32) -> usize {
 impl Family for u32 {}
 
 impl Layout for u32 {
+    const ROOT_WIDTH: u8 = ROOT.width;
     const FIXED: usize = DICTIONARY + (1 << 16);
+    const DICTIONARY: usize = DICTIONARY;
     const UNIT: usize = UNIT;
     const FIRST: u32 = 0;
     const MAX_UNITS: u32 = ((1 << (32 - SHIFT_BITS)) / 2 - Self::FIXED as u32) / UNIT as u32;
-    type Codes = Codes;
 
     fn prepare(cells: &Cells) {
         (0..ALL_CODES).for_each(|slot| cells.store(slot, only(0)));
@@ -78,13 +81,8 @@ impl Layout for u32 {
         cells.store(DICTIONARY + usize::from(ESCAPE), ESCAPED);
     }
 
-    fn is_worn(codes: &Codes, routes: usize) -> bool {
-        // If routes have too many numbers for codes, this is rare enough to cost changes hardly anything.
-        codes.missed() > 4 * routes + (1 << 16)
-    }
-
     fn same(builder: &mut Builder<'_, u32>, entry: u32) -> u32 {
-        match code(builder, entry) {
+        match builder.code(entry) {
             ESCAPE => block(builder, &[ESCAPE], Some(entry)),
             code => only(code),
         }
@@ -101,7 +99,7 @@ impl Layout for u32 {
         let slots = 1_usize << window.width;
         sweep(leaves, window, (0, slots as u32 - 1), default, &mut |first, last, content| {
             let code = match content {
-                Content::Entry(entry) => code(builder, entry),
+                Content::Entry(entry) => builder.code(entry),
                 Content::Longer(..) => ESCAPE,
             };
             codes[first as usize..=last as usize].fill(code);
@@ -150,12 +148,9 @@ impl Layout for u32 {
         }
         // Few instructions for each load, so that many are under way at the same time: more than with prefetches.
         for (&place, next) in places.iter().zip(&mut *next) {
-            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves.
-            *next = unsafe { cells.half(place as usize) }.into();
-        }
-        for next in &mut *next {
-            // SAFETY: the dictionary has a number for each code.
-            *next = unsafe { cells.word(DICTIONARY + *next as usize) };
+            // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves, and
+            // the dictionary has a number for each code.
+            *next = unsafe { cells.word(DICTIONARY + usize::from(cells.half(place as usize))) };
         }
         if next.iter().fold(false, |any, &next| any | (next == ESCAPED)) {
             look_up_escaped(cells, keys, next);
@@ -190,11 +185,6 @@ fn look_up_escaped(cells: &Cells, keys: &[u32], next: &mut [u32]) {
     for (&place, &entry) in places.iter().zip(&entries).take(count) {
         next[place as usize] = entry.wrapping_sub(1);
     }
-}
-
-fn code(builder: &mut Builder<'_, u32>, entry: u32) -> u16 {
-    let (codes, cells) = builder.codes();
-    codes.of(cells, entry)
 }
 
 /// Makes a block, with a header if there are nodes. Returns its entry in the root.

@@ -1,58 +1,60 @@
-//! IPv6: a root of 18 bits, cells for the bits behind it where prefixes are longer, then search trees.
+//! IPv6: a root of 16 bits, cells for up to 16 more bits, then lines of intervals.
 //!
-//! Global addresses begin with the same three bits, so an eighth of the root is in use, and only few of its slots have 64
-//! cells for the next 6 bits: both fit into the second-level cache. Of these cells, those with many prefixes have 256 cells
-//! for 8 more bits, and the others a tree over the next 32 bits. A tree behind 32 bits mostly has one node. Each cell
-//! changes alone, so that changes build small trees.
+//! Where there are many prefixes, an entry leads to *cells*, one for each value of the next bits, up to 16. In a table of
+//! the Internet these are mostly those of bits 16 to 31, of which few are in use: they fit into the second-level cache.
+//! Where prefixes are few, it leads to [lines](line), which find a number by 16 bits. Lines are packed, so that a table of
+//! the Internet has few of them; that counts because reads which miss the second-level cache take most of the time. Each
+//! cell changes alone, so that changes write few lines.
 
-mod tree;
+mod entry;
+mod line;
 
 use crate::Prefix;
 use crate::cells::Cells;
 use crate::entry::{BATCH, NODE};
 use crate::layout::{Builder, Family, Layout};
-use crate::search::{Column, Search};
+use crate::search::{Baseline, Column, Places, Search};
 use crate::sweep::{Content, Leaf, Table, Window, sweep};
+use entry::{CELLS, INNER, KIND, LEAF, UNIT};
 
-const ROOT: Window = Window { offset: 0, width: 18 };
-const SECOND: Window = Window { offset: 18, width: 6 };
-const THIRD: Window = Window { offset: 24, width: 8 };
+const ROOT: Window = Window { offset: 0, width: 16 };
 
-/// An entry of the second window that leads to cells of the third one, together with [`NODE`].
-const CELLS: u32 = 1 << 30;
+/// Where the dictionary is.
+const DICTIONARY: usize = 1 << ROOT.width;
 
-const FLAGS: u32 = NODE | CELLS;
+/// Prefixes from which on there may be as many cells as it takes to have lines end where the longest prefixes do.
+const MANY: usize = 512;
 
-/// Prefixes in a cell of the second window from which on it has cells: what fits into one node, and rather fewer, because
-/// cells change more quickly than trees.
-const MANY: usize = 8;
+/// The longest prefixes that this is done for.
+const COMMON_LENGTH: u8 = 48;
 
-/// The words of a unit: a cache line.
-const UNIT: usize = 16;
+/// The bits that cells are for.
+const MIN_WIDTH: u32 = 4;
+const MAX_WIDTH: u32 = 16;
 
-impl Window {
-    /// The cells for all values of its bits.
-    const fn cells(self) -> usize {
-        1 << self.width
-    }
-}
+/// The keys of a batch that are at cells from which on all are treated as if they were.
+const DENSE: usize = BATCH * 3 / 4;
 
-/// The first of the cells that an entry leads to.
-#[inline(always)]
-fn first_cell(entry: u32) -> usize {
-    u128::place(entry & !FLAGS)
-}
+/// The keys of a batch that go on behind the root up to which each is looked up alone.
+const SPARSE: usize = BATCH / 32;
+
+/// The unit of the line for keys whose search leads nowhere.
+const NOWHERE: u32 = 0;
 
 impl Family for u128 {}
 
 impl Layout for u128 {
-    const FIXED: usize = ROOT.cells();
+    const ROOT_WIDTH: u8 = ROOT.width;
+    const FIXED: usize = DICTIONARY + (1 << 16);
+    const DICTIONARY: usize = DICTIONARY;
     const UNIT: usize = UNIT;
-    const FIRST: u32 = (THIRD.cells() / UNIT) as u32;
-    const MAX_UNITS: u32 = tree::MAX_WORDS / UNIT as u32 - (Self::FIXED / UNIT) as u32;
-    type Codes = ();
+    const FIRST: u32 = NOWHERE + 1;
+    const MAX_UNITS: u32 = entry::MAX_UNITS;
 
-    fn prepare(_: &Cells) {}
+    fn prepare(cells: &Cells) {
+        cells.store(DICTIONARY, crate::NO_ROUTE);
+        line::prepare(cells, NOWHERE);
+    }
 
     fn same(_: &mut Builder<'_, u128>, entry: u32) -> u32 {
         entry
@@ -60,146 +62,236 @@ impl Layout for u128 {
 
     fn reach(cells: &Cells, prefix: Prefix<u128>) -> (Window, usize) {
         let (mut window, mut cell) = (ROOT, 0);
-        for next in [SECOND, THIRD] {
+        while prefix.length() > window.end() {
             let entry = cells.load(cell + prefix.address().bits(window) as usize);
-            let leads_on = if window.end() == ROOT.end() { NODE } else { CELLS };
-            if prefix.length() <= next.offset || entry & NODE == 0 || entry & leads_on == 0 {
+            if entry::kind(entry) != CELLS {
                 break;
             }
-            (window, cell) = (next, first_cell(entry));
+            window = Window { offset: window.end(), width: entry::width(entry) as u8 };
+            cell = entry::place(entry);
         }
         (window, cell)
     }
 
     fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
-        if offset == ROOT.end() {
-            cells(builder, leaves, SECOND, default)
-        } else if offset == SECOND.end() && leaves.len() >= MANY {
-            match cells(builder, leaves, THIRD, default) {
-                entry if entry & NODE != 0 => entry | CELLS,
-                entry => entry,
-            }
-        } else {
-            tree::build(builder, leaves, offset, default)
-        }
+        let few = leaves.len() <= line::MAX_PREFIXES;
+        let line = few.then(|| line::build(builder, leaves, offset, default)).flatten();
+        line.unwrap_or_else(|| make_cells(builder, leaves, offset, default))
     }
 
     fn free(builder: &mut Builder<'_, u128>, entry: u32, offset: u8) {
         if entry & NODE == 0 {
             return;
         }
-        let window = match offset {
-            offset if offset == ROOT.end() => SECOND,
-            _ if entry & CELLS != 0 => THIRD,
-            _ => return tree::free(builder, entry),
-        };
-        for at in 0..window.cells() {
-            let cell = builder.word(first_cell(entry) + at);
-            Self::free(builder, cell, window.end());
+        if entry::kind(entry) != CELLS {
+            return line::free(builder, entry, offset + line::WIDTH);
         }
-        builder.drop_node(entry & !FLAGS, (window.cells() / UNIT) as u32);
+        let width = entry::width(entry);
+        for at in 0..1 << width {
+            let cell = builder.word(entry::place(entry) + at);
+            Self::free(builder, cell, offset + width as u8);
+        }
+        builder.drop_node(entry::unit(entry), units(1 << width));
     }
 
     #[inline(always)]
     fn look_up<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
-        // The keys that go on, by their places in the batch, what they have found, and where they go on. Each step reads one
-        // line for each key, so that keys do not wait for one another.
-        let mut going: Column = std::array::from_fn(|at| at as u32);
-        let (mut entries, mut places, mut thirds): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
-        let (mut numbers, mut longer): (Column, Column) = ([0; _], [0; _]);
-        for ((&key, next), entry) in keys.iter().zip(&mut *next).zip(&mut entries) {
+        // Loops without loads from the table are done on many keys at a time, and have no branches. The others have few
+        // instructions, so that many loads are under way at the same time.
+        let (mut entries, mut turns): (Column, Places) = ([0; _], [0; _]);
+        for (&key, entry) in keys.iter().zip(&mut entries) {
             // SAFETY: the root has an entry for each value of its bits.
             *entry = unsafe { table.load_unchecked((key >> (128 - ROOT.width)) as usize) };
-            *next = *entry;
         }
-        let count = S::keep(NODE, [&mut entries, &mut going], keys.len()).min(BATCH);
-        for turn in 0..count {
-            let Some(&key) = keys.get(going[turn] as usize) else { break };
-            let high = (key >> 64) as u64;
-            let cell = first_cell(entries[turn]) + (high >> (64 - SECOND.end())) as usize % SECOND.cells();
-            // SAFETY: the root led to as many cells.
-            entries[turn] = unsafe { table.load_unchecked(cell) };
-            (numbers[turn], longer[turn]) = ((high >> (32 - SECOND.end())) as u32, (high >> (32 - THIRD.end())) as u32);
-        }
-        // Loops without loads from the table are done on many keys at a time, and have no branches.
-        for turn in 0..count {
-            let unit = if entries[turn] & FLAGS == FLAGS { entries[turn] & !FLAGS } else { 0 };
-            places[turn] = Self::place(0) as u32 + unit * UNIT as u32 + (numbers[turn] >> (32 - THIRD.width));
-        }
-        for turn in 0..count {
-            // SAFETY: the cell of the second window leads to as many cells, or this is in the first node, which is as long.
-            thirds[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
-        }
-        for turn in 0..count {
-            let has_cells = entries[turn] & FLAGS == FLAGS;
-            let entry = if has_cells { thirds[turn] } else { entries[turn] };
-            entries[turn] = entry;
-            numbers[turn] = if has_cells { longer[turn] } else { numbers[turn] };
-            places[turn] = tree::root_of(if entry & NODE != 0 { entry & !FLAGS } else { 0 });
-        }
-        for turn in 0..count {
-            let Some(next) = next.get_mut(going[turn] as usize) else { break };
-            *next = entries[turn];
-            table.prefetch(places[turn] as usize);
-        }
-        let count = S::keep(NODE, [&mut entries, &mut going, &mut places, &mut numbers], count);
-        tree::look_up::<S>(table, [&mut places, &mut numbers, &mut going], count, next);
-        let mut any = 0;
-        for next in &mut *next {
-            any |= *next;
-            *next = next.wrapping_sub(1);
-        }
-        if any & NODE != 0 {
-            look_up_longer::<S>(table, keys, next);
-        }
-    }
-}
-
-/// Goes on with the keys whose entry leads to another tree. Such entries are marked by the highest bit, less 1.
-#[inline(never)]
-fn look_up_longer<S: Search>(table: &Cells, keys: &[u128], next: &mut [u32]) {
-    for (&key, next) in keys.iter().zip(next) {
-        if next.wrapping_add(1) & NODE != 0 {
-            let (mut entry, mut offset) = cell(table, key);
-            while entry & NODE != 0 {
-                entry = tree::look_up_one::<S>(table, entry, key.bits(Window { offset, width: tree::WIDTH }));
-                offset += tree::WIDTH;
-            }
+        for (&entry, next) in entries.iter().zip(&mut *next) {
             *next = entry.wrapping_sub(1);
         }
+        let count = S::places((NODE, NODE), &entries, &mut turns);
+        if count <= SPARSE {
+            look_up_each(table, keys, &turns[..count], next);
+        } else {
+            look_up_many::<S>(table, keys, &mut entries, next);
+        }
     }
 }
 
-/// The entry of the last cell for a key, and the bits in front of what it leads to.
-fn cell(table: &Cells, key: u128) -> (u32, u8) {
-    let root = table.load(key.bits(ROOT) as usize);
-    if root & NODE == 0 {
-        return (root, ROOT.end());
+/// Goes on behind the root. Hot.
+#[inline(always)]
+fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, next: &mut [u32]) {
+    let (mut high, mut rests, mut room): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
+    S::split(keys, &mut high, &mut rests);
+    for (high, low) in high.iter_mut().zip(&mut rests) {
+        (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width);
     }
-    let second = table.load(first_cell(root) + key.bits(SECOND) as usize);
-    if second & FLAGS != FLAGS {
-        return (second, SECOND.end());
+    // Each is for up to 16 of the bits behind the root, so that lines have 16 more.
+    cells::<S>(table, entries, &mut high, &mut rests);
+    cells::<S>(table, entries, &mut high, &mut rests);
+    let others = match next.as_mut_array() {
+        Some(next) => lines::<S>(table, entries, &high, next),
+        None => {
+            let others = lines::<S>(table, entries, &high, &mut room);
+            next.copy_from_slice(&room[..next.len()]);
+            others
+        }
+    };
+    if others != 0 {
+        let mut turns: Places = [0; _];
+        for kind in [CELLS, entry::WIDE] {
+            let count = S::places((KIND, kind), entries, &mut turns);
+            look_up_each(table, keys, &turns[..count], next);
+        }
     }
-    (table.load(first_cell(second) + key.bits(THIRD) as usize), THIRD.end())
 }
 
-/// Makes cells for a window. Returns the entry that leads to them, or that of all addresses.
-fn cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], window: Window, default: u32) -> u32 {
-    let mut cells = [0; THIRD.cells()];
-    let cells = &mut cells[..window.cells()];
-    sweep(leaves, window, (0, cells.len() as u32 - 1), default, &mut |first, last, content| {
+/// Looks up some keys of a batch step by step.
+#[inline(never)]
+fn look_up_each(table: &Cells, keys: &[u128], turns: &[u32], next: &mut [u32]) {
+    for &turn in turns {
+        if let (Some(&key), Some(next)) = (keys.get(turn as usize), next.get_mut(turn as usize)) {
+            *next = look_up_one(table, key);
+        }
+    }
+}
+
+/// All ones if the entry is of a kind, else 0: steps without branches are for many keys at a time.
+#[inline(always)]
+fn are(entry: u32, kind: u32) -> u32 {
+    0_u32.wrapping_sub((entry::kind(entry) == kind).into())
+}
+
+/// The first bits of a number, as many as `width`, which is below 32.
+#[inline(always)]
+fn shifted_out(bits: u32, width: u32) -> u32 {
+    bits.checked_shr(32_u32.wrapping_sub(width)).unwrap_or(0)
+}
+
+/// Takes the keys whose entry leads to cells to these. `rests` and `behind` are the bits of keys behind what they have been
+/// looked up by. Hot.
+#[inline(always)]
+fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) {
+    let (mut turns, mut places): (Places, Column) = ([0; _], [0; _]);
+    let count = S::places((KIND, CELLS), entries, &mut turns);
+    if count == 0 {
+        return;
+    }
+    for (((&entry, rest), behind), place) in entries.iter().zip(&mut *rests).zip(behind).zip(&mut places) {
+        let mask = are(entry, CELLS);
+        let width = entry::width(entry) & mask;
+        *place = (entry::place(entry) as u32 + shifted_out(*rest, width)) & mask;
+        *rest = *rest << width | shifted_out(*behind, width);
+        *behind <<= width;
+    }
+    if count > DENSE {
+        // Fewer instructions for each key, though some are for keys that are not at cells.
+        for place in &mut places {
+            // SAFETY: the entry led to as many cells, or this is the root's first entry.
+            *place = unsafe { table.load_unchecked(*place as usize) };
+        }
+        for (entry, &found) in entries.iter_mut().zip(&places) {
+            let mask = are(*entry, CELLS);
+            *entry = found & mask | *entry & !mask;
+        }
+    } else {
+        for &turn in &turns[..count] {
+            let turn = turn as usize % BATCH;
+            // SAFETY: the entry led to as many cells.
+            entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
+        }
+    }
+}
+
+/// Finds the numbers of keys whose entry is one or leads to lines. Returns a number that is not 0 if others lead on, too.
+/// Hot.
+#[inline(always)]
+fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut Column) -> u32 {
+    let (mut places, mut turns, mut others): (Column, Places, u32) = ([0; _], [0; _], 0);
+    for (&entry, place) in entries.iter().zip(&mut places) {
+        let mask = are(entry, LEAF) | are(entry, INNER);
+        *place = entry::place(entry & mask) as u32;
+        others |= entry & NODE & !mask;
+    }
+    let count = S::places((KIND, INNER), entries, &mut turns);
+    for &turn in &turns[..count] {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to an inner line.
+        places[turn] = unsafe { line::leaf_of::<S>(table, places[turn] as usize, (rests[turn] >> 16) as u16) } as u32;
+    }
+    // Also for the few keys that are not at lines, which takes fewer instructions than to leave them out.
+    for ((&place, &rest), found) in places.iter().zip(rests).zip(&mut *found) {
+        // SAFETY: the entry led to a leaf, or the inner line to one, or this is the line for other keys.
+        let code = unsafe { line::code::<S>(table, place as usize, (rest >> 16) as u16) };
+        // SAFETY: the dictionary has a number for each code.
+        *found = unsafe { table.word(DICTIONARY + usize::from(code)) };
+    }
+    for (&entry, found) in entries.iter().zip(found) {
+        let mask = 0_u32.wrapping_sub(entry >> 31);
+        *found = *found & mask | entry.wrapping_sub(1) & !mask;
+    }
+    others
+}
+
+const _: () = assert!(NOWHERE == 0, "the unit of an entry that leads to no line");
+
+/// Looks up a key step by step.
+fn look_up_one(table: &Cells, key: u128) -> u32 {
+    let (mut window, mut entry) = (ROOT, table.load(key.bits(ROOT) as usize));
+    loop {
+        let is_cells = entry::kind(entry) == CELLS;
+        let width = if is_cells { entry::width(entry) as u8 } else { line::WIDTH };
+        window = Window { offset: window.end(), width };
+        let (place, value) = (entry::place(entry), key.bits(window));
+        entry = match entry::kind(entry) {
+            CELLS => table.load(place + value as usize),
+            // SAFETY: the entry leads to a line of this kind, and an inner line to leaves; the dictionary has a number
+            // for each code.
+            kind @ (LEAF | INNER) => unsafe {
+                let is_leaf = kind == LEAF;
+                let place = if is_leaf { place } else { line::leaf_of::<Baseline>(table, place, value as u16) };
+                let code = line::code::<Baseline>(table, place, value as u16);
+                return table.word(DICTIONARY + usize::from(code));
+            },
+            // SAFETY: as above.
+            entry::WIDE => unsafe { line::wide(table, place, value as u16) },
+            _ => return entry.wrapping_sub(1),
+        };
+    }
+}
+
+/// The bits that cells for these prefixes are for.
+fn width(leaves: &[Leaf<u128>], offset: u8) -> u8 {
+    let longest = leaves.iter().map(|(prefix, _)| prefix.length()).max().unwrap_or(offset);
+    let mut width = (2 * leaves.len() as u32).ilog2().clamp(MIN_WIDTH, MAX_WIDTH) as u8;
+    if leaves.len() >= MANY {
+        width = width.max(longest.min(COMMON_LENGTH).saturating_sub(offset + line::WIDTH)).min(MAX_WIDTH as u8);
+    }
+    width.min(longest - offset)
+}
+
+/// Units of so many cells.
+fn units(cells: usize) -> u32 {
+    cells.div_ceil(UNIT) as u32
+}
+
+/// Makes cells. Returns the entry that leads to them, or that of all addresses.
+fn make_cells(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
+    let window = Window { offset, width: width(leaves, offset) };
+    let slots = 1 << window.width;
+    let mut cells = vec![0; units(slots) as usize * UNIT];
+    sweep(leaves, window, (0, slots as u32 - 1), default, &mut |first, last, content| {
         let entry = match content {
             Content::Entry(entry) => entry,
             Content::Longer(leaves, default) => u128::build(builder, leaves, window.end(), default),
         };
         cells[first as usize..=last as usize].fill(entry);
     });
-    if cells[0] & NODE == 0 && cells.iter().all(|cell| *cell == cells[0]) {
+    if cells[0] & NODE == 0 && cells[..slots].iter().all(|cell| *cell == cells[0]) {
         return cells[0];
     }
-    let entry = builder.add(cells);
-    if entry == 0 {
-        cells.iter().for_each(|&cell| u128::free(builder, cell, window.end()));
+    match builder.add(&cells) {
+        0 => {
+            cells.iter().for_each(|&cell| u128::free(builder, cell, window.end()));
+            0
+        }
+        node => entry::of_cells(node & !NODE, window.width),
     }
-    entry
 }

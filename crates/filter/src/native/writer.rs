@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
         let mut writer = Writer {
             plan,
             // The code can be anywhere: it calls nothing.
-            code: Assembler::new(0),
+            code: Assembler::with_room(0, 2 * count),
             tables: Tables::default(),
             cached: FastMap::default(),
             now: 0,

@@ -107,7 +107,8 @@ pub(crate) struct Outcome {
 /// Builds the plan.
 pub(crate) fn build(lowered: &mut Lowered, explored: &Explored) -> Outcome {
     let Lowered { values, sets, parts, .. } = lowered;
-    let room = explored.items.len() / 2;
+    // Memory that is not used is not touched.
+    let room = explored.items.len();
     let mut builder = Builder {
         values,
         sets,

@@ -66,42 +66,37 @@ impl Connection {
         Connection::open_within(runtime_dir, request, REPLY_TIMEOUT)
     }
 
-    fn open_within(
+    /// As [`Connection::open`], up to a timeout.
+    ///
+    /// # Errors
+    /// Those of [`ask`].
+    pub fn open_within(
         runtime_dir: &RuntimeDir,
         request: &Request,
         patience: Duration,
     ) -> Result<(Reply, Connection), InspectError> {
-        let name = runtime_dir.name();
         let start = Instant::now();
-        let unreachable = |error: io::Error| {
-            let Some(pid) = runtime_dir.process() else {
-                return InspectError::Request(format!(
-                    "`{name}` is not running any more; `bellows ps --clean` removes its remains"
-                ));
-            };
-            let said = match (is_timeout(&error), obstacle(runtime_dir)) {
-                (true, Some(obstacle)) => {
-                    format!("has not answered for {}: {}", span(start.elapsed()), obstacle.advice(&name, pid))
-                }
-                (true, None) => format!(
-                    "has not answered for {}; try again, or end it with `bellows stop --kill {name}`",
-                    span(start.elapsed())
-                ),
-                (false, _) => format!("does not answer: {error}"),
-            };
-            let later = match (is_timeout(&error), request) {
-                (true, Request::Reload { .. }) => "; it may still reload when it continues",
-                (true, Request::Stop) => "; it stops if it continues",
-                _ => "",
-            };
-            InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
-        };
-        let (reply, connection) = exchange(runtime_dir, request, patience).map_err(unreachable)?;
-        match reply {
-            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(sanitize(&message))),
-            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(sanitize(&message))),
-            reply => Ok((reply, connection)),
-        }
+        let (reply, connection) = exchange(runtime_dir, request, patience)
+            .map_err(|error| unreachable(runtime_dir, request, start.elapsed(), &error))?;
+        Ok((granted(reply)?, connection))
+    }
+
+    /// Sends a further request, and waits for the reply up to a timeout.
+    ///
+    /// # Errors
+    /// Those of [`ask`].
+    pub fn ask(&mut self, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
+        let start = Instant::now();
+        let reply = self.exchange(request, patience);
+        let runtime_dir = &self.stream.get_ref().runtime_dir;
+        granted(reply.map_err(|error| unreachable(runtime_dir, request, start.elapsed(), &error))?)
+    }
+
+    fn exchange(&mut self, request: &Request, patience: Duration) -> io::Result<Reply> {
+        let inner = self.stream.get_mut();
+        inner.deadline = Instant::now().checked_add(patience);
+        inner.stream.write_all(&line_of(request)?)?;
+        read_reply(&mut self.stream)
     }
 
     /// The stream after the reply, with a timeout if one is given. Reading fails earlier when the network has a lasting
@@ -186,6 +181,50 @@ impl Read for DeadlineStream {
     }
 }
 
+/// Why a network has not answered.
+fn unreachable(runtime_dir: &RuntimeDir, request: &Request, waited: Duration, error: &io::Error) -> InspectError {
+    let name = runtime_dir.name();
+    let Some(pid) = runtime_dir.process() else {
+        return InspectError::Request(format!(
+            "`{name}` is not running any more; `bellows ps --clean` removes its remains"
+        ));
+    };
+    let said = match (is_timeout(error), obstacle(runtime_dir)) {
+        (true, Some(obstacle)) => {
+            format!("has not answered for {}: {}", span(waited), obstacle.advice(&name, pid))
+        }
+        (true, None) => {
+            format!("has not answered for {}; try again, or end it with `bellows stop --kill {name}`", span(waited))
+        }
+        (false, _) => format!("does not answer: {error}"),
+    };
+    let later = match (is_timeout(error), request) {
+        (true, Request::Reload { .. }) => "; it may still reload when it continues",
+        (true, Request::Stop) => "; it stops if it continues",
+        (true, Request::Object { .. }) => "; it may still carry out the request when it continues",
+        _ => "",
+    };
+    InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
+}
+
+/// A reply that is not a refusal.
+fn granted(reply: Reply) -> Result<Reply, InspectError> {
+    match reply {
+        Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(sanitize(&message))),
+        Reply::Refused { mistake: false, message } => Err(InspectError::Failed(sanitize(&message))),
+        reply => Ok(reply),
+    }
+}
+
+fn read_reply(stream: &mut BufReader<DeadlineStream>) -> io::Result<Reply> {
+    let mut reply = String::new();
+    stream.by_ref().take(MAX_REPLY).read_line(&mut reply)?;
+    if reply.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&reply)?)
+}
+
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
@@ -208,10 +247,5 @@ fn exchange(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> 
     let patient =
         DeadlineStream { stream, runtime_dir: runtime_dir.for_reading(), deadline, streams: false, given_up: None };
     let mut stream = BufReader::with_capacity(CAPACITY, patient);
-    let mut reply = String::new();
-    stream.by_ref().take(MAX_REPLY).read_line(&mut reply)?;
-    if reply.is_empty() {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
-    Ok((serde_json::from_str(&reply)?, Connection { stream }))
+    Ok((read_reply(&mut stream)?, Connection { stream }))
 }

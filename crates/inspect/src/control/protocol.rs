@@ -8,7 +8,7 @@ use bellows_engine::{AppStatus, Hop, ObjectStatus, Reloaded, TrialResult};
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a line, in bytes.
-pub const MAX_REQUEST: usize = 64 << 10;
+pub const MAX_REQUEST: usize = 1 << 20;
 
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +51,18 @@ pub enum Request {
         /// The maximum number of bytes to copy of a packet.
         snap: usize,
     },
+    /// Have an app or a shared object answer a request. What it has prepared for further requests of the connection ends
+    /// with the connection.
+    Object {
+        /// Its name. Not needed if only one has the type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Its type.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<String>,
+        /// The request, as that type understands it.
+        request: serde_json::Value,
+    },
     /// Find apps that wait for the data of their packets. Lines of [`TrialLine`]s come after the reply.
     #[serde(rename = "look-ahead")]
     LookAhead {
@@ -92,6 +104,13 @@ pub enum Reply {
     Tracing,
     /// To [`Request::Tap`]: packets are being copied.
     Tapping,
+    /// To [`Request::Object`].
+    Answer {
+        /// The name of the app or object.
+        name: String,
+        /// Its answer.
+        answer: serde_json::Value,
+    },
     /// To [`Request::LookAhead`]: the trial has begun.
     Trying,
     /// The request was rejected or failed.

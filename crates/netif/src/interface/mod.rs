@@ -5,7 +5,7 @@
 //! for example while another program deletes one.
 
 mod monitor;
-mod parse;
+pub(crate) mod parse;
 mod requests;
 
 use bellows_wire::MacAddr;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::{Entry, Registry};
+use bellows_engine::ObjectStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::sanitize;
@@ -13,7 +14,7 @@ use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::say_if_not_running;
+use super::{router, say_if_not_running};
 use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
@@ -51,7 +52,8 @@ struct Interface {
 pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Result<ExitCode, CommandError> {
     let (name, state) = (runtime_dir.name(), networks::state(&runtime_dir));
     let mut value = networks::identity(&runtime_dir);
-    let statuses = if state == State::Running { statuses(&runtime_dir) } else { BTreeMap::new() };
+    let (statuses, objects) =
+        if state == State::Running { statuses(&runtime_dir) } else { (BTreeMap::new(), Vec::new()) };
     let mut observer = networks::open(runtime_dir)?;
     let before = Sample::take(&mut observer);
     if state.is_alive() {
@@ -59,26 +61,31 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
     }
     let change = Change::between(before, Sample::take(&mut observer));
     let interfaces = interfaces(&change, state, &statuses, registry);
+    let routers = router::interfaces(&objects, &change.after.counters);
     let text = if json {
+        value["routers"] = json!(routers);
         value["seconds"] = json!(state.is_alive().then(|| change.seconds()));
         value["interfaces"] = json!(interfaces);
         format!("{value:#}\n")
     } else {
         say_if_not_running(&name, state, &change.after.counters);
-        render(&interfaces, terminal::stdout_is_rich())
+        let rich = terminal::stdout_is_rich();
+        render(&interfaces, rich) + &router::render(&routers, rich)
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The states that the apps of a running network report. A network that does not answer still has counters.
-fn statuses(runtime_dir: &RuntimeDir) -> BTreeMap<String, Value> {
+/// The states that the apps and objects of a running network report. A network that does not answer still has counters.
+fn statuses(runtime_dir: &RuntimeDir) -> (BTreeMap<String, Value>, Vec<ObjectStatus>) {
     match ask(runtime_dir, &Request::Apps) {
-        Ok(Reply::Apps { apps, .. }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
-        Ok(_) => BTreeMap::new(),
+        Ok(Reply::Apps { apps, objects }) => {
+            (apps.into_iter().map(|app| (app.app, app.status)).collect(), objects)
+        }
+        Ok(_) => Default::default(),
         Err(failure) => {
             terminal::warn(&format!("{}; the apps' own states are left out\n", sanitize(&failure.to_string())));
-            BTreeMap::new()
+            Default::default()
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::targets::{Target, conclusions};
 use crate::turns::{Match, Session};
 use crate::workers::{self, ProcessError};
 use routes::Prefixes;
-use side::{Kind, Structure, Task, Work, lay_out};
+use side::{Kind, Reader, Structure, Task, Work, lay_out};
 use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
 
 /// Keys that are looked up together.
@@ -84,8 +84,9 @@ impl Case {
                 works
             }
             (_, None) => {
-                let change = |(commit, beside_reader)| (Work::Change { commit, beside_reader }, "bellows");
-                COMMITS.into_iter().flat_map(|commit| [(commit, false), (commit, true)]).map(change).collect()
+                let readers = [Reader::Nothing, Reader::Changing, Reader::Others];
+                let change = |commit| readers.map(|reader| (Work::Change { commit, reader }, "bellows"));
+                COMMITS.into_iter().flat_map(change).collect()
             }
         }
     }
@@ -97,7 +98,8 @@ impl Case {
 /// (901,899 of IPv4, 160,147 of IPv6), or over a file. Keys are uniform (of IPv6, below 2000::/3) or drawn by prefix: a
 /// prefix, then an address in it; 1,048,576 different ones, and 32,768 and 256. Cases: ipv4 and ipv6, beside a plain
 /// DIR-24-8 and a binary search, with the bytes of each table; changes, how many a second, alone and while another thread
-/// looks up; load, the time from a text to both tables, and their memory with all routes.
+/// looks up, and how many that one looks up beside changes of its own tables and beside those of others; load, the time
+/// from a text to both tables, and their memory with all routes.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -271,13 +273,30 @@ impl Sides<'_> {
     }
 
     fn changes(&self) -> Vec<Measurement> {
-        let change = |(side, (work, _)): (usize, &(Work, &str))| {
-            let Work::Change { commit, beside_reader } = *work else { return None };
-            let labels = vec![("commit", json!(commit)), ("beside_reader", json!(beside_reader))];
-            let target = beside_reader.then_some(Target::AtLeast(300_000.0));
-            self.measured("changes/s", &self.each(side, 0), target, labels)
-        };
-        self.works.iter().enumerate().filter_map(change).collect()
+        let mut found = Vec::new();
+        for (side, (work, _)) in self.works.iter().enumerate() {
+            let Work::Change { commit, reader } = *work else { continue };
+            let labels = |more: &[(&'static str, Value)]| {
+                [("commit", json!(commit))].into_iter().chain(more.iter().cloned()).collect::<Vec<_>>()
+            };
+            if reader != Reader::Others {
+                let is_beside = reader == Reader::Changing;
+                let target = is_beside.then_some(Target::AtLeast(300_000.0));
+                let labels = labels(&[("beside_reader", json!(is_beside))]);
+                found.extend(self.measured("changes/s", &self.each(side, 0), target, labels));
+                continue;
+            }
+            // The side before has the reader of the tables that change.
+            for (side, tables) in [(side - 1, "changing"), (side, "unchanged")] {
+                let labels = labels(&[("tables", json!(tables))]);
+                found.extend(self.measured("look-ups/s", &self.each(side, 1), None, labels));
+            }
+            let ratio = |found: &Match| found.ratio((side - 1, 1), (side, 1), 0);
+            let ratios: Vec<f64> = self.matches.iter().filter_map(ratio).collect();
+            let labels = labels(&[("of", json!("look-ups/s, changing to unchanged"))]);
+            found.extend(self.measured("ratio", &ratios, Some(Target::AtLeast(0.95)), labels));
+        }
+        found
     }
 
     /// Clocks and bytes of each side, then what others take in relation to the first one.

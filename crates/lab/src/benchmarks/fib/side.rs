@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use bellows_fib::{Fib, Prefix, Route, RouteFile};
@@ -16,6 +16,9 @@ use super::tables::{Dir24, Intervals, KEY_SETS, Keys, LookUp, Own, keys, pass, r
 use super::{BATCH, CHANGES, PASSES};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::workers::{Side, settle};
+
+/// Look-ups before those that count.
+const WARM_UP: u64 = 1 << 17;
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,17 @@ pub(super) enum Structure {
     BinarySearch,
 }
 
+/// What a thread looks up while another one changes tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reader {
+    /// There is no such thread.
+    Nothing,
+    /// The tables that change.
+    Changing,
+    /// Tables like them. So the other thread has the same traffic with memory, but changes nothing that is read.
+    Others,
+}
+
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Work {
@@ -39,10 +53,10 @@ pub(super) enum Work {
         kind: Kind,
         structure: Structure,
     },
-    /// So many changes in a commit, alone or beside a thread that looks up.
+    /// So many changes in a commit, and what another thread looks up meanwhile.
     Change {
         commit: usize,
-        beside_reader: bool,
+        reader: Reader,
     },
     Load,
 }
@@ -75,8 +89,8 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
         }
         Work::LookUp { kind: Kind::Ipv4, structure } => looking_up::<u32>(structure, &prefixes, task.next_hops)?,
         Work::LookUp { kind: Kind::Ipv6, structure } => looking_up::<u128>(structure, &prefixes, task.next_hops)?,
-        Work::Change { commit, beside_reader } => {
-            Box::new(Changing::new(prefixes, task.next_hops, commit, beside_reader).map_err(no_memory)?)
+        Work::Change { commit, reader } => {
+            Box::new(Changing::new(prefixes, task.next_hops, commit, reader).map_err(no_memory)?)
         }
         Work::Load => Box::new(Loading::new(&prefixes, task.next_hops)),
     };
@@ -145,60 +159,125 @@ struct Changing {
     commit: usize,
     random: Rng,
     tables: Arc<Tables>,
-    reader: Option<JoinHandle<u64>>,
+    reader: Option<Looking>,
 }
 
 struct Tables {
     ipv4: Fib<u32>,
     ipv6: Fib<u128>,
-    stop: AtomicBool,
 }
 
-impl Changing {
-    fn new(prefixes: Prefixes, next_hops: u32, commit: usize, beside_reader: bool) -> Result<Changing, std::io::Error> {
-        let tables = Arc::new(Tables {
-            ipv4: Fib::with_readers(Arc::new(Readers::new()))?,
-            ipv6: Fib::with_readers(Arc::new(Readers::new()))?,
-            stop: AtomicBool::new(false),
-        });
-        let mut changes = tables.ipv4.lock();
-        changes.replace(rib(&routes(&prefixes.ipv4, next_hops)));
-        changes.commit()?;
-        drop(changes);
-        let mut changes = tables.ipv6.lock();
-        changes.replace(rib(&routes(&prefixes.ipv6, next_hops)));
-        changes.commit()?;
-        drop(changes);
-        let reader = beside_reader.then(|| {
-            let (tables, ipv4, ipv6) =
-                (Arc::clone(&tables), keys(KEY_SETS[2], &prefixes.ipv4), keys(KEY_SETS[2], &prefixes.ipv6));
-            thread::spawn(move || look_up_until_stopped(&tables, &ipv4, &ipv6))
-        });
-        Ok(Changing { prefixes, next_hops, commit, random: Rng::with_seed(4), tables, reader })
+impl Tables {
+    fn new(prefixes: &Prefixes, next_hops: u32) -> Result<Arc<Tables>, std::io::Error> {
+        Ok(Arc::new(Tables { ipv4: filled(&prefixes.ipv4, next_hops)?, ipv6: filled(&prefixes.ipv6, next_hops)? }))
     }
 }
 
-/// On another processor than the one that changes routes, if there is one. Returns the number of look-ups.
-fn look_up_until_stopped(tables: &Tables, ipv4: &[u32], ipv6: &[u128]) -> u64 {
+fn filled<A: Keys>(prefixes: &[Prefix<A>], next_hops: u32) -> Result<Fib<A>, std::io::Error> {
+    let fib = Fib::with_readers(Arc::new(Readers::new()))?;
+    let mut changes = fib.lock();
+    changes.replace(rib(&routes(prefixes, next_hops)));
+    changes.commit()?;
+    drop(changes);
+    Ok(fib)
+}
+
+/// A thread that looks up during turns, and parks between them, when it must not disturb other processes.
+struct Looking {
+    thread: JoinHandle<()>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_turn: AtomicBool,
+    stop: AtomicBool,
+    /// Look-ups so far.
+    count: AtomicU64,
+}
+
+impl Looking {
+    fn at(tables: Arc<Tables>, prefixes: &Prefixes) -> Looking {
+        let (ipv4, ipv6) = (keys(KEY_SETS[2], &prefixes.ipv4), keys(KEY_SETS[2], &prefixes.ipv6));
+        let shared = Arc::new(Shared::default());
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || look_up_in_turns(&tables, &ipv4, &ipv6, &shared)
+        });
+        Looking { thread, shared }
+    }
+
+    fn set(&self, is_turn: bool) {
+        self.shared.is_turn.store(is_turn, Ordering::Relaxed);
+        self.thread.thread().unpark();
+    }
+
+    fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Relaxed)
+    }
+
+    fn finish(self) -> Result<(), String> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        let count = Arc::clone(&self.shared);
+        match self.thread.join() {
+            Err(_) => Err("the thread that looks up has panicked".to_owned()),
+            Ok(()) if count.count.load(Ordering::Relaxed) == 0 => {
+                Err("the other thread has looked up nothing".to_owned())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// On another processor than the one that changes routes, if there is one.
+fn look_up_in_turns(tables: &Tables, ipv4: &[u32], ipv6: &[u128], shared: &Shared) {
     // If it cannot be moved, both share a processor, and the figure shows it.
     let _ = cpu::pin_to(0);
-    let (mut readers, mut next, mut count) = ((tables.ipv4.reader(), tables.ipv6.reader()), [0; BATCH], 0);
+    let (mut readers, mut next) = ((tables.ipv4.reader(), tables.ipv6.reader()), [0; BATCH]);
     for (ipv4, ipv6) in ipv4.chunks(BATCH).zip(ipv6.chunks(BATCH)).cycle() {
-        if tables.stop.load(Ordering::Relaxed) {
+        while !shared.is_turn.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
+            // Nothing is in use meanwhile.
+            readers.0.read(|_| ());
+            readers.1.read(|_| ());
+            thread::park();
+        }
+        if shared.stop.load(Ordering::Relaxed) {
             break;
         }
         readers.0.read(|tables| tables.look_up(ipv4, &mut next));
         readers.1.read(|tables| tables.look_up(ipv6, &mut next));
-        count += 2 * BATCH as u64;
+        shared.count.fetch_add(2 * BATCH as u64, Ordering::Relaxed);
     }
-    count
+}
+
+impl Changing {
+    fn new(prefixes: Prefixes, next_hops: u32, commit: usize, reader: Reader) -> Result<Changing, std::io::Error> {
+        let tables = Tables::new(&prefixes, next_hops)?;
+        let read = match reader {
+            Reader::Nothing => None,
+            Reader::Changing => Some(Arc::clone(&tables)),
+            Reader::Others => Some(Tables::new(&prefixes, next_hops)?),
+        };
+        let reader = read.map(|tables| Looking::at(tables, &prefixes));
+        Ok(Changing { prefixes, next_hops, commit, random: Rng::with_seed(4), tables, reader })
+    }
 }
 
 impl Side for Changing {
     fn turn(&mut self) -> Turn {
-        let Changing { prefixes, next_hops, commit, random, tables, .. } = self;
+        let Changing { prefixes, next_hops, commit, random, tables, reader } = self;
         let (mut ipv4, mut ipv6) = (tables.ipv4.lock(), tables.ipv6.lock());
         let all = prefixes.ipv4.len() + prefixes.ipv6.len();
+        let before = reader.as_ref().map_or(0, |reader| {
+            reader.set(true);
+            // It has begun, and has its keys in the caches again.
+            let begin = reader.count();
+            while reader.count() < begin + WARM_UP {
+                thread::yield_now();
+            }
+            reader.count()
+        });
         let start = clock::ticks();
         for change in 1..=CHANGES {
             let route = Route { metric: 0, next: random.u32(..*next_hops) };
@@ -213,33 +292,37 @@ impl Side for Changing {
             }
         }
         let took = (clock::ticks() - start) as f64;
-        let a_second = CHANGES as f64 * clock::ticks_per_second() as f64 / took;
-        Turn::of(vec![a_second], &[Sliced::of(&[(CHANGES as u64, took)])])
+        let a_second = |count: u64| count as f64 * clock::ticks_per_second() as f64 / took;
+        let mut figures = vec![a_second(CHANGES as u64)];
+        figures.extend(reader.as_ref().map(|reader| {
+            reader.set(false);
+            a_second(reader.count() - before)
+        }));
+        Turn::of(figures, &[Sliced::of(&[(CHANGES as u64, took)])])
     }
 
     fn finish(self: Box<Self>) -> Result<(), String> {
-        self.tables.stop.store(true, Ordering::Relaxed);
-        match self.reader.map(JoinHandle::join) {
-            Some(Err(_)) => Err("the thread that looks up has panicked".to_owned()),
-            Some(Ok(0)) => Err("the other thread has looked up nothing".to_owned()),
-            _ => Ok(()),
-        }
+        self.reader.map_or(Ok(()), Looking::finish)
     }
 }
 
 /// A text with the routes of both families.
-struct Loading(Vec<u8>);
+struct Loading {
+    text: Vec<u8>,
+    /// The memory that the first turn took. Later ones use again what it has freed.
+    memory: Option<u64>,
+}
 
 impl Loading {
     fn new(prefixes: &Prefixes, next_hops: u32) -> Loading {
         let ipv4 = routes(&prefixes.ipv4, next_hops).into_iter().map(|(prefix, next)| format!("{prefix} {next}\n"));
         let ipv6 = routes(&prefixes.ipv6, next_hops).into_iter().map(|(prefix, next)| format!("{prefix} {next}\n"));
-        Loading(ipv4.chain(ipv6).collect::<String>().into_bytes())
+        Loading { text: ipv4.chain(ipv6).collect::<String>().into_bytes(), memory: None }
     }
 
     /// Both tables from the text.
     fn load(&self) -> Result<(Fib<u32>, Fib<u128>), String> {
-        let RouteFile { ipv4, ipv6 } = RouteFile::parse(&self.0).map_err(|error| error.to_string())?;
+        let RouteFile { ipv4, ipv6 } = RouteFile::parse(&self.text).map_err(|error| error.to_string())?;
         let build = || {
             let tables = (Fib::with_readers(Arc::default())?, Fib::with_readers(Arc::default())?);
             let (mut changes, mut changes6) = (tables.0.lock(), tables.1.lock());
@@ -260,7 +343,7 @@ impl Side for Loading {
         let start = clock::ticks();
         let tables = self.load().unwrap_or_else(|error| crate::workers::fail(&error));
         let took = (clock::ticks() - start) as f64;
-        let bytes = resident().saturating_sub(before);
+        let bytes = *self.memory.get_or_insert_with(|| resident().saturating_sub(before));
         drop(tables);
         let milliseconds = took * 1e3 / clock::ticks_per_second() as f64;
         Turn::of(vec![milliseconds, bytes as f64 / f64::from(1 << 20)], &[Sliced::of(&[(1, took)])])
@@ -284,7 +367,9 @@ mod tests {
         for (work, figures) in [
             (Work::LookUp { kind: Kind::Ipv4, structure: Structure::Own }, KEY_SETS.len() + 1),
             (Work::LookUp { kind: Kind::Ipv6, structure: Structure::BinarySearch }, KEY_SETS.len() + 1),
-            (Work::Change { commit: 100, beside_reader: true }, 1),
+            (Work::Change { commit: 100, reader: Reader::Nothing }, 1),
+            (Work::Change { commit: 100, reader: Reader::Changing }, 2),
+            (Work::Change { commit: 1, reader: Reader::Others }, 2),
             (Work::Load, 2),
         ] {
             let mut side = lay_out(Task { work, next_hops: 9, routes: None, divisor: 100, cpu: None }).unwrap();

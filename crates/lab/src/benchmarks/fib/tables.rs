@@ -109,7 +109,7 @@ pub(super) trait LookUp<A> {
     /// Looks up keys, as many as there are places for numbers.
     fn look_up(&mut self, keys: &[A], next: &mut [u32]);
 
-    /// Its bytes, without the routes that it was made of.
+    /// Its bytes with those that it has in reserve, without the routes that it was made of.
     fn bytes(&self) -> usize;
 }
 
@@ -125,7 +125,7 @@ impl<'f, A: Keys> Own<'f, A> {
         let mut changes = fib.lock();
         changes.replace(rib(routes));
         changes.commit()?;
-        Ok(Own { bytes: changes.size().bytes, reader: fib.reader() })
+        Ok(Own { bytes: changes.size().reserved, reader: fib.reader() })
     }
 }
 

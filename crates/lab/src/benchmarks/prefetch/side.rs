@@ -61,6 +61,7 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
     let packets = pool::Config { packets: task.traffic.in_flight + 32_768, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
+    // Its tables are not the Internet's.
     let prefixes = Prefixes::default();
     let domain = Arc::new(RoutingDomain::new(task.traffic.vrf(&prefixes)));
     let stock = Stock::new(task.traffic.packets(&prefixes), task.memory);

@@ -1,15 +1,11 @@
-//! Numbers of 16 bits for those of routes, which are the contents of blocks.
+//! Numbers of 16 bits for those of routes, which are the contents of nodes.
 
 use std::collections::HashMap;
 
-use super::DICTIONARY;
 use crate::cells::Cells;
 
 /// The code of slots whose number is found another way: longer prefixes, or no code.
-pub(super) const ESCAPE: u16 = u16::MAX;
-
-/// The number for [`ESCAPE`]: none of a route, nor [`NO_ROUTE`](crate::NO_ROUTE).
-pub(super) const ESCAPED: u32 = u32::MAX - 1;
+pub(crate) const ESCAPE: u16 = u16::MAX;
 
 /// Entries below this one are found without hashing.
 const SMALL: u32 = 1 << 16;
@@ -26,8 +22,8 @@ pub(crate) struct Codes {
 }
 
 impl Codes {
-    /// The code of an entry, or [`ESCAPE`] if there are too many.
-    pub(super) fn of(&mut self, cells: &Cells, entry: u32) -> u16 {
+    /// The code of an entry in the dictionary at this place, or [`ESCAPE`] if there are too many.
+    pub fn of(&mut self, cells: &Cells, dictionary: usize, entry: u32) -> u16 {
         if entry == 0 {
             return 0;
         }
@@ -44,7 +40,7 @@ impl Codes {
             return ESCAPE;
         }
         self.count += 1;
-        cells.store(DICTIONARY + self.count as usize, entry.wrapping_sub(1));
+        cells.store(dictionary + self.count as usize, entry.wrapping_sub(1));
         if entry < SMALL {
             let length = self.small.len().max(entry as usize + 1);
             self.small.resize(length, None);
@@ -56,7 +52,7 @@ impl Codes {
     }
 
     /// How often there was no code since the table was made.
-    pub(super) fn missed(&self) -> usize {
+    pub fn missed(&self) -> usize {
         self.missed
     }
 }

@@ -1,0 +1,145 @@
+//! Fragments of IPv6 packets, which only their source makes (RFC 8200, section 4.5).
+
+use bellows_packet::{Packet, Vector};
+use bellows_sys::keyed_hash::{KeyedHash, Words};
+use bellows_wire::IpProtocol;
+use bellows_wire::ipv6::{Ipv6Packet, field};
+
+use super::{NoBuffer, Plan, Refused, copy_metadata, new_packet};
+
+/// Bytes of a fragment header.
+const HEADER: usize = 8;
+
+/// The number of counters of identifications.
+const COUNTERS: usize = 256;
+
+/// The identifications of datagrams: strangers cannot predict them, and those between two addresses repeat only after
+/// all others (RFC 7739, section 5.3).
+pub(super) struct Identifications {
+    hash: KeyedHash,
+    counters: [u32; COUNTERS],
+}
+
+impl Identifications {
+    pub(super) fn new() -> Identifications {
+        Identifications { hash: KeyedHash::new(), counters: [0; COUNTERS] }
+    }
+
+    /// The next one for the addresses of a header.
+    fn next(&mut self, addresses: &[u8; 32]) -> u32 {
+        let (words, _) = addresses.as_chunks::<8>();
+        let mut key = [0; 5];
+        key.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_be_bytes(*word));
+        let hash = self.hash.hash(Words::Five(&key));
+        let counter = &mut self.counters[(hash >> 32) as usize % COUNTERS];
+        *counter = counter.wrapping_add(1);
+        (hash as u32).wrapping_add(*counter)
+    }
+}
+
+/// Where the parts of a packet are that only the source or all nodes read.
+struct Chain {
+    /// The byte that names the header behind the per-fragment headers.
+    next_at: usize,
+    /// The end of the per-fragment headers.
+    end: usize,
+}
+
+/// Finds the per-fragment headers: those up to a routing header, else up to hop-by-hop options. `None` if the packet is
+/// a fragment, or its headers are malformed.
+fn chain(ip: &[u8]) -> Option<Chain> {
+    let mut found = Chain { next_at: field::NEXT_HEADER.start, end: field::HEADER_LEN };
+    let (mut next_at, mut end) = (found.next_at, found.end);
+    loop {
+        let kind = IpProtocol(*ip.get(next_at)?);
+        match kind {
+            IpProtocol::IPV6_FRAGMENT => return None,
+            IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE => {}
+            _ => return Some(found),
+        }
+        next_at = end;
+        end += 8 + 8 * usize::from(*ip.get(end + 1)?);
+        if end > ip.len() {
+            return None;
+        }
+        if kind != IpProtocol::IPV6_DESTINATION {
+            found = Chain { next_at, end };
+        }
+    }
+}
+
+/// How a packet whose IPv6 header is at a place of the frame becomes fragments of at most `mtu` bytes, if this node is
+/// its source.
+///
+/// # Errors
+/// Why it does not.
+pub(super) fn plan(frame: &[u8], at: usize, mtu: usize, is_source: bool) -> Result<Plan, Refused> {
+    let ip = &frame[at..];
+    let view = Ipv6Packet::new_checked(ip).map_err(|_| Refused::Malformed)?;
+    let total = field::HEADER_LEN + view.payload().len();
+    if total <= mtu {
+        return Err(Refused::Fits);
+    }
+    if !is_source {
+        return Err(Refused::DontFragment);
+    }
+    let Some(chain) = chain(&ip[..total]) else { return Err(Refused::DontFragment) };
+    let chunk = mtu.saturating_sub(chain.end + HEADER) & !7;
+    if chunk == 0 {
+        return Err(Refused::Malformed);
+    }
+    Ok(Plan { at, data: at + chain.end, end: at + total, first: chunk, others: chunk, later: None })
+}
+
+/// Adds the fragments behind the first to `others`, and makes the packet the first one.
+///
+/// # Errors
+/// If the pool is empty, or the packet has no headroom for the fragment header. The packet is unchanged then.
+pub(super) fn split(
+    packet: &mut Packet,
+    plan: &Plan,
+    identifications: &mut Identifications,
+    others: &mut Vector,
+) -> Result<(), NoBuffer> {
+    if packet.headroom() < HEADER {
+        return Err(NoBuffer);
+    }
+    let frame = packet.bytes();
+    let ip = &frame[plan.at..plan.end];
+    let (Some(chain), Some(addresses)) = (chain(ip), ip.get(field::SRC.start..).and_then(<[u8]>::first_chunk)) else {
+        return Ok(());
+    };
+    let (next_header, identification) = (ip[chain.next_at], identifications.next(addresses));
+    let (front, data) = (&frame[..plan.data], &frame[plan.data..plan.end]);
+    let header = |offset: usize, more: bool| {
+        let position = (offset as u16 | u16::from(more)).to_be_bytes();
+        let [a, b, c, d] = identification.to_be_bytes();
+        [next_header, 0, position[0], position[1], a, b, c, d]
+    };
+    let mut offset = plan.first;
+    while offset < data.len() {
+        let end = data.len().min(offset + plan.others);
+        let mut fragment = new_packet(plan.data + HEADER + end - offset)?;
+        fragment.append(front);
+        fragment.append(&header(offset, end < data.len()));
+        fragment.append(&data[offset..end]);
+        finish_header(&mut fragment.bytes_mut()[plan.at..], chain.next_at);
+        copy_metadata(packet, &mut fragment);
+        others.push(fragment).map_err(|_| NoBuffer)?;
+        offset = end;
+    }
+    packet.truncate(plan.data + plan.first);
+    packet.clear_offload();
+    let frame = packet.prepend(HEADER);
+    frame.copy_within(HEADER..HEADER + plan.data, 0);
+    frame[plan.data..plan.data + HEADER].copy_from_slice(&header(0, true));
+    finish_header(&mut frame[plan.at..], chain.next_at);
+    Ok(())
+}
+
+/// Writes the length, and that a fragment header follows.
+fn finish_header(ip: &mut [u8], next_at: usize) {
+    let length = (ip.len() - field::HEADER_LEN) as u16;
+    ip[field::PAYLOAD_LEN].copy_from_slice(&length.to_be_bytes());
+    ip[next_at] = IpProtocol::IPV6_FRAGMENT.0;
+}

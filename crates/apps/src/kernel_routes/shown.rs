@@ -1,0 +1,94 @@
+//! What other threads see of the routes that are followed.
+
+use std::sync::{Mutex, PoisonError};
+
+use bellows_engine::Status;
+use serde_json::{Map, Value, json};
+
+use super::set::{RouteSet, Standing};
+
+/// The status of a follower.
+pub(super) struct Shown {
+    table: String,
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    followed: [usize; 2],
+    /// By [`Standing::REASONS`].
+    ignored: [usize; Standing::REASONS.len()],
+    beyond_limit: u64,
+    neighbours: usize,
+    readings: u64,
+    inconsistent: u64,
+    losses: u64,
+    error: Option<String>,
+}
+
+impl Shown {
+    /// The status of a table that nothing is known of yet.
+    pub(super) fn new(table: String) -> Shown {
+        Shown { table, numbers: Mutex::default() }
+    }
+
+    fn update(&self, update: impl FnOnce(&mut Numbers)) {
+        update(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Notes what has become of routes.
+    pub(super) fn set_routes(&self, set: &RouteSet, neighbours: usize) {
+        let ignored = Standing::REASONS.map(|(standing, _)| set.count(standing).iter().sum());
+        let (followed, beyond_limit) = (set.count(Standing::Followed), set.beyond_limit());
+        self.update(|now| {
+            *now = Numbers { followed, ignored, beyond_limit, neighbours, ..std::mem::take(now) };
+        });
+    }
+
+    /// The table was read, and stayed as it was meanwhile or not.
+    pub(super) fn has_read(&self, is_consistent: bool) {
+        self.update(|now| {
+            now.readings += 1;
+            now.inconsistent += u64::from(!is_consistent);
+            now.error = None;
+        });
+    }
+
+    /// Changes were lost.
+    pub(super) fn has_lost(&self) {
+        self.update(|now| now.losses += 1);
+    }
+
+    /// Something does not work.
+    pub(super) fn fails(&self, error: &str) {
+        self.update(|now| {
+            if now.error.as_deref() != Some(error) {
+                tracing::warn!("the kernel's routes of the table {}: {error}", self.table);
+                now.error = Some(error.to_owned());
+            }
+        });
+    }
+}
+
+impl Status for Shown {
+    fn status(&self) -> Value {
+        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reasons = Standing::REASONS.iter().zip(numbers.ignored);
+        let mut ignored: Map<String, Value> =
+            reasons.filter(|(_, count)| *count > 0).map(|((_, name), count)| ((*name).to_owned(), count.into())).collect();
+        if numbers.beyond_limit > 0 {
+            ignored.insert("limit".to_owned(), numbers.beyond_limit.into());
+        }
+        let [ipv4, ipv6] = numbers.followed;
+        json!({
+            "table": self.table,
+            "followed": { "ipv4": ipv4, "ipv6": ipv6 },
+            "ignored": ignored,
+            "neighbours": numbers.neighbours,
+            "readings": numbers.readings,
+            "inconsistent_readings": numbers.inconsistent,
+            "losses": numbers.losses,
+            "error": numbers.error,
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! `nd`: finds the Ethernet addresses of IPv6 neighbours, and answers those who look for the router's.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `receive.rs` | which messages are believed, and what they change |
+//! | `duplicates.rs` | whether other stations have an address of the router |
+//! | `advertise.rs` | when routers advertise themselves |
+//! | `send.rs` | messages of the router |
+
+mod advertise;
+mod duplicates;
+mod receive;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
+use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
+use bellows_packet::Packet;
+use bellows_vrf::neighbours::{Due, NeighbourKey, NeighbourLimits};
+use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use bellows_wire::MacAddr;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::advertise::Schedules;
+use self::duplicates::Probes;
+use crate::forwarding::ETHERNET;
+use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::ipv6_link::AddressState;
+use crate::lanes::Lanes;
+use crate::vrf::RoutingDomain;
+
+/// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who look
+/// for the router's, and tells hosts how to configure themselves.
+///
+/// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three wait
+/// for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave by the
+/// interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that waited. A
+/// neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`, which tells
+/// their senders. One that is known is asked again, by its own address, before the answer is too old. Neighbours are
+/// learned from answers and from solicitations to the router; advertisements that nobody asked for change only what is
+/// known already, and only if they override it.
+///
+/// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router does
+/// not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it. Interfaces
+/// with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with a lifetime of
+/// 0, when the run ends.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The routing domain: the name of an object of type `vrf`.
+    pub vrf: String,
+
+    /// How long an answer holds, from 1 second to 24 hours.
+    #[serde(default = "reachable")]
+    #[schemars(extend("x-unit" = "time"))]
+    pub reachable: Duration,
+
+    /// Whether the router finds out if other stations have its addresses before it uses them.
+    #[serde(default = "yes")]
+    pub detect_duplicates: bool,
+
+    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 4861, section
+    /// 7.2.8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy: Vec<String>,
+}
+
+impl Config {
+    /// The defaults, for a routing domain.
+    pub fn of(vrf: &str) -> Config {
+        Config { vrf: vrf.to_owned(), reachable: reachable(), detect_duplicates: true, proxy: Vec::new() }
+    }
+}
+
+fn reachable() -> Duration {
+    Duration::from_secs(30)
+}
+
+fn yes() -> bool {
+    true
+}
+
+const REACHABLE_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
+
+/// Packets that one message, or one thing that is due, can send to an output: those that waited, and an answer.
+const MAX_SENT: usize = 4;
+
+/// Finds Ethernet addresses.
+pub struct Nd {
+    resolver: Resolver,
+    lanes: Lanes,
+    error: Option<u16>,
+    /// The numbers of interfaces with a proxy.
+    proxy: Vec<u16>,
+    detects_duplicates: bool,
+    probes: Probes,
+    schedules: Schedules,
+    /// Addresses that the app before this one, in a reload, has found to be nobody else's.
+    verified: HashSet<(String, MacAddr, Ipv6Addr)>,
+    has_begun: bool,
+    random: fastrand::Rng,
+}
+
+counters! { Nd;
+    drop TOO_SHORT = "too_short", "packets without a whole IPv6 packet";
+    drop NOT_DISCOVERY = "not_discovery", "packets that are not messages of neighbour discovery";
+    drop FRAGMENT = "fragment", "messages in fragments (RFC 6980)";
+    drop HOP_LIMIT = "bad_hop_limit", "messages whose hop limit is not 255, which may come from beyond the link";
+    drop BAD_CHECKSUM = "bad_checksum", "messages with a wrong checksum";
+    drop BAD_CODE = "bad_code", "messages whose code is not 0";
+    drop MALFORMED = "malformed", "messages that are too short, or whose options do not fit";
+    drop BAD_TARGET = "bad_target", "messages about a multicast address";
+    drop UNSPECIFIED = "unspecified_source", "solicitations from no address that only one with an address may send";
+    drop NOT_LINK_LOCAL = "not_link_local", "router advertisements and redirects whose source is not link-local";
+    drop SOLICITED = "solicited_multicast", "advertisements to many that claim to answer one";
+    drop BAD_LINK_LAYER = "bad_link_layer_address", "messages with an Ethernet address that no station has";
+    drop NOT_LOCAL = "l3_dst_address_not_local", "solicitations for addresses that are not the router's";
+    drop SOURCE_NOT_LOCAL = "l3_src_address_not_local", "solicitations whose sender is not on the interface's link";
+    drop SOURCE_IS_LOCAL = "l3_src_address_is_local", "messages of others with an address of the router";
+    drop OWN = "own_messages", "messages of the router itself that came back";
+    drop TENTATIVE = "tentative", "solicitations for addresses that the router must not use";
+    drop UNASKED = "unasked", "advertisements of neighbours of whom nobody wants to know, or that do not override what is known";
+    drop REDIRECT = "redirects_ignored", "redirects, which a router does not follow";
+    drop FULL = "neighbours_full", "solicitations whose senders find no room among the neighbours";
+    drop UNRESOLVED = "unresolved", "packets to neighbours that did not answer, if `error` is not linked";
+    drop WAITING_FULL = "waiting_full", "packets to neighbours for whom enough packets wait, or for whom there is no room";
+    drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone, or whose port is not linked";
+    drop NO_HEADER = "no_header", "packets to resolve without a whole IPv6 header";
+    drop NOT_ON_LINK = "not_on_link", "packets from link-local addresses to others that are not on the link";
+    count SOLICITATIONS_SENT = "solicitations_sent", "neighbour solicitations that were sent";
+    count ADVERTISEMENTS_SENT = "advertisements_sent", "neighbour advertisements that were sent";
+    count PROXY_SENT = "proxy_advertisements_sent", "advertisements for addresses behind other interfaces";
+    count ROUTER_ADVERTISEMENTS_SENT = "router_advertisements_sent", "router advertisements that were sent";
+    count SOLICITATIONS_RECEIVED = "solicitations_received", "neighbour solicitations that were received";
+    count ADVERTISEMENTS_RECEIVED = "advertisements_received", "neighbour advertisements that were received";
+    count ROUTER_SOLICITATIONS_RECEIVED = "router_solicitations_received", "router solicitations that were received";
+    count ROUTER_ADVERTISEMENTS_RECEIVED = "router_advertisements_received", "router advertisements of others";
+    count LEARNED = "learned", "neighbours that were learned, or have another address";
+    count EXPIRED = "expired", "neighbours that are gone";
+    count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
+}
+
+/// The places of the inputs.
+const INPUT: usize = 0;
+const RESOLVE: usize = 1;
+const REPLIES: usize = 2;
+const ERRORS: usize = 3;
+
+impl App for Nd {
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "ICMPv6 messages behind an Ethernet header, tagged with their interface"),
+        Port::optional("resolve", "IPv6 packets tagged with adjacencies that are not complete"),
+        Port::optional("replies", "packets of the router to a link, tagged with its interface"),
+        Port::optional("errors", "as `replies`"),
+    ]);
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const ENDS: bool = true;
+    const MAX_FAN_OUT: usize = MAX_SENT;
+    const LEAVES: bool = true;
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(INPUT) {
+            if let Err(reason) = self.receive(io, &packet) {
+                io.drop(packet, reason);
+            }
+            self.lanes.make_room(io, MAX_SENT);
+        }
+        for packet in &mut io.input(RESOLVE) {
+            self.resolve(io, packet);
+            self.lanes.make_room(io, MAX_SENT);
+        }
+        for input in [REPLIES, ERRORS] {
+            for packet in &mut io.input(input) {
+                self.send_on_link(io, packet);
+                self.lanes.make_room(io, MAX_SENT);
+            }
+        }
+        self.finish(io);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.resolver.rewire(io, &mut self.lanes);
+        self.error =
+            (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        if io.is_leaving() {
+            return self.cease_to_advertise(io);
+        }
+        if !self.has_begun {
+            self.has_begun = true;
+            self.begin_addresses(io);
+            self.schedules.begin(&self.resolver.domain, io.now(), &mut self.random);
+        }
+        while let Some((due, waited)) = self.resolver.due(io.now()) {
+            match due {
+                Due::Ask(key, mac) => self.ask(io, key, mac),
+                Due::Gone(..) => io.count(Nd::EXPIRED, 1),
+            }
+            waited.into_iter().for_each(|packet| self.tell(io, packet));
+            self.lanes.make_room(io, MAX_SENT);
+        }
+        self.probe_addresses(io);
+        self.advertise_routers(io);
+        self.finish(io);
+    }
+
+    fn held(&self) -> usize {
+        self.resolver.held()
+    }
+
+    fn start(&mut self, old: Option<&mut Nd>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            self.resolver.succeed(&old.resolver);
+            self.verified = old.usable_addresses();
+            self.schedules.succeed(&old.schedules, &old.resolver.domain, &self.resolver.domain);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        Some(self.resolver.status())
+    }
+}
+
+impl Nd {
+    /// The app for a routing domain.
+    pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Nd {
+        Nd {
+            resolver: Resolver::new(domain, limits),
+            lanes: Lanes::new(),
+            error: None,
+            proxy: Vec::new(),
+            detects_duplicates: true,
+            probes: Probes::default(),
+            schedules: Schedules::default(),
+            verified: HashSet::new(),
+            has_begun: false,
+            random: fastrand::Rng::new(),
+        }
+    }
+
+    /// Sends what is to be sent, and sees to being called when something is due.
+    fn finish(&mut self, io: &Io<Self>) {
+        self.resolver.upkeep(io);
+        self.remove_duplicates(io);
+        let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline()];
+        deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
+        self.lanes.send(io);
+    }
+
+    /// Takes in a packet to a neighbour that is not known.
+    fn resolve(&mut self, io: &Io<Self>, packet: Packet) {
+        let Some(destination) = destination_of(&packet) else { return io.drop(packet, Nd::NO_HEADER) };
+        let index = Tag(packet.tag()).number();
+        let resolved = self.resolver.resolve(packet, index, destination.into(), io.now());
+        self.act(io, resolved);
+    }
+
+    /// Sends a packet of the router's own to a station on the link of its interface.
+    fn send_on_link(&mut self, io: &Io<Self>, mut packet: Packet) {
+        let number = Tag(packet.tag()).interface();
+        let Some(destination) = destination_of(&packet) else { return io.drop(packet, Nd::NO_HEADER) };
+        let domain = Arc::clone(&self.resolver.domain);
+        let Some(interface) = domain.tables().interface(number) else { return io.drop(packet, Nd::NO_ADJACENCY) };
+        if !is_on_link(interface, destination) {
+            return io.drop(packet, Nd::NOT_ON_LINK);
+        }
+        // Nobody is told if it does not arrive.
+        packet.set_tag(Tag::received_on(0).0);
+        let resolved = self.resolver.resolve_neighbour(packet, (number, destination.into()), io.now());
+        self.act(io, resolved);
+    }
+
+    fn act(&mut self, io: &Io<Self>, resolved: Resolved) {
+        match resolved {
+            Resolved::Send(output, packet) => self.lanes.push(output, packet),
+            Resolved::Ask(key) => self.ask(io, key, None),
+            Resolved::Waits => {}
+            Resolved::Full(packet) => io.drop(packet, Nd::WAITING_FULL),
+            Resolved::Gone(packet) => io.drop(packet, Nd::NO_ADJACENCY),
+        }
+    }
+
+    /// Tells the sender of a packet that its destination does not answer.
+    fn tell(&mut self, io: &Io<Self>, mut packet: Packet) {
+        let tag = Tag(packet.tag());
+        let error = self.error.filter(|_| tag.interface() != 0);
+        let Some(error) = error else { return io.drop(packet, Nd::UNRESOLVED) };
+        packet.set_tag(tag.with(IcmpError::of(Reason::HostUnreachable).number()).0);
+        self.lanes.push(error.into(), packet);
+    }
+
+    /// Whether an interface has an address, and if so whether it may be used.
+    fn own_state(&self, number: u16, address: Ipv6Addr) -> Option<AddressState> {
+        self.resolver.domain.addresses().get(number, address)
+    }
+
+    /// Solicits a neighbour's advertisement: from all stations of its group, or from its own address.
+    fn ask(&mut self, io: &Io<Self>, (number, address): NeighbourKey, mac: Option<MacAddr>) {
+        let IpAddr::V6(target) = address else { return };
+        self.solicit(io, number, target, mac);
+    }
+}
+
+/// The destination of an IPv6 packet behind an Ethernet header.
+fn destination_of(packet: &Packet) -> Option<Ipv6Addr> {
+    let bytes = packet.bytes().get(ETHERNET + 24..ETHERNET + 40)?.first_chunk::<16>()?;
+    Some((*bytes).into())
+}
+
+/// Whether an address is that of a station on an interface's link.
+fn is_on_link(interface: &Interface, address: Ipv6Addr) -> bool {
+    !address.is_multicast() && (address.is_unicast_link_local() || interface.has_on_link(address.into()))
+}
+
+impl Configure for Nd {
+    const NAME: &'static str = "nd";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured(
+            "it is not called for packets of known neighbours; `bellows bench router` measures a router without it",
+        )
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Nd, SettingError> {
+        let domain: Arc<RoutingDomain> = context.object("vrf", &config.vrf)?;
+        if !REACHABLE_NS.contains(&config.reachable.nanos()) {
+            return Err(SettingError::at("reachable", "the time is out of range", "give a time from \"1s\" to \"24h\""));
+        }
+        let neighbours = domain.tables().adjacencies().capacity();
+        let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
+        let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
+        Ok(Nd { proxy, detects_duplicates: config.detect_duplicates, ..Nd::new(domain, limits) })
+    }
+}

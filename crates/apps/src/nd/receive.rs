@@ -1,0 +1,244 @@
+//! Messages that arrive: which are believed (RFC 4861, sections 6.1 and 7.1), and what they change.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use bellows_engine::{DropReason, Io};
+use bellows_packet::Packet;
+use bellows_vrf::discovery::Advertisement;
+use bellows_vrf::interface::subnet_router;
+use bellows_vrf::neighbours::{Learned, NeighbourKey, Neighbours};
+use bellows_vrf::{Interface, Tag};
+use bellows_wire::ndp::{self, Message, flag, message_type, option_type};
+use bellows_wire::{IpProtocol, Ipv6Packet, MacAddr};
+
+use super::{Nd, is_on_link};
+use crate::forwarding::ETHERNET;
+use crate::ipv6_link::AddressState;
+
+/// A message of neighbour discovery.
+struct Received<'p> {
+    /// The number of the interface.
+    number: u16,
+    /// The Ethernet address that sent it.
+    station: MacAddr,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    message: Message<'p>,
+}
+
+/// What all messages must be.
+fn check(packet: &Packet) -> Result<Received<'_>, DropReason<Nd>> {
+    let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Nd::TOO_SHORT)?;
+    let ip = Ipv6Packet::new_checked(ip).map_err(|_| Nd::TOO_SHORT)?;
+    // The bytes of a view that was checked live as long as the packet.
+    let bytes = &packet.bytes()[ETHERNET..];
+    let upper = ip.upper_layer().map_err(|_| Nd::NOT_DISCOVERY)?;
+    if upper.protocol != IpProtocol::ICMPV6 {
+        return Err(Nd::NOT_DISCOVERY);
+    }
+    if upper.fragment.is_some() {
+        return Err(Nd::FRAGMENT);
+    }
+    if ip.hop_limit() != ndp::HOP_LIMIT {
+        return Err(Nd::HOP_LIMIT);
+    }
+    let length = upper.payload.len();
+    let sum = ip.addresses().pseudo_header(IpProtocol::ICMPV6, length).add_bytes(upper.payload);
+    if sum.finish() != 0 {
+        return Err(Nd::BAD_CHECKSUM);
+    }
+    let end = 40 + usize::from(ip.payload_len());
+    let payload = bytes.get(end - length..end).ok_or(Nd::TOO_SHORT)?;
+    if !payload.first().is_some_and(|kind| (133..=137).contains(kind)) {
+        return Err(Nd::NOT_DISCOVERY);
+    }
+    if payload.get(1).is_some_and(|&code| code != 0) {
+        return Err(Nd::BAD_CODE);
+    }
+    let message = Message::new_checked(payload).map_err(|_| Nd::MALFORMED)?;
+    let station = MacAddr(std::array::from_fn(|at| ethernet[6 + at]));
+    let number = Tag(packet.tag()).interface();
+    Ok(Received { number, station, source: ip.src(), destination: ip.dst(), message })
+}
+
+impl Received<'_> {
+    /// The Ethernet address of an option.
+    fn link_layer(&self, kind: u8) -> Result<Option<MacAddr>, DropReason<Nd>> {
+        match self.message.link_layer(kind) {
+            Some(mac) if mac.0[0] & 1 == 1 || mac == MacAddr::default() => Err(Nd::BAD_LINK_LAYER),
+            mac => Ok(mac),
+        }
+    }
+
+    fn key(&self, address: Ipv6Addr) -> NeighbourKey {
+        (self.number, address.into())
+    }
+}
+
+impl Nd {
+    /// Takes in a message, and answers it.
+    pub(super) fn receive(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Nd>> {
+        let received = check(packet)?;
+        let domain = Arc::clone(&self.resolver.domain);
+        let interface = domain.tables().interface(received.number).ok_or(Nd::NO_ADJACENCY)?;
+        if received.station == interface.mac {
+            return Err(Nd::OWN);
+        }
+        match received.message.kind() {
+            message_type::ROUTER_SOLICITATION => self.hear_router_solicitation(io, interface, &received),
+            message_type::NEIGHBOUR_SOLICITATION => self.hear_solicitation(io, interface, &received),
+            message_type::NEIGHBOUR_ADVERTISEMENT => self.hear_advertisement(io, &received),
+            _ if !received.source.is_unicast_link_local() => Err(Nd::NOT_LINK_LOCAL),
+            message_type::REDIRECT => Err(Nd::REDIRECT),
+            // A router does not configure itself by what others advertise.
+            _ => {
+                io.count(Nd::ROUTER_ADVERTISEMENTS_RECEIVED, 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Learns from what a station says. Packets that waited are sent.
+    fn learn(
+        &mut self,
+        io: &Io<Self>,
+        key: NeighbourKey,
+        hear: impl FnOnce(&mut Neighbours) -> Learned,
+    ) -> Result<(), DropReason<Nd>> {
+        let (learned, gone) = self.resolver.learn(key, &mut self.lanes, hear);
+        gone.into_iter().for_each(|packet| io.drop(packet, Nd::NO_ADJACENCY));
+        match learned {
+            Learned::Changed => io.count(Nd::LEARNED, 1),
+            Learned::Full => return Err(Nd::FULL),
+            Learned::Ignored => return Err(Nd::UNASKED),
+            Learned::Confirmed => {}
+        }
+        Ok(())
+    }
+
+    /// Learns where the sender of a solicitation is, if it says so.
+    fn learn_sender(
+        &mut self,
+        io: &Io<Self>,
+        interface: &Interface,
+        received: &Received<'_>,
+    ) -> Result<(), DropReason<Nd>> {
+        if matches!(
+            self.own_state(received.number, received.source),
+            Some(AddressState::Preferred | AddressState::Tentative)
+        ) {
+            return Err(Nd::SOURCE_IS_LOCAL);
+        }
+        if !is_on_link(interface, received.source) {
+            return Err(Nd::SOURCE_NOT_LOCAL);
+        }
+        let Some(mac) = received.link_layer(option_type::SOURCE_LINK_LAYER)? else { return Ok(()) };
+        let (key, now) = (received.key(received.source), io.now());
+        self.learn(io, key, |neighbours| match neighbours.hear_solicitation(key, mac, now) {
+            // Its address was configured: the solicitation is answered all the same.
+            Learned::Ignored => Learned::Confirmed,
+            learned => learned,
+        })
+    }
+
+    /// RFC 4861, section 7.2.4.
+    fn hear_solicitation(
+        &mut self,
+        io: &Io<Self>,
+        interface: &Interface,
+        received: &Received<'_>,
+    ) -> Result<(), DropReason<Nd>> {
+        io.count(Nd::SOLICITATIONS_RECEIVED, 1);
+        let (number, target) = (received.number, received.message.target());
+        if target.is_multicast() {
+            return Err(Nd::BAD_TARGET);
+        }
+        let is_from_nobody = received.source.is_unspecified();
+        if is_from_nobody
+            && (received.destination != ndp::solicited_node(target)
+                || received.message.link_layer(option_type::SOURCE_LINK_LAYER).is_some())
+        {
+            return Err(Nd::UNSPECIFIED);
+        }
+        let state = self.own_state(number, target);
+        let is_anycast = state.is_none() && interface.addresses.iter().any(|own| subnet_router(own) == Some(target));
+        let is_proxy = state.is_none() && !is_anycast && !is_from_nobody && self.is_proxy_for(io, number, target);
+        match state {
+            // Two stations want the same address (RFC 4862, section 5.4.3).
+            Some(AddressState::Tentative) if is_from_nobody => {
+                self.found_duplicate(io, number, target, received.station);
+                return Ok(());
+            }
+            Some(AddressState::Tentative | AddressState::Duplicate) => return Err(Nd::TENTATIVE),
+            Some(AddressState::Preferred) => {}
+            None if is_anycast || is_proxy => {}
+            None => return Err(Nd::NOT_LOCAL),
+        }
+        if is_from_nobody {
+            // Another station wants an address: all are told that it is in use.
+            self.advertise(io, number, target, None, !is_anycast);
+            return Ok(());
+        }
+        self.learn_sender(io, interface, received)?;
+        if is_proxy {
+            io.count(Nd::PROXY_SENT, 1);
+        }
+        self.advertise(io, number, target, Some(received.source), !is_anycast && !is_proxy);
+        Ok(())
+    }
+
+    /// RFC 4861, section 7.2.5.
+    fn hear_advertisement(&mut self, io: &Io<Self>, received: &Received<'_>) -> Result<(), DropReason<Nd>> {
+        io.count(Nd::ADVERTISEMENTS_RECEIVED, 1);
+        let (word, target) = (received.message.word(), received.message.target());
+        if target.is_multicast() {
+            return Err(Nd::BAD_TARGET);
+        }
+        let is_solicited = word & flag::SOLICITED != 0;
+        if is_solicited && received.destination.is_multicast() {
+            return Err(Nd::SOLICITED);
+        }
+        match self.own_state(received.number, target) {
+            Some(AddressState::Tentative) => {
+                self.found_duplicate(io, received.number, target, received.station);
+                return Ok(());
+            }
+            Some(AddressState::Preferred) => return Err(Nd::SOURCE_IS_LOCAL),
+            Some(AddressState::Duplicate) | None => {}
+        }
+        let mac = received.link_layer(option_type::TARGET_LINK_LAYER)?;
+        let said = Advertisement { mac, is_solicited, overrides: word & flag::OVERRIDE != 0 };
+        let (key, now) = (received.key(target), io.now());
+        self.learn(io, key, |neighbours| neighbours.hear_advertisement(key, said, now))
+    }
+
+    /// RFC 4861, section 6.2.6.
+    fn hear_router_solicitation(
+        &mut self,
+        io: &Io<Self>,
+        interface: &Interface,
+        received: &Received<'_>,
+    ) -> Result<(), DropReason<Nd>> {
+        io.count(Nd::ROUTER_SOLICITATIONS_RECEIVED, 1);
+        if !received.source.is_unspecified() {
+            self.learn_sender(io, interface, received)?;
+        } else if received.message.link_layer(option_type::SOURCE_LINK_LAYER).is_some() {
+            return Err(Nd::UNSPECIFIED);
+        }
+        self.schedules.solicited(received.number, io.now(), &mut self.random);
+        Ok(())
+    }
+
+    /// Whether the router answers for an address on an interface because it reaches it through another one.
+    fn is_proxy_for(&self, io: &Io<Self>, number: u16, target: Ipv6Addr) -> bool {
+        if !self.proxy.contains(&number) || target.is_unicast_link_local() {
+            return false;
+        }
+        let tables = self.resolver.domain.tables();
+        let mut found = [0];
+        tables.look_up_v6(io, &[target.into()], &mut found);
+        tables.choose_paths(io, &mut found, |_| 0);
+        tables.adjacencies().get(found[0]).is_some_and(|adjacency| adjacency.interface != number)
+    }
+}

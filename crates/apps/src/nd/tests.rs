@@ -1,0 +1,627 @@
+use super::*;
+use bellows_engine::Settings;
+use bellows_rig::Rig;
+use bellows_vrf::adjacency::special;
+use bellows_vrf::interface::{InterfaceAddress, VlanTag};
+use bellows_vrf::{IfExists, RouteSpec, Vrf};
+use bellows_wire::ndp::{self, Draft, Message, PrefixOption, flag, message_type, option_type};
+use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
+use proptest::prelude::*;
+
+use crate::ipv6_link::Advertised;
+
+const SECOND: u64 = 1_000_000_000;
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const HOST: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
+
+fn ip(text: &str) -> Ipv6Addr {
+    text.parse().unwrap()
+}
+
+/// Interfaces `a` with 2001:db8:1::1/64 and fe80::1, and `five`, VLAN 5 of port `b`, with 2001:db8:2::1/64 and fe80::1; a
+/// route through 2001:db8:2::9.
+fn domain() -> Arc<RoutingDomain> {
+    let interface = |name: &str, port: &str, number: u8, tags: Vec<VlanTag>| Interface {
+        name: name.to_owned(),
+        port: port.to_owned(),
+        mac: OWN,
+        mtu: 1500,
+        tags,
+        addresses: [format!("2001:db8:{number}::1"), "fe80::1".to_owned()]
+            .map(|address| InterfaceAddress { address: ip(&address).into(), length: 64 })
+            .to_vec(),
+    };
+    let five = VlanTag { protocol: 0x8100, id: 5 };
+    let vrf = Vrf::new(vec![interface("a", "a", 1, vec![]), interface("five", "b", 2, vec![five])], 16, 1).unwrap();
+    let mut changes = vrf.lock();
+    changes.add(&RouteSpec::parse("2001:db8:20::/48 via 2001:db8:2::9").unwrap(), IfExists::Refuse).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    Arc::new(RoutingDomain::new(vrf))
+}
+
+/// An app that uses its addresses at once, if it is not to find duplicates.
+fn app(domain: &Arc<RoutingDomain>, detects_duplicates: bool) -> Nd {
+    Nd {
+        detects_duplicates,
+        random: fastrand::Rng::with_seed(7),
+        ..Nd::new(Arc::clone(domain), NeighbourLimits::default())
+    }
+}
+
+/// A rig whose announcements are taken out already.
+fn rig_with(app: Nd, outputs: &[&str]) -> Rig {
+    let mut rig = Rig::new(app, &["input", "resolve", "replies"], outputs);
+    rig.set_time(SECOND);
+    rig.settle();
+    for output in ["a", "b"] {
+        let announced: Vec<_> = rig.received(output).iter().map(|frame| Seen::of(frame).kind).collect();
+        assert_eq!(announced, [message_type::NEIGHBOUR_ADVERTISEMENT; 2], "{output}");
+    }
+    rig
+}
+
+fn rig(domain: &Arc<RoutingDomain>) -> Rig {
+    rig_with(app(domain, false), &["a", "b", "error"])
+}
+
+/// A frame that the app sent, without VLAN tags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    to: MacAddr,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    kind: u8,
+    word: u32,
+    target: Ipv6Addr,
+    mac: Option<MacAddr>,
+}
+
+impl Seen {
+    fn of(frame: &[u8]) -> Seen {
+        let header = if frame[12] == 0x81 { 18 } else { 14 };
+        assert_eq!((&frame[6..12], &frame[header - 2..header]), (&OWN.0[..], &[0x86, 0xdd][..]));
+        let packet = Ipv6Packet::new_checked(&frame[header..]).unwrap();
+        let payload = packet.payload();
+        let sum = packet.addresses().pseudo_header(IpProtocol::ICMPV6, payload.len()).add_bytes(payload);
+        assert_eq!((sum.finish(), packet.hop_limit()), (0, 255));
+        let message = Message::new_checked(payload).unwrap();
+        let kind = message.kind();
+        let is_advertisement = kind == message_type::NEIGHBOUR_ADVERTISEMENT;
+        let option =
+            if is_advertisement { option_type::TARGET_LINK_LAYER } else { option_type::SOURCE_LINK_LAYER };
+        Seen {
+            to: MacAddr(std::array::from_fn(|at| frame[at])),
+            source: packet.src(),
+            destination: packet.dst(),
+            kind,
+            word: message.word(),
+            target: message.target(),
+            mac: message.link_layer(option),
+        }
+    }
+}
+
+/// A message that interface `number` received from `HOST`.
+struct Sent {
+    number: u16,
+    station: MacAddr,
+    source: &'static str,
+    destination: &'static str,
+    hop_limit: u8,
+    draft: Draft,
+}
+
+impl Sent {
+    fn new(number: u16, source: &'static str, destination: &'static str, draft: &Draft) -> Sent {
+        Sent { number, station: HOST, source, destination, hop_limit: 255, draft: draft.clone() }
+    }
+
+    fn packet(&mut self) -> Packet {
+        let (src, dst) = (ip(self.source), ip(self.destination));
+        let message = self.draft.finish(&IpPair::V6 { src, dst }).to_vec();
+        let mut frame = [&OWN.0[..], &self.station.0, &[0x86, 0xdd], &[0; 40], &message].concat();
+        let header = Ipv6Header {
+            src,
+            dst,
+            next_header: IpProtocol::ICMPV6,
+            hop_limit: self.hop_limit,
+            traffic_class: 0,
+            flow_label: 0,
+        };
+        header.emit(&mut frame[14..]).unwrap();
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(self.number).0);
+        packet
+    }
+}
+
+fn solicitation(target: &str, mac: Option<MacAddr>) -> Draft {
+    let mut draft = Draft::new(message_type::NEIGHBOUR_SOLICITATION, 0);
+    draft.put(&ip(target).octets());
+    mac.into_iter().for_each(|mac| _ = draft.put_link_layer(option_type::SOURCE_LINK_LAYER, mac));
+    draft
+}
+
+fn advertisement(target: &str, flags: u32, mac: Option<MacAddr>) -> Draft {
+    let mut draft = Draft::new(message_type::NEIGHBOUR_ADVERTISEMENT, flags);
+    draft.put(&ip(target).octets());
+    mac.into_iter().for_each(|mac| _ = draft.put_link_layer(option_type::TARGET_LINK_LAYER, mac));
+    draft
+}
+
+/// A packet from interface 1 to a destination, tagged with the adjacency that its route leads to.
+fn data(domain: &RoutingDomain, destination: &str) -> Packet {
+    let next = domain.tables().lock().look_up(ip(destination).into()).unwrap().1.next;
+    let mut frame = vec![0; 60];
+    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+    frame[38..54].copy_from_slice(&ip(destination).octets());
+    let mut packet = Packet::from_bytes(&frame).unwrap();
+    packet.set_tag(Tag::received_on(1).with(next).0);
+    packet
+}
+
+/// The drops of a rig that are not zero.
+fn drops(rig: &Rig) -> Vec<(String, u64)> {
+    rig.counts().drops.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+fn counter(rig: &Rig, name: &str) -> u64 {
+    rig.counts().counters[name]
+}
+
+fn states(rig: &Rig) -> Vec<(String, String)> {
+    let status = rig.status().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    status["neighbours"].as_array().unwrap().iter().map(|it| (text(&it["address"]), text(&it["state"]))).collect()
+}
+
+#[test]
+fn solicitations_for_the_router_are_answered_and_their_senders_known() {
+    for (target, destination) in [
+        ("2001:db8:1::1", "ff02::1:ff00:1"),
+        ("2001:db8:1::1", "2001:db8:1::1"),
+        ("fe80::1", "ff02::1:ff00:1"),
+        ("2001:db8:1::", "ff02::1:ff00:0"),
+    ] {
+        let domain = domain();
+        let mut rig = rig(&domain);
+        let draft = solicitation(target, Some(HOST));
+        rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", destination, &draft).packet()]);
+        rig.settle();
+        let sent = rig.received("a");
+        let seen = Seen::of(&sent[0]);
+        assert_eq!((sent.len(), seen.to, seen.destination), (1, HOST, ip("2001:db8:1::7")), "{target}");
+        // One that several routers may have does not override another's.
+        let overrides = if target.ends_with("::") { 0 } else { flag::OVERRIDE };
+        assert_eq!(seen.word, flag::ROUTER | flag::SOLICITED | overrides, "{target}");
+        assert_eq!((seen.target, seen.mac), (ip(target), Some(OWN)));
+        assert_eq!(states(&rig), [("2001:db8:1::7".to_owned(), "delay".to_owned())]);
+        let next = domain.tables().lock().look_up(ip("2001:db8:1::7").into()).unwrap().1.next;
+        assert_eq!(domain.tables().adjacencies().get(next).unwrap().header[..6], HOST.0);
+        assert_eq!(drops(&rig), []);
+        // It is asked soon whether it receives what is sent to it.
+        rig.set_time(7 * SECOND);
+        rig.settle();
+        let asked = Seen::of(&rig.received("a")[0]);
+        assert_eq!((asked.to, asked.kind, asked.destination), (HOST, 135, ip("2001:db8:1::7")));
+    }
+}
+
+#[test]
+fn a_solicitor_that_does_not_say_where_it_is_is_found_before_it_is_answered() {
+    let mut rig = rig(&domain());
+    let draft = solicitation("2001:db8:1::1", None);
+    rig.send_packets("input", [Sent::new(1, "fe80::7", "2001:db8:1::1", &draft).packet()]);
+    rig.settle();
+    let asked = Seen::of(&rig.received("a")[0]);
+    assert_eq!((asked.kind, asked.source, asked.target, rig.counts().held), (135, ip("fe80::1"), ip("fe80::7"), 1));
+    let draft = advertisement("fe80::7", flag::SOLICITED, Some(HOST));
+    rig.send_packets("input", [Sent::new(1, "fe80::7", "fe80::1", &draft).packet()]);
+    rig.settle();
+    let answer = Seen::of(&rig.received("a")[0]);
+    assert_eq!((answer.kind, answer.to, answer.target, rig.counts().held), (136, HOST, ip("2001:db8:1::1"), 0));
+}
+
+#[test]
+fn packets_wait_for_a_neighbour_and_follow_its_answer() {
+    let domain = domain();
+    let mut rig = rig(&domain);
+    rig.send_packets("resolve", (0..5).map(|_| data(&domain, "2001:db8:20::3")));
+    rig.settle();
+    let asked = rig.received("b");
+    assert_eq!((asked.len(), &asked[0][12..18]), (1, &[0x81, 0x00, 0, 5, 0x86, 0xdd][..]));
+    let solicitation = Seen {
+        to: MacAddr([0x33, 0x33, 0xff, 0, 0, 9]),
+        source: ip("2001:db8:2::1"),
+        destination: ip("ff02::1:ff00:9"),
+        kind: 135,
+        word: 0,
+        target: ip("2001:db8:2::9"),
+        mac: Some(OWN),
+    };
+    assert_eq!(Seen::of(&asked[0]), solicitation);
+    assert_eq!((rig.counts().held, drops(&rig)), (3, vec![("waiting_full".to_owned(), 2)]));
+    let answer = advertisement("2001:db8:2::9", flag::SOLICITED | flag::OVERRIDE, Some(HOST));
+    rig.send_packets("input", [Sent::new(2, "2001:db8:2::9", "2001:db8:2::1", &answer).packet()]);
+    rig.settle();
+    let sent = rig.received("b");
+    assert_eq!((sent.len(), rig.counts().held), (3, 0));
+    assert!(sent.iter().all(|frame| frame[..6] == HOST.0 && frame[12..18] == [0x81, 0x00, 0, 5, 0x86, 0xdd]));
+    // It is asked again by its own address, and forgotten when it is silent. The route through it stays.
+    rig.set_time(40 * SECOND);
+    rig.settle();
+    let asked = Seen::of(&rig.received("b")[0]);
+    assert_eq!((asked.to, asked.destination, asked.mac), (HOST, ip("2001:db8:2::9"), Some(OWN)));
+    for second in 41..44 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+    }
+    assert_eq!((rig.received("b").len(), counter(&rig, "expired")), (2, 1));
+    let changes = domain.tables().lock();
+    let found = |destination| changes.look_up(ip(destination).into()).map(|found| found.0.to_string());
+    assert_eq!(found("2001:db8:2::9").as_deref(), Some("2001:db8:2::/64"));
+    assert_eq!(found("2001:db8:20::3").as_deref(), Some("2001:db8:20::/48"));
+    assert_eq!(found("2001:db8:2::1").as_deref(), Some("2001:db8:2::1/128"));
+}
+
+#[test]
+fn packets_to_silent_neighbours_are_answered_or_dropped() {
+    for (outputs, is_told) in [(&["a", "b"][..], false), (&["a", "b", "error"], true)] {
+        let domain = domain();
+        let mut rig = rig_with(app(&domain, false), outputs);
+        rig.send_packets("resolve", [data(&domain, "2001:db8:1::77")]);
+        rig.settle();
+        for second in 2..6 {
+            rig.set_time(second * SECOND);
+            rig.settle();
+        }
+        assert_eq!(rig.received("a").len(), 3, "solicitations");
+        if is_told {
+            let tags: Vec<Tag> = rig.received_packets("error").iter().map(|packet| Tag(packet.tag())).collect();
+            assert_eq!(tags, [Tag::received_on(1).with(IcmpError::of(Reason::HostUnreachable).number())]);
+        } else {
+            assert_eq!(drops(&rig), [("unresolved".to_owned(), 1)]);
+        }
+        assert_eq!(rig.counts().held, 0);
+    }
+}
+
+#[test]
+fn packets_of_the_router_to_link_local_addresses_stay_on_their_link() {
+    let domain = domain();
+    let mut rig = rig(&domain);
+    let mut packets = ["fe80::7", "2001:db8:1::7", "2001:db8:77::7", "ff02::1"].map(|destination| {
+        let mut packet = data(&domain, "2001:db8:1::7");
+        packet.bytes_mut()[38..54].copy_from_slice(&ip(destination).octets());
+        packet.set_tag(Tag::received_on(1).0);
+        packet
+    });
+    packets[1].set_tag(Tag::received_on(2).0);
+    rig.send_packets("replies", packets);
+    rig.settle();
+    assert_eq!(drops(&rig), [("not_on_link".to_owned(), 3)]);
+    assert_eq!(Seen::of(&rig.received("a")[0]).target, ip("fe80::7"));
+    let answer = advertisement("fe80::7", flag::SOLICITED | flag::OVERRIDE, Some(HOST));
+    rig.send_packets("input", [Sent::new(1, "fe80::7", "fe80::1", &answer).packet()]);
+    rig.settle();
+    let sent = rig.received("a");
+    assert_eq!((sent.len(), &sent[0][..6], &sent[0][38..54]), (1, &HOST.0[..], &ip("fe80::7").octets()[..]));
+}
+
+#[test]
+fn what_is_not_to_be_believed_is_dropped_by_name() {
+    let (all, group, host) = ("ff02::1", "ff02::1:ff00:1", "2001:db8:1::7");
+    let ours = "2001:db8:1::1";
+    let asks = solicitation(ours, Some(HOST));
+    let change = |at: usize, value: u8| move |packet: &mut Packet| packet.bytes_mut()[at] = value;
+    let mut cases: Vec<(&str, Packet)> = Vec::new();
+    let mut add = |name, mut sent: Sent| cases.push((name, sent.packet()));
+    add("bad_hop_limit", Sent { hop_limit: 254, ..Sent::new(1, host, group, &asks) });
+    add("own_messages", Sent { station: OWN, ..Sent::new(1, host, group, &asks) });
+    add("no_adjacency", Sent::new(9, host, group, &asks));
+    add("bad_target", Sent::new(1, host, group, &solicitation("ff02::5", Some(HOST))));
+    add("bad_target", Sent::new(1, host, ours, &advertisement("ff02::5", flag::SOLICITED, Some(HOST))));
+    add("unspecified_source", Sent::new(1, "::", group, &asks));
+    add("unspecified_source", Sent::new(1, "::", all, &solicitation(ours, None)));
+    add("bad_link_layer_address", Sent::new(1, host, group, &solicitation(ours, Some(MacAddr([5; 6])))));
+    add("bad_link_layer_address", Sent::new(1, host, group, &solicitation(ours, Some(MacAddr::default()))));
+    add("l3_dst_address_not_local", Sent::new(1, host, group, &solicitation("2001:db8:1::8", Some(HOST))));
+    add("l3_dst_address_not_local", Sent::new(1, "::", "ff02::1:ff00:8", &solicitation("2001:db8:1::8", None)));
+    add("l3_src_address_not_local", Sent::new(1, "2001:db8:2::7", group, &asks));
+    add("l3_src_address_is_local", Sent::new(1, "fe80::1", group, &asks));
+    add("l3_src_address_is_local", Sent::new(1, host, all, &advertisement(ours, flag::OVERRIDE, Some(HOST))));
+    add("solicited_multicast", Sent::new(1, host, all, &advertisement(host, flag::SOLICITED, Some(HOST))));
+    add("unasked", Sent::new(1, host, ours, &advertisement(host, flag::SOLICITED, Some(HOST))));
+    add("unasked", Sent::new(1, host, all, &advertisement(host, flag::OVERRIDE, Some(HOST))));
+    let mut router = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
+    router.put(&[0; 8]);
+    add("not_link_local", Sent::new(1, host, all, &router));
+    let mut redirect = Draft::new(message_type::REDIRECT, 0);
+    redirect.put(&[0; 32]);
+    add("redirects_ignored", Sent::new(1, "fe80::7", ours, &redirect));
+    add("malformed", Sent::new(1, "fe80::7", ours, &Draft::new(message_type::REDIRECT, 0)));
+    let mut solicits = Draft::new(message_type::ROUTER_SOLICITATION, 0);
+    solicits.put_link_layer(option_type::SOURCE_LINK_LAYER, HOST);
+    add("unspecified_source", Sent::new(1, "::", "ff02::2", &solicits));
+    add("not_discovery", Sent::new(1, host, ours, &Draft::new(128, 0)));
+    let mut no_length = asks.clone();
+    no_length.put(&[14, 0, 0, 0, 0, 0, 0, 0]);
+    add("malformed", Sent::new(1, host, group, &no_length));
+    let packet = |change: &dyn Fn(&mut Packet)| {
+        let mut packet = Sent::new(1, host, group, &asks).packet();
+        change(&mut packet);
+        packet
+    };
+    cases.push(("bad_checksum", packet(&change(57, 1))));
+    cases.push(("not_discovery", packet(&change(20, 17))));
+    cases.push(("too_short", packet(&|packet| packet.truncate(80))));
+    cases.push(("too_short", packet(&|packet| packet.truncate(13))));
+    // A code of 1, and the sum that goes with it.
+    cases.push(("bad_code", {
+        let mut packet = packet(&change(55, 1));
+        let sum = u16::from_be_bytes([packet.bytes()[56], packet.bytes()[57]]);
+        let sum = bellows_wire::checksum::update(sum, &[135, 0], &[135, 1]);
+        packet.bytes_mut()[56..58].copy_from_slice(&sum.to_be_bytes());
+        packet
+    }));
+    for (name, packet) in cases {
+        let mut rig = rig(&domain());
+        let text = format!("{name}: {:02x?}", packet.bytes());
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        assert_eq!(drops(&rig), [(name.to_owned(), 1)], "{text}");
+        assert!(rig.received("a").is_empty() && states(&rig).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn an_advertisement_that_does_not_override_leaves_what_is_known() {
+    let domain = domain();
+    let mut rig = rig(&domain);
+    let other = MacAddr([4, 0, 0, 0, 0, 8]);
+    let known = |domain: &RoutingDomain| {
+        let next = domain.tables().lock().look_up(ip("2001:db8:1::7").into()).unwrap().1.next;
+        domain.tables().adjacencies().get(next).unwrap().header[..6].to_vec()
+    };
+    rig.send_packets("resolve", [data(&domain, "2001:db8:1::7")]);
+    rig.settle();
+    for (flags, mac, expected) in [
+        (flag::SOLICITED | flag::OVERRIDE, HOST, HOST),
+        (0, other, HOST),
+        (flag::SOLICITED, other, HOST),
+        (flag::OVERRIDE, other, other),
+    ] {
+        let draft = advertisement("2001:db8:1::7", flags, Some(mac));
+        rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", "2001:db8:1::1", &draft).packet()]);
+        if flags & flag::SOLICITED == 0 {
+            let draft = advertisement("2001:db8:1::7", flags, Some(mac));
+            rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", "ff02::1", &draft).packet()]);
+        }
+        rig.settle();
+        assert_eq!(known(&domain), expected.0, "{flags:x} {mac}");
+    }
+}
+
+#[test]
+fn addresses_are_used_when_nobody_else_has_them() {
+    let domain = domain();
+    let mut rig = Rig::new(app(&domain, true), &["input", "resolve"], &["a", "b"]);
+    rig.settle();
+    assert!(domain.addresses().is_barred(1, ip("2001:db8:1::1")));
+    // Two probes on each link, within a second, from no address.
+    rig.set_time(2 * SECOND);
+    rig.settle();
+    for port in ["a", "b"] {
+        let probes: Vec<Seen> = rig.received(port).iter().map(|frame| Seen::of(frame)).collect();
+        assert_eq!(probes.len(), 2);
+        for probe in probes {
+            let expected = (135, Ipv6Addr::UNSPECIFIED, ndp::solicited_node(probe.target), None);
+            assert_eq!((probe.kind, probe.source, probe.destination, probe.mac), expected);
+        }
+    }
+    // Meanwhile nobody is answered.
+    let draft = solicitation("2001:db8:1::1", Some(HOST));
+    rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", "ff02::1:ff00:1", &draft).packet()]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("tentative".to_owned(), 1)]);
+    // Another host wants the global address of `a`, one has the link-local address of the other link.
+    let wants = solicitation("2001:db8:1::1", None);
+    let has = advertisement("fe80::1", flag::OVERRIDE, Some(HOST));
+    rig.send_packets("input", [
+        Sent::new(1, "::", "ff02::1:ff00:1", &wants).packet(),
+        Sent::new(2, "fe80::1", "ff02::1", &has).packet(),
+    ]);
+    rig.settle();
+    assert_eq!(counter(&rig, "duplicate_addresses"), 2);
+    rig.set_time(4 * SECOND);
+    rig.settle();
+    let announced = |rig: &mut Rig, port| rig.received(port).iter().map(|frame| Seen::of(frame).target).collect::<Vec<_>>();
+    assert_eq!((announced(&mut rig, "a"), announced(&mut rig, "b")), (vec![ip("fe80::1")], vec![ip("2001:db8:2::1")]));
+    assert_eq!(domain.addresses().all(AddressState::Duplicate), [(1, ip("2001:db8:1::1")), (2, ip("fe80::1"))]);
+    let next = |address| domain.tables().lock().look_up(ip(address).into()).unwrap().1.next;
+    assert_ne!(next("2001:db8:1::1"), special::LOCAL, "the address is another station's");
+    assert_eq!(next("2001:db8:2::1"), special::LOCAL);
+}
+
+#[test]
+fn an_app_that_replaces_another_need_not_probe_again() {
+    let domain = domain();
+    let mut old = app(&domain, false);
+    old.has_begun = true;
+    let mut new = app(&domain, true);
+    new.start(Some(&mut old)).unwrap();
+    let rig = rig_with(new, &["a", "b"]);
+    assert!(rig.counts().drops.values().all(|count| *count == 0));
+    assert!(domain.addresses().all(AddressState::Tentative).is_empty());
+}
+
+#[test]
+fn who_wants_an_address_of_the_router_is_told_that_it_is_in_use() {
+    let mut rig = rig(&domain());
+    let draft = solicitation("2001:db8:1::1", None);
+    rig.send_packets("input", [Sent::new(1, "::", "ff02::1:ff00:1", &draft).packet()]);
+    rig.settle();
+    let seen = Seen::of(&rig.received("a")[0]);
+    assert_eq!((seen.destination, seen.to), (ip("ff02::1"), MacAddr([0x33, 0x33, 0, 0, 0, 1])));
+    assert_eq!((seen.word, seen.target), (flag::ROUTER | flag::OVERRIDE, ip("2001:db8:1::1")));
+    assert!(states(&rig).is_empty());
+}
+
+#[test]
+fn the_router_answers_for_others_only_if_it_is_told_to() {
+    for (proxy, answers) in [(&[][..], 0), (&[1], 1)] {
+        let domain = domain();
+        let mut rig = rig_with(Nd { proxy: proxy.to_vec(), ..app(&domain, false) }, &["a", "b"]);
+        let ask = |target| Sent::new(1, "2001:db8:1::7", "ff02::1:ff00:33", &solicitation(target, Some(HOST))).packet();
+        rig.send_packets("input", ["2001:db8:2::33", "2001:db8:1::33", "2001:db8:99::33", "fe80::33"].map(ask));
+        rig.settle();
+        let sent = rig.received("a");
+        assert_eq!((sent.len(), counter(&rig, "proxy_advertisements_sent")), (answers, answers as u64));
+        for frame in sent {
+            assert_eq!(Seen::of(&frame).word & flag::OVERRIDE, 0);
+        }
+    }
+}
+
+/// The domain whose interface `a` advertises the router.
+fn advertising() -> Arc<RoutingDomain> {
+    let prefix = PrefixOption {
+        prefix: ip("2001:db8:1::"),
+        length: 64,
+        on_link: true,
+        autonomous: true,
+        valid: 1000,
+        preferred: 500,
+    };
+    let advertised = Advertised {
+        interval: (600 * SECOND, 200 * SECOND),
+        hop_limit: 64,
+        flags: 0x40,
+        lifetime: 1800,
+        mtu: Some(1400),
+        prefixes: vec![prefix],
+    };
+    Arc::new(Arc::into_inner(domain()).unwrap().advertising(vec![Some(advertised), None]))
+}
+
+#[test]
+fn routers_advertise_themselves_when_it_is_time_and_when_they_are_solicited() {
+    let mut rig = rig(&advertising());
+    let mut times = Vec::new();
+    for quarter in 4..=4 * 60 {
+        rig.set_time(quarter * SECOND / 4);
+        rig.settle();
+        let sent = rig.received("a");
+        if let Some(frame) = sent.first() {
+            let seen = Seen::of(frame);
+            assert_eq!((seen.kind, seen.source, seen.destination), (134, ip("fe80::1"), ip("ff02::1")));
+            assert_eq!((seen.word, seen.mac, sent.len()), (0x4040_0708, Some(OWN), 1));
+            let options: Vec<u8> =
+                Message::new_checked(&frame[54..]).unwrap().options().map(|(kind, _)| kind).collect();
+            assert_eq!(options, [1, 5, 3]);
+            times.push(quarter);
+        }
+    }
+    // The first one within half a second, three in all at most 16 seconds apart.
+    assert_eq!(times.len(), 3, "{times:?}");
+    assert!(times[0] <= 6 && times[1] - times[0] <= 65 && times[2] - times[1] <= 65, "{times:?}");
+    let mut solicits = Draft::new(message_type::ROUTER_SOLICITATION, 0);
+    for second in [100, 101, 102] {
+        rig.set_time(second * SECOND);
+        rig.send_packets("input", [Sent::new(1, "::", "ff02::2", &solicits).packet()]);
+        rig.settle();
+    }
+    solicits.put_link_layer(option_type::SOURCE_LINK_LAYER, HOST);
+    rig.send_packets("input", [Sent::new(1, "fe80::7", "ff02::2", &solicits).packet()]);
+    rig.send_packets("input", [Sent::new(2, "fe80::7", "ff02::2", &solicits).packet()]);
+    rig.settle();
+    assert_eq!(states(&rig).len(), 2, "who says where it is, is known");
+    assert_eq!(rig.received("a").len(), 1, "at most one in three seconds");
+    rig.set_time(105 * SECOND);
+    rig.settle();
+    assert_eq!((rig.received("a").len(), rig.received("b").len()), (1, 0));
+}
+
+#[test]
+fn hosts_are_told_when_the_router_is_reconfigured_not_to_advertise_itself() {
+    let mut old = app(&advertising(), false);
+    old.has_begun = true;
+    old.schedules.begin(&Arc::clone(&old.resolver.domain), 0, &mut old.random);
+    let mut silent = app(&domain(), false);
+    silent.start(Some(&mut old)).unwrap();
+    assert_eq!(silent.schedules.next_deadline(), None, "it had not begun to");
+    old.schedules.was_sent(SECOND);
+    let mut new = app(&domain(), false);
+    new.start(Some(&mut old)).unwrap();
+    let mut rig = Rig::new(new, &["input"], &["a", "b"]);
+    rig.settle();
+    let last = rig.received("a").iter().map(|frame| Seen::of(frame)).find(|seen| seen.kind == 134).unwrap();
+    assert_eq!((last.word, last.source), (0x4040_0000, ip("fe80::1")));
+    rig.set_time(1000 * SECOND);
+    rig.settle();
+    assert!(rig.received("a").is_empty());
+}
+
+#[test]
+fn a_flood_of_solicitations_stays_within_bounds() {
+    let domain = domain();
+    let limits = NeighbourLimits { neighbours: 20, incomplete: 8, ..NeighbourLimits::default() };
+    let mut app = Nd::new(Arc::clone(&domain), limits);
+    app.detects_duplicates = false;
+    let mut rig = Rig::with_settings(app, &["input", "resolve"], &["a", "b"], Settings::default());
+    rig.settle();
+    let known = solicitation("2001:db8:1::1", Some(HOST));
+    rig.send_packets("input", [Sent::new(1, "2001:db8:1::7", "2001:db8:1::1", &known).packet()]);
+    rig.settle();
+    // More neighbours than there may be, whose answers release three packets each.
+    for round in 0..4u16 {
+        rig.send_packets("resolve", (0..300u16).flat_map(|host| {
+            let text = format!("2001:db8:2::{:x}", 0x100 + round * 300 + host);
+            (0..3).map(|_| data(&domain, &text)).collect::<Vec<_>>()
+        }));
+        rig.settle();
+    }
+    assert!(rig.counts().held <= 24 && states(&rig).len() <= 20);
+    assert!(states(&rig).contains(&("2001:db8:1::7".to_owned(), "delay".to_owned())));
+    let answers = states(&rig).into_iter().filter(|(_, state)| state == "incomplete").map(|(address, _)| {
+        let draft = advertisement(&address, flag::SOLICITED, Some(HOST));
+        Sent::new(2, "fe80::7", "fe80::1", &draft).packet()
+    });
+    let answers: Vec<Packet> = answers.collect();
+    let count = answers.len();
+    rig.received("b");
+    rig.send_packets("input", answers);
+    rig.settle();
+    assert_eq!((rig.received("b").len(), rig.counts().held), (3 * count, 0));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_dropped(
+        kind in 133u8..138,
+        rest in prop::collection::vec(any::<u8>(), 0..120),
+        changes in prop::collection::vec((0usize..160, any::<u8>()), 0..4),
+        number in 0u16..4,
+        detects in any::<bool>(),
+    ) {
+        let mut rig = Rig::new(app(&domain(), detects), &["input", "resolve", "replies"], &["a", "b"]);
+        let mut draft = Draft::new(kind, 0x6000_0000);
+        draft.put(&rest);
+        for input in ["input", "resolve", "replies"] {
+            let mut packet = Sent::new(number, "fe80::7", "fe80::1", &draft).packet();
+            for &(at, value) in &changes {
+                if let Some(byte) = packet.bytes_mut().get_mut(at) {
+                    *byte = value;
+                }
+            }
+            rig.send_packets(input, [packet]);
+        }
+        rig.settle();
+        for second in 2..8 {
+            rig.set_time(second * SECOND);
+            rig.settle();
+        }
+        prop_assert_eq!(rig.counts().held, 0);
+    }
+}

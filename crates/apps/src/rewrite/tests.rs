@@ -1,0 +1,109 @@
+use super::*;
+use bellows_rig::Rig;
+use bellows_vrf::interface::InterfaceAddress;
+use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
+use bellows_wire::MacAddr;
+
+use crate::forwarding::family::{V4, V6};
+
+const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
+
+/// Interfaces `a` and `b`, with routes through known neighbours of `a`.
+fn domain(redirects: bool) -> Arc<RoutingDomain> {
+    let interface = |name: &str, number: u8| Interface {
+        name: name.to_owned(),
+        port: name.to_owned(),
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        mtu: 1500,
+        tags: Vec::new(),
+        addresses: [format!("10.0.{number}.1"), format!("2001:db8:{number}::1"), "fe80::1".to_owned()]
+            .map(|address| InterfaceAddress {
+                length: if address.contains(':') { 64 } else { 24 },
+                address: address.parse().unwrap(),
+            })
+            .to_vec(),
+    };
+    let vrf = Vrf::new(vec![interface("a", 1), interface("b", 2)], 16, 1).unwrap();
+    let mut changes = vrf.lock();
+    for route in [
+        "20.0.0.0/8 via 10.0.1.9",
+        "2001:db8:20::/48 via fe80::9 dev a",
+        "2001:db8:21::/48 via 2001:db8:1::9",
+        "21.0.0.0/8 via 10.0.2.9",
+    ] {
+        changes.add(&RouteSpec::parse(route).unwrap(), IfExists::Refuse).unwrap();
+    }
+    for (number, address) in [(1, "10.0.1.9"), (1, "fe80::9"), (1, "2001:db8:1::9"), (2, "10.0.2.9")] {
+        changes.resolve(number, address.parse().unwrap(), MAC).unwrap();
+    }
+    changes.commit().unwrap();
+    drop(changes);
+    Arc::new(RoutingDomain::new(vrf).redirecting(vec![redirects; 2]))
+}
+
+/// A packet that interface `a` received, tagged with the adjacency of its destination.
+fn packet(domain: &RoutingDomain, source: &str, destination: &str) -> Packet {
+    let mut frame = vec![0; 74];
+    if destination.contains(':') {
+        frame[14] = 0x60;
+        frame[19] = 20;
+        frame[21] = 64;
+        frame[22..38].copy_from_slice(&source.parse::<std::net::Ipv6Addr>().unwrap().octets());
+        frame[38..54].copy_from_slice(&destination.parse::<std::net::Ipv6Addr>().unwrap().octets());
+    } else {
+        frame[14] = 0x45;
+        frame[17] = 60;
+        frame[22] = 64;
+        frame[26..30].copy_from_slice(&source.parse::<std::net::Ipv4Addr>().unwrap().octets());
+        frame[30..34].copy_from_slice(&destination.parse::<std::net::Ipv4Addr>().unwrap().octets());
+    }
+    let (_, route) = domain.tables().lock().look_up(destination.parse().unwrap()).unwrap();
+    let mut packet = Packet::from_bytes(&frame).unwrap();
+    packet.set_tag(Tag::received_on(1).with(route.next).0);
+    packet
+}
+
+/// The errors about packets of a vector, all of which must be forwarded.
+fn errors<F: Family>(redirects: bool, outputs: &[&str], source: &str, destination: &str, count: usize) -> Vec<Tag> {
+    let domain = domain(redirects);
+    let mut rig = Rig::new(Rewrite::<F>::new(Arc::clone(&domain)), &["input"], outputs);
+    rig.send_packets("input", (0..count).map(|_| packet(&domain, source, destination)));
+    rig.settle();
+    let sent: usize = ["a", "b"].iter().map(|port| rig.received(port).len()).sum();
+    assert_eq!(sent, count);
+    if !outputs.contains(&"error") {
+        return Vec::new();
+    }
+    rig.received_packets("error").iter().map(|packet| Tag(packet.tag())).collect()
+}
+
+#[test]
+fn senders_on_the_link_of_the_next_hop_are_redirected() {
+    let all = &["a", "b", "error"];
+    let redirect = Tag::received_on(1).with(IcmpError::of(Reason::Redirect).number());
+    assert_eq!(errors::<V4>(true, all, "10.0.1.7", "20.1.2.3", 300), [redirect], "one of a vector");
+    assert_eq!(errors::<V4>(true, all, "10.0.1.7", "10.0.1.9", 1), [redirect]);
+    assert_eq!(errors::<V6>(true, all, "2001:db8:1::7", "2001:db8:20::3", 1), [redirect]);
+    assert_eq!(errors::<V6>(true, all, "2001:db8:1::7", "2001:db8:1::9", 1), [redirect]);
+}
+
+#[test]
+fn nobody_else_is_redirected() {
+    let all = &["a", "b", "error"][..];
+    for (redirects, outputs, source, destination) in [
+        (false, all, "10.0.1.7", "20.1.2.3"),
+        (true, &["a", "b"][..], "10.0.1.7", "20.1.2.3"),
+        (true, all, "10.0.1.7", "21.1.2.3"),
+        (true, all, "10.0.3.7", "20.1.2.3"),
+        (true, all, "10.0.1.9", "20.1.2.3"),
+    ] {
+        assert_eq!(errors::<V4>(redirects, outputs, source, destination, 3), [], "{source} to {destination}");
+    }
+    for (source, destination) in [
+        ("2001:db8:1::7", "2001:db8:21::3"),
+        ("2001:db8:3::7", "2001:db8:20::3"),
+        ("2001:db8:1::9", "2001:db8:1::9"),
+    ] {
+        assert_eq!(errors::<V6>(true, all, source, destination, 3), [], "{source} to {destination}");
+    }
+}

@@ -1,0 +1,173 @@
+//! `vlan-untag`: takes frames out of a VLAN.
+
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+use bellows_packet::Packet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::lanes::{Lanes, UNUSUAL, Verdict};
+pub use crate::vlan_header::TagProtocols;
+use crate::vlan_header::{Outer, check_vlan, outer, untag};
+
+/// Takes frames out of a VLAN: pops their outermost tag (IEEE 802.1Q).
+///
+/// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if it
+/// is not linked, they are dropped. Inner tags stay. Offloads move with the header.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The VLAN, from 1 to 4,094. Without it, the tags of all VLANs are popped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+
+    /// The tag protocol identifiers of tags: `"0x8100"` (802.1Q), `"0x88a8"` (802.1ad), or `"any"` of both.
+    pub tpid: TagProtocols,
+
+    /// Keep priorities other than 0: such a frame leaves with a tag of VLAN 0.
+    pub keep_priority: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { vlan: None, tpid: TagProtocols::Any, keep_priority: false }
+    }
+}
+
+/// Pops tags.
+pub struct VlanUntag {
+    untagging: Untagging,
+    lanes: Lanes,
+}
+
+/// How frames are untagged.
+struct Untagging {
+    protocols: [u16; 2],
+    /// 0 for all.
+    vlan: u16,
+    keep_priority: bool,
+}
+
+counters! { VlanUntag;
+    drop TOO_SHORT = "too_short", "packets without a whole Ethernet header or tag";
+    drop UNTAGGED = "untagged", "frames without a VLAN, if `other` is not linked";
+    drop UNKNOWN_VLAN = "unknown_vlan", "frames of other VLANs, if `other` is not linked";
+}
+
+/// The places of the outputs.
+const OUTPUT: u16 = 0;
+const OTHER: usize = 1;
+
+impl App for VlanUntag {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "Ethernet frames")]);
+    const OUTPUTS: Ports = Ports::Named(&[
+        Port::required("output", "frames of the VLAN, without its tag"),
+        Port::optional("other", "all other frames"),
+    ]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let VlanUntag { untagging, lanes } = self;
+        lanes.resize(io.outputs());
+        let mut input = io.input(0);
+        let packets = input.packets_mut();
+        untagging.untag_all(packets, io.prefetch(), lanes.numbers(packets.len()));
+        lanes.send_all(io, 0, input, |packet| match outer(packet.bytes(), untagging.protocols) {
+            Outer::TooShort => Verdict::Drop(VlanUntag::TOO_SHORT),
+            _ if io.is_linked(OTHER) => Verdict::To(OTHER),
+            Outer::Tagged(tag) if tag.id() != 0 => Verdict::Drop(VlanUntag::UNKNOWN_VLAN),
+            _ => Verdict::Drop(VlanUntag::UNTAGGED),
+        });
+    }
+}
+
+impl Untagging {
+    /// Untags frames, and numbers them by their outputs. Hot.
+    #[inline(never)]
+    fn untag_all(&self, packets: &mut [Packet], ahead: usize, numbers: &mut [u16]) {
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(index + ahead) {
+                packet.prefetch();
+            }
+            let packet = &mut packets[index];
+            *number = match outer(packet.bytes(), self.protocols) {
+                Outer::Tagged(tag) if tag.id() != 0 && (self.vlan == 0 || tag.id() == self.vlan) => {
+                    untag(packet, tag, self.keep_priority);
+                    OUTPUT
+                }
+                _ => UNUSUAL,
+            };
+        }
+    }
+}
+
+impl Configure for VlanUntag {
+    const NAME: &'static str = "vlan-untag";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        let outputs: &[&str] = &["output", "other"];
+        Bench::Rows(vec![BenchRow { label: "no tags", outputs, ..BenchRow::default() }])
+    }
+
+    fn configure(config: Config, _: &Context) -> Result<VlanUntag, SettingError> {
+        let vlan = config.vlan.map(check_vlan).transpose()?.unwrap_or(0);
+        let untagging = Untagging { protocols: config.tpid.numbers(), vlan, keep_priority: config.keep_priority };
+        Ok(VlanUntag { untagging, lanes: Lanes::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_rig::Rig;
+
+    /// Where a frame goes, whose bytes behind the addresses are these, and what they are then.
+    fn untagged(config: &str, outputs: &[&str], rest: &[u8]) -> (String, Vec<u8>) {
+        let app = VlanUntag::configure(serde_json::from_str(config).unwrap(), &Context::default()).unwrap();
+        let mut rig = Rig::new(app, &["input"], outputs);
+        rig.send("input", [[&[7; 12], rest].concat()]);
+        rig.settle();
+        let sent = outputs.iter().find_map(|name| Some(((*name).to_owned(), rig.received(name).pop()?[12..].to_vec())));
+        sent.unwrap_or_else(|| {
+            let dropped = rig.counts().drops.into_iter().find(|(_, count)| *count > 0).unwrap();
+            (dropped.0, Vec::new())
+        })
+    }
+
+    #[test]
+    fn tags_of_the_vlan_are_popped() {
+        let both = &["output", "other"][..];
+        let one = &["output"][..];
+        let tag = [0x81, 0, 0xa0, 5, 8, 0];
+        let service = [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 6, 8, 0];
+        for (config, outputs, frame, place, left) in [
+            ("{}", one, &tag[..], "output", &[8, 0][..]),
+            (r#"{"vlan": 5}"#, one, &tag, "output", &[8, 0]),
+            (r#"{"vlan": 5, "keep_priority": true}"#, one, &tag, "output", &[0x81, 0, 0xa0, 0, 8, 0]),
+            ("{}", one, &service, "output", &[0x81, 0, 0x20, 6, 8, 0]),
+            (r#"{"keep_priority": true}"#, one, &service, "output", &[0x81, 0, 0x20, 6, 8, 0]),
+            (r#"{"tpid": "0x8100"}"#, one, &service, "untagged", &[]),
+            (r#"{"tpid": "0x8100"}"#, both, &service, "other", &service),
+            (r#"{"vlan": 6}"#, one, &tag, "unknown_vlan", &[]),
+            (r#"{"vlan": 6}"#, both, &tag, "other", &tag),
+            ("{}", one, &[8, 0], "untagged", &[]),
+            ("{}", one, &[0x81, 0, 0xa0, 0, 8, 0], "untagged", &[]),
+            ("{}", both, &[0x81, 0, 0xa0, 0, 8, 0], "other", &[0x81, 0, 0xa0, 0, 8, 0]),
+            ("{}", both, &[0x81, 0, 0], "too_short", &[]),
+            ("{}", both, &[8], "too_short", &[]),
+        ] {
+            let expected = (place.to_owned(), left.to_vec());
+            assert_eq!(untagged(config, outputs, frame), expected, "{config} {outputs:?} {frame:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_vlan_that_does_not_exist_is_refused() {
+        let config = Config { vlan: Some(4095), ..Config::default() };
+        assert_eq!(VlanUntag::configure(config, &Context::default()).err().unwrap().key, Some("vlan"));
+    }
+}

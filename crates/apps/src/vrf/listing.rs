@@ -1,0 +1,218 @@
+//! What control clients are told of routes and tables.
+
+use std::net::IpAddr;
+
+use bellows_engine::RequestError;
+use bellows_vrf::adjacency::Kind;
+use bellows_vrf::route::IpPrefix;
+use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteSpec, Target, VrfChanges, Way};
+use serde_json::{Map, Value, json};
+
+use super::operator::Operator;
+use super::requests::{LookUp, MAX_ROUTES, Page, Selection, origins};
+
+/// The most routes that are looked at for one page.
+const MAX_LOOKS: usize = 65_536;
+
+/// The most next hops of a report.
+const MAX_NEXT_HOPS: usize = 64;
+
+impl Operator {
+    /// Which routes are meant.
+    pub(super) fn filter(&self, select: &Selection) -> Result<RouteFilter, RequestError> {
+        let prefix = select.prefix.as_ref().map(|(how, text)| {
+            let prefix = text.parse().map_err(|error| RequestError::mistake(format!("`{text}`: {error}")))?;
+            Ok(((*how).into(), prefix))
+        });
+        let family = match select.family {
+            None => None,
+            Some(4) => Some(IpFamily::V4),
+            Some(6) => Some(IpFamily::V6),
+            Some(other) => return Err(RequestError::mistake(format!("there is no family {other}: give 4 or 6"))),
+        };
+        let interface = select.dev.as_deref().map(|name| self.interface(name)).transpose()?;
+        let origins = origins(&select.origins).map_err(RequestError::mistake)?;
+        Ok(RouteFilter { prefix: prefix.transpose()?, family, interface, via: select.via, origins })
+    }
+
+    /// The number of an interface.
+    pub(super) fn interface(&self, name: &str) -> Result<u16, RequestError> {
+        let tables = self.domain.tables();
+        tables.number(name).ok_or_else(|| {
+            let names: Vec<&str> = tables.interfaces().iter().map(|interface| &*interface.name).collect();
+            RequestError::mistake(format!("there is no interface `{name}`; there are `{}`", names.join("`, `")))
+        })
+    }
+
+    pub(super) fn routes(&self, page: &Page) -> Result<Value, RequestError> {
+        let filter = self.filter(&page.select)?;
+        let after = page.after.as_ref().map(|(prefix, metric)| {
+            let prefix: IpPrefix =
+                prefix.parse().map_err(|error| RequestError::mistake(format!("`{prefix}`: {error}")))?;
+            Ok((prefix, *metric))
+        });
+        let limit = page.limit.unwrap_or(MAX_ROUTES).clamp(1, MAX_ROUTES);
+        let changes = self.domain.tables().lock();
+        let (listed, next) = changes.list(&filter, after.transpose()?, limit, MAX_LOOKS);
+        let routes: Vec<Value> = listed.iter().map(|listed| self.route(&changes, listed)).collect();
+        let next = next.map(|(prefix, metric)| json!([prefix.to_string(), metric]));
+        Ok(json!({ "routes": routes, "next": next }))
+    }
+
+    /// A route as `ip -j route` writes it, and as text.
+    fn route(&self, changes: &VrfChanges<'_>, listed: &Listed) -> Value {
+        let Listed { prefix, metric, next, origin } = *listed;
+        let target = changes.target(next);
+        let mut value = Map::new();
+        let text = match changes.action(next) {
+            Some(action) => RouteSpec { prefix, action, metric }.to_string(),
+            None => format!("{} {prefix}", target.word().unwrap_or_default()),
+        };
+        value.insert("route".to_owned(), json!(text));
+        if let Some(word) = target.word() {
+            value.insert("type".to_owned(), json!(word));
+        }
+        value.insert("dst".to_owned(), json!(prefix.to_string()));
+        let way = |way: &Way| {
+            let mut hop = Map::new();
+            if let Some(gateway) = way.gateway {
+                hop.insert("gateway".to_owned(), json!(gateway.to_string()));
+            }
+            hop.insert("dev".to_owned(), json!(self.name(way.interface)));
+            hop
+        };
+        match &target {
+            Target::Forward(ways) if ways.len() == 1 => value.extend(ways.iter().flat_map(way)),
+            Target::Forward(ways) => {
+                let several = ways.iter().map(|one| {
+                    let mut hop = way(one);
+                    hop.insert("weight".to_owned(), json!(one.weight));
+                    Value::Object(hop)
+                });
+                value.insert("nexthops".to_owned(), several.collect());
+            }
+            _ => {}
+        }
+        value.insert("protocol".to_owned(), json!(origin.name()));
+        value.insert("metric".to_owned(), json!(metric));
+        Value::Object(value)
+    }
+
+    fn name(&self, interface: u16) -> String {
+        self.domain.tables().interface(interface).map_or_else(String::new, |interface| interface.name.clone())
+    }
+
+    /// The best route to an address, where it leads, and where it is compiled to.
+    pub(super) fn look_up(&self, look_up: &LookUp) -> Result<Value, RequestError> {
+        if look_up.from.is_some_and(|from| from.is_ipv4() != look_up.address.is_ipv4()) {
+            return Err(RequestError::mistake("the two addresses are not of the same family"));
+        }
+        let mut found = self.found(look_up.address);
+        if let Some(from) = look_up.from {
+            found["from"] = self.found(from);
+        }
+        Ok(found)
+    }
+
+    fn found(&self, address: IpAddr) -> Value {
+        let known = self.all_neighbours();
+        let changes = self.domain.tables().lock();
+        let Some((prefix, route)) = changes.look_up(address) else {
+            return json!({ "address": address.to_string(), "route": null });
+        };
+        let key = (prefix, route.metric);
+        let origin = changes.origin(key);
+        let listed = Listed { prefix, metric: route.metric, next: route.next, origin };
+        let way = |way: Way| {
+            let neighbour = way.gateway.unwrap_or(address).to_string();
+            let interface = self.name(way.interface);
+            let known = known.iter().find(|known| known["address"] == *neighbour && known["interface"] == *interface);
+            let state = known.map_or(json!(null), |known| known["state"].clone());
+            let mac = known.map_or(json!(null), |known| known["mac"].clone());
+            json!({
+                "interface": interface,
+                "neighbour": neighbour,
+                "weight": way.weight,
+                "adjacency": way.adjacency,
+                "kind": match way.kind {
+                    Kind::Complete => "complete",
+                    Kind::Incomplete => "incomplete",
+                    Kind::Glean => "glean",
+                    Kind::Unused => "unused",
+                },
+                "state": state,
+                "mac": mac,
+            })
+        };
+        let ways: Vec<Value> = match changes.target(route.next) {
+            Target::Forward(ways) => ways.into_iter().map(way).collect(),
+            _ => Vec::new(),
+        };
+        let (bits, cells) = changes.place(prefix);
+        json!({
+            "address": address.to_string(),
+            "route": self.route(&changes, &listed),
+            "next": route.next,
+            "ways": ways,
+            "compiled": {
+                "bits": [bits.start, bits.end],
+                "cells": [cells.start(), cells.end()],
+            },
+        })
+    }
+
+    /// Figures of the tables.
+    pub(super) fn fib(&self) -> Result<Value, RequestError> {
+        let changes = self.domain.tables().lock();
+        let family = |family: IpFamily| {
+            let statistics = changes.statistics(family);
+            let lengths: Map<String, Value> = (0..)
+                .zip(&statistics.lengths)
+                .filter(|(_, count)| **count > 0)
+                .map(|(length, count): (usize, _)| (length.to_string(), json!(count)))
+                .collect();
+            let origins: Map<String, Value> = Origin::ALL
+                .into_iter()
+                .zip(statistics.origins)
+                .map(|(origin, count)| (origin.name().to_owned(), json!(count)))
+                .collect();
+            let mut next_hops: Vec<(u32, usize)> = statistics.next_hops.into_iter().collect();
+            next_hops.sort_unstable_by_key(|&(next, count)| (std::cmp::Reverse(count), next));
+            let distinct = next_hops.len();
+            next_hops.truncate(MAX_NEXT_HOPS);
+            let next_hops: Vec<Value> = next_hops
+                .into_iter()
+                .map(|(next, count)| json!({ "next": next, "to": self.to(&changes, next), "routes": count }))
+                .collect();
+            json!({
+                "routes": statistics.size.map(|size| size.routes),
+                "bytes": statistics.size.map(|size| size.bytes),
+                "prefixes_with_several_routes": statistics.several,
+                "lengths": lengths,
+                "origins": origins,
+                "distinct_next_hops": distinct,
+                "next_hops": next_hops,
+            })
+        };
+        let (groups, ways) = changes.groups();
+        let adjacencies = self.domain.tables().adjacencies();
+        Ok(json!({
+            "ipv4": family(IpFamily::V4),
+            "ipv6": family(IpFamily::V6),
+            "groups": { "count": groups, "ways": ways },
+            "adjacencies": { "used": adjacencies.used(), "capacity": adjacencies.capacity() },
+        }))
+    }
+
+    /// Where a number leads, in words.
+    fn to(&self, changes: &VrfChanges<'_>, next: u32) -> String {
+        let target = changes.target(next);
+        let Target::Forward(ways) = &target else { return target.word().unwrap_or_default().to_owned() };
+        let way = |way: &Way| {
+            let to = way.gateway.map_or_else(|| "link".to_owned(), |gateway| format!("via {gateway}"));
+            let weight = if ways.len() > 1 { format!(" weight {}", way.weight) } else { String::new() };
+            format!("{to} dev {}{weight}", self.name(way.interface))
+        };
+        ways.iter().map(way).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,183 @@
+//! Carries out the requests of control clients that are about neighbours.
+
+use std::net::IpAddr;
+
+use bellows_engine::RequestError;
+use bellows_vrf::command::{NeighbourCommand, Verb};
+use bellows_vrf::neighbours::NeighbourKey;
+use bellows_vrf::{Origin, VrfChanges, VrfError};
+use bellows_wire::MacAddr;
+use serde_json::{Value, json};
+
+use super::operator::{Operator, check_lines, failed};
+use super::requests::{BareVerb, Changed, LineError, NeighbourSelection};
+
+/// A neighbour before a change: its key, and the address that somebody had entered.
+type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
+
+impl Operator {
+    /// All neighbours: those that somebody entered, and those that were learned.
+    pub(super) fn all_neighbours(&self) -> Vec<Value> {
+        let tables = self.domain.tables();
+        let changes = tables.lock();
+        let permanent = changes.permanent().map(|((number, address), mac, origin)| {
+            let interface = tables.interface(number).map_or_else(String::new, |interface| interface.name.clone());
+            json!({
+                "interface": interface, "address": address.to_string(), "state": "permanent", "mac": mac.to_string(),
+                "age_seconds": null, "waiting": 0, "protocol": origin.name(),
+            })
+        });
+        let mut all: Vec<Value> = permanent.collect();
+        drop(changes);
+        for learned in self.domain.learned() {
+            let is_same =
+                |one: &Value| (&one["interface"], &one["address"]) == (&learned["interface"], &learned["address"]);
+            if !all.iter().any(is_same) {
+                all.push(learned);
+            }
+        }
+        let key = |one: &Value| {
+            let address: Option<IpAddr> = one["address"].as_str().and_then(|text| text.parse().ok());
+            (one["interface"].as_str().unwrap_or_default().to_owned(), address)
+        };
+        all.sort_by_cached_key(key);
+        all
+    }
+
+    pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
+        Ok(json!({ "neighbours": self.selected(select)? }))
+    }
+
+    fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {
+        select.dev.as_deref().map(|name| self.interface(name)).transpose()?;
+        let address = select.address.map(|address| address.to_string());
+        let is_meant = |one: &Value| {
+            select.dev.as_ref().is_none_or(|dev| one["interface"] == **dev)
+                && address.as_ref().is_none_or(|address| one["address"] == **address)
+        };
+        Ok(self.all_neighbours().into_iter().filter(is_meant).collect())
+    }
+
+    pub(super) fn change_neighbours(&self, commands: &[String], bare: BareVerb) -> Result<Value, RequestError> {
+        check_lines(commands)?;
+        let (mut changed, mut forgotten) = (Changed::default(), Vec::new());
+        // Those that were learned: what their owners do with them is known when they are told.
+        let learned = self.domain.learned();
+        let mut changes = self.domain.tables().lock();
+        let mut undo = Vec::new();
+        for (index, text) in commands.iter().enumerate() {
+            let command = NeighbourCommand::parse(text, bare.into()).map_err(|error| LineError {
+                index,
+                message: error.message,
+                help: error.help,
+                range: (error.range.start, error.range.end),
+            });
+            let done = command.and_then(|command| {
+                self.change_neighbour(&mut changes, &command, &learned, &mut undo, &mut forgotten)
+                    .map_err(|message| LineError { index, message, help: String::new(), range: (0, text.len()) })
+            });
+            match done {
+                Ok(Verb::Delete) => changed.deleted += 1,
+                Ok(Verb::Replace) => changed.replaced += 1,
+                Ok(Verb::Add | Verb::Append) => changed.added += 1,
+                Err(error) => {
+                    for (key, before) in undo.into_iter().rev() {
+                        restore(&mut changes, key, before).map_err(|error| failed(&error))?;
+                    }
+                    forgotten.clear();
+                    changed = Changed { errors: vec![error], ..Changed::default() };
+                    break;
+                }
+            }
+        }
+        self.domain.forgotten().forget(forgotten.iter().copied());
+        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))?;
+        Ok(json!(changed))
+    }
+
+    fn change_neighbour(
+        &self,
+        changes: &mut VrfChanges<'_>,
+        command: &NeighbourCommand,
+        learned: &[Value],
+        undo: &mut Vec<Before>,
+        forgotten: &mut Vec<NeighbourKey>,
+    ) -> Result<Verb, String> {
+        let NeighbourCommand { verb, address, mac, interface } = command;
+        let tables = self.domain.tables();
+        let number = match interface {
+            Some(name) => tables.number(name).ok_or_else(|| VrfError::NoInterface(name.clone()).to_string())?,
+            None => changes
+                .link_of(*address)
+                .ok_or_else(|| format!("no interface has {address} on its link: name the interface with `dev`"))?,
+        };
+        let key = (number, *address);
+        let before = changes.permanent().find(|(known, ..)| *known == key).map(|(_, mac, origin)| (mac, origin));
+        let name = tables.interface(number).map_or("", |interface| &*interface.name);
+        let is_learned = learned.iter().any(|known| {
+            known["interface"] == *name && known["address"] == *address.to_string() && !known["mac"].is_null()
+        });
+        match (verb, before) {
+            (Verb::Delete, Some((_, Origin::Static))) => {
+                return Err(format!("the neighbour {address} is in the network file: remove it there"));
+            }
+            (Verb::Delete, Some(_)) => drop(changes.remove_neighbour(key)),
+            (Verb::Delete, None) if is_learned => forgotten.push(key),
+            (Verb::Delete, None) => return Err(format!("there is no neighbour {address} on `{name}`")),
+            (Verb::Add, Some(_)) => {
+                return Err(format!("there is a neighbour {address} on `{name}` already: replace it"));
+            }
+            (_, _) => {
+                let mac = mac.ok_or("the neighbour's Ethernet address is missing: give it with `lladdr`")?;
+                changes.enter_neighbour(key, mac, Origin::Control).map_err(|error| error.to_string())?;
+            }
+        }
+        undo.push((key, before));
+        Ok(match verb {
+            Verb::Delete => Verb::Delete,
+            _ if before.is_some() => Verb::Replace,
+            _ => Verb::Add,
+        })
+    }
+
+    pub(super) fn flush_neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
+        let selected = self.selected(select)?;
+        let tables = self.domain.tables();
+        let mut changes = tables.lock();
+        let (mut forgotten, mut deleted) = (Vec::new(), 0);
+        for one in selected {
+            let number = one["interface"].as_str().and_then(|name| tables.number(name));
+            let address = one["address"].as_str().and_then(|text| text.parse().ok());
+            let (Some(number), Some(address)) = (number, address) else { continue };
+            match changes.permanent_origin((number, address)) {
+                Some(Origin::Control) => deleted += usize::from(changes.remove_neighbour((number, address))),
+                Some(_) => {}
+                // Those that have not answered are being asked.
+                None if one["mac"].is_null() => {}
+                None => forgotten.push((number, address)),
+            }
+        }
+        deleted += forgotten.len();
+        self.domain.forgotten().forget(forgotten.iter().copied());
+        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))?;
+        Ok(json!({ "deleted": deleted }))
+    }
+}
+
+fn restore(changes: &mut VrfChanges<'_>, key: NeighbourKey, before: Option<(MacAddr, Origin)>) -> Result<(), VrfError> {
+    match before {
+        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin),
+        None => {
+            changes.remove_neighbour(key);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Carries out the requests of control clients: changes of routes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bellows_engine::{RequestError, Requests};
+use bellows_vrf::command::{RouteCommand, Verb};
+use bellows_vrf::route::RouteError;
+use bellows_vrf::{Done, RouteSpec, Staged, VrfError};
+use serde_json::{Value, json};
+
+use super::RoutingDomain;
+use super::requests::{Change, Changed, LineError, MAX_LINES, MAX_ROUTES, Request, Selection};
+
+/// How often, and in which intervals, it is tried to give back what workers may have in hand.
+const SETTLING: (usize, Duration) = (50, Duration::from_millis(1));
+
+/// A client's requests.
+pub(super) struct Operator {
+    pub(super) domain: Arc<RoutingDomain>,
+    /// Routes that are to replace all others.
+    staged: Option<Staged>,
+}
+
+/// An error that tables or memory cause.
+pub(super) fn failed(error: &VrfError) -> RequestError {
+    match error {
+        VrfError::Memory(_) | VrfError::Exhausted(_) => RequestError::failure(error.to_string()),
+        _ => RequestError::mistake(error.to_string()),
+    }
+}
+
+/// An error that is about a whole line.
+pub(super) fn refused(index: usize, text: &str, error: &VrfError) -> LineError {
+    let help = match error {
+        VrfError::NoInterface(_) => "`bellows show interfaces` lists the interfaces",
+        VrfError::Exhausted(_) => "give a larger number of `neighbours` in the network file",
+        _ => "",
+    };
+    LineError { index, message: error.to_string(), help: help.to_owned(), range: (0, text.len()) }
+}
+
+fn unreadable(index: usize, error: RouteError) -> LineError {
+    LineError { index, message: error.message, help: error.help, range: (error.range.start, error.range.end) }
+}
+
+/// Refuses a request of too many lines.
+pub(super) fn check_lines(lines: &[String]) -> Result<(), RequestError> {
+    if lines.len() > MAX_LINES {
+        let message = format!("{} lines are too many for one request: send up to {MAX_LINES}", lines.len());
+        return Err(RequestError::mistake(message));
+    }
+    Ok(())
+}
+
+impl Operator {
+    pub(super) fn new(domain: Arc<RoutingDomain>) -> Operator {
+        Operator { domain, staged: None }
+    }
+
+    fn change(&self, change: &Change) -> Result<Changed, RequestError> {
+        check_lines(&change.commands)?;
+        // Parsed without the lock.
+        let verb = Verb::from(change.bare);
+        let commands: Vec<_> = change.commands.iter().map(|text| RouteCommand::parse(text, verb)).collect();
+        let mut changed = Changed::default();
+        let mut changes = self.domain.vrf.lock();
+        let mut batch = changes.batch();
+        for (index, (command, text)) in commands.into_iter().zip(&change.commands).enumerate() {
+            let done = match command {
+                Ok(command) => batch.apply(&command).map_err(|error| refused(index, text, &error)),
+                Err(error) => Err(unreadable(index, error)),
+            };
+            match done {
+                Ok(Done::Added) => changed.added += 1,
+                Ok(Done::Replaced) => changed.replaced += 1,
+                Ok(Done::Deleted) => changed.deleted += 1,
+                Err(error) => {
+                    changed.errors.push(error);
+                    if !change.force {
+                        batch.undo();
+                        changed = Changed { errors: changed.errors, ..Changed::default() };
+                        break;
+                    }
+                }
+            }
+        }
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))?;
+        Ok(changed)
+    }
+
+    fn flush(&self, select: &Selection) -> Result<Value, RequestError> {
+        let mut changes = self.domain.vrf.lock();
+        let filter = self.filter(select)?;
+        if let Some(origin) = filter.origins.iter().find(|origin| !origin.is_entered()) {
+            let message = format!("routes with the origin `{}` follow from interfaces and neighbours", origin.name());
+            return Err(RequestError::mistake(format!("{message}: they cannot be flushed")));
+        }
+        let (listed, rest) = changes.list(&filter, None, MAX_ROUTES, usize::MAX);
+        let deleted = changes.batch().flush(listed.iter().map(|route| (route.prefix, route.metric)));
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))?;
+        Ok(json!({ "deleted": deleted, "more": rest.is_some() }))
+    }
+
+    /// Adds to the staged routes; without any after an error.
+    fn stage(&mut self, routes: &[String]) -> Result<Value, RequestError> {
+        check_lines(routes)?;
+        let parsed: Vec<_> = routes.iter().map(|text| RouteSpec::parse(text)).collect();
+        let mut staged = self.staged.take().unwrap_or_default();
+        let mut changes = self.domain.vrf.lock();
+        for (index, (route, text)) in parsed.into_iter().zip(routes).enumerate() {
+            let entered = match route {
+                Ok(route) => changes.stage(&mut staged, &route).map_err(|error| refused(index, text, &error)),
+                Err(error) => Err(unreadable(index, error)),
+            };
+            if let Err(error) = entered {
+                changes.discard(staged);
+                let committed = changes.commit();
+                drop(changes);
+                self.settle();
+                committed.map_err(|error| failed(&error))?;
+                return Ok(json!({ "staged": 0, "errors": [error] }));
+            }
+        }
+        drop(changes);
+        let count = staged.len();
+        self.staged = Some(staged);
+        Ok(json!({ "staged": count, "errors": [] }))
+    }
+
+    fn swap(&mut self, routes: usize) -> Result<Value, RequestError> {
+        let count = self.staged.as_ref().map_or(0, Staged::len);
+        if count != routes {
+            let message =
+                format!("{count} routes are staged, not {routes}; was the network reloaded? Stage them again");
+            return Err(RequestError::failure(message));
+        }
+        let staged = self.staged.take().unwrap_or_default();
+        let mut changes = self.domain.vrf.lock();
+        let swapped = changes.swap(staged);
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))?;
+        Ok(json!({ "before": swapped.before, "after": swapped.after, "repeated": swapped.repeated }))
+    }
+
+    /// Gives back what workers may have had in hand when the tables changed, so that they do not have to do it. Others take
+    /// turns in between.
+    pub(super) fn settle(&self) {
+        let (tries, interval) = SETTLING;
+        for _ in 0..tries {
+            let mut changes = self.domain.vrf.lock();
+            if changes.give_back(MAX_LINES) {
+                // The memory of former tables is given back with a commit.
+                let _ = changes.commit();
+                return;
+            }
+            drop(changes);
+            thread::sleep(interval);
+        }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        if let Some(staged) = self.staged.take() {
+            let mut changes = self.domain.vrf.lock();
+            changes.discard(staged);
+            // Without memory, the next change gives them back.
+            let _ = changes.commit();
+            drop(changes);
+            self.settle();
+        }
+    }
+}
+
+impl Requests for Operator {
+    type Request = Request;
+    type Answer = Value;
+
+    fn answer(&mut self, request: Request) -> Result<Value, RequestError> {
+        match request {
+            Request::Change(change) => self.change(&change).map(|changed| json!(changed)),
+            Request::Flush(select) => self.flush(&select),
+            Request::Routes(page) => self.routes(&page),
+            Request::LookUp(look_up) => self.look_up(&look_up),
+            Request::Stage { routes } => self.stage(&routes),
+            Request::Swap { routes } => self.swap(routes),
+            Request::Fib {} => self.fib(),
+            Request::Neighbours(select) => self.neighbours(&select),
+            Request::ChangeNeighbours { commands, bare } => self.change_neighbours(&commands, bare),
+            Request::FlushNeighbours(select) => self.flush_neighbours(&select),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Lists of routes, and look-ups.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, Selection};
+use bellows_inspect::text::sanitize;
+use serde_json::{Value, json};
+
+use crate::command_error::CommandError;
+use crate::operating::Domain;
+use crate::terminal;
+use crate::text::{count, plural};
+
+/// Takes the prefix from the words: `PREFIX`, `exact PREFIX`, `root PREFIX`, `match PREFIX`.
+pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), CommandError> {
+    let how = |word: &str| match word {
+        "exact" => Some(PrefixMatch::Exact),
+        "root" => Some(PrefixMatch::Root),
+        "match" => Some(PrefixMatch::Match),
+        _ => None,
+    };
+    select.prefix = match words {
+        [] => return Ok(()),
+        [word] if how(word).is_none() => Some((PrefixMatch::Exact, word.clone())),
+        [word, prefix] if how(word).is_some() => how(word).map(|how| (how, prefix.clone())),
+        [word] => return Err(CommandError::Usage(format!("`{word}` needs a prefix"))),
+        [_, other, ..] => {
+            let known = "`exact PREFIX`, `root PREFIX`, `match PREFIX`, `dev`, `via`, `proto` and `vrf`";
+            return Err(CommandError::Usage(format!("`{other}` is not a condition of routes; there are {known}")));
+        }
+    };
+    if let Some((how, prefix)) = &mut select.prefix
+        && prefix == "default"
+    {
+        let is_v6 = select.family == Some(6);
+        *prefix = if is_v6 { "::/0" } else { "0.0.0.0/0" }.to_owned();
+        *how = PrefixMatch::Exact;
+    }
+    Ok(())
+}
+
+/// Prints routes, page by page.
+pub fn show(
+    domain: &mut Domain,
+    select: Selection,
+    mut after: Option<(String, u32)>,
+    limit: Option<usize>,
+    only_count: bool,
+    as_json: bool,
+) -> Result<ExitCode, CommandError> {
+    let (mut shown, mut is_first) = (0, true);
+    loop {
+        let rest = limit.map(|limit| limit - shown);
+        let page = Page { select: select.clone(), after: after.take(), limit: rest };
+        let answer = if rest == Some(0) { json!({ "routes": [], "next": null }) } else { domain.ask(&Request::Routes(page))? };
+        let routes = answer["routes"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut text = String::new();
+        if as_json && is_first {
+            begin(&mut text, domain);
+        }
+        for (index, route) in routes.iter().enumerate() {
+            if as_json {
+                text += if shown + index == 0 { "\n    " } else { ",\n    " };
+                text += &route.to_string();
+            } else if !only_count {
+                text += &sanitize(&line(route));
+                text.push('\n');
+            }
+        }
+        shown += routes.len();
+        after = serde_json::from_value(answer["next"].clone()).unwrap_or_default();
+        let is_last = after.is_none() || limit == Some(shown);
+        if as_json && is_last {
+            text += &format!("\n  ],\n  \"next\": {}\n}}\n", answer["next"]);
+        }
+        is_first = false;
+        if !terminal::print_on(&text)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if is_last {
+            break;
+        }
+    }
+    if only_count {
+        terminal::print(&format!("{}\n", plural(shown as u64, "route")))?;
+    } else if let (Some((prefix, _)), false) = (&after, as_json) {
+        terminal::notice(&format!("there may be more: `--after {prefix}` shows them\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Begins the JSON of a list.
+fn begin(text: &mut String, domain: &Domain) {
+    let (network, vrf) = (json!(domain.network()), json!(domain.name()));
+    *text += &format!("{{\n  \"name\": {network},\n  \"vrf\": {vrf},\n  \"routes\": [");
+}
+
+/// A route as a line that `add` understands, with its origin.
+fn line(route: &Value) -> String {
+    let text = route["route"].as_str().unwrap_or_default();
+    format!("{text} proto {}", route["protocol"].as_str().unwrap_or_default())
+}
+
+/// Prints what becomes of packets to an address.
+pub fn look_up(domain: &mut Domain, words: Vec<String>, as_json: bool) -> Result<ExitCode, CommandError> {
+    let address = |text: &str| -> Result<IpAddr, CommandError> {
+        text.parse().map_err(|_| CommandError::Usage(format!("`{text}` is not an IP address")))
+    };
+    let look_up = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [to] | ["to", to] => LookUp { address: address(to)?, from: None },
+        [to, "from", from] | ["to", to, "from", from] | ["from", from, "to", to] => {
+            LookUp { address: address(to)?, from: Some(address(from)?) }
+        }
+        _ => return Err(CommandError::Usage("write `lookup ADDRESS`, or `lookup ADDRESS from ADDRESS`".to_owned())),
+    };
+    let mut answer = domain.ask(&Request::LookUp(look_up))?;
+    if as_json {
+        answer["name"] = json!(domain.network());
+        answer["vrf"] = json!(domain.name());
+        terminal::print(&format!("{answer:#}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = found(&answer);
+    if answer["from"].is_object() {
+        text += "the way back:\n";
+        text += &found(&answer["from"]);
+    }
+    terminal::print(&sanitize(&text))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn found(answer: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let address = word(&answer["address"]);
+    if answer["route"].is_null() {
+        return format!("{address}: no route\n");
+    }
+    let mut text = format!("{address}: {}\n", line(&answer["route"]));
+    for way in answer["ways"].as_array().into_iter().flatten() {
+        let state = match (way["kind"].as_str(), way["state"].as_str()) {
+            (_, Some(state)) => state.to_owned(),
+            (Some("glean"), None) => "not asked yet".to_owned(),
+            (kind, None) => kind.unwrap_or_default().to_owned(),
+        };
+        let mac = way["mac"].as_str().map_or_else(String::new, |mac| format!(" lladdr {mac}"));
+        text += &format!(
+            "  neighbour {} dev {}{mac} {state}, adjacency {}, weight {}\n",
+            word(&way["neighbour"]),
+            word(&way["interface"]),
+            way["adjacency"],
+            way["weight"],
+        );
+    }
+    let compiled = &answer["compiled"];
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let (first, last) = (number(&compiled["cells"][0]), number(&compiled["cells"][1]));
+    let cells = if first == last { format!("cell {}", count(first)) } else { format!("cells {} to {}", count(first), count(last)) };
+    text + &format!("  compiled to {cells}, by bits {} to {}\n", compiled["bits"][0], compiled["bits"][1])
+}

@@ -1,0 +1,334 @@
+//! Requests to the routing domains of running networks, and files of lines that are sent in batches.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bellows_apps::vrf::requests::{self, LineError, MAX_LINES};
+use bellows_inspect::control::{Connection, Reply, Request, ask};
+use bellows_inspect::networks::{self, State};
+use bellows_inspect::text::sanitize;
+use bellows_observe::RuntimeDir;
+use serde_json::{Value, json};
+
+use crate::command_error::CommandError;
+use crate::terminal;
+use crate::text::{count, plural, scaled};
+
+/// The type of routing domains.
+const VRF: &str = "vrf";
+
+/// The time within which an answer is expected: a reload, or another client, may come first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The maximum length of a line, bytes.
+const MAX_LINE: usize = 64 << 10;
+
+/// The number of bytes at which a batch is sent. With its quotes it must fit into a request.
+const MAX_BATCH: usize = 256 << 10;
+
+/// The interval between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A routing domain of a running network.
+pub struct Domain {
+    runtime_dir: RuntimeDir,
+    connection: Option<Connection>,
+    /// The name of the object, once it is known.
+    name: Option<String>,
+}
+
+impl Domain {
+    /// The domain of a name, or the only one of the network.
+    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>) -> Result<Domain, CommandError> {
+        refuse_crashed(&runtime_dir)?;
+        Ok(Domain { runtime_dir, connection: None, name: name.map(str::to_owned) })
+    }
+
+    /// All domains of a network, or the one of a name.
+    pub fn all(runtime_dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<Domain>, CommandError> {
+        refuse_crashed(runtime_dir)?;
+        if name.is_some() {
+            return Ok(vec![Domain::new(runtime_dir.for_reading(), name)?]);
+        }
+        let objects = match ask(runtime_dir, &Request::Apps)? {
+            Reply::Apps { objects, .. } => objects,
+            other => return Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
+        };
+        let named = objects.into_iter().filter(|object| object.kind == VRF).map(|object| object.object);
+        let domains: Result<Vec<Domain>, CommandError> =
+            named.map(|name| Domain::new(runtime_dir.for_reading(), Some(&name))).collect();
+        match domains? {
+            domains if domains.is_empty() => Err(CommandError::Usage(format!(
+                "`{}` has no routing domain: no object of type `{VRF}`, and no `router`",
+                runtime_dir.name()
+            ))),
+            domains => Ok(domains),
+        }
+    }
+
+    /// The name of the object, once it has answered.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the network.
+    pub fn network(&self) -> String {
+        self.runtime_dir.name()
+    }
+
+    /// Has the domain answer a request.
+    pub fn ask(&mut self, request: &requests::Request) -> Result<Value, CommandError> {
+        let request = Request::Object { name: self.name.clone(), kind: Some(VRF.to_owned()), request: json!(request) };
+        let reply = match &mut self.connection {
+            Some(connection) => connection.ask(&request, PATIENCE)?,
+            None => {
+                let (reply, connection) = Connection::open_within(&self.runtime_dir, &request, PATIENCE)?;
+                self.connection = Some(connection);
+                reply
+            }
+        };
+        match reply {
+            Reply::Answer { name, answer } => {
+                self.name = Some(name);
+                Ok(answer)
+            }
+            other => Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
+        }
+    }
+}
+
+fn refuse_crashed(runtime_dir: &RuntimeDir) -> Result<(), CommandError> {
+    if networks::state(runtime_dir) != State::Crashed {
+        return Ok(());
+    }
+    let name = runtime_dir.name();
+    Err(CommandError::Usage(format!(
+        "`{name}` has crashed: its routes and neighbours were in the memory of its process; \
+         `bellows show {name}` shows its last counters"
+    )))
+}
+
+/// A batch of lines.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The lines.
+    pub lines: Vec<String>,
+    /// The number of each in the file.
+    pub numbers: Vec<u64>,
+}
+
+/// A file of lines, read in batches. Empty lines and those that begin with `#` do not count.
+pub struct Lines {
+    reader: Box<dyn BufRead>,
+    name: String,
+    number: u64,
+    length: Option<u64>,
+    read: u64,
+    /// Lines that were left out.
+    pub skipped: u64,
+    progress: Option<Instant>,
+    is_at_end: bool,
+}
+
+impl Lines {
+    /// Opens a file; `-` is standard input.
+    pub fn open(path: &Path) -> Result<Lines, CommandError> {
+        let is_shown = io::stderr().is_terminal();
+        let of = |reader: Box<dyn BufRead>, name: String, length| Lines {
+            reader,
+            name,
+            number: 0,
+            length,
+            read: 0,
+            skipped: 0,
+            progress: is_shown.then(Instant::now),
+            is_at_end: false,
+        };
+        if path == Path::new("-") {
+            return Ok(of(Box::new(BufReader::new(io::stdin())), "standard input".to_owned(), None));
+        }
+        let name = path.display().to_string();
+        let unreadable = |error: io::Error| CommandError::Usage(format!("`{name}` cannot be read: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        if metadata.is_dir() {
+            return Err(CommandError::Usage(format!("`{name}` is a folder, not a file of lines")));
+        }
+        let length = metadata.is_file().then_some(metadata.len());
+        let reader = Box::new(BufReader::with_capacity(1 << 20, file));
+        Ok(of(reader, name.clone(), length))
+    }
+
+    /// The next lines, those of `leave_out` not among them. `None` at the end.
+    pub fn next_batch(&mut self, leave_out: impl Fn(&str) -> bool) -> Result<Option<Batch>, CommandError> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.lines.len() < MAX_LINES && bytes < MAX_BATCH {
+            let mut line = Vec::new();
+            let mut reader = (&mut self.reader).take(MAX_LINE as u64 + 1);
+            let length = reader
+                .read_until(b'\n', &mut line)
+                .map_err(|error| CommandError::Failed(format!("`{}` cannot be read: {error}", self.name)))?;
+            if length == 0 {
+                self.is_at_end = true;
+                break;
+            }
+            self.read += length as u64;
+            self.number += 1;
+            let place = |lines: &Lines| format!("{}:{}", lines.name, lines.number);
+            if length > MAX_LINE {
+                let message = format!("{}: the line is longer than {} KiB", place(self), MAX_LINE >> 10);
+                return Err(CommandError::Usage(message));
+            }
+            let Ok(text) = String::from_utf8(line) else {
+                return Err(CommandError::Usage(format!("{}: the line is not UTF-8", place(self))));
+            };
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            if leave_out(text) {
+                self.skipped += 1;
+                continue;
+            }
+            bytes += text.len();
+            batch.lines.push(text.to_owned());
+            batch.numbers.push(self.number);
+        }
+        Ok((!batch.lines.is_empty() || !self.is_at_end).then_some(batch))
+    }
+
+    /// Shows how far the file has been read, if somebody is looking.
+    pub fn show_progress(&mut self, done: u64) {
+        if !self.progress.is_some_and(|shown| shown.elapsed() >= PROGRESS_INTERVAL) {
+            return;
+        }
+        self.progress = Some(Instant::now());
+        let share = self.length.filter(|length| *length > 0);
+        let share = share.map(|length| format!("{:3.0} % ", 100.0 * self.read as f64 / length as f64));
+        terminal::show_status(&format!("{}{} routes", share.unwrap_or_default(), scaled(done as f64)));
+    }
+
+    /// Removes the line that shows the progress.
+    pub fn clear_progress(&self) {
+        if self.progress.is_some() {
+            terminal::clear_status();
+        }
+    }
+
+    /// The text of errors in lines of a batch.
+    pub fn render(&self, batch: &Batch, errors: &[LineError]) -> String {
+        let one = |error: &LineError| {
+            let place = batch.numbers.get(error.index).map_or_else(String::new, u64::to_string);
+            render(&format!("{}:{place}: ", self.name), batch.lines.get(error.index).map_or("", |line| line), error)
+        };
+        errors.iter().map(one).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The text of an error in a line, which is underlined.
+pub fn render(place: &str, line: &str, error: &LineError) -> String {
+    let LineError { message, help, range: (start, end), .. } = error;
+    let mut text = format!("error: {place}{message}\n");
+    let (start, end) = (line.floor_char_boundary(*start), line.floor_char_boundary(*end));
+    let before = line[..start.min(line.len())].chars().count();
+    let marked = line.get(start..end).map_or(0, |part| part.chars().count()).max(1);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "  |\n  | {line}\n  | {}{}", " ".repeat(before), "^".repeat(marked));
+    if !help.is_empty() {
+        let _ = writeln!(text, "  |\n  = help: {help}");
+    }
+    sanitize(&text)
+}
+
+/// Counts of a file of lines.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// New ones.
+    pub added: u64,
+    /// Those in the place of others.
+    pub replaced: u64,
+    /// Those that are gone.
+    pub deleted: u64,
+    /// Lines that were left out.
+    pub skipped: u64,
+    /// Lines that were not right.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// The lines that were carried out.
+    pub fn done(&self) -> u64 {
+        self.added + self.replaced + self.deleted
+    }
+
+    /// The counts as a sentence about these things.
+    pub fn sentence(&self, noun: &str) -> String {
+        let mut parts = vec![format!("{} added", plural(self.added, noun))];
+        let more = [
+            (self.replaced, "replaced"),
+            (self.deleted, "deleted"),
+            (self.skipped, "left out"),
+            (self.failed, "with errors"),
+        ];
+        parts.extend(
+            more.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{} {what}", count(*number))),
+        );
+        parts.join(", ")
+    }
+
+    /// The counts as JSON.
+    pub fn json(&self) -> Value {
+        json!({
+            "added": self.added, "replaced": self.replaced, "deleted": self.deleted, "skipped": self.skipped,
+            "failed": self.failed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_testkit::scratch::scratch;
+
+    #[test]
+    fn lines_come_in_batches_with_their_numbers() {
+        let folder = scratch();
+        let path = folder.path().join("routes");
+        let lines: String = (0..2 * MAX_LINES).map(|number| format!("{number}\n# a comment\n\n")).collect();
+        std::fs::write(&path, lines).unwrap();
+        let mut lines = Lines::open(&path).unwrap();
+        let first = lines.next_batch(|text| text == "1").unwrap().unwrap();
+        assert_eq!((first.lines.len(), &first.numbers[..2], lines.skipped), (MAX_LINES, &[1, 7][..], 1));
+        assert_eq!(first.lines[1], "2");
+        assert_eq!(lines.next_batch(|_| false).unwrap().unwrap().lines.len(), MAX_LINES - 1);
+        assert!(lines.next_batch(|_| false).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_line_is_told_with_its_number() {
+        let folder = scratch();
+        let path = folder.path().join("routes");
+        for (bytes, said) in
+            [(b"a\n\xff\n".to_vec(), ":2: the line is not UTF-8"), (vec![b'x'; MAX_LINE + 1], ":1: the line is longer")]
+        {
+            std::fs::write(&path, bytes).unwrap();
+            let error = Lines::open(&path).unwrap().next_batch(|_| false).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        assert!(Lines::open(folder.path()).err().unwrap().to_string().contains("is a folder"));
+        assert!(Lines::open(&folder.path().join("none")).err().unwrap().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn the_wrong_part_of_a_line_is_underlined() {
+        let error = LineError { index: 0, message: "wrong".to_owned(), help: "right it".to_owned(), range: (3, 5) };
+        let text = render("a:7: ", "é bcd", &error);
+        assert_eq!(text, "error: a:7: wrong\n  |\n  | é bcd\n  |   ^^\n  |\n  = help: right it\n");
+        let beyond = LineError { range: (90, 99), ..error };
+        assert!(render("", "", &beyond).contains("^"));
+    }
+}

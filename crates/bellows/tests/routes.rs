@@ -1,0 +1,424 @@
+//! `bellows route` and `bellows neighbour` on a running router that needs no privileges: a source before it, a sink behind
+//! it.
+
+mod support;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use bellows_testkit::wait::within;
+use serde_json::{Value, json};
+use support::{Running, Said, Sandbox, assert_books};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A router whose traffic to 203.0.113.1 leaves by `right`, through one of two neighbours.
+fn network(routes: &str, more: &str) -> String {
+    format!(
+        r#"
+links = ["in.output -> router.left", "router.left -> back.input", "router.right -> out.input"]
+[apps.in]
+app = "source"
+headers = "ipv4"
+rate = "20kpps"
+size = 60
+dst_mac = "02:00:00:00:00:01"
+src = "192.0.2.7"
+dst = "203.0.113.1"
+[apps.back]
+app = "sink"
+[apps.out]
+app = "sink"
+[apps.router]
+app = "router"
+routes = {routes}
+{more}
+[apps.router.interfaces.left]
+mac = "02:00:00:00:00:01"
+addresses = ["192.0.2.1/24"]
+[apps.router.interfaces.right]
+mac = "02:00:00:00:00:02"
+addresses = ["198.51.100.1/24", "2001:db8::1/64"]
+neighbours = {{ "198.51.100.2" = "04:00:00:00:00:02", "198.51.100.3" = "04:00:00:00:00:03" }}
+"#
+    )
+}
+
+/// The route of the traffic, and another one.
+const ROUTES: &str = r#"["203.0.113.0/24 via 198.51.100.2", "198.18.0.0/15 via 198.51.100.3"]"#;
+
+struct Router<'s> {
+    sandbox: &'s Sandbox,
+    running: Running<'s>,
+}
+
+impl<'s> Router<'s> {
+    fn start(sandbox: &'s Sandbox, text: &str) -> Router<'s> {
+        let path = sandbox.write("network.toml", text);
+        Router { sandbox, running: sandbox.start(&[&path, "--json"]) }
+    }
+
+    fn route(&self, words: &str) -> Said {
+        let words: Vec<&str> = ["route"].into_iter().chain(words.split_whitespace()).collect();
+        self.sandbox.bellows(&words)
+    }
+
+    fn neighbour(&self, words: &str) -> Said {
+        let words: Vec<&str> = ["neighbour"].into_iter().chain(words.split_whitespace()).collect();
+        self.sandbox.bellows(&words)
+    }
+
+    /// The lines of `route show`.
+    fn show(&self, words: &str) -> Vec<String> {
+        self.route(&format!("show {words}")).fine().stdout.lines().map(str::to_owned).collect()
+    }
+
+    fn count(&self, app: &str, key: &str) -> u64 {
+        let counters = self.running.counters();
+        let apps = counters["apps"].as_array().unwrap();
+        let app = apps.iter().find(|known| known["name"] == app).unwrap_or_else(|| panic!("no {app}"));
+        app.pointer(&format!("/{key}")).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// Waits until many more packets have arrived.
+    fn flows(&self) {
+        let before = self.count("out", "in_packets");
+        within(PATIENCE, "packets", || self.count("out", "in_packets") > before + 500);
+    }
+
+    fn stop(self) -> Value {
+        self.sandbox.bellows(&["stop"]).fine();
+        let report = self.running.wait().fine().json();
+        assert_books(&report);
+        report
+    }
+}
+
+#[test]
+fn routes_are_added_shown_looked_up_and_removed() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    router.flows();
+    router.route("add 10.0.0.0/8 via 198.51.100.2 metric 5").fine();
+    router.route("append 10.0.0.0/8 via 198.51.100.3 metric 5").fine();
+    router.route("add 2001:db8:7::/48 via 2001:db8::9").fine();
+    router.route("replace 198.18.0.0/15 dev left").fine();
+    let all = [
+        "10.0.0.0/8 nexthop via 198.51.100.2 dev right weight 1 nexthop via 198.51.100.3 dev right weight 1 metric 5 \
+         proto control",
+        "198.18.0.0/15 dev left proto control",
+        "203.0.113.0/24 via 198.51.100.2 dev right proto static",
+        "2001:db8:7::/48 via 2001:db8::9 dev right proto control",
+    ];
+    assert_eq!(router.show(""), all);
+    assert_eq!(router.show("proto static"), all[2..3]);
+    assert_eq!(router.show("match 203.0.113.7"), all[2..3]);
+    assert_eq!(router.show("root 198.0.0.0/7"), all[1..2]);
+    assert_eq!(router.show("exact 10.0.0.0/8"), all[..1]);
+    assert_eq!(router.show("via 198.51.100.3"), all[..1]);
+    assert_eq!(router.show("dev left"), all[1..2]);
+    assert_eq!(router.show("-6"), all[3..]);
+    assert_eq!(router.show("--limit 1 --after 10.0.0.0/8"), all[1..2]);
+    assert_eq!(router.route("show --count").fine().stdout, "4 routes\n");
+    assert!(router.show("proto connected").contains(&"local 192.0.2.1/32 proto connected".to_owned()));
+    let routes = router.route("show -j").fine().json();
+    assert_eq!(routes["routes"].as_array().map(Vec::len), Some(4));
+    assert_eq!(routes["routes"][2]["gateway"], "198.51.100.2");
+    assert_eq!(routes["routes"][0]["nexthops"][1]["dev"], "right");
+    assert_eq!((&routes["vrf"], &routes["next"]), (&json!("router/vrf"), &Value::Null));
+
+    let found = router.route("lookup 203.0.113.1 from 192.0.2.7 --json").fine().json();
+    assert_eq!((&found["route"]["dst"], &found["ways"][0]["state"]), (&json!("203.0.113.0/24"), &json!("permanent")));
+    assert_eq!(found["from"]["route"]["dst"], "192.0.2.0/24");
+    let text = router.route("get 203.0.113.1").fine().stdout;
+    assert!(text.contains("neighbour 198.51.100.2 dev right lladdr 04:00:00:00:00:02 permanent"), "{text}");
+    assert!(text.contains("compiled to cell"), "{text}");
+    assert_eq!(router.route("lookup 9.9.9.9").fine().stdout, "9.9.9.9: no route\n");
+
+    router.route("del 10.0.0.0/8").fine();
+    let flushed = router.route("flush root 198.0.0.0/7 -j").fine().json();
+    assert_eq!(flushed["deleted"], 1);
+    assert_eq!(router.show(""), all[2..]);
+    // Without its route, traffic is dropped by name, and the way back is the router's.
+    router.route("del 203.0.113.0/24 via 198.51.100.2").fine();
+    within(PATIENCE, "packets without a route", || router.count("router/ip4-icmp-error", "in_packets") > 100);
+    router.route("add 203.0.113.0/24 via 198.51.100.3").fine();
+    router.flows();
+    router.route("flush all").fine();
+    assert_eq!(router.show(""), [""; 0]);
+    router.stop();
+}
+
+#[test]
+fn wrong_commands_are_told_with_their_place() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    for (words, said) in [
+        ("add 10.0.0.0/33 via 198.51.100.2", "expected a number of bits from 0 to 32"),
+        ("add 10.0.0.0/33 via 198.51.100.2", "  | add 10.0.0.0/33 via 198.51.100.2\n  |     ^^^^^^^^^^^\n"),
+        ("add", "a route is missing"),
+        ("add 10.0.0.0/8", "the route has no next hop"),
+        ("add 10.0.0.0/8 via 10.1.1.1", "no interface has 10.1.1.1 on its link"),
+        ("add 10.0.0.0/8 dev middle", "there is no interface `middle`"),
+        ("add 203.0.113.0/24 via 198.51.100.3", "there is a route to 203.0.113.0/24 with metric 0 already"),
+        ("add 192.0.2.0/24 via 198.51.100.3", "that of an interface"),
+        ("del 10.0.0.0/8", "there is no such route to 10.0.0.0/8"),
+        ("remove 10.0.0.0/8", "`remove` is not an action"),
+        ("replace-al", "did you mean `replace-all`?"),
+        ("replace-all", "give a file with `-f FILE`"),
+        ("show broot 10.0.0.0/8", "`10.0.0.0/8` is not a condition of routes"),
+        ("show root", "`root` needs a prefix"),
+        ("show root ten", "`ten`"),
+        ("show dev", "`dev` needs a value"),
+        ("show dev middle", "there is no interface `middle`; there are `left`, `right`"),
+        ("show via here", "`here` is not the address of a router"),
+        ("show proto magic", "there is no origin `magic` of routes"),
+        ("show vrf green", "there is no object of type `vrf` named `green`"),
+        ("lookup", "write `lookup ADDRESS`"),
+        ("lookup here", "`here` is not an IP address"),
+        ("lookup 10.0.0.1 from ::1", "not of the same family"),
+        ("flush", "`flush` needs to know which routes"),
+        ("flush proto connected", "they cannot be flushed"),
+        ("show -f routes.txt", "`--file` is for add"),
+        ("add 10.0.0.0/8 -f routes.txt", "the route is in the file"),
+        ("add -f missing.txt", "`missing.txt` cannot be read"),
+    ] {
+        let answer = router.route(words);
+        assert_eq!((answer.code, answer.stderr.contains(said)), (Some(2), true), "{words}: {answer:#?}");
+    }
+    for (words, said) in [
+        ("add 198.51.100.9", "the neighbour's Ethernet address is missing"),
+        ("add 198.51.100.9 lladdr 01:00:00:00:00:01", "is not the Ethernet address of a station"),
+        ("add 10.0.0.9 lladdr 04:00:00:00:00:09", "no interface has 10.0.0.9 on its link"),
+        ("add 198.51.100.9 lladdr 04:00:00:00:00:09 dev left", "198.51.100.9 is not on a link of `left`"),
+        ("del 198.51.100.9", "there is no neighbour 198.51.100.9 on `right`"),
+        ("del 198.51.100.2", "is in the network file: remove it there"),
+        ("discard 198.51.100.2", "`discard` is not an action"),
+        ("flush", "`flush` needs to know which neighbours"),
+    ] {
+        let answer = router.neighbour(words);
+        assert_eq!((answer.code, answer.stderr.contains(said)), (Some(2), true), "{words}: {answer:#?}");
+    }
+    assert_eq!(router.show("").len(), 2, "nothing has been changed");
+    router.stop();
+    for words in [&["route"][..], &["neighbour"], &["show", "fib"], &["show", "neighbours"]] {
+        assert!(sandbox.bellows(words).stderr.contains("no network is running"), "{words:?}");
+    }
+    let other = sandbox.write("other.toml", support::IDLE);
+    let running = sandbox.start(&[&other]);
+    for words in [&["route"][..], &["neighbour"], &["show", "fib"], &["show", "neighbours"]] {
+        let answer = sandbox.bellows(words);
+        assert!(answer.code == Some(2) && answer.stderr.contains("vrf"), "{answer:#?}");
+    }
+    drop(running);
+}
+
+#[test]
+fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    let before = router.show("");
+    let route = |number: usize| {
+        let [_, a, b, c] = (number as u32 * 4).to_be_bytes();
+        format!("10.{a}.{b}.{c}/30 via 198.51.100.{}", 2 + number % 2)
+    };
+    let mut text = String::from("# routes\n\n");
+    for number in 0..10_000 {
+        writeln!(text, "{}{}", if number % 3 == 0 { "add " } else { "" }, route(number)).unwrap();
+    }
+    sandbox.write("routes.txt", &text);
+    let added = router.route("-f routes.txt -j").fine().json();
+    assert_eq!((&added["added"], &added["failed"], &added["vrf"]), (&json!(10_000), &json!(0), &json!("router/vrf")));
+    let shown = router.show("");
+    assert_eq!(shown.len(), before.len() + 10_000);
+
+    // What is shown can be read again, also what follows from interfaces: that is left out.
+    router.route("flush all").fine();
+    sandbox.write("shown.txt", &format!("{}\n192.0.2.0/24 dev left proto connected\n", shown.join("\n")));
+    let read = router.route("add -f shown.txt").fine();
+    assert!(read.stdout.starts_with("10,002 routes added, 1 left out in "), "{read:#?}");
+    let same = |line: &String| line.replace("proto static", "proto control");
+    assert_eq!(router.show(""), shown.iter().map(same).collect::<Vec<_>>());
+
+    // The line with an error is in the second batch.
+    let wrong = format!("{}del 9.9.9.9/32\n", text.replace(" via", " metric 7 via"));
+    sandbox.write("wrong.txt", &wrong);
+    let said = router.route("add -f wrong.txt");
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    for part in ["wrong.txt:10003: there is no such route to 9.9.9.9/32", "8,192 commands before line 8195 took effect"] {
+        assert!(said.stderr.contains(part), "{said:#?}");
+    }
+    assert_eq!(router.route("show --count").fine().stdout, "18,194 routes\n");
+    let forced = router.route("replace -f wrong.txt --force -j");
+    assert_eq!(forced.code, Some(2));
+    let counts = forced.json();
+    // Those that say `add` are there already, as far as they were in the first two batches.
+    let again = (0..8_192).filter(|number| number % 3 == 0).count();
+    assert_eq!(counts["failed"], again + 1, "{counts}");
+    assert_eq!(router.route("show --count").fine().stdout, "20,002 routes\n");
+    let deletions: String = (0..10_000).map(|number| format!("del {} metric 7\n", route(number))).collect();
+    sandbox.write("del.txt", &deletions);
+    let deleted = router.route("-f del.txt -j").fine().json();
+    assert_eq!(deleted["deleted"], 10_000);
+    sandbox.write("bytes.txt", "10.200.0.0/16 dev left\n\u{0}\n");
+    assert!(router.route("add -f bytes.txt").stderr.contains("bytes.txt:2: "));
+    router.stop();
+}
+
+/// The number of routes that are replaced: the real size in `BELLOWS_ROUTES`.
+fn size() -> usize {
+    std::env::var("BELLOWS_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+}
+
+/// So many routes through a neighbour, and that of the traffic.
+fn table(count: usize, neighbour: u8) -> String {
+    let mut text = format!("203.0.113.0/24 via 198.51.100.{neighbour}\n");
+    for number in 0..count {
+        let [a, b, c, d] = (0x1400_0000 + number as u32 * 8).to_be_bytes();
+        writeln!(text, "{a}.{b}.{c}.{d}/29 via 198.51.100.{neighbour}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn all_routes_are_replaced_under_traffic_and_no_packet_is_lost() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    sandbox.write("two.txt", &table(size(), 2));
+    sandbox.write("three.txt", &table(size(), 3));
+    router.flows();
+    for (file, before) in [("two.txt", 2), ("three.txt", size() + 1), ("two.txt", size() + 1)] {
+        let swapped = router.route(&format!("replace-all -f {file} -j")).fine().json();
+        let expected = (json!(before), json!(size() + 1), json!(0));
+        assert_eq!((swapped["before"].clone(), swapped["after"].clone(), swapped["repeated"].clone()), expected);
+        router.flows();
+    }
+    let fib = sandbox.bellows(&["show", "fib", "--json"]).fine().json()["vrfs"][0].clone();
+    assert_eq!(fib["ipv4"]["lengths"]["29"], size());
+    assert_eq!(fib["ipv4"]["origins"]["control"], size() + 1);
+    assert!(fib["ipv4"]["bytes"].as_u64().unwrap() > 0);
+    let text = sandbox.bellows(&["show", "fib"]).fine().stdout;
+    assert!(text.contains("via 198.51.100.2 dev right"), "{text}");
+
+    // An error in any line changes nothing, and neither does a client that goes away in the middle.
+    sandbox.write("wrong.txt", &format!("{}bad line\n", table(5_000, 3)));
+    let said = router.route("replace-all -f wrong.txt");
+    assert!(said.code == Some(2) && said.stderr.contains("wrong.txt:5002: "), "{said:#?}");
+    assert!(said.stderr.contains("no route has been changed"), "{said:#?}");
+    assert_eq!(router.route("show proto control --count").fine().stdout, format!("{} routes\n", thousands(size() + 1)));
+    let report = router.stop();
+    let lost: Vec<&Value> = report["apps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|app| app["drops"].as_object().is_some_and(|drops| drops.values().any(|count| *count != json!(0))))
+        .collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+    groups.join(",")
+}
+
+#[test]
+fn what_commands_did_outlives_reloads() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    router.route("add 10.0.0.0/8 via 198.51.100.3").fine();
+    router.route("del 198.18.0.0/15").fine();
+    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").fine();
+    let control = "10.0.0.0/8 via 198.51.100.3 dev right proto control";
+    let kept = [control, "203.0.113.0/24 via 198.51.100.2 dev right proto static"];
+    assert_eq!(router.show(""), kept);
+    sandbox.bellows(&["reload"]).fine();
+    assert_eq!(router.show(""), kept, "the network file is the same");
+
+    // Other routes: the apps run on.
+    let other = r#"["203.0.113.0/24 via 198.51.100.3", "198.18.0.0/15 via 198.51.100.3", "20.0.0.0/8 dev left"]"#;
+    sandbox.write("network.toml", &network(other, ""));
+    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    assert_eq!(reload["replaced"], json!([]), "{reload}");
+    let changed = [
+        control,
+        "20.0.0.0/8 dev left proto static",
+        "203.0.113.0/24 via 198.51.100.3 dev right proto static",
+    ];
+    assert_eq!(router.show(""), changed);
+    router.flows();
+
+    // A file of routes, and the same again with another content.
+    sandbox.write("table.txt", &table(2_000, 2));
+    sandbox.write("network.toml", &network("[]", "file = \"table.txt\""));
+    sandbox.bellows(&["reload"]).fine();
+    assert_eq!(router.show("proto static").len(), 2_001);
+    sandbox.write("table.txt", &table(1_000, 3));
+    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    assert_eq!((&reload["replaced"], router.show("proto static").len()), (&json!([]), 1_001));
+    sandbox.write("network.toml", &network("[\"1.0.0.0/8 via 9.9.9.9\"]", ""));
+    assert_eq!(sandbox.bellows(&["reload"]).code, Some(2), "the running network goes on");
+    assert_eq!(router.show("proto static").len(), 1_001);
+
+    // Another interface: another domain, which takes over what it can.
+    let wide = network(other, "").replace("addresses = [\"192.0.2.1/24\"]", "addresses = [\"192.0.2.1/24\", \"10.9.0.1/24\"]");
+    sandbox.write("network.toml", &wide);
+    let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
+    assert!(reload["replaced"].as_array().unwrap().len() > 5, "{reload}");
+    let after = router.show("");
+    assert!(after.contains(&control.to_owned()) && after.len() == 4, "{after:?}");
+    let neighbours = router.neighbour("show 198.51.100.9 -j").fine().json();
+    assert_eq!(neighbours["vrfs"][0]["neighbours"][0]["mac"], "04:00:00:00:00:09");
+    router.flows();
+    router.stop();
+}
+
+#[test]
+fn neighbours_are_entered_shown_and_removed() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:09").fine();
+    assert!(router.neighbour("add 198.51.100.9 lladdr 04:00:00:00:00:0a").stderr.contains("replace it"));
+    router.neighbour("replace 198.51.100.9 lladdr 04:00:00:00:00:0a dev right").fine();
+    router.route("replace 203.0.113.0/24 via 198.51.100.9").fine();
+    router.flows();
+    let text = router.neighbour("show dev right").fine().stdout;
+    assert!(text.contains("198.51.100.9  04:00:00:00:00:0a  right      permanent"), "{text}");
+    assert_eq!(text, sandbox.bellows(&["show", "neighbours"]).fine().stdout);
+    let shown = sandbox.bellows(&["show", "neighbours", "--json"]).fine().json();
+    let of = |address: &str| {
+        let all = shown["vrfs"][0]["neighbours"].as_array().unwrap();
+        all.iter().find(|one| one["address"] == address).cloned().unwrap_or_else(|| panic!("{shown:#}"))
+    };
+    assert_eq!((&of("198.51.100.9")["protocol"], &of("198.51.100.2")["protocol"]), (&json!("control"), &json!("static")));
+    sandbox.write("neighbours.txt", "198.51.100.10 lladdr 04:00:00:00:00:10 dev right PERMANENT\ndel 198.51.100.9\n");
+    let said = router.neighbour("-f neighbours.txt").fine();
+    assert_eq!(said.stdout, "1 neighbour added, 1 deleted\n");
+    // It is asked now, and packets wait for it or are dropped by name.
+    within(PATIENCE, "a question", || router.count("router/arp", "counters/requests_sent") > 2);
+    assert_eq!(router.neighbour("flush dev right -j").fine().json()["deleted"], 1);
+    router.route("replace 203.0.113.0/24 via 198.51.100.2").fine();
+    router.flows();
+    let interfaces = sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
+    let right = interfaces["routers"].as_array().unwrap().iter().find(|one| one["interface"] == "right").unwrap().clone();
+    assert_eq!((&right["mtu"], &right["mac"]), (&json!(1500), &json!("02:00:00:00:00:02")));
+    assert!(right["tx_packets"].as_u64() > Some(500), "{right}");
+    let text = sandbox.bellows(&["show", "interfaces"]).fine().stdout;
+    assert!(text.contains("ROUTER INTERFACE") && text.contains("198.51.100.1/24"), "{text}");
+    router.stop();
+}
+
+#[test]
+fn errors_in_the_routes_of_a_router_are_where_they_are_written() {
+    let sandbox = Sandbox::new();
+    let text = network(r#"["203.0.113.0/24 via 198.51.100.2", "198.18.0.0/15 vai 198.51.100.3"]"#, "");
+    let said = sandbox.bellows(&["check", &sandbox.write("wrong.toml", &text)]);
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.stderr.contains("`vai` is not part of a route"), "{said:#?}");
+    assert!(said.stderr.contains("^^^") && !said.stderr.contains("has errors"), "{said:#?}");
+    let line = said.stderr.lines().find(|line| line.contains("^")).unwrap();
+    let written = said.stderr.lines().find(|line| line.contains("routes = ")).unwrap();
+    let at = line.find('^').unwrap();
+    assert_eq!(&written[at..at + 3], "vai", "{said:#?}");
+    assert_eq!(said.stderr.matches("error: ").count(), 1, "{said:#?}");
+}
