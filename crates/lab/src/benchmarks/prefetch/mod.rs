@@ -294,7 +294,9 @@ fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
 
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
+        &[
+        "--case",
+        "nodes","--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
     ];
