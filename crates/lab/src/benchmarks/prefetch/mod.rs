@@ -293,10 +293,20 @@ fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
 }
 
 impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &[
+    const QUICK: &'static [&'static str] = &[
         "--case",
-        "nodes","--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
+        "nodes",
+        "--processes",
+        "1",
+        "--rounds",
+        "1",
+        "--in-flight",
+        "256,4096",
+        "--routes",
+        "8",
+        "--ahead",
+        "4",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
     ];
