@@ -86,7 +86,7 @@ impl TrialLog {
 }
 
 /// Calls of each kind without which there is no verdict.
-const MIN_CALLS: usize = 150;
+const MIN_CALLS: usize = 50;
 
 /// The share of a call's clocks that prefetches must save, and the probability of error, for a verdict of waiting.
 pub const MIN_SAVED: f64 = 0.08;
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(verdict(1_000, 60.0, 1.0, 60.0), LookAhead::Sufficient, "the packets are near");
         assert_eq!(verdict(1_000, 60.0, 10.0, 47.0), LookAhead::Sufficient, "a small effect");
         assert_eq!(verdict(1_000, 2.0, 0.5, 0.8), LookAhead::Sufficient, "less than a clock");
-        assert_eq!(verdict(100, 60.0, 15.0, 20.0), LookAhead::Unknown);
+        assert_eq!(verdict(80, 60.0, 15.0, 20.0), LookAhead::Unknown);
         assert_eq!(TrialResult::of("app", &[]), None);
     }
 

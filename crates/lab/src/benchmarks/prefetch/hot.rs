@@ -23,6 +23,7 @@ pub(super) fn run(
         let task = Task {
             traffic: group.traffic,
             first: group.first,
+            memory: options.memory,
             what: Work::Sample(kind.clone(), options.seconds),
             cpu: options.common.cpu,
         };

@@ -60,6 +60,9 @@ pub struct Arguments {
     /// The first node that packets come to
     #[arg(long, value_name = "NODE", value_enum, default_value_t = First::Ethernet)]
     first: First,
+    /// Evict packets from all caches before they come again
+    #[arg(long)]
+    memory: bool,
     /// Packets in flight
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 65_536], value_parser = in_flight)]
     in_flight: Vec<usize>,
@@ -205,7 +208,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             Case::Load => Work::Load(group.variants.clone(), options.load),
             _ => Work::Compare(group.variants.clone()),
         };
-        let task = Task { traffic: group.traffic, first: group.first, what: work, cpu: options.common.cpu };
+        let task = Task { traffic: group.traffic, first: group.first, memory: options.memory, what: work, cpu: options.common.cpu };
         let matches =
             session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         if results.is_empty() {
@@ -290,8 +293,20 @@ fn measurements(group: &Group, matches: &[Match]) -> Vec<Measurement> {
 }
 
 impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "1", "--in-flight", "256,4096", "--routes", "8", "--ahead", "4", "--runs", "1", "--seconds", "0.1"];
+    const QUICK: &'static [&'static str] = &[
+        "--case",
+        "nodes",
+        "--processes",
+        "1",
+        "--rounds",
+        "1",
+        "--in-flight",
+        "256,4096",
+        "--routes",
+        "8",
+        "--ahead",
+        "4",
+    ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
         (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
     ];

@@ -34,6 +34,8 @@ const SETTLE_US: u64 = 1_000;
 pub(super) struct Task {
     pub(super) traffic: Traffic,
     pub(super) first: First,
+    /// Whether packets are evicted from all caches before they come again.
+    pub(super) memory: bool,
     pub(super) what: Work,
     pub(super) cpu: Option<usize>,
 }
@@ -62,7 +64,7 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     // Its tables are not the Internet's.
     let prefixes = Prefixes::default();
     let domain = Arc::new(RoutingDomain::new(task.traffic.vrf(&prefixes)));
-    let stock = Stock::new(task.traffic.packets(&prefixes));
+    let stock = Stock::new(task.traffic.packets(&prefixes), task.memory);
     let times = Arc::new(Times::default());
     let nodes = nodes(task.traffic.family, task.first).len();
     let parts = |times| Parts { family: task.traffic.family, first: task.first, domain: &domain, stock: &stock, times };

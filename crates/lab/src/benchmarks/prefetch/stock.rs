@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_engine::{App, Io, Port, Ports};
 use bellows_packet::{Packet, Vector};
-use bellows_sys::clock;
+use bellows_sys::{cache, clock};
 use bellows_vrf::Tag;
 
 use crate::benchmarks::router::circulation::VECTOR;
@@ -21,6 +21,8 @@ pub(super) struct Stock {
     sends: u64,
     sent: u64,
     pace: Option<Pace>,
+    /// Whether packets that come back are evicted from all caches.
+    evicts: bool,
 }
 
 /// Packets that are due at a rate.
@@ -61,7 +63,7 @@ pub(super) struct Counts {
 
 impl Stock {
     /// A stock of these packets, in random order: those of a busy network are not in the order of their addresses.
-    pub(super) fn new(mut packets: Vec<Packet>) -> Arc<Mutex<Stock>> {
+    pub(super) fn new(mut packets: Vec<Packet>, evicts: bool) -> Arc<Mutex<Stock>> {
         fastrand::Rng::with_seed(11).shuffle(&mut packets);
         let mut waiting = VecDeque::new();
         let mut packets = packets.into_iter().peekable();
@@ -70,7 +72,7 @@ impl Stock {
             packets.by_ref().take(VECTOR).for_each(|packet| drop(vector.push(packet)));
             waiting.push_back(vector);
         }
-        Arc::new(Mutex::new(Stock { waiting, spare: Vec::new(), sends: 0, sent: 0, pace: None }))
+        Arc::new(Mutex::new(Stock { waiting, spare: Vec::new(), sends: 0, sent: 0, pace: None, evicts }))
     }
 
     /// From now on packets are due at a rate, given by the clocks from one to the next; with `None` always.
@@ -169,6 +171,9 @@ impl App for Circulator {
                 self.family.rejuvenate(packet.bytes_mut());
                 packet.set_tag(Tag::received_on(1).0);
             }
+            if stock.evicts {
+                cache::evict(vector.as_slice().iter().map(Packet::bytes));
+            }
             stock.take_back(vector);
         }
     }
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn a_stock_hands_out_each_packet_in_turn() {
         let packets = (0..300u32).map(|number| Packet::from_bytes(&number.to_ne_bytes()).unwrap()).collect();
-        let stock = Stock::new(packets);
+        let stock = Stock::new(packets, true);
         let mut stock = lock(&stock);
         let mut order: Vec<[u8; 4]> = Vec::new();
         for round in 0..20 {

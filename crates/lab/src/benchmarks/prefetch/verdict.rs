@@ -9,6 +9,9 @@ use crate::turns::{Match, Session};
 /// The share of runs in which a node must be found: 18 of 20.
 const MIN_FOUND: f64 = 0.9;
 
+/// Runs without which there is no judgement about the verdicts.
+const ENOUGH: usize = 10;
+
 /// The outcome of all runs.
 pub(super) struct Found {
     pub(super) text: String,
@@ -29,6 +32,7 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
         let task = Task {
             traffic: group.traffic,
             first: group.first,
+            memory: options.memory,
             what: Work::Try(kind.clone(), options.seconds),
             cpu: options.common.cpu,
         };
@@ -56,7 +60,7 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
                 Variant::Without(without) if without == node => share >= MIN_FOUND,
                 _ => accused(node) == 0,
             };
-            failed |= !is_right && runs > 0;
+            failed |= !is_right && runs >= ENOUGH;
         }
         text.push('\n');
     }
