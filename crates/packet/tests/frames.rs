@@ -17,6 +17,11 @@ fn packets(described: &[(usize, u32)]) -> Vec<Packet> {
     described.iter().enumerate().map(packet).collect()
 }
 
+/// The tag and the bytes of each packet.
+fn parts(packets: &[Packet]) -> Vec<(u32, Vec<u8>)> {
+    packets.iter().map(|packet| (packet.tag(), packet.bytes().to_vec())).collect()
+}
+
 /// What each instruction set finds: the handles, the lengths, and the starts.
 struct Find<'p>(&'p [Packet]);
 
@@ -52,7 +57,8 @@ proptest! {
             different: tags().fold(0, |different, tag| different | (tag ^ packets[0].tag())),
         };
         let lengths: Vec<u32> = packets.iter().map(|packet| packet.len() as u32).collect();
-        let starts: Option<Vec<[u8; START]>> = packets.iter().map(|packet| packet.bytes().first_chunk().copied()).collect();
+        let starts: Option<Vec<[u8; START]>> =
+            packets.iter().map(|packet| packet.bytes().first_chunk().copied()).collect();
         for simd in Simd::available() {
             prop_assert_eq!(simd.run(Find(&packets)), (handles, lengths.clone(), starts.clone()), "{}", simd.name());
         }
@@ -61,7 +67,7 @@ proptest! {
     #[test]
     fn chunks_have_all_packets_in_order(described in described(60), count in 1usize..40) {
         let mut packets = packets(&described);
-        let expected: Vec<(u32, Vec<u8>)> = packets.iter().map(|packet| (packet.tag(), packet.bytes().to_vec())).collect();
+        let expected = parts(&packets);
         let mut contents = Contents::of(&mut packets);
         let mut found = Vec::new();
         for mut chunk in contents.chunks(count) {
@@ -79,7 +85,7 @@ proptest! {
     #[test]
     fn starts_and_tags_change_in_place(described in described(START)) {
         let mut packets = packets(&described);
-        let before: Vec<(u32, Vec<u8>)> = packets.iter().map(|packet| (packet.tag(), packet.bytes().to_vec())).collect();
+        let before = parts(&packets);
         let mut contents = Contents::of(&mut packets);
         let is_long = before.iter().all(|(_, bytes)| bytes.len() >= START);
         match contents.frames::<[u8; START]>() {

@@ -281,7 +281,7 @@ impl Adjacencies {
 pub struct Lines<'a>(&'a [Line]);
 
 impl Lines<'_> {
-    /// The head of an adjacency, for [`Adjacencies::header_of`]: that of an unused one if there is no such index. Hot.
+    /// The head of an adjacency, for [`Lines::header_of`]: that of an unused one if there is no such index. Hot.
     #[inline(always)]
     pub fn head(self, index: u32) -> Seen {
         self.0.get(index as usize).map_or(Seen::default(), |line| line.head.load())
