@@ -13,6 +13,7 @@ mod killed;
 mod listing;
 mod privileges;
 mod router;
+mod routes;
 mod shared;
 mod soak;
 mod traffic;
