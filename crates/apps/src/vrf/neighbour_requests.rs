@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::operator::{Operator, check_lines, failed};
 use super::requests::{BareVerb, Changed, LineError, NeighbourSelection};
 
+/// The maximum number of neighbours of an answer.
+const MAX_NEIGHBOURS: usize = 65_536;
+
 /// A neighbour before a change: its key, and the address that somebody had entered.
 type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
 
@@ -45,7 +48,10 @@ impl Operator {
     }
 
     pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
-        Ok(json!({ "neighbours": self.selected(select)? }))
+        let mut selected = self.selected(select)?;
+        let more = selected.len() > MAX_NEIGHBOURS;
+        selected.truncate(MAX_NEIGHBOURS);
+        Ok(json!({ "neighbours": selected, "more": more }))
     }
 
     fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {

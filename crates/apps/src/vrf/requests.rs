@@ -107,7 +107,7 @@ pub struct Selection {
     /// Through this router.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<std::net::IpAddr>,
-    /// By their origins: `static`, `control`, `connected`, `neighbour`. Those that somebody entered, if there are none.
+    /// By their origins: `static`, `control`, `kernel`, `connected`, `neighbour`. Static and control ones, if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
 }

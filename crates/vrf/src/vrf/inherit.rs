@@ -113,7 +113,7 @@ impl Vrf {
             let current = live.number(key).map(|next| (next, live.origin(key)));
             match current {
                 Some((same, Origin::Static)) if same == number => continue,
-                Some((_, Origin::Connected)) => continue,
+                Some((_, Origin::Connected | Origin::Kernel)) => continue,
                 // A command came first, and the configuration has not changed since.
                 Some((_, Origin::Control)) | None if live.next_hops.overridden.get(key) == Some(mark) => continue,
                 Some((_, Origin::Control)) if live.next_hops.overridden.get(key).is_none() => {

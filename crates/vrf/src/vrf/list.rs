@@ -58,7 +58,7 @@ pub struct Statistics {
     /// Routes by the length of their prefix.
     pub lengths: Vec<usize>,
     /// Routes by their origin, as in [`Origin::ALL`].
-    pub origins: [usize; 4],
+    pub origins: [usize; Origin::ALL.len()],
     /// Routes by the adjacency or group that they lead to.
     pub next_hops: HashMap<u32, usize>,
     /// Prefixes with several routes.
