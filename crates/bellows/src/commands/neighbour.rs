@@ -89,7 +89,12 @@ impl Arguments {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn change_file(&self, domain: &mut Domain, file: &std::path::Path, bare: BareVerb) -> Result<ExitCode, CommandError> {
+    fn change_file(
+        &self,
+        domain: &mut Domain,
+        file: &std::path::Path,
+        bare: BareVerb,
+    ) -> Result<ExitCode, CommandError> {
         let (mut lines, mut counts) = (Lines::open(file)?, Counts::default());
         while let Some(batch) = lines.next_batch(|_| false)? {
             if batch.lines.is_empty() {

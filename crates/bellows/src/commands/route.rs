@@ -81,7 +81,19 @@ const EXAMPLES: &str = "Examples:
 
 /// The words that an action can be.
 const NAMES: [&str; 14] = [
-    "add", "append", "replace", "del", "delete", "replace-all", "show", "list", "ls", "lookup", "get", "flush", "route",
+    "add",
+    "append",
+    "replace",
+    "del",
+    "delete",
+    "replace-all",
+    "show",
+    "list",
+    "ls",
+    "lookup",
+    "get",
+    "flush",
+    "route",
     "vrf",
 ];
 
@@ -190,7 +202,8 @@ impl Execute for Arguments {
         }
         let takes_file = bare.is_some() || action == "replace-all";
         if self.file.is_some() && (!takes_file || !words.is_empty()) {
-            let message = format!("`--file` is for add, append, replace, del and replace-all alone, not for `{action}`");
+            let message =
+                format!("`--file` is for add, append, replace, del and replace-all alone, not for `{action}`");
             let words = words.join(" ");
             let message = if takes_file { format!("the route is in the file: leave out `{words}`") } else { message };
             return Err(CommandError::Usage(message));

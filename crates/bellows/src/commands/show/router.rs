@@ -52,9 +52,8 @@ fn of_domain(object: &ObjectStatus, counters: &Snapshot) -> Vec<RouterInterface>
         let (app, _) = link.to.rsplit_once('.')?;
         counters.apps.iter().find(|known| known.name == app)
     };
-    let is_linked = |app: &str| {
-        counters.links.iter().any(|link| link.from.strip_prefix(app).is_some_and(|rest| rest == ".output"))
-    };
+    let is_linked =
+        |app: &str| counters.links.iter().any(|link| link.from.strip_prefix(app).is_some_and(|rest| rest == ".output"));
     let interfaces = object.status["interfaces"].as_object().into_iter().flatten();
     let interface = |(name, status): (&String, &serde_json::Value)| {
         let word = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
@@ -151,9 +150,7 @@ mod tests {
             ],
             ..Snapshot::default()
         };
-        let interface = |port: &str, vlans: &[u16]| {
-            json!({ "port": port, "vlans": vlans, "mac": "02:00:00:00:00:01", "mtu": 1500, "addresses": ["192.0.2.1/24"] })
-        };
+        let interface = |port: &str, vlans: &[u16]| json!({ "port": port, "vlans": vlans, "mac": "02:00:00:00:00:01", "mtu": 1500, "addresses": ["192.0.2.1/24"] });
         let status = json!({ "interfaces": { "lan": interface("lan", &[]), "wan": interface("wan", &[5]) } });
         let object = ObjectStatus { object: "r/vrf".to_owned(), kind: "vrf".to_owned(), status };
         let found = interfaces(&[object], &counters);
