@@ -96,12 +96,7 @@ impl Operator {
                 }
             }
         }
-        self.domain.forgotten().forget(forgotten.iter().copied());
-        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.forget(changes, forgotten)?;
         Ok(json!(changed))
     }
 
@@ -150,6 +145,13 @@ impl Operator {
         })
     }
 
+    /// Makes changes take effect, and has neighbours that were learned be asked anew.
+    fn forget(&self, mut changes: VrfChanges<'_>, forgotten: Vec<NeighbourKey>) -> Result<(), RequestError> {
+        self.domain.forgotten().forget(forgotten.iter().copied());
+        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
+        self.commit(changes)
+    }
+
     pub(super) fn flush_neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
         let selected = self.selected(select)?;
         let tables = self.domain.tables();
@@ -168,12 +170,7 @@ impl Operator {
             }
         }
         deleted += forgotten.len();
-        self.domain.forgotten().forget(forgotten.iter().copied());
-        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.forget(changes, forgotten)?;
         Ok(json!({ "deleted": deleted }))
     }
 }
