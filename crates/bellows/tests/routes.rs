@@ -1,5 +1,5 @@
-//! `bellows route` and `bellows neighbour` on a running router that needs no privileges: a source before it, a sink behind
-//! it.
+//! `bellows route` and `bellows neighbour` on a running router that needs no privileges: a source before it, a sink
+//! behind it.
 
 mod support;
 

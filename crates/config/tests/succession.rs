@@ -1,4 +1,5 @@
-//! Shared objects across reloads: those that go on, those that change while they are in use, and those that are replaced.
+//! Shared objects across reloads: those that go on, those that change while they are in use, and those that are
+//! replaced.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -148,8 +148,8 @@ impl Operator {
         committed.map_err(|error| failed(&error))
     }
 
-    /// Gives back what workers may have had in hand when the tables changed, so that they do not have to do it. Others take
-    /// turns in between.
+    /// Gives back what workers may have had in hand when the tables changed, so that they do not have to do it. Others
+    /// take turns in between.
     fn settle(&self) {
         let (tries, interval) = SETTLING;
         for _ in 0..tries {

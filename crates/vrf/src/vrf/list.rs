@@ -66,8 +66,8 @@ pub struct Statistics {
 }
 
 impl VrfChanges<'_> {
-    /// The routes behind `after` that are meant, in the order of families, prefixes and metrics: up to `limit` of up to `looks`
-    /// routes. Also returns the last one that was looked at, if there may be more.
+    /// The routes behind `after` that are meant, in the order of families, prefixes and metrics: up to `limit` of up to
+    /// `looks` routes. Also returns the last one that was looked at, if there may be more.
     pub fn list(
         &self,
         filter: &RouteFilter,
