@@ -234,7 +234,7 @@ impl Lines {
 
     /// Shows how far the file has been read, if somebody is looking.
     pub fn show_progress(&mut self, done: u64) {
-        if !self.progress.is_some_and(|shown| shown.elapsed() >= PROGRESS_INTERVAL) {
+        if self.progress.is_none_or(|shown| shown.elapsed() < PROGRESS_INTERVAL) {
             return;
         }
         self.progress = Some(Instant::now());
