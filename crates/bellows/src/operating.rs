@@ -11,6 +11,7 @@ use bellows_inspect::control::{Connection, Reply, Request, ask};
 use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -38,6 +39,36 @@ pub struct Domain {
     connection: Option<Connection>,
     /// The name of the object, once it is known.
     name: Option<String>,
+}
+
+/// The arguments that choose a routing domain.
+#[derive(Debug, Args)]
+pub struct DomainArguments {
+    /// The network's name, if several run
+    #[arg(short = 'n', long, value_name = "NAME")]
+    name: Option<String>,
+    /// The routing domain, if the network has several: `vrf NAME` among the words means the same
+    #[arg(long, value_name = "VRF")]
+    vrf: Option<String>,
+}
+
+impl DomainArguments {
+    /// The domain, which a command is to change or only to show. `vrf` is the name among the words.
+    pub fn open(&self, vrf: Option<&str>, changes: bool) -> Result<Domain, CommandError> {
+        let name = self.name.as_deref();
+        let runtime_dir = if changes { networks::pick_to_change(name)? } else { networks::pick(name)? };
+        Domain::new(runtime_dir, vrf.or(self.vrf.as_deref()))
+    }
+}
+
+/// Takes a pair of words out, and returns the second one: `dev lan`.
+pub fn take_pair(words: &mut Vec<String>, key: &str) -> Result<Option<String>, CommandError> {
+    let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
+    if at + 1 == words.len() {
+        return Err(CommandError::Usage(format!("`{key}` needs a value")));
+    }
+    words.remove(at);
+    Ok(Some(words.remove(at)))
 }
 
 impl Domain {
@@ -203,7 +234,7 @@ impl Lines {
 
     /// Shows how far the file has been read, if somebody is looking.
     pub fn show_progress(&mut self, done: u64) {
-        if !self.progress.is_some_and(|shown| shown.elapsed() >= PROGRESS_INTERVAL) {
+        if self.progress.is_none_or(|shown| shown.elapsed() < PROGRESS_INTERVAL) {
             return;
         }
         self.progress = Some(Instant::now());

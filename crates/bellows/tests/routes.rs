@@ -1,5 +1,5 @@
-//! `bellows route` and `bellows neighbour` on a running router that needs no privileges: a source before it, a sink behind
-//! it.
+//! `bellows route` and `bellows neighbour` on a running router that needs no privileges: a source before it, a sink
+//! behind it.
 
 mod support;
 
@@ -245,7 +245,8 @@ fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
     sandbox.write("wrong.txt", &wrong);
     let said = router.route("add -f wrong.txt");
     assert_eq!(said.code, Some(2), "{said:#?}");
-    for part in ["wrong.txt:10003: there is no such route to 9.9.9.9/32", "8,192 commands before line 8195 took effect"] {
+    for part in ["wrong.txt:10003: there is no such route to 9.9.9.9/32", "8,192 commands before line 8195 took effect"]
+    {
         assert!(said.stderr.contains(part), "{said:#?}");
     }
     assert_eq!(router.route("show --count").fine().stdout, "18,194 routes\n");
@@ -318,7 +319,8 @@ fn all_routes_are_replaced_under_traffic_and_no_packet_is_lost() {
 
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
     groups.join(",")
 }
 
@@ -340,11 +342,8 @@ fn what_commands_did_outlives_reloads() {
     sandbox.write("network.toml", &network(other, ""));
     let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
     assert_eq!(reload["replaced"], json!([]), "{reload}");
-    let changed = [
-        control,
-        "20.0.0.0/8 dev left proto static",
-        "203.0.113.0/24 via 198.51.100.3 dev right proto static",
-    ];
+    let changed =
+        [control, "20.0.0.0/8 dev left proto static", "203.0.113.0/24 via 198.51.100.3 dev right proto static"];
     assert_eq!(router.show(""), changed);
     router.flows();
 
@@ -361,7 +360,8 @@ fn what_commands_did_outlives_reloads() {
     assert_eq!(router.show("proto static").len(), 1_001);
 
     // Another interface: another domain, which takes over what it can.
-    let wide = network(other, "").replace("addresses = [\"192.0.2.1/24\"]", "addresses = [\"192.0.2.1/24\", \"10.9.0.1/24\"]");
+    let wide =
+        network(other, "").replace("addresses = [\"192.0.2.1/24\"]", "addresses = [\"192.0.2.1/24\", \"10.9.0.1/24\"]");
     sandbox.write("network.toml", &wide);
     let reload = sandbox.bellows(&["reload", "--json"]).fine().json();
     assert!(reload["replaced"].as_array().unwrap().len() > 5, "{reload}");
@@ -390,7 +390,10 @@ fn neighbours_are_entered_shown_and_removed() {
         let all = shown["vrfs"][0]["neighbours"].as_array().unwrap();
         all.iter().find(|one| one["address"] == address).cloned().unwrap_or_else(|| panic!("{shown:#}"))
     };
-    assert_eq!((&of("198.51.100.9")["protocol"], &of("198.51.100.2")["protocol"]), (&json!("control"), &json!("static")));
+    assert_eq!(
+        (&of("198.51.100.9")["protocol"], &of("198.51.100.2")["protocol"]),
+        (&json!("control"), &json!("static"))
+    );
     sandbox.write("neighbours.txt", "198.51.100.10 lladdr 04:00:00:00:00:10 dev right PERMANENT\ndel 198.51.100.9\n");
     let said = router.neighbour("-f neighbours.txt").fine();
     assert_eq!(said.stdout, "1 neighbour added, 1 deleted\n");
@@ -400,7 +403,8 @@ fn neighbours_are_entered_shown_and_removed() {
     router.route("replace 203.0.113.0/24 via 198.51.100.2").fine();
     router.flows();
     let interfaces = sandbox.bellows(&["show", "interfaces", "--json"]).fine().json();
-    let right = interfaces["routers"].as_array().unwrap().iter().find(|one| one["interface"] == "right").unwrap().clone();
+    let right =
+        interfaces["routers"].as_array().unwrap().iter().find(|one| one["interface"] == "right").unwrap().clone();
     assert_eq!((&right["mtu"], &right["mac"]), (&json!(1500), &json!("02:00:00:00:00:02")));
     assert!(right["tx_packets"].as_u64() > Some(500), "{right}");
     let text = sandbox.bellows(&["show", "interfaces"]).fine().stdout;

@@ -89,9 +89,9 @@ pub trait SharedObject: Status + Sized {
     /// When a value is wrong.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
 
-    /// Takes the place of the object of this name that a running network uses, and whose table or text files have changed.
-    /// No control client changes that one meanwhile. By default nothing is taken over, and apps that use the object start
-    /// anew.
+    /// Takes the place of the object of this name that a running network uses, and whose table or text files have
+    /// changed. No control client changes that one meanwhile. By default nothing is taken over, and apps that use the
+    /// object start anew.
     fn take_over(self, _running: &Arc<Self>) -> Succession<Self> {
         Succession::Object(self)
     }

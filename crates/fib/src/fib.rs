@@ -180,8 +180,8 @@ impl<A: Family> Changes<'_, A> {
         result
     }
 
-    /// Where a prefix is compiled to: the bits of addresses that choose among the smallest cells that it reaches, and these
-    /// cells, by their positions in the table.
+    /// Where a prefix is compiled to: the bits of addresses that choose among the smallest cells that it reaches, and
+    /// these cells, by their positions in the table.
     pub fn place(&self, prefix: Prefix<A>) -> (Range<u8>, RangeInclusive<usize>) {
         let tables = self.fib.tables.lock();
         let (window, cell) = A::reach(&tables.get().cells, prefix);

@@ -46,8 +46,8 @@ impl Verb {
 }
 
 impl RouteCommand {
-    /// Parses a line: a verb and a route, `del` and what is known of a route, or a route alone, to which `bare` applies.
-    /// The words `ip` and `route` may stand in front.
+    /// Parses a line: a verb and a route, `del` and what is known of a route, or a route alone, to which `bare`
+    /// applies. The words `ip` and `route` may stand in front.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -95,8 +95,8 @@ pub struct NeighbourCommand {
 const NEIGHBOUR_HELP: &str = "write, for example, `add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan`";
 
 impl NeighbourCommand {
-    /// Parses a line in the language of `ip neighbour`: `[add|replace|del] ADDRESS [lladdr ADDRESS] [dev INTERFACE] [nud
-    /// STATE]`.
+    /// Parses a line in the language of `ip neighbour`: `[add|replace|del] ADDRESS [lladdr ADDRESS] [dev INTERFACE]
+    /// [nud STATE]`.
     ///
     /// # Errors
     /// What is wrong, and where.

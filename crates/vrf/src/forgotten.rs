@@ -29,8 +29,8 @@ impl Forgotten {
         self.count.fetch_add(added, Ordering::Release);
     }
 
-    /// Those to forget since the reader, who has `seen` so many, was here. Nothing if another thread is adding some: ask
-    /// again.
+    /// Those to forget since the reader, who has `seen` so many, was here. Nothing if another thread is adding some:
+    /// ask again.
     #[inline]
     pub fn since(&self, seen: &mut u64) -> Vec<NeighbourKey> {
         if self.count.load(Ordering::Acquire) == *seen { Vec::new() } else { self.take(seen) }

@@ -14,27 +14,27 @@ pub enum Origin {
     Static,
     /// A command.
     Control,
+    /// Linux, whose table is followed.
+    Kernel,
     /// The addresses of the interfaces, and what every router has.
     Connected,
     /// A neighbour on the link, whose Ethernet address is known.
     Neighbour,
-    /// A table of the kernel that is followed.
-    Kernel,
 }
 
 impl Origin {
     /// All origins.
     pub const ALL: [Origin; 5] =
-        [Origin::Static, Origin::Control, Origin::Connected, Origin::Neighbour, Origin::Kernel];
+        [Origin::Static, Origin::Control, Origin::Kernel, Origin::Connected, Origin::Neighbour];
 
     /// The name, as `proto` gives it.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Static => "static",
             Origin::Control => "control",
+            Origin::Kernel => "kernel",
             Origin::Connected => "connected",
             Origin::Neighbour => "neighbour",
-            Origin::Kernel => "kernel",
         }
     }
 
@@ -43,9 +43,14 @@ impl Origin {
         Origin::ALL.into_iter().find(|origin| origin.name() == name)
     }
 
-    /// Whether somebody entered the route. The others follow from interfaces, neighbours and the kernel.
+    /// Whether commands can change the route.
     pub fn is_entered(self) -> bool {
         matches!(self, Origin::Static | Origin::Control)
+    }
+
+    /// Whether the route keeps its next hops in the table. Those of interfaces and neighbours follow from them.
+    pub(crate) fn is_use(self) -> bool {
+        self.is_entered() || self == Origin::Kernel
     }
 }
 

@@ -92,9 +92,9 @@ pub enum VrfError {
     /// The route is that of an interface or a neighbour.
     #[error("the route to {0} with metric {1} is that of an interface: give another metric")]
     Connected(IpPrefix, u32),
-    /// The route is one of the kernel's that are followed.
-    #[error("the route to {0} with metric {1} is the kernel's: change it there, or give another metric")]
-    Followed(IpPrefix, u32),
+    /// The route is that of Linux.
+    #[error("the route to {0} with metric {1} comes from Linux: change it there, or give another metric")]
+    Kernel(IpPrefix, u32),
     /// There is no route to remove.
     #[error("there is no such route to {0}")]
     NoRoute(IpPrefix),

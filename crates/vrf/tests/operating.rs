@@ -116,7 +116,11 @@ fn commands_change_routes_and_a_batch_with_an_error_none() {
         let commands = ["del 40.0.0.0/8", "add 70.0.0.0/8 via 10.0.1.66", "replace 50.0.0.0/8 dev a", wrong];
         let error = apply(&vrf, &commands).unwrap_err().to_string();
         assert!(error.contains(message), "{wrong}: {error}");
-        assert_eq!((entered(&vrf), vrf.adjacencies().used()), (expected.map(str::to_owned).to_vec(), used + 1), "{wrong}");
+        assert_eq!(
+            (entered(&vrf), vrf.adjacencies().used()),
+            (expected.map(str::to_owned).to_vec(), used + 1),
+            "{wrong}"
+        );
     }
 }
 
@@ -158,8 +162,7 @@ fn neighbours_of_commands_stay_what_they_are() {
 
 #[test]
 fn lists_have_pages_and_conditions() {
-    let file =
-        ["20.0.0.0/8 via 10.0.1.9", "20.1.0.0/16 dev b", "20.1.1.0/24 via 10.0.2.9", "30.0.0.0/8 via 10.0.1.9"];
+    let file = ["20.0.0.0/8 via 10.0.1.9", "20.1.0.0/16 dev b", "20.1.1.0/24 via 10.0.2.9", "30.0.0.0/8 via 10.0.1.9"];
     let vrf = vrf(&file);
     apply(&vrf, &["add 20.1.0.0/16 via 10.0.1.9 metric 5", "add 2001:db8::/32 via fe80::1 dev a"]).unwrap();
     let changes = vrf.lock();
@@ -224,8 +227,11 @@ fn all_routes_are_replaced_at_once() {
     assert_eq!(leads([20, 1, 1, 1]), Target::NoRoute);
     assert_eq!(leads([10, 0, 1, 1]), Target::Local, "what follows from interfaces is still there");
     drop(changes);
-    let expected =
-        ["10.0.1.77/32 dev b control", "30.0.0.0/8 via 10.0.1.8 dev a control", "50.0.0.0/8 via 10.0.2.7 dev b control"];
+    let expected = [
+        "10.0.1.77/32 dev b control",
+        "30.0.0.0/8 via 10.0.1.8 dev a control",
+        "50.0.0.0/8 via 10.0.2.7 dev b control",
+    ];
     assert_eq!(entered(&vrf), expected);
     assert_eq!(vrf.adjacencies().used(), used - 1, "10.0.1.8 and 10.0.2.7 are in use, 10.0.1.9 and 10.0.2.9 are not");
 }
@@ -237,8 +243,7 @@ fn what_commands_did_outlives_a_change_of_the_configuration() {
     let commands =
         ["del 20.0.0.0/8", "replace 30.0.0.0/8 via 10.0.2.9", "add 60.0.0.0/8 via 10.0.2.9", "del 50.0.0.0/8"];
     // 40/8 and 50/8 lead elsewhere, 70/8 is new.
-    let changed =
-        [file[0], file[1], "40.0.0.0/8 via 10.0.1.7", "50.0.0.0/8 via 10.0.1.7", "70.0.0.0/8 via 10.0.1.9"];
+    let changed = [file[0], file[1], "40.0.0.0/8 via 10.0.1.7", "50.0.0.0/8 via 10.0.1.7", "70.0.0.0/8 via 10.0.1.9"];
     let expected = [
         "30.0.0.0/8 via 10.0.2.9 dev b control",
         "40.0.0.0/8 via 10.0.1.7 dev a static",

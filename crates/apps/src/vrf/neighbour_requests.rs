@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::operator::{Operator, check_lines, failed};
 use super::requests::{BareVerb, Changed, LineError, NeighbourSelection};
 
+/// The maximum number of neighbours of an answer.
+const MAX_NEIGHBOURS: usize = 65_536;
+
 /// A neighbour before a change: its key, and the address that somebody had entered.
 type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
 
@@ -45,7 +48,10 @@ impl Operator {
     }
 
     pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
-        Ok(json!({ "neighbours": self.selected(select)? }))
+        let mut selected = self.selected(select)?;
+        let more = selected.len() > MAX_NEIGHBOURS;
+        selected.truncate(MAX_NEIGHBOURS);
+        Ok(json!({ "neighbours": selected, "more": more }))
     }
 
     fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {
@@ -90,12 +96,7 @@ impl Operator {
                 }
             }
         }
-        self.domain.forgotten().forget(forgotten.iter().copied());
-        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.forget(changes, forgotten)?;
         Ok(json!(changed))
     }
 
@@ -144,6 +145,13 @@ impl Operator {
         })
     }
 
+    /// Makes changes take effect, and has neighbours that were learned be asked anew.
+    fn forget(&self, mut changes: VrfChanges<'_>, forgotten: Vec<NeighbourKey>) -> Result<(), RequestError> {
+        self.domain.forgotten().forget(forgotten.iter().copied());
+        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
+        self.commit(changes)
+    }
+
     pub(super) fn flush_neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
         let selected = self.selected(select)?;
         let tables = self.domain.tables();
@@ -162,12 +170,7 @@ impl Operator {
             }
         }
         deleted += forgotten.len();
-        self.domain.forgotten().forget(forgotten.iter().copied());
-        forgotten.into_iter().for_each(|(number, address)| changes.unresolve(number, address));
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.forget(changes, forgotten)?;
         Ok(json!({ "deleted": deleted }))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellows_engine::{RequestError, Requests};
 use bellows_vrf::command::{RouteCommand, Verb};
 use bellows_vrf::route::RouteError;
-use bellows_vrf::{Done, RouteSpec, Staged, VrfError};
+use bellows_vrf::{Done, RouteSpec, Staged, VrfChanges, VrfError};
 use serde_json::{Value, json};
 
 use super::RoutingDomain;
@@ -86,10 +86,7 @@ impl Operator {
                 }
             }
         }
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.commit(changes)?;
         Ok(changed)
     }
 
@@ -102,10 +99,7 @@ impl Operator {
         }
         let (listed, rest) = changes.list(&filter, None, MAX_ROUTES, usize::MAX);
         let deleted = changes.batch().flush(listed.iter().map(|route| (route.prefix, route.metric)));
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.commit(changes)?;
         Ok(json!({ "deleted": deleted, "more": rest.is_some() }))
     }
 
@@ -122,10 +116,7 @@ impl Operator {
             };
             if let Err(error) = entered {
                 changes.discard(staged);
-                let committed = changes.commit();
-                drop(changes);
-                self.settle();
-                committed.map_err(|error| failed(&error))?;
+                self.commit(changes)?;
                 return Ok(json!({ "staged": 0, "errors": [error] }));
             }
         }
@@ -145,16 +136,21 @@ impl Operator {
         let staged = self.staged.take().unwrap_or_default();
         let mut changes = self.domain.vrf.lock();
         let swapped = changes.swap(staged);
-        let committed = changes.commit();
-        drop(changes);
-        self.settle();
-        committed.map_err(|error| failed(&error))?;
+        self.commit(changes)?;
         Ok(json!({ "before": swapped.before, "after": swapped.after, "repeated": swapped.repeated }))
     }
 
-    /// Gives back what workers may have had in hand when the tables changed, so that they do not have to do it. Others take
-    /// turns in between.
-    pub(super) fn settle(&self) {
+    /// Makes changes take effect, and gives back what they leave.
+    pub(super) fn commit(&self, mut changes: VrfChanges<'_>) -> Result<(), RequestError> {
+        let committed = changes.commit();
+        drop(changes);
+        self.settle();
+        committed.map_err(|error| failed(&error))
+    }
+
+    /// Gives back what workers may have had in hand when the tables changed, so that they do not have to do it. Others
+    /// take turns in between.
+    fn settle(&self) {
         let (tries, interval) = SETTLING;
         for _ in 0..tries {
             let mut changes = self.domain.vrf.lock();
@@ -175,9 +171,7 @@ impl Drop for Operator {
             let mut changes = self.domain.vrf.lock();
             changes.discard(staged);
             // Without memory, the next change gives them back.
-            let _ = changes.commit();
-            drop(changes);
-            self.settle();
+            let _ = self.commit(changes);
         }
     }
 }

@@ -22,7 +22,8 @@ pub enum Request {
     Routes(Page),
     /// Looks up an address.
     LookUp(LookUp),
-    /// Adds routes to those that [`Request::Swap`] enters. They have no effect before, and none if the client goes away.
+    /// Adds routes to those that [`Request::Swap`] enters. They have no effect before, and none if the client goes
+    /// away.
     Stage {
         /// Routes in the language of `ip route`.
         routes: Vec<String>,
@@ -107,7 +108,8 @@ pub struct Selection {
     /// Through this router.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<std::net::IpAddr>,
-    /// By their origins: `static`, `control`, `connected`, `neighbour`. Those that somebody entered, if there are none.
+    /// By their origins: `static`, `control`, `kernel`, `connected`, `neighbour`. Static and control ones, if there are
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<String>,
 }

@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use bellows_apps::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use bellows_config::nearest;
-use bellows_inspect::networks;
 use clap::Args;
 use serde_json::json;
 
 use crate::command_error::CommandError;
 use crate::commands::show::neighbours;
-use crate::operating::{self, Counts, Domain, Lines};
+use crate::operating::{self, Counts, Domain, DomainArguments, Lines, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -25,12 +24,8 @@ pub struct Arguments {
     /// add, replace, del, show or flush [default: show], then what `ip neighbour` writes behind it
     #[arg(value_name = "ACTION", long_help = ACTIONS)]
     words: Vec<String>,
-    /// The network's name, if several run
-    #[arg(short = 'n', long, value_name = "NAME")]
-    name: Option<String>,
-    /// The routing domain, if the network has several: `vrf NAME` among the words means the same
-    #[arg(long, value_name = "VRF")]
-    vrf: Option<String>,
+    #[command(flatten)]
+    domain: DomainArguments,
     /// Read a neighbour or a command from each line of a file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -89,7 +84,12 @@ impl Arguments {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn change_file(&self, domain: &mut Domain, file: &std::path::Path, bare: BareVerb) -> Result<ExitCode, CommandError> {
+    fn change_file(
+        &self,
+        domain: &mut Domain,
+        file: &std::path::Path,
+        bare: BareVerb,
+    ) -> Result<ExitCode, CommandError> {
         let (mut lines, mut counts) = (Lines::open(file)?, Counts::default());
         while let Some(batch) = lines.next_batch(|_| false)? {
             if batch.lines.is_empty() {
@@ -114,14 +114,7 @@ impl Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
-        let mut vrf = self.vrf.clone();
-        if let Some(at) = words.iter().position(|word| word == "vrf") {
-            words.remove(at);
-            if at == words.len() {
-                return Err(CommandError::Usage("`vrf` needs a name".to_owned()));
-            }
-            vrf = Some(words.remove(at));
-        }
+        let vrf = take_pair(&mut words, "vrf")?;
         let action = match (words.is_empty(), &self.file) {
             (true, Some(_)) => "add".to_owned(),
             (true, None) => "show".to_owned(),
@@ -143,9 +136,7 @@ impl Execute for Arguments {
             return Err(CommandError::Usage("`--file` is for add, replace and del without further words".to_owned()));
         }
         let changes = bare.is_some() || action == "flush";
-        let network = self.name.as_deref();
-        let runtime_dir = if changes { networks::pick_to_change(network)? } else { networks::pick(network)? };
-        let mut domain = Domain::new(runtime_dir, vrf.as_deref())?;
+        let mut domain = self.domain.open(vrf.as_deref(), changes)?;
         match (bare, &self.file) {
             (Some(bare), Some(file)) => self.change_file(&mut domain, file, bare),
             (Some(bare), None) => {

@@ -8,12 +8,11 @@ use std::process::ExitCode;
 
 use bellows_apps::vrf::requests::{BareVerb, Change, Changed, Request, Selection};
 use bellows_config::nearest;
-use bellows_inspect::networks;
 use clap::Args;
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{self, Domain};
+use crate::operating::{self, Domain, DomainArguments, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -26,12 +25,8 @@ pub struct Arguments {
     /// add, append, replace, del, replace-all, show, lookup or flush [default: show], then what `ip route` writes behind it
     #[arg(value_name = "ACTION", long_help = ACTIONS)]
     words: Vec<String>,
-    /// The network's name, if several run
-    #[arg(short = 'n', long, value_name = "NAME")]
-    name: Option<String>,
-    /// The routing domain, if the network has several: `vrf NAME` among the words means the same
-    #[arg(long, value_name = "VRF")]
-    vrf: Option<String>,
+    #[command(flatten)]
+    domain: DomainArguments,
     /// Read a route or a command from each line of a file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -81,21 +76,23 @@ const EXAMPLES: &str = "Examples:
 
 /// The words that an action can be.
 const NAMES: [&str; 14] = [
-    "add", "append", "replace", "del", "delete", "replace-all", "show", "list", "ls", "lookup", "get", "flush", "route",
+    "add",
+    "append",
+    "replace",
+    "del",
+    "delete",
+    "replace-all",
+    "show",
+    "list",
+    "ls",
+    "lookup",
+    "get",
+    "flush",
+    "route",
     "vrf",
 ];
 
 impl Arguments {
-    /// The value of a pair of words, which is taken out.
-    fn take(words: &mut Vec<String>, key: &str) -> Result<Option<String>, CommandError> {
-        let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
-        if at + 1 == words.len() {
-            return Err(CommandError::Usage(format!("`{key}` needs a value")));
-        }
-        words.remove(at);
-        Ok(Some(words.remove(at)))
-    }
-
     /// Which routes the words behind an action mean.
     fn selection(&self, mut words: Vec<String>) -> Result<Selection, CommandError> {
         let mut select = Selection {
@@ -106,13 +103,13 @@ impl Arguments {
             },
             ..Selection::default()
         };
-        select.dev = Arguments::take(&mut words, "dev")?;
-        if let Some(text) = Arguments::take(&mut words, "via")? {
+        select.dev = take_pair(&mut words, "dev")?;
+        if let Some(text) = take_pair(&mut words, "via")? {
             let wrong = |_| CommandError::Usage(format!("`{text}` is not the address of a router"));
             select.via = Some(text.parse().map_err(wrong)?);
         }
         for key in ["proto", "protocol", "origin"] {
-            if let Some(origin) = Arguments::take(&mut words, key)? {
+            if let Some(origin) = take_pair(&mut words, key)? {
                 select.origins = if origin == "all" {
                     bellows_apps::vrf::requests::all_origins()
                 } else {
@@ -168,7 +165,7 @@ impl Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
-        let vrf = Arguments::take(&mut words, "vrf")?.or_else(|| self.vrf.clone());
+        let vrf = take_pair(&mut words, "vrf")?;
         let action = match (words.is_empty(), &self.file) {
             (true, Some(_)) => "add".to_owned(),
             (true, None) => "show".to_owned(),
@@ -190,14 +187,13 @@ impl Execute for Arguments {
         }
         let takes_file = bare.is_some() || action == "replace-all";
         if self.file.is_some() && (!takes_file || !words.is_empty()) {
-            let message = format!("`--file` is for add, append, replace, del and replace-all alone, not for `{action}`");
+            let message =
+                format!("`--file` is for add, append, replace, del and replace-all alone, not for `{action}`");
             let words = words.join(" ");
             let message = if takes_file { format!("the route is in the file: leave out `{words}`") } else { message };
             return Err(CommandError::Usage(message));
         }
-        let network = self.name.as_deref();
-        let runtime_dir = if changes { networks::pick_to_change(network)? } else { networks::pick(network)? };
-        let mut domain = Domain::new(runtime_dir, vrf.as_deref())?;
+        let mut domain = self.domain.open(vrf.as_deref(), changes)?;
         match (&*action, bare, &self.file) {
             (_, Some(bare), Some(file)) => batch::change(&mut domain, file, bare, self.force, self.json),
             ("replace-all", _, Some(file)) => batch::replace_all(&mut domain, file, self.json),

@@ -13,6 +13,11 @@ use serde_json::Value;
 pub struct Conversations(Vec<(Arc<dyn Status>, Box<dyn Conversation>)>);
 
 impl Conversations {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Has one of these answer a request: that of a name, or the only one of a type.
     pub fn answer(&mut self, all: &[Addressee], name: Option<&str>, kind: Option<&str>, request: Value) -> Reply {
         // Those that a reload has replaced are not there any more, and what was prepared with them has ended.

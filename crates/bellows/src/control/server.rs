@@ -24,6 +24,9 @@ const MAX_CLIENTS: usize = 32;
 /// The timeout for receiving a request and for sending a reply.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The timeout for the next request of a client that an app or object has answered: it may wait for its own input.
+const CONVERSATION_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The server's view of its process.
 pub trait Engine: Send + Sync + 'static {
     /// Carries out a client's request.
@@ -102,7 +105,9 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut unread = Vec::new();
     let mut conversations = Conversations::default();
-    while let Some(line) = next_line(&mut stream, &mut unread)? {
+    loop {
+        let patience = if conversations.is_empty() { TIMEOUT } else { CONVERSATION_TIMEOUT };
+        let Some(line) = next_line(&mut stream, &mut unread, patience)? else { return Ok(()) };
         let answer = match serde_json::from_slice(&line) {
             Ok(request) => engine.answer(request, &mut conversations),
             Err(error) => Reply::Refused { mistake: true, message: format!("not a request: {error}") }.into(),
@@ -115,12 +120,11 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
             }
         }
     }
-    Ok(())
 }
 
 /// The next line; `None` when the client has closed the connection. `unread` keeps the bytes after the line.
-fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + TIMEOUT;
+fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>, patience: Duration) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + patience;
     let mut seen = 0;
     loop {
         if let Some(end) = unread[seen..].iter().position(|byte| *byte == b'\n') {

@@ -17,6 +17,7 @@ mod listing;
 mod privileges;
 mod router;
 mod router6;
+mod routes;
 mod shared;
 mod soak;
 mod traffic;

@@ -15,14 +15,14 @@ const ROUTER: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
 /// An address behind the second host, to which the example has a route.
 const BEHIND: &str = "203.0.113.5";
 
-struct Routed {
-    hosts: [Host; 2],
-    sandbox: Sandbox,
+pub struct Routed {
+    pub hosts: [Host; 2],
+    pub sandbox: Sandbox,
     _lab: Lab,
 }
 
 impl Routed {
-    fn new() -> Routed {
+    pub fn new() -> Routed {
         let mut lab = Lab::new();
         let middle = lab.silent_host("middle");
         let hosts = ["client", "server"].map(|name| lab.host(name));
@@ -40,7 +40,7 @@ impl Routed {
         Routed { hosts, sandbox, _lab: lab }
     }
 
-    fn start(&self, more: &[&str]) -> Running<'_> {
+    pub fn start(&self, more: &[&str]) -> Running<'_> {
         let example = root().join("examples/router.toml");
         let running = self.sandbox.start(&[&[example.to_str().unwrap(), "--json"], more].concat());
         traffic::wait_for_answer(&self.hosts[0], HOSTS[1]);
@@ -55,7 +55,7 @@ impl Routed {
     }
 
     #[track_caller]
-    fn stop(&self, running: Running<'_>) {
+    pub fn stop(&self, running: Running<'_>) {
         running.signal(Signal::INT);
         running.wait().fine();
     }

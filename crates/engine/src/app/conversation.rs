@@ -28,9 +28,9 @@ impl RequestError {
 /// The requests of one client, which an app or object answers one after the other.
 ///
 /// It lives for as long as the client is connected, on the client's thread, never on a worker's. Each request takes
-/// effect as a whole or not at all. What a client has prepared in several requests and not finished ends with it: when it
-/// is dropped, nothing of that may remain. Requests are bounded in length, and each should be short: clients divide long
-/// ones, and so can show their progress and end them.
+/// effect as a whole or not at all. What a client has prepared in several requests and not finished ends with it: when
+/// it is dropped, nothing of that may remain. Requests are bounded in length, and each should be short: clients divide
+/// long ones, and so can show their progress and end them.
 pub trait Conversation: Send {
     /// Answers a request.
     ///

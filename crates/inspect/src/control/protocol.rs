@@ -51,8 +51,8 @@ pub enum Request {
         /// The maximum number of bytes to copy of a packet.
         snap: usize,
     },
-    /// Have an app or a shared object answer a request. What it has prepared for further requests of the connection ends
-    /// with the connection.
+    /// Have an app or a shared object answer a request. What it has prepared for further requests of the connection
+    /// ends with the connection.
     Object {
         /// Its name. Not needed if only one has the type.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -86,8 +86,8 @@ impl VrfChanges<'_> {
         }
     }
 
-    /// What becomes of packets, as a route of the configuration says it, with the names of interfaces. `None` for what no
-    /// configuration can say.
+    /// What becomes of packets, as a route of the configuration says it, with the names of interfaces. `None` for what
+    /// no configuration can say.
     pub fn action(&self, next: u32) -> Option<Action> {
         match self.target(next) {
             Target::Blackhole => Some(Action::Blackhole),

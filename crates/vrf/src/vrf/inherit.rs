@@ -80,8 +80,9 @@ impl Vrf {
         (is_same && (now.has_on_link(address) || super::is_link_local(address))).then_some((number, address))
     }
 
-    /// Changes the configuration's routes to those of another domain with the same interfaces. What commands did stays: a
-    /// route that one entered, and the absence of one that it removed, unless the configuration's own route has changed.
+    /// Changes the configuration's routes to those of another domain with the same interfaces. What commands did stays:
+    /// a route that one entered, and the absence of one that it removed, unless the configuration's own route has
+    /// changed.
     ///
     /// # Errors
     /// If there is no memory, or no room for an adjacency.
@@ -132,7 +133,8 @@ impl Vrf {
         Ok(inherited)
     }
 
-    /// Takes over from a domain with other interfaces what commands did, and the neighbours on links that are still there.
+    /// Takes over from a domain with other interfaces what commands did, and the neighbours on links that are still
+    /// there.
     ///
     /// # Errors
     /// If there is no memory.

@@ -58,7 +58,7 @@ pub struct Statistics {
     /// Routes by the length of their prefix.
     pub lengths: Vec<usize>,
     /// Routes by their origin, as in [`Origin::ALL`].
-    pub origins: [usize; 4],
+    pub origins: [usize; Origin::ALL.len()],
     /// Routes by the adjacency or group that they lead to.
     pub next_hops: HashMap<u32, usize>,
     /// Prefixes with several routes.
@@ -66,8 +66,8 @@ pub struct Statistics {
 }
 
 impl VrfChanges<'_> {
-    /// The routes behind `after` that are meant, in the order of families, prefixes and metrics: up to `limit` of up to `looks`
-    /// routes. Also returns the last one that was looked at, if there may be more.
+    /// The routes behind `after` that are meant, in the order of families, prefixes and metrics: up to `limit` of up to
+    /// `looks` routes. Also returns the last one that was looked at, if there may be more.
     pub fn list(
         &self,
         filter: &RouteFilter,

@@ -82,7 +82,7 @@ impl<'v> VrfChanges<'v> {
     pub(super) fn enter(&mut self, prefix: IpPrefix, route: Route, origin: Origin) -> Option<(u32, Origin)> {
         let key = (prefix, route.metric);
         let before = self.origin(key);
-        if origin.is_entered() {
+        if origin.is_use() {
             *self.next_hops.uses.entry(route.next).or_default() += 1;
         }
         let replaced = self.insert(prefix, route).map(|replaced| (replaced.next, before));
@@ -102,7 +102,7 @@ impl<'v> VrfChanges<'v> {
 
     fn end_use(&mut self, ended: Option<(u32, Origin)>) {
         if let Some((next, origin)) = ended
-            && origin.is_entered()
+            && origin.is_use()
         {
             self.next_hops.retired.drop_use(next);
         }
@@ -189,7 +189,7 @@ impl Batch<'_, '_> {
         }
         match self.changes.origin(key) {
             Origin::Connected => Err(VrfError::Connected(key.0, key.1)),
-            Origin::Kernel => Err(VrfError::Followed(key.0, key.1)),
+            Origin::Kernel => Err(VrfError::Kernel(key.0, key.1)),
             Origin::Neighbour => Ok((key, false)),
             Origin::Static | Origin::Control => Ok((key, true)),
         }
@@ -214,10 +214,11 @@ impl Batch<'_, '_> {
         let mut meant = self.changes.routes(*prefix).iter().filter(is_meant).peekable();
         let first = meant.peek().map(|route| route.metric).ok_or(VrfError::NoRoute(*prefix))?;
         let entered = meant.find(|route| self.changes.origin((*prefix, route.metric)).is_entered());
-        let metric = entered.map(|route| route.metric).ok_or_else(|| match self.changes.origin((*prefix, first)) {
-            Origin::Kernel => VrfError::Followed(*prefix, first),
+        let owned = match self.changes.origin((*prefix, first)) {
+            Origin::Kernel => VrfError::Kernel(*prefix, first),
             _ => VrfError::Connected(*prefix, first),
-        })?;
+        };
+        let metric = entered.map(|route| route.metric).ok_or(owned)?;
         self.remove((*prefix, metric));
         Ok(Done::Deleted)
     }

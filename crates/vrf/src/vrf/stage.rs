@@ -45,8 +45,12 @@ impl VrfChanges<'_> {
     /// If its next hop is on no link, there is no room for its adjacency, or it would hide that of an interface.
     pub fn stage(&mut self, staged: &mut Staged, route: &RouteSpec) -> Result<(), VrfError> {
         let key = (route.prefix, route.metric);
-        if self.number(key).is_some() && self.origin(key) == Origin::Connected {
-            return Err(VrfError::Connected(key.0, key.1));
+        if self.number(key).is_some() {
+            match self.origin(key) {
+                Origin::Connected => return Err(VrfError::Connected(key.0, key.1)),
+                Origin::Kernel => return Err(VrfError::Kernel(key.0, key.1)),
+                _ => {}
+            }
         }
         let next = self.next(&route.action)?;
         *self.next_hops.uses.entry(next).or_default() += 1;

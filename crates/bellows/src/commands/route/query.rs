@@ -53,7 +53,8 @@ pub fn show(
     loop {
         let rest = limit.map(|limit| limit - shown);
         let page = Page { select: select.clone(), after: after.take(), limit: rest };
-        let answer = if rest == Some(0) { json!({ "routes": [], "next": null }) } else { domain.ask(&Request::Routes(page))? };
+        let answer =
+            if rest == Some(0) { json!({ "routes": [], "next": null }) } else { domain.ask(&Request::Routes(page))? };
         let routes = answer["routes"].as_array().map_or(&[][..], Vec::as_slice);
         let mut text = String::new();
         if as_json && is_first {
@@ -155,6 +156,10 @@ fn found(answer: &Value) -> String {
     let compiled = &answer["compiled"];
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let (first, last) = (number(&compiled["cells"][0]), number(&compiled["cells"][1]));
-    let cells = if first == last { format!("cell {}", count(first)) } else { format!("cells {} to {}", count(first), count(last)) };
+    let cells = if first == last {
+        format!("cell {}", count(first))
+    } else {
+        format!("cells {} to {}", count(first), count(last))
+    };
     text + &format!("  compiled to {cells}, by bits {} to {}\n", compiled["bits"][0], compiled["bits"][1])
 }

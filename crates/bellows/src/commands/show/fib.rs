@@ -107,7 +107,9 @@ mod tests {
             }),
             false,
         );
-        for part in ["router/vrf: 3 of 100 adjacencies", "IPv4: 4 routes (3 static, 1 connected)", "via 192.0.2.1 dev lan"] {
+        for part in
+            ["router/vrf: 3 of 100 adjacencies", "IPv4: 4 routes (3 static, 1 connected)", "via 192.0.2.1 dev lan"]
+        {
             assert!(text.contains(part), "{text}");
         }
         let lengths: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with('/')).collect();

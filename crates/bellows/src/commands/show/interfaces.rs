@@ -79,9 +79,7 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
 /// The states that the apps and objects of a running network report. A network that does not answer still has counters.
 fn statuses(runtime_dir: &RuntimeDir) -> (BTreeMap<String, Value>, Vec<ObjectStatus>) {
     match ask(runtime_dir, &Request::Apps) {
-        Ok(Reply::Apps { apps, objects }) => {
-            (apps.into_iter().map(|app| (app.app, app.status)).collect(), objects)
-        }
+        Ok(Reply::Apps { apps, objects }) => (apps.into_iter().map(|app| (app.app, app.status)).collect(), objects),
         Ok(_) => Default::default(),
         Err(failure) => {
             terminal::warn(&format!("{}; the apps' own states are left out\n", sanitize(&failure.to_string())));

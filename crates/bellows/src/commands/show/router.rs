@@ -16,7 +16,7 @@ pub(super) struct RouterInterface {
     mac: String,
     mtu: u64,
     addresses: Vec<String>,
-    /// `up`, or `unlinked` if no link leads from or to its port.
+    /// `up` if links lead from and to its port; else `receives`, `sends` or `unlinked`.
     state: &'static str,
     /// Packets of the port, those of all its VLANs; unknown if the port has no link of its own.
     rx_packets: Option<u64>,
@@ -52,6 +52,8 @@ fn of_domain(object: &ObjectStatus, counters: &Snapshot) -> Vec<RouterInterface>
         let (app, _) = link.to.rsplit_once('.')?;
         counters.apps.iter().find(|known| known.name == app)
     };
+    let is_linked =
+        |app: &str| counters.links.iter().any(|link| link.from.strip_prefix(app).is_some_and(|rest| rest == ".output"));
     let interfaces = object.status["interfaces"].as_object().into_iter().flatten();
     let interface = |(name, status): (&String, &serde_json::Value)| {
         let word = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
@@ -65,7 +67,12 @@ fn of_domain(object: &ObjectStatus, counters: &Snapshot) -> Vec<RouterInterface>
             mac: word("mac"),
             mtu: status["mtu"].as_u64().unwrap_or_default(),
             addresses: list("addresses").iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
-            state: if rx_packets.is_some() && sender.is_some() { "up" } else { "unlinked" },
+            state: match (rx_packets.is_some(), sender.is_some_and(|app| is_linked(&app.name))) {
+                (true, true) => "up",
+                (true, false) => "receives",
+                (false, true) => "sends",
+                (false, false) => "unlinked",
+            },
             rx_packets,
             tx_packets: sender.map(|app| app.out_packets),
             tx_dropped: sender.map(AppCounts::dropped),
@@ -139,12 +146,11 @@ mod tests {
             links: vec![
                 link("nic.output", "r/ethernet-input.lan", 7),
                 link("r/ip4-rewrite.lan", "r/lan-output.ip4", 5),
+                link("r/lan-output.output", "nic.input", 6),
             ],
             ..Snapshot::default()
         };
-        let interface = |port: &str, vlans: &[u16]| {
-            json!({ "port": port, "vlans": vlans, "mac": "02:00:00:00:00:01", "mtu": 1500, "addresses": ["192.0.2.1/24"] })
-        };
+        let interface = |port: &str, vlans: &[u16]| json!({ "port": port, "vlans": vlans, "mac": "02:00:00:00:00:01", "mtu": 1500, "addresses": ["192.0.2.1/24"] });
         let status = json!({ "interfaces": { "lan": interface("lan", &[]), "wan": interface("wan", &[5]) } });
         let object = ObjectStatus { object: "r/vrf".to_owned(), kind: "vrf".to_owned(), status };
         let found = interfaces(&[object], &counters);

@@ -1,0 +1,71 @@
+//! Routes that are added, and replaced, while a host pings through the router.
+
+use std::fmt::Write;
+use std::thread;
+use std::time::Duration;
+
+use bellows_testkit::netns;
+
+use crate::bridge::is_missing;
+use crate::router::Routed;
+
+/// An address behind the second host, to which the router has no route at first.
+const BEHIND: &str = "100.64.0.9";
+
+/// So many routes, those of the pings among them.
+fn table(routes: u32, first: u32) -> String {
+    let mut text = String::from("100.64.0.0/10 via 198.51.100.2\n");
+    for number in 0..routes {
+        let [a, b, c, d] = (first + number * 16).to_be_bytes();
+        writeln!(text, "{a}.{b}.{c}.{d}/28 via 198.51.100.2").unwrap();
+    }
+    text
+}
+
+#[test]
+fn routes_change_while_a_host_pings() {
+    if is_missing("routes::routes_change_while_a_host_pings", &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&[]);
+    routed.hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
+    let client = routed.hosts[0].namespace().to_owned();
+    let ping = move |count: u32, interval: f32| {
+        let client = client.clone();
+        thread::spawn(move || match netns::run(&client, &format!("ping -n -c {count} -i {interval} -W 5 {BEHIND}")) {
+            Ok(said) | Err(said) => said,
+        })
+    };
+    let bellows = |words: &str| routed.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
+
+    let pings = ping(30, 0.2);
+    thread::sleep(Duration::from_secs(2));
+    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).fine();
+    let said = pings.join().unwrap();
+    assert!(said.contains("Destination Net Unreachable") && said.contains("bytes from"), "{said}");
+    let found = bellows(&format!("route lookup {BEHIND} --json")).fine().json();
+    assert_eq!((&found["ways"][0]["interface"], &found["ways"][0]["kind"]), (&"right".into(), &"complete".into()));
+    let state = found["ways"][0]["state"].as_str().unwrap_or_default().to_owned();
+    assert!(state == "reachable" || state == "probe", "{found:#}");
+
+    routed.sandbox.write("one.txt", &table(20_000, 0x1400_0000));
+    routed.sandbox.write("other.txt", &table(20_000, 0x2800_0000));
+    bellows("route replace-all -f one.txt").fine();
+    let pings = ping(200, 0.02);
+    for _ in 0..3 {
+        bellows("route replace-all -f other.txt").fine();
+        bellows("route replace-all -f one.txt").fine();
+    }
+    let said = pings.join().unwrap();
+    assert!(said.contains(" 0% packet loss"), "{said}");
+
+    // A neighbour that is forgotten is asked again.
+    bellows("neighbour flush dev right").fine();
+    let said = ping(5, 0.2).join().unwrap();
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    bellows("route flush proto control").fine();
+    let said = ping(1, 1.0).join().unwrap();
+    assert!(said.contains("Destination Net Unreachable"), "{said}");
+    routed.stop(running);
+}
