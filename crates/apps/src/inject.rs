@@ -166,11 +166,9 @@ mod tests {
     #[test]
     fn frames_get_the_tags_of_their_interface() {
         let frame: Vec<u8> = (0..60).collect();
-        for (input, tags) in [
-            ("plain", &[][..]),
-            ("five", &[0x81, 0, 0, 5][..]),
-            ("both", &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 6]),
-        ] {
+        for (input, tags) in
+            [("plain", &[][..]), ("five", &[0x81, 0, 0, 5][..]), ("both", &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 6])]
+        {
             let mut rig = rig();
             rig.send(input, [&frame]);
             rig.settle();

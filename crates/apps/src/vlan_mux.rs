@@ -191,14 +191,7 @@ fn split_all(
 
 /// Tags frames, and gives them the number of the trunk. Hot.
 #[inline(never)]
-fn join_all(
-    packets: &mut [Packet],
-    ahead: usize,
-    protocols: [u16; 2],
-    vlan: u16,
-    trunk: u16,
-    numbers: &mut [u16],
-) {
+fn join_all(packets: &mut [Packet], ahead: usize, protocols: [u16; 2], vlan: u16, trunk: u16, numbers: &mut [u16]) {
     packets.iter().take(ahead).for_each(Packet::prefetch);
     let protocol = protocols[0];
     for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {

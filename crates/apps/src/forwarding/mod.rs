@@ -18,9 +18,9 @@ pub(crate) mod columns;
 pub(crate) mod family;
 pub(crate) mod header;
 pub(crate) mod look;
-pub(crate) mod redirect;
 #[cfg(test)]
 mod loop_tests;
+pub(crate) mod redirect;
 pub(crate) mod resolver;
 pub(crate) mod rewrite;
 pub(crate) mod sort;

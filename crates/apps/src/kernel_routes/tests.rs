@@ -44,11 +44,7 @@ fn is_v6(prefix: u8) -> bool {
 }
 
 fn destination(prefix: u8) -> (IpAddr, u8) {
-    if is_v6(prefix) {
-        (format!("2001:db8:{prefix}::").parse().unwrap(), 48)
-    } else {
-        ([20, prefix, 0, 0].into(), 16)
-    }
+    if is_v6(prefix) { (format!("2001:db8:{prefix}::").parse().unwrap(), 48) } else { ([20, prefix, 0, 0].into(), 16) }
 }
 
 fn route(prefix: u8, metric: u32, ways: &[u8]) -> KernelRoute {

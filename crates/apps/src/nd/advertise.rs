@@ -84,7 +84,8 @@ impl Nd {
     pub(super) fn advertise_routers(&mut self, io: &Io<Self>) {
         let mut schedules = std::mem::take(&mut self.schedules);
         for schedule in schedules.0.iter_mut().filter(|schedule| schedule.at <= io.now()) {
-            if !self.send_router_advertisement(io, schedule.number, &schedule.advertised, schedule.advertised.lifetime) {
+            if !self.send_router_advertisement(io, schedule.number, &schedule.advertised, schedule.advertised.lifetime)
+            {
                 schedule.at = io.now() + NOT_READY;
                 continue;
             }

@@ -332,7 +332,11 @@ impl Configure for Nd {
     fn configure(config: Config, context: &Context) -> Result<Nd, SettingError> {
         let domain: Arc<RoutingDomain> = context.object("vrf", &config.vrf)?;
         if !REACHABLE_NS.contains(&config.reachable.nanos()) {
-            return Err(SettingError::at("reachable", "the time is out of range", "give a time from \"1s\" to \"24h\""));
+            return Err(SettingError::at(
+                "reachable",
+                "the time is out of range",
+                "give a time from \"1s\" to \"24h\"",
+            ));
         }
         let neighbours = domain.tables().adjacencies().capacity();
         let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };

@@ -88,8 +88,7 @@ impl Seen {
         let message = Message::new_checked(payload).unwrap();
         let kind = message.kind();
         let is_advertisement = kind == message_type::NEIGHBOUR_ADVERTISEMENT;
-        let option =
-            if is_advertisement { option_type::TARGET_LINK_LAYER } else { option_type::SOURCE_LINK_LAYER };
+        let option = if is_advertisement { option_type::TARGET_LINK_LAYER } else { option_type::SOURCE_LINK_LAYER };
         Seen {
             to: MacAddr(std::array::from_fn(|at| frame[at])),
             source: packet.src(),
@@ -428,15 +427,16 @@ fn addresses_are_used_when_nobody_else_has_them() {
     // Another host wants the global address of `a`, one has the link-local address of the other link.
     let wants = solicitation("2001:db8:1::1", None);
     let has = advertisement("fe80::1", flag::OVERRIDE, Some(HOST));
-    rig.send_packets("input", [
-        Sent::new(1, "::", "ff02::1:ff00:1", &wants).packet(),
-        Sent::new(2, "fe80::1", "ff02::1", &has).packet(),
-    ]);
+    rig.send_packets(
+        "input",
+        [Sent::new(1, "::", "ff02::1:ff00:1", &wants).packet(), Sent::new(2, "fe80::1", "ff02::1", &has).packet()],
+    );
     rig.settle();
     assert_eq!(counter(&rig, "duplicate_addresses"), 2);
     rig.set_time(4 * SECOND);
     rig.settle();
-    let announced = |rig: &mut Rig, port| rig.received(port).iter().map(|frame| Seen::of(frame).target).collect::<Vec<_>>();
+    let announced =
+        |rig: &mut Rig, port| rig.received(port).iter().map(|frame| Seen::of(frame).target).collect::<Vec<_>>();
     assert_eq!((announced(&mut rig, "a"), announced(&mut rig, "b")), (vec![ip("fe80::1")], vec![ip("2001:db8:2::1")]));
     assert_eq!(domain.addresses().all(AddressState::Duplicate), [(1, ip("2001:db8:1::1")), (2, ip("fe80::1"))]);
     let next = |address| domain.tables().lock().look_up(ip(address).into()).unwrap().1.next;
@@ -576,10 +576,13 @@ fn a_flood_of_solicitations_stays_within_bounds() {
     rig.settle();
     // More neighbours than there may be, whose answers release three packets each.
     for round in 0..4u16 {
-        rig.send_packets("resolve", (0..300u16).flat_map(|host| {
-            let text = format!("2001:db8:2::{:x}", 0x100 + round * 300 + host);
-            (0..3).map(|_| data(&domain, &text)).collect::<Vec<_>>()
-        }));
+        rig.send_packets(
+            "resolve",
+            (0..300u16).flat_map(|host| {
+                let text = format!("2001:db8:2::{:x}", 0x100 + round * 300 + host);
+                (0..3).map(|_| data(&domain, &text)).collect::<Vec<_>>()
+            }),
+        );
         rig.settle();
     }
     assert!(rig.counts().held <= 24 && states(&rig).len() <= 20);

@@ -89,7 +89,8 @@ fn flows_are_spread_over_equal_paths_and_stay_when_another_is_lost() {
     assert!((22..=58).contains(&to_two), "{to_two} of {FLOWS} flows: {before:?}");
 
     let change = |route: &str| {
-        let said = sandbox.bellows(&[&["route", "replace", SERVICE][..], &route.split(' ').collect::<Vec<_>>()].concat());
+        let said =
+            sandbox.bellows(&[&["route", "replace", SERVICE][..], &route.split(' ').collect::<Vec<_>>()].concat());
         said.fine();
     };
     change("nexthop via 198.51.100.2");

@@ -6,16 +6,15 @@ use std::path::PathBuf;
 use super::{Sandbox, root};
 
 /// The networks that need interfaces of certain names. `tests/interfaces/examples.rs` runs them in network namespaces.
-pub const WITH_INTERFACES: [&str; 7] =
-    [
-        "bridge.toml",
-        "container.toml",
-        "mirror.toml",
-        "router-host.toml",
-        "router.toml",
-        "shared-port.toml",
-        "vlan.toml",
-    ];
+pub const WITH_INTERFACES: [&str; 7] = [
+    "bridge.toml",
+    "container.toml",
+    "mirror.toml",
+    "router-host.toml",
+    "router.toml",
+    "shared-port.toml",
+    "vlan.toml",
+];
 
 /// The capture that comes with the examples.
 pub const CAPTURE: &str = "examples/captures/quickstart.pcap";

@@ -43,7 +43,9 @@ impl Advice {
             }
             match serde_json::from_str(&line) {
                 Ok(TrialLine::Progress { calls }) => {
-                    status.update(|| format!("trying look-ahead for {}: {}", span(duration), plural(calls as u64, "call")));
+                    status.update(|| {
+                        format!("trying look-ahead for {}: {}", span(duration), plural(calls as u64, "call"))
+                    });
                 }
                 Ok(TrialLine::End { why, results }) => return Ok(Advice { duration, end: why, results }),
                 Err(error) => return Err(CommandError::Failed(format!("the reply is not part of a trial: {error}"))),
@@ -165,7 +167,8 @@ mod tests {
     fn an_app_that_waits_is_named_with_its_clocks_and_the_remedy() {
         let results = vec![result("input", LookAhead::Missing), result("lookup", LookAhead::Sufficient)];
         let text = advice(TrialEnd::Time, results).render(false);
-        for wanted in ["Trial of look-ahead for 5.00 s, 2,468 calls\n", "`input` waits", "60.0 clocks, and 30.0", "`prefetch`"]
+        for wanted in
+            ["Trial of look-ahead for 5.00 s, 2,468 calls\n", "`input` waits", "60.0 clocks, and 30.0", "`prefetch`"]
         {
             assert!(text.contains(wanted), "{text}");
         }

@@ -28,9 +28,8 @@ pub(super) fn run(
             cpu: options.common.cpu,
         };
         let matches = session.matches(options.processes, &[1], &[], |_| vec![task.clone()])?;
-        let values = |figure: usize| -> Vec<f64> {
-            matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect()
-        };
+        let values =
+            |figure: usize| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
         let percent = |figure| bellows_stats::median(&values(figure)).map_or(f64::NAN, |found| 100.0 * found.value);
         text += &format!(
             "{:24} {first} has {:.1} % of all samples, {:.1} % of them at its hottest instruction\n",

@@ -92,7 +92,9 @@ enum IpFamily {
 
 fn in_flight(text: &str) -> Result<usize, String> {
     let packets = text.parse().ok().filter(|packets| (VECTOR..=1 << 20).contains(packets));
-    packets.map(|packets: usize| packets.next_multiple_of(VECTOR)).ok_or_else(|| format!("give a number from {VECTOR} to 1048576"))
+    packets
+        .map(|packets: usize| packets.next_multiple_of(VECTOR))
+        .ok_or_else(|| format!("give a number from {VECTOR} to 1048576"))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -208,9 +210,14 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             Case::Load => Work::Load(group.variants.clone(), options.load),
             _ => Work::Compare(group.variants.clone()),
         };
-        let task = Task { traffic: group.traffic, first: group.first, memory: options.memory, what: work, cpu: options.common.cpu };
-        let matches =
-            session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
+        let task = Task {
+            traffic: group.traffic,
+            first: group.first,
+            memory: options.memory,
+            what: work,
+            cpu: options.common.cpu,
+        };
+        let matches = session.matches(options.processes, &[options.rounds], &[], |_| vec![task.clone()])?;
         if results.is_empty() {
             let heading = Report::new("prefetch", session.machine(), options.processes, Vec::new()).heading();
             session.show(&heading);
@@ -307,9 +314,8 @@ impl Listed for Arguments {
         "--ahead",
         "4",
     ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
-    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict")];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::take_part(lay_out)

@@ -53,9 +53,8 @@ fn table(group: &Group, matches: &[Match], variants: &[usize], text: &mut String
     if group.case == Case::Load {
         let cell = |&variant: &usize| written(group.figure(matches, variant, nodes.len() + 1), 2);
         line("Vectors/Call", variants.iter().map(cell).collect());
-        let missed = |&variant: &usize| {
-            written(group.figure(matches, variant, nodes.len() + 2).map(|share| 100.0 * share), 2)
-        };
+        let missed =
+            |&variant: &usize| written(group.figure(matches, variant, nodes.len() + 2).map(|share| 100.0 * share), 2);
         line("missed, %", variants.iter().map(missed).collect());
     }
 }

@@ -122,7 +122,8 @@ impl Comparing {
             sliced(3, || {
                 engine.breathe_times(vectors);
             })
-            .clocks / (vectors as usize * VECTOR) as f64
+            .clocks
+                / (vectors as usize * VECTOR) as f64
         });
         clocks.fold(1.0, f64::max)
     }
@@ -210,12 +211,9 @@ impl Side for Trying {
             control.stop();
             results
         });
-        let figures = |app: &&str| results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0], of_trial);
-        Turn {
-            figures: self.apps.iter().flat_map(figures).collect(),
-            took: (clock::ticks() - start) as f64,
-            lost: 0.0,
-        }
+        let figures =
+            |app: &&str| results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0], of_trial);
+        Turn { figures: self.apps.iter().flat_map(figures).collect(), took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }
 
@@ -250,10 +248,7 @@ impl Side for Sampling {
             samples += function.samples;
             hottest = function.instructions.iter().map(|line| line.samples).chain([hottest]).max().unwrap_or(0);
         }
-        let figures = vec![
-            samples as f64 / report.samples.max(1) as f64,
-            hottest as f64 / samples.max(1) as f64,
-        ];
+        let figures = vec![samples as f64 / report.samples.max(1) as f64, hottest as f64 / samples.max(1) as f64];
         Turn { figures, took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }

@@ -90,8 +90,8 @@ impl Parts<'_> {
     /// An engine that runs a variant.
     pub(super) fn engine(&self, variant: &Variant, sampling: bool) -> Engine {
         let nodes = nodes(self.family, self.first);
-        let mut network = Network::new()
-            .app("circulator", Circulator { stock: Arc::clone(self.stock), family: self.family });
+        let mut network =
+            Network::new().app("circulator", Circulator { stock: Arc::clone(self.stock), family: self.family });
         for (position, node) in nodes.iter().enumerate() {
             let app = self.app(node);
             network.apps.push(match variant.distance(position) {

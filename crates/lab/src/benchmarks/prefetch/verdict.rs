@@ -38,9 +38,8 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
         };
         let matches = session.matches(options.runs, &[1], &[], |_| vec![task.clone()])?;
         let runs = matches.len();
-        let accused = |node: usize| {
-            matches.iter().filter(|found| found.figure(0, 0, node * TRIED) == Some(1.0)).count()
-        };
+        let accused =
+            |node: usize| matches.iter().filter(|found| found.figure(0, 0, node * TRIED) == Some(1.0)).count();
         text += &format!("{} packets in flight, {}, {runs} runs:\n", group.traffic.in_flight, kind.name(&nodes));
         for (node, name) in nodes.iter().enumerate() {
             let values = |figure: usize| -> Vec<f64> {

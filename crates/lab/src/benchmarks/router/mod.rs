@@ -176,11 +176,10 @@ fn look_ahead(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measuremen
 
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "look-ahead"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
-        &[
-            (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
-            (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
-        ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ip4, ip6"),
+        (&["--case", "internet4", "--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
+    ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::take_part(lay_out)
