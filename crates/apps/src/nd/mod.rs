@@ -166,6 +166,7 @@ impl App for Nd {
     const LEAVES: bool = true;
 
     fn push(&mut self, io: &Io<Self>) {
+        self.resolver.forget();
         for packet in &mut io.input(INPUT) {
             if let Err(reason) = self.receive(io, &packet) {
                 io.drop(packet, reason);

@@ -138,7 +138,7 @@ fn is_good_v4(bytes: &[u8]) -> Result<(), &'static str> {
         return Err("an IPv4 packet with a wrong length");
     }
     let sum: u32 = (0..header).step_by(2).map(|at| u32::from(word(bytes, at))).sum();
-    if sum % 0xffff != 0 {
+    if !sum.is_multiple_of(0xffff) {
         return Err("an IPv4 packet with a wrong checksum");
     }
     if bytes[8] < 2 {
