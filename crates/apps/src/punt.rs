@@ -12,6 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::lanes::{Lanes, UNUSUAL};
 use crate::vrf::RoutingDomain;
 
+// A full table of the Internet comes in some 30,000 packets.
+fn rate() -> u32 {
+    20_000
+}
+
+fn burst() -> u32 {
+    1_000
+}
+
 /// Takes packets to the host behind a router: those for the router itself that the router does not answer.
 ///
 /// Inputs may have any names: those of `ip4-local` and `ip6-local`, of `arp`, and the output `other` of
@@ -41,15 +50,6 @@ impl Config {
     pub fn of(vrf: &str) -> Config {
         Config { vrf: vrf.to_owned(), rate: rate(), burst: burst() }
     }
-}
-
-// A full table of the Internet comes in some 30,000 packets.
-fn rate() -> u32 {
-    20_000
-}
-
-fn burst() -> u32 {
-    1_000
 }
 
 /// Takes packets to the host.
