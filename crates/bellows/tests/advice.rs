@@ -4,34 +4,13 @@ mod support;
 
 use bellows_testkit::wait::Deadline;
 use serde_json::{Value, json};
-use support::{Running, Sandbox};
+use support::{Running, Sandbox, root};
 
-/// Packets wait for milliseconds, so that they leave the caches, and then their headers are read.
-const COLD: &str = r#"
-links = [
-  "source.output -> hold.input",
-  "hold.output -> share.input",
-  "share.left -> left.input",
-  "share.right -> right.input",
-]
-[apps.source]
-app = "source"
-size = 60
-[apps.hold]
-app = "delay"
-time = "4ms"
-[apps.share]
-app = "rss"
-prefetch = 0
-[apps.left]
-app = "sink"
-[apps.right]
-app = "sink"
-"#;
-
+/// In this network packets wait for milliseconds, so that they leave the caches, and then `share` reads their headers
+/// without prefetches.
 fn start<'s>(sandbox: &'s Sandbox, more: &[&str]) -> Running<'s> {
-    let file = sandbox.write("cold.toml", COLD);
-    sandbox.start(&[&[file.as_str(), "--duration", "300s"], more].concat())
+    let file = root().join("examples/costs.toml");
+    sandbox.start(&[&[file.to_str().unwrap(), "--duration", "300s"], more].concat())
 }
 
 /// The result of a trial about an app, if it had one.
@@ -47,7 +26,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     loop {
         deadline.check();
         // Other programs may take the processor's time and its caches during a trial.
-        let costs = sandbox.bellows(&["show", "run", "cold", "--json", "--advise=2s"]).fine().json();
+        let costs = sandbox.bellows(&["show", "run", "costs", "--json", "--advise=2s"]).fine().json();
         assert_eq!(costs["advice"]["seconds"], json!(2.0), "{costs:#}");
         assert_eq!(costs["advice"]["end"], json!("time"), "{costs:#}");
         let Some(share) = of(&costs, "share") else { continue };
