@@ -134,6 +134,37 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
 }
 
 #[test]
+fn neighbours_are_shown_as_they_are() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    let shown = |rig: &Rig| {
+        let neighbours = rig.status().unwrap()["neighbours"].take();
+        let neighbours = neighbours.as_array().unwrap().iter();
+        neighbours.map(|it| (it["state"].as_str().unwrap().to_owned(), it["waiting"].as_u64())).collect::<Vec<_>>()
+    };
+    for count in 1..=2 {
+        rig.send_packets("resolve", [packet(&domain, [20, 1, 2, 3])]);
+        rig.settle();
+        assert_eq!(shown(&rig), [("incomplete".to_owned(), Some(count))]);
+    }
+    let answer = || arp(2, ArpOperation::REPLY, HOST, [10, 0, 2, 9], [10, 0, 2, 1]);
+    rig.send_packets("input", [answer()]);
+    rig.settle();
+    assert_eq!(shown(&rig), [("reachable".to_owned(), Some(0))]);
+    rig.set_time(32 * SECOND);
+    rig.settle();
+    assert_eq!(shown(&rig), [("probe".to_owned(), Some(0))]);
+    rig.send_packets("input", [answer()]);
+    rig.settle();
+    assert_eq!(shown(&rig), [("reachable".to_owned(), Some(0))]);
+    for second in 70..75 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+    }
+    assert_eq!(shown(&rig), []);
+}
+
+#[test]
 fn packets_to_silent_neighbours_are_answered_or_dropped() {
     for (outputs, is_told) in [(&["a", "b"][..], false), (&["a", "b", "error"], true)] {
         let domain = domain();

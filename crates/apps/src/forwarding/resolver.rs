@@ -1,6 +1,6 @@
 //! What `arp` and `nd` have in common: neighbours, packets that wait for them, and the adjacencies of both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::Interface;
-use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, NeighbourState, Neighbours, Wanted};
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
@@ -33,14 +33,16 @@ pub(crate) struct Resolver {
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
     shown: Arc<Shown>,
-    is_changed: bool,
+    /// Neighbours that are shown otherwise than they are. Only these are shown anew: a change among many must not cost
+    /// more than one among few.
+    unshown: HashSet<NeighbourKey>,
     /// How many neighbours have been forgotten by request.
     forgotten: u64,
 }
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Vec<ShownNeighbour>>);
+pub(crate) struct Shown(Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
 
 /// A neighbour as other threads see it.
 #[derive(Clone)]
@@ -57,7 +59,9 @@ struct ShownNeighbour {
 
 impl Status for Shown {
     fn status(&self) -> Value {
-        let shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let mut shown: Vec<ShownNeighbour> =
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values().cloned().collect();
+        shown.sort_unstable_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
         let neighbours: Vec<Value> = shown
             .into_iter()
             .map(|ShownNeighbour { interface, address, state, mac, since, waiting }| {
@@ -100,7 +104,7 @@ impl Resolver {
             changes: VecDeque::new(),
             outputs: Vec::new(),
             shown,
-            is_changed: true,
+            unshown: HashSet::new(),
             forgotten: 0,
         }
     }
@@ -150,7 +154,7 @@ impl Resolver {
                 }
                 waiting.push(packet);
                 self.held += 1;
-                self.is_changed |= wanted == Wanted::Ask;
+                self.unshown.insert(key);
                 if wanted == Wanted::Ask { Resolved::Ask(key) } else { Resolved::Waits }
             }
         }
@@ -185,12 +189,16 @@ impl Resolver {
         lanes: &mut Lanes,
         hear: impl FnOnce(&mut Neighbours) -> Learned,
     ) -> (Learned, Vec<Packet>) {
+        let before = self.neighbours.state(key);
         let learned = hear(&mut self.neighbours);
-        let Some((_, Some(mac))) = self.neighbours.state(key) else { return (learned, Vec::new()) };
+        let state = self.neighbours.state(key);
+        if state != before {
+            self.unshown.insert(key);
+        }
+        let Some((_, Some(mac))) = state else { return (learned, Vec::new()) };
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
-        self.is_changed = true;
         self.changes.push_back((key, Some(mac)));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
@@ -208,7 +216,8 @@ impl Resolver {
     /// The next thing that is due, with the packets that waited for a neighbour that is gone.
     pub(crate) fn due(&mut self, now: u64) -> Option<(Due, Vec<Packet>)> {
         let due = self.neighbours.due(now)?;
-        self.is_changed = true;
+        let (Due::Ask(key, _) | Due::Gone(key, _)) = due;
+        self.unshown.insert(key);
         let mut waited = Vec::new();
         if let Due::Gone(key, mac) = due {
             waited = self.waiting.remove(&key).unwrap_or_default();
@@ -230,25 +239,26 @@ impl Resolver {
         if let Some(deadline) = self.neighbours.next_deadline() {
             io.wake_at(deadline);
         }
-        if self.is_changed
-            && let Ok(mut shown) = self.shown.0.try_lock()
-        {
-            let name = |number| self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            let order = |one: &ShownNeighbour, interface: &str, address: IpAddr| {
-                (one.interface.as_str(), one.address).cmp(&(interface, address))
+        self.show(io);
+    }
+
+    /// Shows the neighbours that have changed, unless another thread is reading.
+    fn show<A: App>(&mut self, io: &Io<A>) {
+        if self.unshown.is_empty() {
+            return;
+        }
+        let Ok(mut shown) = self.shown.0.try_lock() else { return io.wake_at(io.now() + RETRY_NS) };
+        for key in self.unshown.drain() {
+            let Some((state, mac)) = self.neighbours.state(key) else {
+                shown.remove(&key);
+                continue;
             };
-            let list = |((number, address), state, mac): (NeighbourKey, NeighbourState, Option<MacAddr>)| {
-                let (interface, state): (String, _) = (name(number), state.name());
-                let waiting = self.waiting.get(&(number, address)).map_or(0, Vec::len);
-                let before = shown.binary_search_by(|one| order(one, &interface, address)).ok().map(|at| &shown[at]);
-                let same = before.filter(|before| before.state == state && before.mac == mac);
-                let since = same.map_or(io.now(), |same| same.since);
-                ShownNeighbour { interface, address, state, mac, since, waiting }
-            };
-            let mut listed: Vec<ShownNeighbour> = self.neighbours.iter().map(list).collect();
-            listed.sort_unstable_by(|one, other| order(one, &other.interface, other.address));
-            *shown = listed;
-            self.is_changed = false;
+            let (number, address) = key;
+            let interface = self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
+            let (state, waiting) = (state.name(), self.waiting.get(&key).map_or(0, Vec::len));
+            let same = shown.get(&key).filter(|before| before.state == state && before.mac == mac);
+            let since = same.map_or(io.now(), |same| same.since);
+            shown.insert(key, ShownNeighbour { interface, address, state, mac, since, waiting });
         }
     }
 
@@ -260,7 +270,7 @@ impl Resolver {
             if !self.waiting.contains_key(&key) && self.neighbours.remove(key).is_some() {
                 self.changes.retain(|(changed, _)| *changed != key);
                 self.changes.push_back((key, None));
-                self.is_changed = true;
+                self.unshown.insert(key);
             }
         }
     }
@@ -273,7 +283,7 @@ impl Resolver {
                 && self.neighbours.hear(key, mac, Heard::Question, clock::now()) == Learned::Changed
             {
                 self.changes.push_back((key, Some(mac)));
-                self.is_changed = true;
+                self.unshown.insert(key);
             }
         }
     }
