@@ -1,6 +1,6 @@
 //! What `arp` and `nd` have in common: neighbours, packets that wait for them, and the adjacencies of both.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -28,8 +28,9 @@ pub(crate) struct Resolver {
     neighbours: Neighbours,
     waiting: HashMap<NeighbourKey, Vec<Packet>>,
     held: usize,
-    /// Changes that the tables do not have yet.
-    changes: VecDeque<(NeighbourKey, Option<MacAddr>)>,
+    /// Changes that the tables do not have yet: the last one of each neighbour, so that a neighbour which changes while
+    /// the tables are locked takes no more room.
+    changes: BTreeMap<NeighbourKey, Option<MacAddr>>,
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
     shown: Arc<Shown>,
@@ -101,7 +102,7 @@ impl Resolver {
             neighbours: Neighbours::new(limits),
             waiting: HashMap::new(),
             held: 0,
-            changes: VecDeque::new(),
+            changes: BTreeMap::new(),
             outputs: Vec::new(),
             shown,
             unshown: HashSet::new(),
@@ -199,7 +200,7 @@ impl Resolver {
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
-        self.changes.push_back((key, Some(mac)));
+        self.changes.insert(key, Some(mac));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
         let mut gone = Vec::new();
@@ -223,7 +224,7 @@ impl Resolver {
             waited = self.waiting.remove(&key).unwrap_or_default();
             self.held -= waited.len();
             if mac.is_some() {
-                self.changes.push_back((key, None));
+                self.changes.insert(key, None);
             }
         }
         Some((due, waited))
@@ -268,8 +269,7 @@ impl Resolver {
     pub(crate) fn forget(&mut self) {
         for key in self.domain.forgotten().since(&mut self.forgotten) {
             if !self.waiting.contains_key(&key) && self.neighbours.remove(key).is_some() {
-                self.changes.retain(|(changed, _)| *changed != key);
-                self.changes.push_back((key, None));
+                self.changes.insert(key, None);
                 self.unshown.insert(key);
             }
         }
@@ -282,7 +282,7 @@ impl Resolver {
             if let (Some(key), Some(mac)) = (same, mac)
                 && self.neighbours.hear(key, mac, Heard::Question, clock::now()) == Learned::Changed
             {
-                self.changes.push_back((key, Some(mac)));
+                self.changes.insert(key, Some(mac));
                 self.unshown.insert(key);
             }
         }
@@ -292,12 +292,14 @@ impl Resolver {
     fn publish(&mut self) -> bool {
         let domain = Arc::clone(&self.domain);
         let Some(mut tables) = domain.tables().try_lock() else { return false };
-        for ((interface, address), mac) in self.changes.drain(..) {
-            match mac {
-                // Without room for an adjacency, packets go on to come here.
-                Some(mac) => drop(tables.resolve(interface, address, mac)),
-                None => tables.unresolve(interface, address),
-            }
+        let changes = std::mem::take(&mut self.changes);
+        // Those that are gone make room for those that are new.
+        for (&(interface, address), _) in changes.iter().filter(|(_, mac)| mac.is_none()) {
+            tables.unresolve(interface, address);
+        }
+        for ((interface, address), mac) in changes {
+            // Without room for an adjacency, packets go on to come here.
+            mac.into_iter().for_each(|mac| drop(tables.resolve(interface, address, mac)));
         }
         tables.commit().is_ok()
     }
