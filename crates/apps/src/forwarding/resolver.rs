@@ -277,6 +277,10 @@ impl Resolver {
 
     /// Takes over the neighbours of the resolver that this one replaces, as far as their interfaces are still there.
     pub(crate) fn succeed(&mut self, old: &Resolver) {
+        if Arc::ptr_eq(&self.domain, &old.domain) {
+            // What the other one has forgotten by request may be known again.
+            self.forgotten = old.forgotten;
+        }
         for (key, _, mac) in old.neighbours.iter() {
             let same = old.domain.tables().same_neighbour(key, self.domain.tables());
             if let (Some(key), Some(mac)) = (same, mac)
@@ -302,5 +306,36 @@ impl Resolver {
             mac.into_iter().for_each(|mac| drop(tables.resolve(interface, address, mac)));
         }
         tables.commit().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_vrf::Vrf;
+    use bellows_vrf::interface::InterfaceAddress;
+
+    #[test]
+    fn a_neighbour_that_was_forgotten_and_is_known_again_survives_a_reload() {
+        let address = InterfaceAddress { address: IpAddr::from([10, 0, 1, 1]), length: 24 };
+        let interface = Interface {
+            name: "a".to_owned(),
+            port: "a".to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: vec![address],
+        };
+        let domain = Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()));
+        let resolver = || Resolver::new(Arc::clone(&domain), NeighbourLimits::default());
+        let (key, mac) = ((1, IpAddr::from([10, 0, 1, 7])), MacAddr([4, 0, 0, 0, 0, 9]));
+        let mut old = resolver();
+        domain.forgotten().forget([key]);
+        old.forget();
+        assert_eq!(old.neighbours.hear(key, mac, Heard::Question, 0), Learned::Changed);
+        let mut new = resolver();
+        new.succeed(&old);
+        new.forget();
+        assert_eq!(new.neighbours.state(key).and_then(|(_, known)| known), Some(mac));
     }
 }
