@@ -307,6 +307,8 @@ impl Arp {
             for own in &interface.addresses {
                 if let IpAddr::V4(address) = own.address {
                     self.announce_one(io, number, interface, address);
+                    // A port may have more VLANs than a lane has room for.
+                    self.lanes.make_room(io, MAX_SENT);
                 }
             }
         }
