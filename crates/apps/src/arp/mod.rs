@@ -264,7 +264,8 @@ impl Arp {
         if !asks || is_announcement {
             return Ok(());
         }
-        let is_proxy = !is_for_us && self.is_proxy_for(io, number, target);
+        // Nobody else's address is in use because the router could reach it.
+        let is_proxy = !is_for_us && !is_probe && self.is_proxy_for(io, number, target);
         if !is_for_us && !is_proxy {
             return Err(Arp::NOT_LOCAL);
         }

@@ -249,6 +249,7 @@ fn the_router_answers_for_others_only_if_it_is_told_to() {
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 2, 33]),
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 33]),
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [99, 0, 1, 33]),
+                arp(1, ArpOperation::REQUEST, HOST, [0, 0, 0, 0], [10, 0, 2, 33]),
             ],
         );
         rig.settle();
