@@ -457,6 +457,15 @@ fn an_app_that_replaces_another_need_not_probe_again() {
 }
 
 #[test]
+fn addresses_that_need_not_be_probed_any_more_are_used() {
+    let domain = domain();
+    domain.addresses().set(1, ip("2001:db8:1::1"), AddressState::Tentative);
+    let rig = rig(&domain);
+    assert!(domain.addresses().is_usable(1, ip("2001:db8:1::1")));
+    assert!(drops(&rig).is_empty());
+}
+
+#[test]
 fn who_wants_an_address_of_the_router_is_told_that_it_is_in_use() {
     let mut rig = rig(&domain());
     let draft = solicitation("2001:db8:1::1", None);
