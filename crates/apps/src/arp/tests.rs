@@ -101,7 +101,7 @@ fn questions_for_the_router_are_answered_and_their_senders_known() {
 fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     let domain = domain();
     let mut rig = rig(&domain, &[], &["a", "b"]);
-    rig.send_packets("resolve", (0..5).map(|_| packet(&domain, [20, 1, 2, 3])));
+    rig.send_packets("resolve", (0..5).map(|number| packet(&domain, [20, 1, 2, number])));
     rig.settle();
     let asked = rig.received("b");
     assert_eq!((asked.len(), &asked[0][12..18]), (1, &[0x81, 0x00, 0, 5, 0x08, 0x06][..]));
@@ -114,6 +114,7 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     let sent = rig.received("b");
     assert_eq!((sent.len(), rig.counts().held), (3, 0));
     assert!(sent.iter().all(|frame| frame[..6] == HOST.0 && frame[12..18] == [0x81, 0x00, 0, 5, 0x08, 0x00]));
+    assert_eq!(sent.iter().map(|frame| frame[37]).collect::<Vec<_>>(), [2, 3, 4], "the last ones waited");
     assert_eq!(
         domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()),
         Some("10.0.2.9/32".to_owned())

@@ -151,7 +151,10 @@ impl Resolver {
             Wanted::Ask | Wanted::Waiting => {
                 let waiting = self.waiting.entry(key).or_default();
                 if waiting.len() >= MAX_WAITING {
-                    return Resolved::Full(packet);
+                    // The last ones are still wanted (RFC 4861, section 7.2.2; RFC 1122, section 2.3.2.2).
+                    let oldest = waiting.remove(0);
+                    waiting.push(packet);
+                    return Resolved::Full(oldest);
                 }
                 waiting.push(packet);
                 self.held += 1;
