@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::lanes::Lanes;
 use crate::vrf::{HOST, RoutingDomain};
 
@@ -139,7 +139,8 @@ impl App for Arp {
             self.has_announced = true;
             self.announce(io);
         }
-        while let Some((due, waited)) = self.resolver.due(io.now()) {
+        for _ in 0..MAX_DUE {
+            let Some((due, waited)) = self.resolver.due(io.now()) else { break };
             match due {
                 Due::Ask(key, mac) => self.ask(io, key, mac),
                 Due::Gone(..) => io.count(Arp::EXPIRED, 1),

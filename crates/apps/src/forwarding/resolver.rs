@@ -19,6 +19,9 @@ use crate::vrf::RoutingDomain;
 /// Packets that wait for a neighbour. Linux keeps about as many of the smallest size.
 const MAX_WAITING: usize = 3;
 
+/// Neighbours that are asked or gone in a tick; others follow in the next breath. Their questions fit into a link.
+pub(crate) const MAX_DUE: usize = 256;
+
 /// The time after which changes that found the tables locked are tried again.
 const RETRY_NS: u64 = 1_000_000;
 

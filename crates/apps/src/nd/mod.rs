@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use self::advertise::Schedules;
 use self::duplicates::Probes;
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
 use crate::vrf::RoutingDomain;
@@ -199,7 +199,8 @@ impl App for Nd {
             self.begin_addresses(io);
             self.schedules.begin(&self.resolver.domain, io.now(), &mut self.random);
         }
-        while let Some((due, waited)) = self.resolver.due(io.now()) {
+        for _ in 0..MAX_DUE {
+            let Some((due, waited)) = self.resolver.due(io.now()) else { break };
             match due {
                 Due::Ask(key, mac) => self.ask(io, key, mac),
                 Due::Gone(..) => io.count(Nd::EXPIRED, 1),
