@@ -166,6 +166,26 @@ fn neighbours_are_shown_as_they_are() {
 }
 
 #[test]
+fn a_known_neighbour_that_the_tables_have_lost_returns_to_them() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 1])]);
+    rig.settle();
+    rig.received("a");
+    let found = || domain.tables().lock().look_up(IpAddr::from([10, 0, 1, 7])).map(|found| found.0.to_string());
+    assert_eq!(found(), Some("10.0.1.7/32".to_owned()));
+    let mut changes = domain.tables().lock();
+    changes.unresolve(1, IpAddr::from([10, 0, 1, 7]));
+    changes.commit().unwrap();
+    drop(changes);
+    assert_eq!(found(), Some("10.0.1.0/24".to_owned()));
+    rig.send_packets("resolve", [packet(&domain, [10, 0, 1, 7])]);
+    rig.settle();
+    assert_eq!(rig.received("a")[0][..6], HOST.0);
+    assert_eq!(found(), Some("10.0.1.7/32".to_owned()));
+}
+
+#[test]
 fn packets_to_silent_neighbours_are_answered_or_dropped() {
     for (outputs, is_told) in [(&["a", "b"][..], false), (&["a", "b", "error"], true)] {
         let domain = domain();

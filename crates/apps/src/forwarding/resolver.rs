@@ -8,6 +8,7 @@ use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::Interface;
+use bellows_vrf::adjacency::Kind;
 use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
@@ -142,12 +143,23 @@ impl Resolver {
         self.forget();
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
         let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
-        self.resolve_neighbour(packet, key, now)
+        let wanted = self.neighbours.want(key, now);
+        if let Wanted::Known(mac) = wanted
+            && adjacency.kind != Kind::Complete
+        {
+            // The tables had no room for it, or lost it with an address that a command had entered.
+            self.changes.insert(key, Some(mac));
+        }
+        self.take_in(packet, key, wanted)
     }
 
     /// Takes in a packet to a neighbour.
     pub(crate) fn resolve_neighbour(&mut self, packet: Packet, key: NeighbourKey, now: u64) -> Resolved {
         let wanted = self.neighbours.want(key, now);
+        self.take_in(packet, key, wanted)
+    }
+
+    fn take_in(&mut self, packet: Packet, key: NeighbourKey, wanted: Wanted) -> Resolved {
         match wanted {
             Wanted::Known(mac) => self.send(key, mac, packet),
             Wanted::Full => Resolved::Full(packet),
