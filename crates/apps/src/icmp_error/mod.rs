@@ -105,7 +105,13 @@ pub trait Family: Send + Sized + 'static {
         tables.choose_paths(breath, &mut found, |_| 0);
         let adjacency = tables.adjacencies().get(found[0]).filter(|adjacency| adjacency.interface == number)?;
         let mac = MacAddr(std::array::from_fn(|at| adjacency.header[at]));
-        Some((adjacency.next_hop.unwrap_or(destination), (adjacency.kind == Kind::Complete).then_some(mac)))
+        let next_hop = adjacency.next_hop.unwrap_or(destination);
+        // The packet may have gone another one of several ways, and this one leads to its sender.
+        let is_sender = match next_hop {
+            IpAddr::V4(next_hop) => ip.get(12..16).is_some_and(|source| source == next_hop.octets()),
+            IpAddr::V6(next_hop) => ip.get(8..24).is_some_and(|source| source == next_hop.octets()),
+        };
+        (!is_sender).then_some((next_hop, (adjacency.kind == Kind::Complete).then_some(mac)))
     }
 
     /// Writes the message that an IP packet has a better first hop. Returns its length, as [`Family::write`].

@@ -298,3 +298,12 @@ fn another_address_sends_errors_in_place_of_one_that_must_not_be_used() {
     let sent = rig.received("output");
     assert_eq!(Ipv6Packet::new_checked(&sent[0][14..]).unwrap().src().to_string(), "2001:db8:1::1");
 }
+
+#[test]
+fn a_sender_is_not_told_that_it_is_the_better_first_hop_itself() {
+    let redirect = IcmpError::of(Reason::Redirect);
+    let (mut v4, mut v6) = (rig_with_routes::<V4>(), rig_with_routes::<V6>());
+    send(&mut v4, &packet("10.0.1.9", "20.1.2.3", IpProtocol::UDP, 30), redirect);
+    send(&mut v6, &packet("fe80::9", "2001:db8:20::3", IpProtocol::UDP, 30), redirect);
+    assert_eq!([v4, v6].map(|rig| rig.counts().drops["no_better_hop"]), [1, 1]);
+}
