@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::lanes::Lanes;
 use crate::vrf::{HOST, RoutingDomain};
 
@@ -139,7 +139,8 @@ impl App for Arp {
             self.has_announced = true;
             self.announce(io);
         }
-        while let Some((due, waited)) = self.resolver.due(io.now()) {
+        for _ in 0..MAX_DUE {
+            let Some((due, waited)) = self.resolver.due(io.now()) else { break };
             match due {
                 Due::Ask(key, mac) => self.ask(io, key, mac),
                 Due::Gone(..) => io.count(Arp::EXPIRED, 1),
@@ -264,7 +265,8 @@ impl Arp {
         if !asks || is_announcement {
             return Ok(());
         }
-        let is_proxy = !is_for_us && self.is_proxy_for(io, number, target);
+        // Nobody else's address is in use because the router could reach it.
+        let is_proxy = !is_for_us && !is_probe && self.is_proxy_for(io, number, target);
         if !is_for_us && !is_proxy {
             return Err(Arp::NOT_LOCAL);
         }
@@ -307,6 +309,8 @@ impl Arp {
             for own in &interface.addresses {
                 if let IpAddr::V4(address) = own.address {
                     self.announce_one(io, number, interface, address);
+                    // A port may have more VLANs than a lane has room for.
+                    self.lanes.make_room(io, MAX_SENT);
                 }
             }
         }

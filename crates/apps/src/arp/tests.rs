@@ -101,7 +101,7 @@ fn questions_for_the_router_are_answered_and_their_senders_known() {
 fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     let domain = domain();
     let mut rig = rig(&domain, &[], &["a", "b"]);
-    rig.send_packets("resolve", (0..5).map(|_| packet(&domain, [20, 1, 2, 3])));
+    rig.send_packets("resolve", (0..5).map(|number| packet(&domain, [20, 1, 2, number])));
     rig.settle();
     let asked = rig.received("b");
     assert_eq!((asked.len(), &asked[0][12..18]), (1, &[0x81, 0x00, 0, 5, 0x08, 0x06][..]));
@@ -114,6 +114,7 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
     let sent = rig.received("b");
     assert_eq!((sent.len(), rig.counts().held), (3, 0));
     assert!(sent.iter().all(|frame| frame[..6] == HOST.0 && frame[12..18] == [0x81, 0x00, 0, 5, 0x08, 0x00]));
+    assert_eq!(sent.iter().map(|frame| frame[37]).collect::<Vec<_>>(), [2, 3, 4], "the last ones waited");
     assert_eq!(
         domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()),
         Some("10.0.2.9/32".to_owned())
@@ -131,6 +132,57 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
         domain.tables().lock().look_up(IpAddr::from([10, 0, 2, 9])).map(|found| found.0.to_string()),
         Some("10.0.2.0/24".to_owned())
     );
+}
+
+#[test]
+fn neighbours_are_shown_as_they_are() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    let shown = |rig: &Rig| {
+        let neighbours = rig.status().unwrap()["neighbours"].take();
+        let neighbours = neighbours.as_array().unwrap().iter();
+        neighbours.map(|it| (it["state"].as_str().unwrap().to_owned(), it["waiting"].as_u64())).collect::<Vec<_>>()
+    };
+    for count in 1..=2 {
+        rig.send_packets("resolve", [packet(&domain, [20, 1, 2, 3])]);
+        rig.settle();
+        assert_eq!(shown(&rig), [("incomplete".to_owned(), Some(count))]);
+    }
+    let answer = || arp(2, ArpOperation::REPLY, HOST, [10, 0, 2, 9], [10, 0, 2, 1]);
+    rig.send_packets("input", [answer()]);
+    rig.settle();
+    assert_eq!(shown(&rig), [("reachable".to_owned(), Some(0))]);
+    rig.set_time(32 * SECOND);
+    rig.settle();
+    assert_eq!(shown(&rig), [("probe".to_owned(), Some(0))]);
+    rig.send_packets("input", [answer()]);
+    rig.settle();
+    assert_eq!(shown(&rig), [("reachable".to_owned(), Some(0))]);
+    for second in 70..75 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+    }
+    assert_eq!(shown(&rig), []);
+}
+
+#[test]
+fn a_known_neighbour_that_the_tables_have_lost_returns_to_them() {
+    let domain = domain();
+    let mut rig = rig(&domain, &[], &["a", "b"]);
+    rig.send_packets("input", [arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 1])]);
+    rig.settle();
+    rig.received("a");
+    let found = || domain.tables().lock().look_up(IpAddr::from([10, 0, 1, 7])).map(|found| found.0.to_string());
+    assert_eq!(found(), Some("10.0.1.7/32".to_owned()));
+    let mut changes = domain.tables().lock();
+    changes.unresolve(1, IpAddr::from([10, 0, 1, 7]));
+    changes.commit().unwrap();
+    drop(changes);
+    assert_eq!(found(), Some("10.0.1.0/24".to_owned()));
+    rig.send_packets("resolve", [packet(&domain, [10, 0, 1, 7])]);
+    rig.settle();
+    assert_eq!(rig.received("a")[0][..6], HOST.0);
+    assert_eq!(found(), Some("10.0.1.7/32".to_owned()));
 }
 
 #[test]
@@ -218,6 +270,7 @@ fn the_router_answers_for_others_only_if_it_is_told_to() {
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 2, 33]),
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [10, 0, 1, 33]),
                 arp(1, ArpOperation::REQUEST, HOST, [10, 0, 1, 7], [99, 0, 1, 33]),
+                arp(1, ArpOperation::REQUEST, HOST, [0, 0, 0, 0], [10, 0, 2, 33]),
             ],
         );
         rig.settle();

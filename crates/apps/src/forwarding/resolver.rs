@@ -1,6 +1,6 @@
 //! What `arp` and `nd` have in common: neighbours, packets that wait for them, and the adjacencies of both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,8 @@ use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::Interface;
-use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, NeighbourState, Neighbours, Wanted};
+use bellows_vrf::adjacency::Kind;
+use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
@@ -19,6 +20,9 @@ use crate::vrf::RoutingDomain;
 /// Packets that wait for a neighbour. Linux keeps about as many of the smallest size.
 const MAX_WAITING: usize = 3;
 
+/// Neighbours that are asked or gone in a tick; others follow in the next breath. Their questions fit into a link.
+pub(crate) const MAX_DUE: usize = 256;
+
 /// The time after which changes that found the tables locked are tried again.
 const RETRY_NS: u64 = 1_000_000;
 
@@ -28,19 +32,22 @@ pub(crate) struct Resolver {
     neighbours: Neighbours,
     waiting: HashMap<NeighbourKey, Vec<Packet>>,
     held: usize,
-    /// Changes that the tables do not have yet.
-    changes: VecDeque<(NeighbourKey, Option<MacAddr>)>,
+    /// Changes that the tables do not have yet: the last one of each neighbour, so that a neighbour which changes while
+    /// the tables are locked takes no more room.
+    changes: BTreeMap<NeighbourKey, Option<MacAddr>>,
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
     shown: Arc<Shown>,
-    is_changed: bool,
+    /// Neighbours that are shown otherwise than they are. Only these are shown anew: a change among many must not cost
+    /// more than one among few.
+    unshown: HashSet<NeighbourKey>,
     /// How many neighbours have been forgotten by request.
     forgotten: u64,
 }
 
 /// The neighbours as other threads see them.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Vec<ShownNeighbour>>);
+pub(crate) struct Shown(Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
 
 /// A neighbour as other threads see it.
 #[derive(Clone)]
@@ -57,7 +64,9 @@ struct ShownNeighbour {
 
 impl Status for Shown {
     fn status(&self) -> Value {
-        let shown = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let mut shown: Vec<ShownNeighbour> =
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values().cloned().collect();
+        shown.sort_unstable_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
         let neighbours: Vec<Value> = shown
             .into_iter()
             .map(|ShownNeighbour { interface, address, state, mac, since, waiting }| {
@@ -97,10 +106,10 @@ impl Resolver {
             neighbours: Neighbours::new(limits),
             waiting: HashMap::new(),
             held: 0,
-            changes: VecDeque::new(),
+            changes: BTreeMap::new(),
             outputs: Vec::new(),
             shown,
-            is_changed: true,
+            unshown: HashSet::new(),
             forgotten: 0,
         }
     }
@@ -134,23 +143,37 @@ impl Resolver {
         self.forget();
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
         let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
-        self.resolve_neighbour(packet, key, now)
+        let wanted = self.neighbours.want(key, now);
+        if let Wanted::Known(mac) = wanted
+            && adjacency.kind != Kind::Complete
+        {
+            // The tables had no room for it, or lost it with an address that a command had entered.
+            self.changes.insert(key, Some(mac));
+        }
+        self.take_in(packet, key, wanted)
     }
 
     /// Takes in a packet to a neighbour.
     pub(crate) fn resolve_neighbour(&mut self, packet: Packet, key: NeighbourKey, now: u64) -> Resolved {
         let wanted = self.neighbours.want(key, now);
+        self.take_in(packet, key, wanted)
+    }
+
+    fn take_in(&mut self, packet: Packet, key: NeighbourKey, wanted: Wanted) -> Resolved {
         match wanted {
             Wanted::Known(mac) => self.send(key, mac, packet),
             Wanted::Full => Resolved::Full(packet),
             Wanted::Ask | Wanted::Waiting => {
                 let waiting = self.waiting.entry(key).or_default();
                 if waiting.len() >= MAX_WAITING {
-                    return Resolved::Full(packet);
+                    // The last ones are still wanted (RFC 4861, section 7.2.2; RFC 1122, section 2.3.2.2).
+                    let oldest = waiting.remove(0);
+                    waiting.push(packet);
+                    return Resolved::Full(oldest);
                 }
                 waiting.push(packet);
                 self.held += 1;
-                self.is_changed |= wanted == Wanted::Ask;
+                self.unshown.insert(key);
                 if wanted == Wanted::Ask { Resolved::Ask(key) } else { Resolved::Waits }
             }
         }
@@ -185,13 +208,17 @@ impl Resolver {
         lanes: &mut Lanes,
         hear: impl FnOnce(&mut Neighbours) -> Learned,
     ) -> (Learned, Vec<Packet>) {
+        let before = self.neighbours.state(key);
         let learned = hear(&mut self.neighbours);
-        let Some((_, Some(mac))) = self.neighbours.state(key) else { return (learned, Vec::new()) };
+        let state = self.neighbours.state(key);
+        if state != before {
+            self.unshown.insert(key);
+        }
+        let Some((_, Some(mac))) = state else { return (learned, Vec::new()) };
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
-        self.is_changed = true;
-        self.changes.push_back((key, Some(mac)));
+        self.changes.insert(key, Some(mac));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
         let mut gone = Vec::new();
@@ -208,13 +235,14 @@ impl Resolver {
     /// The next thing that is due, with the packets that waited for a neighbour that is gone.
     pub(crate) fn due(&mut self, now: u64) -> Option<(Due, Vec<Packet>)> {
         let due = self.neighbours.due(now)?;
-        self.is_changed = true;
+        let (Due::Ask(key, _) | Due::Gone(key, _)) = due;
+        self.unshown.insert(key);
         let mut waited = Vec::new();
         if let Due::Gone(key, mac) = due {
             waited = self.waiting.remove(&key).unwrap_or_default();
             self.held -= waited.len();
             if mac.is_some() {
-                self.changes.push_back((key, None));
+                self.changes.insert(key, None);
             }
         }
         Some((due, waited))
@@ -230,25 +258,26 @@ impl Resolver {
         if let Some(deadline) = self.neighbours.next_deadline() {
             io.wake_at(deadline);
         }
-        if self.is_changed
-            && let Ok(mut shown) = self.shown.0.try_lock()
-        {
-            let name = |number| self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            let order = |one: &ShownNeighbour, interface: &str, address: IpAddr| {
-                (one.interface.as_str(), one.address).cmp(&(interface, address))
+        self.show(io);
+    }
+
+    /// Shows the neighbours that have changed, unless another thread is reading.
+    fn show<A: App>(&mut self, io: &Io<A>) {
+        if self.unshown.is_empty() {
+            return;
+        }
+        let Ok(mut shown) = self.shown.0.try_lock() else { return io.wake_at(io.now() + RETRY_NS) };
+        for key in self.unshown.drain() {
+            let Some((state, mac)) = self.neighbours.state(key) else {
+                shown.remove(&key);
+                continue;
             };
-            let list = |((number, address), state, mac): (NeighbourKey, NeighbourState, Option<MacAddr>)| {
-                let (interface, state): (String, _) = (name(number), state.name());
-                let waiting = self.waiting.get(&(number, address)).map_or(0, Vec::len);
-                let before = shown.binary_search_by(|one| order(one, &interface, address)).ok().map(|at| &shown[at]);
-                let same = before.filter(|before| before.state == state && before.mac == mac);
-                let since = same.map_or(io.now(), |same| same.since);
-                ShownNeighbour { interface, address, state, mac, since, waiting }
-            };
-            let mut listed: Vec<ShownNeighbour> = self.neighbours.iter().map(list).collect();
-            listed.sort_unstable_by(|one, other| order(one, &other.interface, other.address));
-            *shown = listed;
-            self.is_changed = false;
+            let (number, address) = key;
+            let interface = self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
+            let (state, waiting) = (state.name(), self.waiting.get(&key).map_or(0, Vec::len));
+            let same = shown.get(&key).filter(|before| before.state == state && before.mac == mac);
+            let since = same.map_or(io.now(), |same| same.since);
+            shown.insert(key, ShownNeighbour { interface, address, state, mac, since, waiting });
         }
     }
 
@@ -258,22 +287,25 @@ impl Resolver {
     pub(crate) fn forget(&mut self) {
         for key in self.domain.forgotten().since(&mut self.forgotten) {
             if !self.waiting.contains_key(&key) && self.neighbours.remove(key).is_some() {
-                self.changes.retain(|(changed, _)| *changed != key);
-                self.changes.push_back((key, None));
-                self.is_changed = true;
+                self.changes.insert(key, None);
+                self.unshown.insert(key);
             }
         }
     }
 
     /// Takes over the neighbours of the resolver that this one replaces, as far as their interfaces are still there.
     pub(crate) fn succeed(&mut self, old: &Resolver) {
+        if Arc::ptr_eq(&self.domain, &old.domain) {
+            // What the other one has forgotten by request may be known again.
+            self.forgotten = old.forgotten;
+        }
         for (key, _, mac) in old.neighbours.iter() {
             let same = old.domain.tables().same_neighbour(key, self.domain.tables());
             if let (Some(key), Some(mac)) = (same, mac)
                 && self.neighbours.hear(key, mac, Heard::Question, clock::now()) == Learned::Changed
             {
-                self.changes.push_back((key, Some(mac)));
-                self.is_changed = true;
+                self.changes.insert(key, Some(mac));
+                self.unshown.insert(key);
             }
         }
     }
@@ -282,13 +314,46 @@ impl Resolver {
     fn publish(&mut self) -> bool {
         let domain = Arc::clone(&self.domain);
         let Some(mut tables) = domain.tables().try_lock() else { return false };
-        for ((interface, address), mac) in self.changes.drain(..) {
-            match mac {
-                // Without room for an adjacency, packets go on to come here.
-                Some(mac) => drop(tables.resolve(interface, address, mac)),
-                None => tables.unresolve(interface, address),
-            }
+        let changes = std::mem::take(&mut self.changes);
+        // Those that are gone make room for those that are new.
+        for (&(interface, address), _) in changes.iter().filter(|(_, mac)| mac.is_none()) {
+            tables.unresolve(interface, address);
+        }
+        for ((interface, address), mac) in changes {
+            // Without room for an adjacency, packets go on to come here.
+            mac.into_iter().for_each(|mac| drop(tables.resolve(interface, address, mac)));
         }
         tables.commit().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_vrf::Vrf;
+    use bellows_vrf::interface::InterfaceAddress;
+
+    #[test]
+    fn a_neighbour_that_was_forgotten_and_is_known_again_survives_a_reload() {
+        let address = InterfaceAddress { address: IpAddr::from([10, 0, 1, 1]), length: 24 };
+        let interface = Interface {
+            name: "a".to_owned(),
+            port: "a".to_owned(),
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: vec![address],
+        };
+        let domain = Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()));
+        let resolver = || Resolver::new(Arc::clone(&domain), NeighbourLimits::default());
+        let (key, mac) = ((1, IpAddr::from([10, 0, 1, 7])), MacAddr([4, 0, 0, 0, 0, 9]));
+        let mut old = resolver();
+        domain.forgotten().forget([key]);
+        old.forget();
+        assert_eq!(old.neighbours.hear(key, mac, Heard::Question, 0), Learned::Changed);
+        let mut new = resolver();
+        new.succeed(&old);
+        new.forget();
+        assert_eq!(new.neighbours.state(key).and_then(|(_, known)| known), Some(mac));
     }
 }

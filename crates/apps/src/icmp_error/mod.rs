@@ -17,6 +17,7 @@ use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_shared::Breath;
 use bellows_vrf::adjacency::Kind;
+use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag, Vrf};
 use bellows_wire::icmp::IcmpMessage;
 use bellows_wire::{IpPair, MacAddr};
@@ -104,7 +105,13 @@ pub trait Family: Send + Sized + 'static {
         tables.choose_paths(breath, &mut found, |_| 0);
         let adjacency = tables.adjacencies().get(found[0]).filter(|adjacency| adjacency.interface == number)?;
         let mac = MacAddr(std::array::from_fn(|at| adjacency.header[at]));
-        Some((adjacency.next_hop.unwrap_or(destination), (adjacency.kind == Kind::Complete).then_some(mac)))
+        let next_hop = adjacency.next_hop.unwrap_or(destination);
+        // The packet may have gone another one of several ways, and this one leads to its sender.
+        let is_sender = match next_hop {
+            IpAddr::V4(next_hop) => ip.get(12..16).is_some_and(|source| source == next_hop.octets()),
+            IpAddr::V6(next_hop) => ip.get(8..24).is_some_and(|source| source == next_hop.octets()),
+        };
+        (!is_sender).then_some((next_hop, (adjacency.kind == Kind::Complete).then_some(mac)))
     }
 
     /// Writes the message that an IP packet has a better first hop. Returns its length, as [`Family::write`].
@@ -224,6 +231,20 @@ impl<F: Family> IcmpErrors<F> {
         let interface = tables.interface(tag.interface());
         F::may_answer(ip, error, interface)?;
         let interface = interface.ok_or(Self::NO_ADDRESS)?;
+        let states = self.domain.addresses();
+        let is_barred = |own: &InterfaceAddress| match own.address {
+            IpAddr::V6(address) => states.is_barred(tag.interface(), address),
+            IpAddr::V4(_) => false,
+        };
+        // An address that must not be used leaves the errors to the others.
+        let usable;
+        let interface = if interface.addresses.iter().any(is_barred) {
+            let addresses = interface.addresses.iter().copied().filter(|own| !is_barred(own)).collect();
+            usable = Interface { addresses, ..interface.clone() };
+            &usable
+        } else {
+            interface
+        };
         let length = if is_redirect {
             let (next_hop, mac) = F::better_hop(tables, io, ip, tag.interface()).ok_or(Self::NO_BETTER_HOP)?;
             F::write_redirect(ip, interface, next_hop, mac, &mut self.frame[ETHERNET..])
@@ -232,9 +253,6 @@ impl<F: Family> IcmpErrors<F> {
         };
         let length = length.ok_or(Self::NO_ADDRESS)?;
         let addresses = F::addresses(&self.frame[ETHERNET..]);
-        if addresses.is_some_and(|[own, _]| self.domain.addresses().is_barred(tag.interface(), own)) {
-            return Err(Self::NO_ADDRESS);
-        }
         let paid_until = &mut self.paid_until[usize::from(is_redirect)];
         *paid_until = (*paid_until).max(now) + self.interval;
         let counter = match error.reason {

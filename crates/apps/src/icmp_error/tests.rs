@@ -1,7 +1,6 @@
 use super::*;
 use bellows_rig::Rig;
 use bellows_vrf::Vrf;
-use bellows_vrf::interface::InterfaceAddress;
 use bellows_wire::icmp::IcmpMessage;
 use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
@@ -287,4 +286,24 @@ fn addresses_that_must_not_be_used_send_no_errors() {
     let mut rig = Rig::new(IcmpErrors::<V6>::new(domain, 1_000, 50), &["input"], &["output"]);
     send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), IcmpError::of(Reason::NoRoute));
     assert_eq!((rig.received("output").len(), rig.counts().drops["no_address"]), (0, 1));
+}
+
+#[test]
+fn another_address_sends_errors_in_place_of_one_that_must_not_be_used() {
+    use crate::ipv6_link::AddressState;
+    let domain = domain(&ADDRESSES);
+    domain.addresses().set(1, "2001:db8::1".parse().unwrap(), AddressState::Duplicate);
+    let mut rig = Rig::new(IcmpErrors::<V6>::new(domain, 1_000, 50), &["input"], &["output"]);
+    send(&mut rig, &packet("2001:db8::7", "2001:db8:99::3", IpProtocol::UDP, 30), IcmpError::of(Reason::NoRoute));
+    let sent = rig.received("output");
+    assert_eq!(Ipv6Packet::new_checked(&sent[0][14..]).unwrap().src().to_string(), "2001:db8:1::1");
+}
+
+#[test]
+fn a_sender_is_not_told_that_it_is_the_better_first_hop_itself() {
+    let redirect = IcmpError::of(Reason::Redirect);
+    let (mut v4, mut v6) = (rig_with_routes::<V4>(), rig_with_routes::<V6>());
+    send(&mut v4, &packet("10.0.1.9", "20.1.2.3", IpProtocol::UDP, 30), redirect);
+    send(&mut v6, &packet("fe80::9", "2001:db8:20::3", IpProtocol::UDP, 30), redirect);
+    assert_eq!([v4, v6].map(|rig| rig.counts().drops["no_better_hop"]), [1, 1]);
 }

@@ -68,6 +68,8 @@ impl Nd {
                     continue;
                 }
                 if is_verified || !self.detects_duplicates {
+                    // The app before this one may have begun to probe it.
+                    domain.addresses().set(number, address, AddressState::Preferred);
                     self.announce(io, number, address);
                 } else if self.resolver.output(number).is_some() {
                     domain.addresses().set(number, address, AddressState::Tentative);

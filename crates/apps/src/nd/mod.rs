@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use self::advertise::Schedules;
 use self::duplicates::Probes;
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
 use crate::vrf::RoutingDomain;
@@ -133,6 +133,7 @@ counters! { Nd;
     drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone, or whose port is not linked";
     drop NO_HEADER = "no_header", "packets to resolve without a whole IPv6 header";
     drop NOT_ON_LINK = "not_on_link", "packets from link-local addresses to others that are not on the link";
+    drop TOO_BIG = "too_big", "packets of the router to a link that are longer than its MTU";
     count SOLICITATIONS_SENT = "solicitations_sent", "neighbour solicitations that were sent";
     count ADVERTISEMENTS_SENT = "advertisements_sent", "neighbour advertisements that were sent";
     count PROXY_SENT = "proxy_advertisements_sent", "advertisements for addresses behind other interfaces";
@@ -198,7 +199,8 @@ impl App for Nd {
             self.begin_addresses(io);
             self.schedules.begin(&self.resolver.domain, io.now(), &mut self.random);
         }
-        while let Some((due, waited)) = self.resolver.due(io.now()) {
+        for _ in 0..MAX_DUE {
+            let Some((due, waited)) = self.resolver.due(io.now()) else { break };
             match due {
                 Due::Ask(key, mac) => self.ask(io, key, mac),
                 Due::Gone(..) => io.count(Nd::EXPIRED, 1),
@@ -272,6 +274,10 @@ impl Nd {
         if !is_on_link(interface, destination) {
             return io.drop(packet, Nd::NOT_ON_LINK);
         }
+        // Nothing makes fragments of packets that go this way.
+        if length_of(&packet) > usize::from(interface.mtu) {
+            return io.drop(packet, Nd::TOO_BIG);
+        }
         // Nobody is told if it does not arrive.
         packet.set_tag(Tag::received_on(0).0);
         let resolved = self.resolver.resolve_neighbour(packet, (number, destination.into()), io.now());
@@ -313,6 +319,12 @@ impl Nd {
 fn destination_of(packet: &Packet) -> Option<Ipv6Addr> {
     let bytes = packet.bytes().get(ETHERNET + 24..ETHERNET + 40)?.first_chunk::<16>()?;
     Some((*bytes).into())
+}
+
+/// Bytes of an IPv6 packet behind an Ethernet header, without what pads its frame.
+fn length_of(packet: &Packet) -> usize {
+    let field = packet.bytes().get(ETHERNET + 4..ETHERNET + 6).and_then(|bytes| bytes.first_chunk::<2>());
+    field.map_or(0, |&length| 40 + usize::from(u16::from_be_bytes(length)))
 }
 
 /// Whether an address is that of a station on an interface's link.

@@ -309,6 +309,22 @@ fn packets_of_the_router_to_link_local_addresses_stay_on_their_link() {
 }
 
 #[test]
+fn packets_of_the_router_that_are_too_long_for_their_link_are_not_sent() {
+    let mut rig = rig(&domain());
+    let packet = |length: u16| {
+        let mut frame = vec![0; 54 + usize::from(length)];
+        frame[18..20].copy_from_slice(&length.to_be_bytes());
+        frame[38..54].copy_from_slice(&ip("fe80::7").octets());
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(1).0);
+        packet
+    };
+    rig.send_packets("replies", [packet(1460), packet(1461)]);
+    rig.settle();
+    assert_eq!((rig.counts().held, drops(&rig)), (1, vec![("too_big".to_owned(), 1)]));
+}
+
+#[test]
 fn what_is_not_to_be_believed_is_dropped_by_name() {
     let (all, group, host) = ("ff02::1", "ff02::1:ff00:1", "2001:db8:1::7");
     let ours = "2001:db8:1::1";
@@ -454,6 +470,15 @@ fn an_app_that_replaces_another_need_not_probe_again() {
     let rig = rig_with(new, &["a", "b"]);
     assert!(rig.counts().drops.values().all(|count| *count == 0));
     assert!(domain.addresses().all(AddressState::Tentative).is_empty());
+}
+
+#[test]
+fn addresses_that_need_not_be_probed_any_more_are_used() {
+    let domain = domain();
+    domain.addresses().set(1, ip("2001:db8:1::1"), AddressState::Tentative);
+    let rig = rig(&domain);
+    assert!(domain.addresses().is_usable(1, ip("2001:db8:1::1")));
+    assert!(drops(&rig).is_empty());
 }
 
 #[test]
