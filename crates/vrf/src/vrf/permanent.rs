@@ -39,9 +39,14 @@ impl VrfChanges<'_> {
         self.next_hops.permanent.iter().map(|(&key, &(mac, origin))| (key, mac, origin))
     }
 
+    /// A neighbour's address that somebody entered, and who.
+    pub fn permanent_of(&self, key: NeighbourKey) -> Option<(MacAddr, Origin)> {
+        self.next_hops.permanent.get(&key).copied()
+    }
+
     /// Who entered a neighbour's address.
     pub fn permanent_origin(&self, key: NeighbourKey) -> Option<Origin> {
-        self.next_hops.permanent.get(&key).map(|(_, origin)| *origin)
+        self.permanent_of(key).map(|(_, origin)| origin)
     }
 
     /// The interface on whose link an address is.
