@@ -94,10 +94,12 @@ impl Operator {
                 Ok(Verb::Replace) => changed.replaced += 1,
                 Ok(Verb::Add | Verb::Append) => changed.added += 1,
                 Err(error) => {
-                    for (key, before) in undo.into_iter().rev() {
-                        restore(&mut changes, key, before).map_err(|error| failed(&error))?;
-                    }
                     forgotten.clear();
+                    for (key, before) in undo.into_iter().rev() {
+                        if restore(&mut changes, key, before).map_err(|error| failed(&error))? {
+                            forgotten.push(key);
+                        }
+                    }
                     changed = Changed { errors: vec![error], ..Changed::default() };
                     break;
                 }
@@ -130,7 +132,11 @@ impl Operator {
             (Verb::Delete, Some((_, Origin::Static))) => {
                 return Err(format!("the neighbour {address} is in the network file: remove it there"));
             }
-            (Verb::Delete, Some(_)) => drop(changes.remove_neighbour(key)),
+            (Verb::Delete, Some(_)) => {
+                changes.remove_neighbour(key);
+                // What was heard of it meanwhile has not reached the tables, and would not until it changes.
+                forgotten.push(key);
+            }
             (Verb::Delete, None) if learned.contains(&key) => forgotten.push(key),
             (Verb::Delete, None) => return Err(format!("there is no neighbour {address} on `{name}`")),
             (Verb::Add, Some(_)) => {
@@ -160,31 +166,34 @@ impl Operator {
         let selected = self.selected(select)?;
         let tables = self.domain.tables();
         let mut changes = tables.lock();
-        let (mut forgotten, mut deleted) = (Vec::new(), 0);
+        let mut forgotten = Vec::new();
         for one in selected {
             let number = one["interface"].as_str().and_then(|name| tables.number(name));
             let address = one["address"].as_str().and_then(|text| text.parse().ok());
             let (Some(number), Some(address)) = (number, address) else { continue };
             match changes.permanent_origin((number, address)) {
-                Some(Origin::Control) => deleted += usize::from(changes.remove_neighbour((number, address))),
-                Some(_) => {}
+                Some(Origin::Control) => drop(changes.remove_neighbour((number, address))),
+                Some(_) => continue,
                 // Those that have not answered are being asked.
-                None if one["mac"].is_null() => {}
-                None => forgotten.push((number, address)),
+                None if one["mac"].is_null() => continue,
+                None => {}
             }
+            forgotten.push((number, address));
         }
-        deleted += forgotten.len();
+        let deleted = forgotten.len();
         self.forget(changes, forgotten)?;
         Ok(json!({ "deleted": deleted }))
     }
 }
 
-fn restore(changes: &mut VrfChanges<'_>, key: NeighbourKey, before: Option<(MacAddr, Origin)>) -> Result<(), VrfError> {
+/// Takes back a change. Returns whether the tables then know nothing of the neighbour, even if it was learned.
+fn restore(
+    changes: &mut VrfChanges<'_>,
+    key: NeighbourKey,
+    before: Option<(MacAddr, Origin)>,
+) -> Result<bool, VrfError> {
     match before {
-        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin),
-        None => {
-            changes.remove_neighbour(key);
-            Ok(())
-        }
+        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin).map(|()| false),
+        None => Ok(changes.remove_neighbour(key)),
     }
 }
