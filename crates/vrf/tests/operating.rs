@@ -139,6 +139,20 @@ fn a_route_to_a_neighbour_hides_its_own_until_it_is_removed() {
 }
 
 #[test]
+fn a_route_to_a_neighbour_that_a_command_removed_does_not_come_back() {
+    let file = ["10.0.1.5/32 via 10.0.2.9"];
+    let live = vrf(&file);
+    let mut changes = live.lock();
+    changes.resolve(1, IpAddr::from([10, 0, 1, 5]), MacAddr([4, 0, 0, 0, 0, 5])).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    apply(&live, &["del 10.0.1.5/32"]).unwrap();
+    assert_eq!(routes(&live, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
+    live.follow(&vrf(&file)).unwrap();
+    assert_eq!(entered(&live), [""; 0]);
+}
+
+#[test]
 fn neighbours_of_commands_stay_what_they_are() {
     let vrf = vrf(&[]);
     let key = (1, IpAddr::from([10, 0, 1, 5]));

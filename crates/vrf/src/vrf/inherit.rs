@@ -115,8 +115,9 @@ impl Vrf {
             match current {
                 Some((same, Origin::Static)) if same == number => continue,
                 Some((_, Origin::Connected)) => continue,
-                // A command came first, and the configuration has not changed since.
-                Some((_, Origin::Control)) | None if live.next_hops.overridden.get(key) == Some(mark) => continue,
+                // A command came first, and the configuration has not changed since. A neighbour's own route, or one of
+                // Linux, may be in the place of a route that it removed.
+                _ if live.next_hops.overridden.get(key) == Some(mark) => continue,
                 Some((_, Origin::Control)) if live.next_hops.overridden.get(key).is_none() => {
                     live.next_hops.overridden.set(key, Some(mark));
                     continue;
