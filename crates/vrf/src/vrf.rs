@@ -249,7 +249,10 @@ impl VrfChanges<'_> {
     /// Removes the route to a prefix with this metric, or the best one. Returns whether there was one.
     pub fn remove(&mut self, prefix: IpPrefix, metric: Option<u32>) -> bool {
         let metric = metric.or_else(|| self.routes(prefix).first().map(|route| route.metric));
-        metric.is_some_and(|metric| self.leave((prefix, metric)).is_some())
+        let Some(key) = metric.map(|metric| (prefix, metric)) else { return false };
+        let was_there = self.leave(key).is_some();
+        self.restore_neighbour(key);
+        was_there
     }
 
     /// Counts that so many routes or groups lead to an adjacency or a group no more.

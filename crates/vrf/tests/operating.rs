@@ -136,6 +136,13 @@ fn a_route_to_a_neighbour_hides_its_own_until_it_is_removed() {
     assert_eq!(routes(&vrf, &[Origin::Neighbour]), [""; 0]);
     apply(&vrf, &["del 10.0.1.5/32"]).unwrap();
     assert_eq!(routes(&vrf, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
+    apply(&vrf, &["add 10.0.1.5/32 via 10.0.2.9"]).unwrap();
+    let mut changes = vrf.lock();
+    changes.swap(Staged::default());
+    changes.commit().unwrap();
+    assert_eq!(changes.look_up(IpAddr::from([10, 0, 1, 5])).unwrap().0, IpPrefix::host(IpAddr::from([10, 0, 1, 5])));
+    drop(changes);
+    assert_eq!(routes(&vrf, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
 }
 
 #[test]
@@ -150,6 +157,12 @@ fn a_route_to_a_neighbour_that_a_command_removed_does_not_come_back() {
     assert_eq!(routes(&live, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
     live.follow(&vrf(&file)).unwrap();
     assert_eq!(entered(&live), [""; 0]);
+    // One that the configuration has no more gives way to the neighbour's own.
+    apply(&live, &["add 10.0.1.5/32 via 10.0.2.9"]).unwrap();
+    live.follow(&vrf(&["10.0.1.5/32 via 10.0.2.8"])).unwrap();
+    assert_eq!(entered(&live), ["10.0.1.5/32 via 10.0.2.8 dev b static"]);
+    live.follow(&vrf(&[])).unwrap();
+    assert_eq!(routes(&live, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl Vrf {
         for (key, _, origin) in all(&live) {
             if origin == Origin::Static && !keys.contains(&key) {
                 live.leave(key);
+                live.restore_neighbour(key);
                 inherited.removed += 1;
             }
         }

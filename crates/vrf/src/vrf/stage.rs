@@ -87,11 +87,12 @@ impl VrfChanges<'_> {
             }
             self.next_hops.retired.drop_use(next);
         }
-        for key in v4.entered.into_iter().chain(v6.entered) {
-            self.next_hops.origins.set(key, Some(Origin::Control));
+        for key in v4.entered.iter().chain(&v6.entered) {
+            self.next_hops.origins.set(*key, Some(Origin::Control));
         }
         self.v4.replace(v4.rib);
         self.v6.replace(v6.rib);
+        v4.ended.iter().chain(&v6.ended).for_each(|(key, ..)| self.restore_neighbour(*key));
         swapped
     }
 
