@@ -406,7 +406,7 @@ impl VrfChanges<'_> {
         Ok(number)
     }
 
-    /// Gives back the adjacencies that were made for a group that could not be made.
+    /// Gives back those of these next hops that nothing leads to, such as those of a group that could not be made.
     fn leave_unused(&mut self, paths: &[Path]) {
         for path in paths {
             *self.next_hops.uses.entry(path.next).or_default() += 1;

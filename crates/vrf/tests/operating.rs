@@ -283,6 +283,13 @@ fn what_commands_did_outlives_a_change_of_the_configuration() {
     let done = live.follow(&vrf(&changed)).unwrap();
     assert_eq!((entered(&live), done.changed), (expected.map(str::to_owned).to_vec(), 3));
     assert_eq!(live.follow(&vrf(&changed)).unwrap(), Default::default(), "nothing else has changed");
+    let used = live.adjacencies().used();
+    for _ in 0..2 {
+        live.follow(&vrf(&changed[..2])).unwrap();
+        assert!(live.lock().give_back(usize::MAX));
+        assert_eq!(live.adjacencies().used(), used - 2, "10.0.1.9 and 10.0.1.7 are of no use");
+    }
+    live.follow(&vrf(&changed)).unwrap();
     // Routes that the configuration has no more are gone, and with them what was to be left out.
     live.follow(&vrf(&[])).unwrap();
     assert_eq!(entered(&live), [expected[0], expected[3]]);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bellows_fib::Route;
+use bellows_fib::{Path, Route};
 use bellows_wire::MacAddr;
 
 use super::{IfExists, Vrf, VrfChanges, VrfError};
@@ -129,6 +129,10 @@ impl Vrf {
             live.enter(key.0, Route { metric: key.1, next: number }, Origin::Static);
             inherited.changed += 1;
         }
+        // Nothing may lead to the next hops of routes that commands have replaced or removed.
+        let numbers = translation.known.into_values().filter_map(|(number, _)| number);
+        let numbers: Vec<Path> = numbers.map(|next| Path { next, weight: 1 }).collect();
+        live.leave_unused(&numbers);
         live.follow_neighbours(&new);
         drop(new);
         live.commit()?;
