@@ -185,6 +185,11 @@ fn neighbours_of_commands_stay_what_they_are() {
     assert_eq!(header(&changes), other.0);
     let error = changes.enter_neighbour((1, IpAddr::from([10, 0, 2, 5])), own, Origin::Control).unwrap_err();
     assert_eq!(error.to_string(), "10.0.2.5 is not on a link of `a`");
+    assert_eq!(changes.link_of(IpAddr::from([10, 0, 2, 5])).unwrap(), 2);
+    for (address, error) in [("10.9.9.9", "no interface has 10.9.9.9 on its link"), ("fe80::7", "may be on any link")] {
+        let said = changes.link_of(address.parse().unwrap()).unwrap_err().to_string();
+        assert!(said.contains(error), "{said}");
+    }
 }
 
 #[test]

@@ -121,9 +121,7 @@ impl Operator {
         let tables = self.domain.tables();
         let number = match interface {
             Some(name) => tables.number(name).ok_or_else(|| VrfError::NoInterface(name.clone()).to_string())?,
-            None => changes
-                .link_of(*address)
-                .ok_or_else(|| format!("no interface has {address} on its link: name the interface with `dev`"))?,
+            None => changes.link_of(*address).map_err(|error| error.to_string())?,
         };
         let key = (number, *address);
         let before = changes.permanent_of(key);

@@ -2,7 +2,7 @@
 
 use bellows_fib::Route;
 
-use super::{IfExists, VrfChanges, VrfError, is_link_local};
+use super::{IfExists, VrfChanges, VrfError};
 use crate::adjacency::{Kind, special};
 use crate::command::RouteCommand;
 use crate::origin::{Origin, RouteKey};
@@ -101,10 +101,8 @@ impl<'v> VrfChanges<'v> {
     /// Gives a neighbour that is known its own route again, if a route with this key hid it and is gone.
     pub(super) fn restore_neighbour(&mut self, key: RouteKey) {
         let (Some(address), 0) = (key.0.address_of_host(), key.1) else { return };
-        if is_link_local(address) || self.number(key).is_some() {
-            return;
-        }
-        let index = self.link_of(address).and_then(|number| self.next_hops.neighbours.get(&(number, address)).copied());
+        let (Ok(number), None) = (self.link_of(address), self.number(key)) else { return };
+        let index = self.next_hops.neighbours.get(&(number, address)).copied();
         let known = index.and_then(|index| self.vrf.adjacencies.get(index));
         if let (Some(next), Some(adjacency)) = (index, known)
             && adjacency.kind == Kind::Complete

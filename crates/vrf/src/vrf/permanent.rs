@@ -50,7 +50,15 @@ impl VrfChanges<'_> {
     }
 
     /// The interface on whose link an address is.
-    pub fn link_of(&self, address: IpAddr) -> Option<u16> {
-        (1..).zip(&self.vrf.interfaces).find(|(_, interface)| interface.has_on_link(address)).map(|(number, _)| number)
+    ///
+    /// # Errors
+    /// If there is none, or if the address may be on any link.
+    pub fn link_of(&self, address: IpAddr) -> Result<u16, VrfError> {
+        if is_link_local(address) {
+            return Err(VrfError::LinkLocal(address));
+        }
+        let mut interfaces = (1..).zip(&self.vrf.interfaces);
+        let found = interfaces.find(|(_, interface)| interface.has_on_link(address));
+        found.map(|(number, _)| number).ok_or(VrfError::Gateway(address))
     }
 }
