@@ -371,7 +371,7 @@ impl SharedObject for RoutingDomain {
         }
         if let Some(path) = &config.file {
             let text = context.read_text_up_to("file", path, MAX_FILE)?;
-            for (line, text) in (1..).zip(text.lines()) {
+            for (line, text) in (1..).zip(text.lines().map(str::trim)) {
                 if text.is_empty() || text.starts_with('#') {
                     continue;
                 }
