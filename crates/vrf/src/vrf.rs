@@ -208,10 +208,11 @@ impl Vrf {
 /// Changes of routes and neighbours. Those of routes take effect with [`VrfChanges::commit`], those of neighbours at once.
 pub struct VrfChanges<'v> {
     vrf: &'v Vrf,
-    next_hops: MutexGuard<'v, NextHops>,
     v4: Changes<'v, u32>,
     v6: Changes<'v, u128>,
     groups: GroupChanges<'v>,
+    /// Given back last: a worker that gets it gets all others without waiting.
+    next_hops: MutexGuard<'v, NextHops>,
 }
 
 /// What to do if there is a route to the prefix with the same metric.
