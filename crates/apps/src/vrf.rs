@@ -5,7 +5,7 @@ mod neighbour_requests;
 mod operator;
 pub mod requests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bellows_config::{Context, SettingError, SharedObject, Succession};
 use bellows_engine::{Conversation, Status};
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
+use bellows_vrf::neighbours::NeighbourKey;
 use bellows_vrf::route::RouteError;
 use bellows_vrf::{Forgotten, IfExists, Interface, Origin, RouteSpec, Vrf};
 use bellows_wire::{MacAddr, ndp};
@@ -273,6 +274,32 @@ impl RoutingDomain {
         resolvers.push(status);
     }
 
+    /// Follows a new configuration with the same interfaces.
+    fn follow(&self, new: &Vrf) {
+        let entered = || self.vrf.lock().permanent().map(|(key, ..)| key).collect::<HashSet<NeighbourKey>>();
+        let before = entered();
+        match self.vrf.follow(new) {
+            Ok(done) => {
+                tracing::info!(
+                    "{} routes of the configuration are new or other ones, {} are gone",
+                    done.changed,
+                    done.removed
+                );
+                if done.lost > 0 {
+                    tracing::error!(
+                        "{} routes of the configuration could not be entered: there is no room for their next hops; \
+                         give larger `neighbours`",
+                        done.lost
+                    );
+                }
+            }
+            Err(error) => tracing::error!("not all routes of the configuration could be entered: {error}"),
+        }
+        // What was heard of them meanwhile has not reached the tables.
+        let after = entered();
+        self.forgotten.forget(before.difference(&after).copied());
+    }
+
     /// The neighbours that were learned, as those who resolve them show them.
     fn learned(&self) -> Vec<Value> {
         let resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -344,7 +371,7 @@ impl SharedObject for RoutingDomain {
         }
         if let Some(path) = &config.file {
             let text = context.read_text_up_to("file", path, MAX_FILE)?;
-            for (line, text) in (1..).zip(text.lines()) {
+            for (line, text) in (1..).zip(text.lines().map(str::trim)) {
                 if text.is_empty() || text.starts_with('#') {
                     continue;
                 }
@@ -365,14 +392,7 @@ impl SharedObject for RoutingDomain {
         let is_same = new.interfaces() == old.interfaces() && self.has_settings_of(running);
         if is_same && new.adjacencies().capacity() == old.adjacencies().capacity() {
             let running = Arc::clone(running);
-            return Succession::Change(Box::new(move || match running.vrf.follow(&self.vrf) {
-                Ok(done) => tracing::info!(
-                    "{} routes of the configuration are new or other ones, {} are gone",
-                    done.changed,
-                    done.removed
-                ),
-                Err(error) => tracing::error!("not all routes of the configuration could be entered: {error}"),
-            }));
+            return Succession::Change(Box::new(move || running.follow(&self.vrf)));
         }
         match self.vrf.inherit(old) {
             Ok(done) if done.lost > 0 => tracing::warn!(

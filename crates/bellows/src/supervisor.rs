@@ -340,7 +340,12 @@ impl Run {
         if let Some(unknown) = restart.iter().find(|name| !loaded.network.apps.iter().any(|app| app.name == **name)) {
             return Err(CommandError::Usage(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
         }
-        let reloaded = self.control.reload_restarting(loaded.network, restart).map_err(|error| match error {
+        let reloaded = self.control.reload_restarting(loaded.network, restart);
+        // The new configuration also runs if its counters cannot be published.
+        if matches!(reloaded, Ok(_) | Err(ReloadError::Unpublished(_))) {
+            loaded.changes.drain(..).for_each(|change| change());
+        }
+        let reloaded = reloaded.map_err(|error| match error {
             ReloadError::Wiring(_) | ReloadError::App(..) | ReloadError::Worker(_) | ReloadError::Overfull(_) => {
                 CommandError::Usage(error.to_string())
             }
@@ -348,7 +353,6 @@ impl Run {
                 CommandError::Failed(error.to_string())
             }
         })?;
-        loaded.changes.drain(..).for_each(|change| change());
         baseline::forget(&self.runtime_dir, &reloaded);
         *self.source() = Source { file, watched: Watched::new(loaded.files) };
         let mut report = ReloadReport::from(reloaded);

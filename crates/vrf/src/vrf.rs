@@ -208,10 +208,11 @@ impl Vrf {
 /// Changes of routes and neighbours. Those of routes take effect with [`VrfChanges::commit`], those of neighbours at once.
 pub struct VrfChanges<'v> {
     vrf: &'v Vrf,
-    next_hops: MutexGuard<'v, NextHops>,
     v4: Changes<'v, u32>,
     v6: Changes<'v, u128>,
     groups: GroupChanges<'v>,
+    /// Given back last: a worker that gets it gets all others without waiting.
+    next_hops: MutexGuard<'v, NextHops>,
 }
 
 /// What to do if there is a route to the prefix with the same metric.
@@ -249,7 +250,10 @@ impl VrfChanges<'_> {
     /// Removes the route to a prefix with this metric, or the best one. Returns whether there was one.
     pub fn remove(&mut self, prefix: IpPrefix, metric: Option<u32>) -> bool {
         let metric = metric.or_else(|| self.routes(prefix).first().map(|route| route.metric));
-        metric.is_some_and(|metric| self.leave((prefix, metric)).is_some())
+        let Some(key) = metric.map(|metric| (prefix, metric)) else { return false };
+        let was_there = self.leave(key).is_some();
+        self.restore_neighbour(key);
+        was_there
     }
 
     /// Counts that so many routes or groups lead to an adjacency or a group no more.
@@ -403,7 +407,7 @@ impl VrfChanges<'_> {
         Ok(number)
     }
 
-    /// Gives back the adjacencies that were made for a group that could not be made.
+    /// Gives back those of these next hops that nothing leads to, such as those of a group that could not be made.
     fn leave_unused(&mut self, paths: &[Path]) {
         for path in paths {
             *self.next_hops.uses.entry(path.next).or_default() += 1;

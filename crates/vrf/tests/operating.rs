@@ -136,6 +136,33 @@ fn a_route_to_a_neighbour_hides_its_own_until_it_is_removed() {
     assert_eq!(routes(&vrf, &[Origin::Neighbour]), [""; 0]);
     apply(&vrf, &["del 10.0.1.5/32"]).unwrap();
     assert_eq!(routes(&vrf, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
+    apply(&vrf, &["add 10.0.1.5/32 via 10.0.2.9"]).unwrap();
+    let mut changes = vrf.lock();
+    changes.swap(Staged::default());
+    changes.commit().unwrap();
+    assert_eq!(changes.look_up(IpAddr::from([10, 0, 1, 5])).unwrap().0, IpPrefix::host(IpAddr::from([10, 0, 1, 5])));
+    drop(changes);
+    assert_eq!(routes(&vrf, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
+}
+
+#[test]
+fn a_route_to_a_neighbour_that_a_command_removed_does_not_come_back() {
+    let file = ["10.0.1.5/32 via 10.0.2.9"];
+    let live = vrf(&file);
+    let mut changes = live.lock();
+    changes.resolve(1, IpAddr::from([10, 0, 1, 5]), MacAddr([4, 0, 0, 0, 0, 5])).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    apply(&live, &["del 10.0.1.5/32"]).unwrap();
+    assert_eq!(routes(&live, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
+    live.follow(&vrf(&file)).unwrap();
+    assert_eq!(entered(&live), [""; 0]);
+    // One that the configuration has no more gives way to the neighbour's own.
+    apply(&live, &["add 10.0.1.5/32 via 10.0.2.9"]).unwrap();
+    live.follow(&vrf(&["10.0.1.5/32 via 10.0.2.8"])).unwrap();
+    assert_eq!(entered(&live), ["10.0.1.5/32 via 10.0.2.8 dev b static"]);
+    live.follow(&vrf(&[])).unwrap();
+    assert_eq!(routes(&live, &[Origin::Neighbour]), ["10.0.1.5/32 via 10.0.1.5 dev a neighbour"]);
 }
 
 #[test]
@@ -158,6 +185,11 @@ fn neighbours_of_commands_stay_what_they_are() {
     assert_eq!(header(&changes), other.0);
     let error = changes.enter_neighbour((1, IpAddr::from([10, 0, 2, 5])), own, Origin::Control).unwrap_err();
     assert_eq!(error.to_string(), "10.0.2.5 is not on a link of `a`");
+    assert_eq!(changes.link_of(IpAddr::from([10, 0, 2, 5])).unwrap(), 2);
+    for (address, error) in [("10.9.9.9", "no interface has 10.9.9.9 on its link"), ("fe80::7", "may be on any link")] {
+        let said = changes.link_of(address.parse().unwrap()).unwrap_err().to_string();
+        assert!(said.contains(error), "{said}");
+    }
 }
 
 #[test]
@@ -256,6 +288,13 @@ fn what_commands_did_outlives_a_change_of_the_configuration() {
     let done = live.follow(&vrf(&changed)).unwrap();
     assert_eq!((entered(&live), done.changed), (expected.map(str::to_owned).to_vec(), 3));
     assert_eq!(live.follow(&vrf(&changed)).unwrap(), Default::default(), "nothing else has changed");
+    let used = live.adjacencies().used();
+    for _ in 0..2 {
+        live.follow(&vrf(&changed[..2])).unwrap();
+        assert!(live.lock().give_back(usize::MAX));
+        assert_eq!(live.adjacencies().used(), used - 2, "10.0.1.9 and 10.0.1.7 are of no use");
+    }
+    live.follow(&vrf(&changed)).unwrap();
     // Routes that the configuration has no more are gone, and with them what was to be left out.
     live.follow(&vrf(&[])).unwrap();
     assert_eq!(entered(&live), [expected[0], expected[3]]);

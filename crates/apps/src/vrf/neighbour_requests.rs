@@ -1,5 +1,6 @@
 //! Carries out the requests of control clients that are about neighbours.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use bellows_engine::RequestError;
@@ -32,19 +33,25 @@ impl Operator {
         });
         let mut all: Vec<Value> = permanent.collect();
         drop(changes);
-        for learned in self.domain.learned() {
-            let is_same =
-                |one: &Value| (&one["interface"], &one["address"]) == (&learned["interface"], &learned["address"]);
-            if !all.iter().any(is_same) {
-                all.push(learned);
-            }
-        }
         let key = |one: &Value| {
             let address: Option<IpAddr> = one["address"].as_str().and_then(|text| text.parse().ok());
             (one["interface"].as_str().unwrap_or_default().to_owned(), address)
         };
+        let mut known: HashSet<(String, Option<IpAddr>)> = all.iter().map(key).collect();
+        all.extend(self.domain.learned().into_iter().filter(|learned| known.insert(key(learned))));
         all.sort_by_cached_key(key);
         all
+    }
+
+    /// The neighbours that were learned and have answered.
+    fn learned(&self) -> HashSet<NeighbourKey> {
+        let tables = self.domain.tables();
+        let key = |one: Value| -> Option<NeighbourKey> {
+            let number = tables.number(one["interface"].as_str()?)?;
+            let address: IpAddr = one["address"].as_str()?.parse().ok()?;
+            Some((number, address))
+        };
+        self.domain.learned().into_iter().filter(|one| !one["mac"].is_null()).filter_map(key).collect()
     }
 
     pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
@@ -68,7 +75,7 @@ impl Operator {
         check_lines(commands)?;
         let (mut changed, mut forgotten) = (Changed::default(), Vec::new());
         // Those that were learned: what their owners do with them is known when they are told.
-        let learned = self.domain.learned();
+        let learned = self.learned();
         let mut changes = self.domain.tables().lock();
         let mut undo = Vec::new();
         for (index, text) in commands.iter().enumerate() {
@@ -87,10 +94,12 @@ impl Operator {
                 Ok(Verb::Replace) => changed.replaced += 1,
                 Ok(Verb::Add | Verb::Append) => changed.added += 1,
                 Err(error) => {
-                    for (key, before) in undo.into_iter().rev() {
-                        restore(&mut changes, key, before).map_err(|error| failed(&error))?;
-                    }
                     forgotten.clear();
+                    for (key, before) in undo.into_iter().rev() {
+                        if restore(&mut changes, key, before).map_err(|error| failed(&error))? {
+                            forgotten.push(key);
+                        }
+                    }
                     changed = Changed { errors: vec![error], ..Changed::default() };
                     break;
                 }
@@ -104,7 +113,7 @@ impl Operator {
         &self,
         changes: &mut VrfChanges<'_>,
         command: &NeighbourCommand,
-        learned: &[Value],
+        learned: &HashSet<NeighbourKey>,
         undo: &mut Vec<Before>,
         forgotten: &mut Vec<NeighbourKey>,
     ) -> Result<Verb, String> {
@@ -112,22 +121,21 @@ impl Operator {
         let tables = self.domain.tables();
         let number = match interface {
             Some(name) => tables.number(name).ok_or_else(|| VrfError::NoInterface(name.clone()).to_string())?,
-            None => changes
-                .link_of(*address)
-                .ok_or_else(|| format!("no interface has {address} on its link: name the interface with `dev`"))?,
+            None => changes.link_of(*address).map_err(|error| error.to_string())?,
         };
         let key = (number, *address);
-        let before = changes.permanent().find(|(known, ..)| *known == key).map(|(_, mac, origin)| (mac, origin));
+        let before = changes.permanent_of(key);
         let name = tables.interface(number).map_or("", |interface| &*interface.name);
-        let is_learned = learned.iter().any(|known| {
-            known["interface"] == *name && known["address"] == *address.to_string() && !known["mac"].is_null()
-        });
         match (verb, before) {
             (Verb::Delete, Some((_, Origin::Static))) => {
                 return Err(format!("the neighbour {address} is in the network file: remove it there"));
             }
-            (Verb::Delete, Some(_)) => drop(changes.remove_neighbour(key)),
-            (Verb::Delete, None) if is_learned => forgotten.push(key),
+            (Verb::Delete, Some(_)) => {
+                changes.remove_neighbour(key);
+                // What was heard of it meanwhile has not reached the tables, and would not until it changes.
+                forgotten.push(key);
+            }
+            (Verb::Delete, None) if learned.contains(&key) => forgotten.push(key),
             (Verb::Delete, None) => return Err(format!("there is no neighbour {address} on `{name}`")),
             (Verb::Add, Some(_)) => {
                 return Err(format!("there is a neighbour {address} on `{name}` already: replace it"));
@@ -156,31 +164,34 @@ impl Operator {
         let selected = self.selected(select)?;
         let tables = self.domain.tables();
         let mut changes = tables.lock();
-        let (mut forgotten, mut deleted) = (Vec::new(), 0);
+        let mut forgotten = Vec::new();
         for one in selected {
             let number = one["interface"].as_str().and_then(|name| tables.number(name));
             let address = one["address"].as_str().and_then(|text| text.parse().ok());
             let (Some(number), Some(address)) = (number, address) else { continue };
             match changes.permanent_origin((number, address)) {
-                Some(Origin::Control) => deleted += usize::from(changes.remove_neighbour((number, address))),
-                Some(_) => {}
+                Some(Origin::Control) => drop(changes.remove_neighbour((number, address))),
+                Some(_) => continue,
                 // Those that have not answered are being asked.
-                None if one["mac"].is_null() => {}
-                None => forgotten.push((number, address)),
+                None if one["mac"].is_null() => continue,
+                None => {}
             }
+            forgotten.push((number, address));
         }
-        deleted += forgotten.len();
+        let deleted = forgotten.len();
         self.forget(changes, forgotten)?;
         Ok(json!({ "deleted": deleted }))
     }
 }
 
-fn restore(changes: &mut VrfChanges<'_>, key: NeighbourKey, before: Option<(MacAddr, Origin)>) -> Result<(), VrfError> {
+/// Takes back a change. Returns whether the tables then know nothing of the neighbour, even if it was learned.
+fn restore(
+    changes: &mut VrfChanges<'_>,
+    key: NeighbourKey,
+    before: Option<(MacAddr, Origin)>,
+) -> Result<bool, VrfError> {
     match before {
-        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin),
-        None => {
-            changes.remove_neighbour(key);
-            Ok(())
-        }
+        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin).map(|()| false),
+        None => Ok(changes.remove_neighbour(key)),
     }
 }

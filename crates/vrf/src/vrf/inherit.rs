@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bellows_fib::Route;
+use bellows_fib::{Path, Route};
 use bellows_wire::MacAddr;
 
 use super::{IfExists, Vrf, VrfChanges, VrfError};
@@ -94,6 +94,7 @@ impl Vrf {
         for (key, _, origin) in all(&live) {
             if origin == Origin::Static && !keys.contains(&key) {
                 live.leave(key);
+                live.restore_neighbour(key);
                 inherited.removed += 1;
             }
         }
@@ -115,8 +116,9 @@ impl Vrf {
             match current {
                 Some((same, Origin::Static)) if same == number => continue,
                 Some((_, Origin::Connected)) => continue,
-                // A command came first, and the configuration has not changed since.
-                Some((_, Origin::Control)) | None if live.next_hops.overridden.get(key) == Some(mark) => continue,
+                // A command came first, and the configuration has not changed since. A neighbour's own route, or one of
+                // Linux, may be in the place of a route that it removed.
+                _ if live.next_hops.overridden.get(key) == Some(mark) => continue,
                 Some((_, Origin::Control)) if live.next_hops.overridden.get(key).is_none() => {
                     live.next_hops.overridden.set(key, Some(mark));
                     continue;
@@ -127,6 +129,10 @@ impl Vrf {
             live.enter(key.0, Route { metric: key.1, next: number }, Origin::Static);
             inherited.changed += 1;
         }
+        // Nothing may lead to the next hops of routes that commands have replaced or removed.
+        let numbers = translation.known.into_values().filter_map(|(number, _)| number);
+        let numbers: Vec<Path> = numbers.map(|next| Path { next, weight: 1 }).collect();
+        live.leave_unused(&numbers);
         live.follow_neighbours(&new);
         drop(new);
         live.commit()?;

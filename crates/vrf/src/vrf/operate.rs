@@ -1,11 +1,9 @@
 //! Routes that commands change while packets flow.
 
-use std::net::IpAddr;
-
 use bellows_fib::Route;
 
 use super::{IfExists, VrfChanges, VrfError};
-use crate::adjacency::special;
+use crate::adjacency::{Kind, special};
 use crate::command::RouteCommand;
 use crate::origin::{Origin, RouteKey};
 use crate::route::{Action, IpPrefix, NextHop, RoutePattern, RouteSpec};
@@ -98,6 +96,19 @@ impl<'v> VrfChanges<'v> {
         self.end_use(removed);
         self.next_hops.origins.set(key, None);
         removed
+    }
+
+    /// Gives a neighbour that is known its own route again, if a route with this key hid it and is gone.
+    pub(super) fn restore_neighbour(&mut self, key: RouteKey) {
+        let (Some(address), 0) = (key.0.address_of_host(), key.1) else { return };
+        let (Ok(number), None) = (self.link_of(address), self.number(key)) else { return };
+        let index = self.next_hops.neighbours.get(&(number, address)).copied();
+        let known = index.and_then(|index| self.vrf.adjacencies.get(index));
+        if let (Some(next), Some(adjacency)) = (index, known)
+            && adjacency.kind == Kind::Complete
+        {
+            self.enter(key.0, Route { metric: 0, next }, Origin::Neighbour);
+        }
     }
 
     fn end_use(&mut self, ended: Option<(u32, Origin)>) {
@@ -227,24 +238,8 @@ impl Batch<'_, '_> {
     fn remove(&mut self, key: RouteKey) -> bool {
         let before = self.changes.leave(key);
         self.note(key, before);
-        if let Some(address) = key.0.address_of_host()
-            && key.1 == 0
-        {
-            self.restore(address, key);
-        }
+        self.changes.restore_neighbour(key);
         before.is_some()
-    }
-
-    fn restore(&mut self, address: IpAddr, key: RouteKey) {
-        let changes = &mut *self.changes;
-        let on_link = (1..).zip(&changes.vrf.interfaces).find(|(_, interface)| interface.has_on_link(address));
-        let index = on_link.and_then(|(number, _)| changes.next_hops.neighbours.get(&(number, address)).copied());
-        let known = index.and_then(|index| changes.vrf.adjacencies.get(index));
-        if let (Some(next), Some(adjacency)) = (index, known)
-            && adjacency.kind == crate::adjacency::Kind::Complete
-        {
-            changes.enter(key.0, Route { metric: 0, next }, Origin::Neighbour);
-        }
     }
 
     /// Notes a change, and that a command has overridden the configuration.

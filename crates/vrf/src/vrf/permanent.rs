@@ -39,13 +39,26 @@ impl VrfChanges<'_> {
         self.next_hops.permanent.iter().map(|(&key, &(mac, origin))| (key, mac, origin))
     }
 
+    /// A neighbour's address that somebody entered, and who.
+    pub fn permanent_of(&self, key: NeighbourKey) -> Option<(MacAddr, Origin)> {
+        self.next_hops.permanent.get(&key).copied()
+    }
+
     /// Who entered a neighbour's address.
     pub fn permanent_origin(&self, key: NeighbourKey) -> Option<Origin> {
-        self.next_hops.permanent.get(&key).map(|(_, origin)| *origin)
+        self.permanent_of(key).map(|(_, origin)| origin)
     }
 
     /// The interface on whose link an address is.
-    pub fn link_of(&self, address: IpAddr) -> Option<u16> {
-        (1..).zip(&self.vrf.interfaces).find(|(_, interface)| interface.has_on_link(address)).map(|(number, _)| number)
+    ///
+    /// # Errors
+    /// If there is none, or if the address may be on any link.
+    pub fn link_of(&self, address: IpAddr) -> Result<u16, VrfError> {
+        if is_link_local(address) {
+            return Err(VrfError::LinkLocal(address));
+        }
+        let mut interfaces = (1..).zip(&self.vrf.interfaces);
+        let found = interfaces.find(|(_, interface)| interface.has_on_link(address));
+        found.map(|(number, _)| number).ok_or(VrfError::Gateway(address))
     }
 }

@@ -87,11 +87,12 @@ impl VrfChanges<'_> {
             }
             self.next_hops.retired.drop_use(next);
         }
-        for key in v4.entered.into_iter().chain(v6.entered) {
-            self.next_hops.origins.set(key, Some(Origin::Control));
+        for key in v4.entered.iter().chain(&v6.entered) {
+            self.next_hops.origins.set(*key, Some(Origin::Control));
         }
         self.v4.replace(v4.rib);
         self.v6.replace(v6.rib);
+        v4.ended.iter().chain(&v6.ended).for_each(|(key, ..)| self.restore_neighbour(*key));
         swapped
     }
 
@@ -118,14 +119,16 @@ impl VrfChanges<'_> {
         staged.sort_by_key(|(prefix, route)| (*prefix, route.metric));
         for (prefix, route) in staged {
             let key = (prefix_of(prefix), route.metric);
-            if swap.entered.last() == Some(&key) {
+            let is_repeated = swap.entered.last() == Some(&key);
+            if is_repeated {
                 swapped.repeated += 1;
             } else {
                 swapped.after += 1;
                 swap.entered.push(key);
             }
+            // The route of a neighbour is no use of its next hop, but a staged one in its place is.
             if let Some(replaced) = swap.rib.insert(prefix, route)
-                && self.origin(key) != Origin::Neighbour
+                && (is_repeated || self.origin(key) != Origin::Neighbour)
             {
                 swap.ended.push((key, replaced.next, None));
             }

@@ -30,12 +30,11 @@ pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), Com
             return Err(CommandError::Usage(format!("`{other}` is not a condition of routes; there are {known}")));
         }
     };
-    if let Some((how, prefix)) = &mut select.prefix
+    if let Some((_, prefix)) = &mut select.prefix
         && prefix == "default"
     {
         let is_v6 = select.family == Some(6);
         *prefix = if is_v6 { "::/0" } else { "0.0.0.0/0" }.to_owned();
-        *how = PrefixMatch::Exact;
     }
     Ok(())
 }
