@@ -221,7 +221,7 @@ fn segment_length(packet: &Packet) -> Option<usize> {
         _ => return None,
     };
     let gso = GsoPacket::new(packet.bytes(), kind, offload.segment_size).ok()?;
-    Some(gso.header_len() - ETHERNET + usize::from(offload.segment_size))
+    Some(gso.longest_segment() - ETHERNET)
 }
 
 impl<F: Family> Configure for Rewrite<F> {
