@@ -316,3 +316,26 @@ fn routes_beyond_the_limit_are_counted_and_found_when_there_is_room() {
     set.set_standing(key, Standing::New);
     assert!(is_known && set.has_room_again() && set.keys().len() == 1);
 }
+
+#[test]
+fn routes_of_some_packets_do_not_hide_those_of_all() {
+    for (prefix, special) in [(0, Special::TypeOfService), (4, Special::Source)] {
+        let (mut set, at) = (RouteSet::new(100), key(prefix, 1024));
+        let plain = route(prefix, 1024, &[3]);
+        let of_some = KernelRoute { special: Some(special), ..plain.clone() };
+        let special_of = |set: &RouteSet| set.deed(at).map(|deed| deed.special);
+        for insertion in [Insertion::First, Insertion::Replace] {
+            set.added(plain.clone(), Insertion::First);
+            set.added(of_some.clone(), insertion);
+            assert_eq!(special_of(&set), Some(None));
+            assert_eq!(set.removed(of_some.clone()), Some((at, true)));
+            assert_eq!(special_of(&set), Some(None));
+        }
+        set.begin_reading();
+        assert_eq!(set.read(of_some.clone()), Some(at));
+        assert_eq!(special_of(&set), Some(Some(special)));
+        assert_eq!((set.read(plain.clone()), special_of(&set)), (Some(at), Some(None)));
+        assert_eq!((set.end_reading(), set.removed(plain)), (Vec::new(), Some((at, true))));
+        assert_eq!(special_of(&set), Some(Some(special)));
+    }
+}
