@@ -347,11 +347,8 @@ impl Worker {
                     self.read_within(SETTLING);
                 }
             }
-            RouteEvent::AddressRemoved(index) => {
-                if self.devices.contains_key(&index) {
-                    self.read_within(SETTLING);
-                }
-            }
+            // Routes through any device may have had the address as their source (`src`).
+            RouteEvent::AddressRemoved(_) => self.read_within(SETTLING),
             RouteEvent::Overrun => {
                 self.shown.has_lost();
                 self.read_within(PAUSE);
