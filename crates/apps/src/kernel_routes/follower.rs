@@ -93,6 +93,8 @@ impl Follower {
             let limit = followed.limit;
             let mut state = state.unwrap_or_else(|| State { set: RouteSet::new(limit), neighbours: HashMap::new() });
             state.set.set_limit(limit);
+            // What a predecessor has read last is older than what is read next.
+            let generation = state.neighbours.values().map(|known| known.generation).max().unwrap_or(0);
             let worker = Worker {
                 followed,
                 domain,
@@ -101,7 +103,7 @@ impl Follower {
                 state,
                 devices: Devices::new(),
                 changed: Vec::new(),
-                generation: 0,
+                generation,
                 due: None,
             };
             *own_left.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker.run(&first));
