@@ -182,6 +182,10 @@ fn rewrite_unusual<F: Family>(
     if is_too_big {
         return to(exits.fragment, Rewrite::TOO_BIG);
     }
+    if segment.is_none() {
+        // Padding must not make the frame longer than the link's.
+        packet.truncate(ETHERNET + usize::from(adjacency.mtu));
+    }
     if adjacency.kind != Kind::Complete {
         return to(exits.resolve, Rewrite::UNRESOLVED);
     }

@@ -120,3 +120,14 @@ fn a_packet_with_less_than_one_segment_is_as_long_as_it_is() {
     rig.settle();
     assert_eq!(outputs.map(|output| rig.received(output).len()), [0, 0, 0, 1, 0]);
 }
+
+#[test]
+fn padding_makes_no_frame_longer_than_the_link_carries() {
+    let domain = domain(false);
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], &["a", "b"]);
+    let mut packet = packet(&domain, "10.0.2.7", "20.1.2.3");
+    packet.append(&[0xee; 1600]);
+    rig.send_packets("input", [packet]);
+    rig.settle();
+    assert_eq!(rig.received("a").iter().map(Vec::len).collect::<Vec<usize>>(), [14 + 1500]);
+}
