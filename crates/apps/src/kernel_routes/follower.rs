@@ -216,6 +216,7 @@ impl Worker {
             self.shown.fails(&error.to_string());
         }
         let _ = first.send(result);
+        let (mut retried, mut behind) = (Instant::now(), None);
         while !self.signal.has_ended() {
             let now = Instant::now();
             if self.due.is_some_and(|due| due <= now) {
@@ -234,8 +235,25 @@ impl Worker {
                 self.shown.fails(&error.to_string());
                 self.read_within(PAUSE);
             }
+            if retried.elapsed() >= INTERVAL {
+                retried = Instant::now();
+                behind = self.retry(behind);
+            }
         }
         self.state
+    }
+
+    /// Enters routes in whose place there were others, of the routing domain or of another table, if those are gone:
+    /// nobody tells that. Returns behind which key to go on, if there are more.
+    fn retry(&mut self, behind: Option<Key>) -> Option<Key> {
+        let keys = self.state.set.displaced(behind, BATCH);
+        let last = keys.last().copied().filter(|_| keys.len() == BATCH);
+        if !keys.is_empty() {
+            self.changed.extend(keys);
+            self.flush();
+            self.show();
+        }
+        last
     }
 
     /// Has the table read again soon.

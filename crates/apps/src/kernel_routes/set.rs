@@ -3,7 +3,8 @@
 //! Routes are kept by prefix and metric, with numbers for what they do, because many do the same: a table of a million
 //! routes takes some 60 bytes for each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bellows_netif::route::{Insertion, KernelRoute, RouteKind, Special, Way};
@@ -165,6 +166,8 @@ pub(super) struct RouteSet {
     /// Routes that found no room since the last reading.
     beyond_limit: u64,
     counts: [[usize; STANDINGS]; FAMILIES],
+    /// The keys whose standing is [`Standing::Static`].
+    displaced: BTreeSet<Key>,
 }
 
 impl RouteSet {
@@ -177,6 +180,7 @@ impl RouteSet {
             limit,
             beyond_limit: 0,
             counts: Default::default(),
+            displaced: BTreeSet::new(),
         }
     }
 
@@ -203,6 +207,12 @@ impl RouteSet {
     /// All keys.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.entries.keys().copied().collect()
+    }
+
+    /// Up to so many keys in whose place the routing domain had another route, in order, behind one of them.
+    pub(super) fn displaced(&self, behind: Option<Key>, most: usize) -> Vec<Key> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.displaced.range((from, Bound::Unbounded)).take(most).copied().collect()
     }
 
     /// The table is read from its beginning.
@@ -338,6 +348,9 @@ impl RouteSet {
     /// Notes what has become of the routes of a key. Those that the kernel has no more are forgotten.
     pub(super) fn set_standing(&mut self, key: Key, standing: Standing) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
+        if entry.standing == Standing::Static {
+            self.displaced.remove(&key);
+        }
         let counts = &mut self.counts[family(key)];
         counts[entry.standing as usize] -= 1;
         if entry.numbers.as_slice().is_empty() {
@@ -346,6 +359,9 @@ impl RouteSet {
         }
         entry.standing = standing;
         counts[standing as usize] += 1;
+        if standing == Standing::Static {
+            self.displaced.insert(key);
+        }
     }
 
     fn enter(&mut self, key: Key, number: u32) -> Option<Key> {

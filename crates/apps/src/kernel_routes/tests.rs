@@ -287,6 +287,8 @@ fn routes_are_installed_or_ignored_for_a_reason() {
     assert_eq!(next_hops(&vrf, "20.0.1.1"), ["10.0.1.1", "10.0.1.2"].map(|it| it.parse::<IpAddr>().unwrap()));
     assert_eq!(next_hops(&vrf, "20.3.1.1"), [IpAddr::from([10, 0, 1, 9])], "the route of its own stays");
     assert_eq!(next_hops(&vrf, "2001:db8:4::1"), ["fe80::3".parse::<IpAddr>().unwrap()]);
+    let displaced = key(3, 0);
+    assert_eq!((set.displaced(None, 9), set.displaced(Some(displaced), 9)), (vec![displaced], Vec::new()));
 
     // One that is followed becomes one that cannot be.
     let (key, _) = set.added(self::route(0, 5, &[]), Insertion::Replace).unwrap();
