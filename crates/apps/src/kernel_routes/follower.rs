@@ -295,6 +295,10 @@ impl Worker {
         if !is_consistent {
             self.read_within(PAUSE.max(began.elapsed()));
         }
+        if self.state.set.has_room_again() {
+            // Routes that this reading did not find were still there when there was no room for others.
+            self.read_within(PAUSE);
+        }
         self.shown.has_read(is_consistent);
         self.show();
         Ok(())
