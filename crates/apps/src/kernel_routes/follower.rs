@@ -102,6 +102,7 @@ impl Follower {
                 signal: own_signal,
                 state,
                 devices: Devices::new(),
+                has_other_devices: false,
                 changed: Vec::new(),
                 generation,
                 due: None,
@@ -193,6 +194,8 @@ struct Worker {
     signal: Arc<Signal>,
     state: State,
     devices: Devices,
+    /// Whether routes may lead to other devices than when they were installed. It stays if a reading fails.
+    has_other_devices: bool,
     /// Keys whose routes have changed and that the routing domain has not yet.
     changed: Vec<Key>,
     /// The number of the present reading of neighbours.
@@ -266,7 +269,7 @@ impl Worker {
     fn read(&mut self, sockets: &mut Sockets) -> io::Result<()> {
         let began = Instant::now();
         let devices = self.find_devices(&sockets.interfaces.list()?);
-        let has_other_devices = devices != self.devices;
+        self.has_other_devices |= devices != self.devices;
         self.devices = devices;
         self.state.set.begin_reading();
         let is_consistent = sockets.tables.routes(self.followed.table, |route| {
@@ -287,7 +290,7 @@ impl Worker {
             let gone = self.state.set.end_reading();
             self.changed.extend(gone);
         }
-        if has_other_devices {
+        if std::mem::take(&mut self.has_other_devices) {
             self.changed = self.state.set.keys();
         }
         self.flush();
