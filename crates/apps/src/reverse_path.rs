@@ -23,8 +23,8 @@ use crate::vrf::RoutingDomain;
 ///
 /// The key `reverse_path` of each interface in the routing domain tells how strictly. `loose` wants a route to the
 /// source that does not drop, `strict` one that leads through the interface that received the packet, if only by one of
-/// several next hops. A source that is an address of the router itself never passes. Exempt are link-local sources, the
-/// unspecified source of IPv6 (duplicate address detection), and that of a host that asks for an address by DHCP.
+/// several next hops. A source that is an address of the router itself never passes. Exempt are link-local sources of
+/// IPv6, its unspecified source (duplicate address detection), and that of a host that asks for an address by DHCP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

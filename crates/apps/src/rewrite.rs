@@ -182,6 +182,10 @@ fn rewrite_unusual<F: Family>(
     if is_too_big {
         return to(exits.fragment, Rewrite::TOO_BIG);
     }
+    if segment.is_none() {
+        // Padding must not make the frame longer than the link's.
+        packet.truncate(ETHERNET + usize::from(adjacency.mtu));
+    }
     if adjacency.kind != Kind::Complete {
         return to(exits.resolve, Rewrite::UNRESOLVED);
     }
@@ -221,7 +225,7 @@ fn segment_length(packet: &Packet) -> Option<usize> {
         _ => return None,
     };
     let gso = GsoPacket::new(packet.bytes(), kind, offload.segment_size).ok()?;
-    Some(gso.header_len() - ETHERNET + usize::from(offload.segment_size))
+    Some(gso.longest_segment() - ETHERNET)
 }
 
 impl<F: Family> Configure for Rewrite<F> {

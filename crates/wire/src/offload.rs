@@ -319,6 +319,11 @@ impl<'a> GsoPacket<'a> {
         self.headers.len() + self.payload.len()
     }
 
+    /// Length of the longest segment, the first one, in bytes. A packet may have less than it says that segments have.
+    pub fn longest_segment(&self) -> usize {
+        self.headers.len() + self.segment_size.min(self.payload.len())
+    }
+
     /// The number of segments: 1 to [`MAX_SEGMENTS`].
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.segment_size).max(1)

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::{CAPACITY, Packet};
-use bellows_vrf::{IcmpError, Reason, Tag};
+use bellows_vrf::route::IpPrefix;
+use bellows_vrf::{IcmpError, Interface, Reason, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,8 +34,8 @@ use crate::vrf::RoutingDomain;
 /// packets of each rule.
 ///
 /// With `vrf`, an interface's packets are decided by its rules: `access_in` or `access_out` in the routing domain.
-/// Packets of interfaces without rules pass. IPv6 neighbour discovery on a link passes such rules whatever they say,
-/// because nothing works without it.
+/// Packets of interfaces without rules pass. IPv6 neighbour discovery on a link passes `access_in` whatever it says,
+/// because nothing works without it; that which is on its way to another link does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -65,8 +66,18 @@ pub enum Direction {
 /// The most rules of a list.
 const MAX_RULES: usize = 4096;
 
-/// What passes whatever the rules say: neighbour discovery (RFC 4861) that no router has forwarded.
+/// Neighbour discovery (RFC 4861) that no router has forwarded.
 const DISCOVERY: &str = "icmp6 and ip6[40] >= 133 and ip6[40] <= 137 and ip6[7] = 255";
+
+/// What passes whatever the rules say: neighbour discovery on the link. This router would forward messages to other
+/// destinations, and whatever is in them.
+fn discovery(interface: &Interface) -> Rule {
+    let own = interface.addresses.iter().filter(|own| own.address.is_ipv6());
+    let links = own.filter_map(|own| IpPrefix::of(own.address, own.length));
+    let links: String = links.map(|link| format!(" or dst net {link}")).collect();
+    let expression = format!("{DISCOVERY} and (dst net fe80::/10 or dst net ff00::/8{links})");
+    Rule { action: Action::Permit, expression }
+}
 
 /// No list.
 const NONE: u16 = u16::MAX;
@@ -183,8 +194,11 @@ impl AccessList {
                 by_interface.push(NONE);
                 continue;
             }
-            let discovery = Rule { action: Action::Permit, expression: DISCOVERY.to_owned() };
-            let rules = [&[discovery][..], rules].concat();
+            let rules = match direction {
+                Direction::In => [&[discovery(interface)][..], rules].concat(),
+                // Discovery on the link is sent without a look-up. What has one is on its way to somewhere else.
+                Direction::Out => rules.to_vec(),
+            };
             by_interface.push(lists.len() as u16);
             lists.push(compile("vrf", &interface.name, &rules, context)?);
         }

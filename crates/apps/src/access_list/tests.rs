@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use bellows_rig::Rig;
 use bellows_vrf::interface::InterfaceAddress;
-use bellows_vrf::{Interface, Vrf};
+use bellows_vrf::Vrf;
 use bellows_wire::MacAddr;
 use proptest::prelude::*;
 
@@ -73,7 +73,10 @@ fn domain(access_in: &[&str], access_out: &[&str]) -> Arc<RoutingDomain> {
         mac: MacAddr([2, 0, 0, 0, 0, number]),
         mtu: 1500,
         tags: Vec::new(),
-        addresses: vec![InterfaceAddress { address: IpAddr::from([10, 0, number, 1]), length: 24 }],
+        addresses: vec![
+            InterfaceAddress { address: IpAddr::from([10, 0, number, 1]), length: 24 },
+            InterfaceAddress { address: format!("2001:db8:{number}::1").parse().unwrap(), length: 64 },
+        ],
     };
     let read = |rules: &[&str]| rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect();
     let vrf = Vrf::new(vec![interface(1), interface(2)], 16, 1).unwrap();
@@ -109,28 +112,32 @@ fn an_interface_has_its_own_rules() {
         let packets_of = [(ruled, port), (ruled, 7), (free, 7), (ruled, port)];
         rig.send_packets("input", packets_of.map(|((on, to), port)| packet(on, to, port)));
         rig.settle();
-        // The first rule is that of neighbour discovery.
-        assert_eq!((rig.received("output").len(), packets(&rig)), (3, vec![0, 2, 1]), "{direction:?}");
+        // The first rule for what comes in is that of neighbour discovery.
+        let counts = if direction == Direction::In { vec![0, 2, 1] } else { vec![2, 1] };
+        assert_eq!((rig.received("output").len(), packets(&rig)), (3, counts), "{direction:?}");
     }
 }
 
 #[test]
-fn neighbour_discovery_passes_any_rules() {
+fn neighbour_discovery_on_the_link_passes_any_rules() {
     let domain = domain(&["deny"], &[]);
-    let discovery = |kind: u8, limit: u8| {
+    let discovery = |kind: u8, limit: u8, destination: &str| {
         let mut frame = vec![0; 14 + 40 + 24];
         (frame[12], frame[13], frame[14]) = (0x86, 0xdd, 0x60);
         (frame[19], frame[20], frame[21]) = (24, 58, limit);
+        frame[38..54].copy_from_slice(&destination.parse::<std::net::Ipv6Addr>().unwrap().octets());
         frame[54] = kind;
         let mut packet = Packet::from_bytes(&frame).unwrap();
         packet.set_tag(Tag::received_on(2).0);
         packet
     };
     let mut rig = of_domain(&domain, Direction::In);
-    let messages = [(133, 255), (135, 255), (136, 255), (135, 254), (128, 255)];
-    rig.send_packets("input", messages.map(|(kind, limit)| discovery(kind, limit)));
+    let passing = [(133, 255, "ff02::2"), (135, 255, "2001:db8:2::1"), (136, 255, "fe80::1")];
+    let denied = [(135, 254, "ff02::1"), (128, 255, "ff02::1"), (135, 255, "2001:db8:1::1"), (136, 255, "2001:db8::9")];
+    let messages = passing.into_iter().chain(denied);
+    rig.send_packets("input", messages.map(|(kind, limit, destination)| discovery(kind, limit, destination)));
     rig.settle();
-    assert_eq!((rig.received("output").len(), rig.counts().drops["denied"]), (3, 2));
+    assert_eq!((rig.received("output").len(), rig.counts().drops["denied"]), (3, 4));
 }
 
 proptest! {

@@ -244,6 +244,8 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     if !is_known || length > usize::from(to.mtu) {
         return None;
     }
+    // Padding beyond that is left out.
+    ip.truncate(to.mtu.into());
     if ip[0] >> 4 == 4 {
         let mut view = Ipv4Packet::new_checked(&mut ip[..]).ok()?;
         view.set_ttl(view.ttl() - 1);

@@ -93,6 +93,8 @@ impl Follower {
             let limit = followed.limit;
             let mut state = state.unwrap_or_else(|| State { set: RouteSet::new(limit), neighbours: HashMap::new() });
             state.set.set_limit(limit);
+            // What a predecessor has read last is older than what is read next.
+            let generation = state.neighbours.values().map(|known| known.generation).max().unwrap_or(0);
             let worker = Worker {
                 followed,
                 domain,
@@ -100,8 +102,9 @@ impl Follower {
                 signal: own_signal,
                 state,
                 devices: Devices::new(),
+                has_other_devices: false,
                 changed: Vec::new(),
-                generation: 0,
+                generation,
                 due: None,
             };
             *own_left.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker.run(&first));
@@ -191,6 +194,8 @@ struct Worker {
     signal: Arc<Signal>,
     state: State,
     devices: Devices,
+    /// Whether routes may lead to other devices than when they were installed. It stays if a reading fails.
+    has_other_devices: bool,
     /// Keys whose routes have changed and that the routing domain has not yet.
     changed: Vec<Key>,
     /// The number of the present reading of neighbours.
@@ -214,6 +219,7 @@ impl Worker {
             self.shown.fails(&error.to_string());
         }
         let _ = first.send(result);
+        let (mut retried, mut behind) = (Instant::now(), None);
         while !self.signal.has_ended() {
             let now = Instant::now();
             if self.due.is_some_and(|due| due <= now) {
@@ -232,8 +238,25 @@ impl Worker {
                 self.shown.fails(&error.to_string());
                 self.read_within(PAUSE);
             }
+            if retried.elapsed() >= INTERVAL {
+                retried = Instant::now();
+                behind = self.retry(behind);
+            }
         }
         self.state
+    }
+
+    /// Enters routes in whose place there were others, of the routing domain or of another table, if those are gone:
+    /// nobody tells that. Returns behind which key to go on, if there are more.
+    fn retry(&mut self, behind: Option<Key>) -> Option<Key> {
+        let keys = self.state.set.displaced(behind, BATCH);
+        let last = keys.last().copied().filter(|_| keys.len() == BATCH);
+        if !keys.is_empty() {
+            self.changed.extend(keys);
+            self.flush();
+            self.show();
+        }
+        last
     }
 
     /// Has the table read again soon.
@@ -246,7 +269,7 @@ impl Worker {
     fn read(&mut self, sockets: &mut Sockets) -> io::Result<()> {
         let began = Instant::now();
         let devices = self.find_devices(&sockets.interfaces.list()?);
-        let has_other_devices = devices != self.devices;
+        self.has_other_devices |= devices != self.devices;
         self.devices = devices;
         self.state.set.begin_reading();
         let is_consistent = sockets.tables.routes(self.followed.table, |route| {
@@ -267,13 +290,17 @@ impl Worker {
             let gone = self.state.set.end_reading();
             self.changed.extend(gone);
         }
-        if has_other_devices {
+        if std::mem::take(&mut self.has_other_devices) {
             self.changed = self.state.set.keys();
         }
         self.flush();
         let is_consistent = self.read_neighbours(sockets)? && is_consistent;
         if !is_consistent {
             self.read_within(PAUSE.max(began.elapsed()));
+        }
+        if self.state.set.has_room_again() {
+            // Routes that this reading did not find were still there when there was no room for others.
+            self.read_within(PAUSE);
         }
         self.shown.has_read(is_consistent);
         self.show();
@@ -347,11 +374,8 @@ impl Worker {
                     self.read_within(SETTLING);
                 }
             }
-            RouteEvent::AddressRemoved(index) => {
-                if self.devices.contains_key(&index) {
-                    self.read_within(SETTLING);
-                }
-            }
+            // Routes through any device may have had the address as their source (`src`).
+            RouteEvent::AddressRemoved(_) => self.read_within(SETTLING),
             RouteEvent::Overrun => {
                 self.shown.has_lost();
                 self.read_within(PAUSE);

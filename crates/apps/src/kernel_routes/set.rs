@@ -3,7 +3,8 @@
 //! Routes are kept by prefix and metric, with numbers for what they do, because many do the same: a table of a million
 //! routes takes some 60 bytes for each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bellows_netif::route::{Insertion, KernelRoute, RouteKind, Special, Way};
@@ -24,13 +25,21 @@ impl Deed {
     /// Whether both lead to the same next hops. The kernel tells which ones are dead only when it reads its table.
     fn is_same(&self, other: &Deed) -> bool {
         let are_same = || self.ways.iter().zip(&other.ways).all(|(way, other)| way.is_same(other));
-        self.kind == other.kind && self.ways.len() == other.ways.len() && are_same()
+        let (own, others) = ((self.kind, self.condition()), (other.kind, other.condition()));
+        own == others && self.ways.len() == other.ways.len() && are_same()
+    }
+
+    /// What packets must have besides the destination, if only some take the route. The kernel has routes with and
+    /// without a condition side by side.
+    fn condition(&self) -> Option<Special> {
+        self.special.filter(|special| matches!(special, Special::TypeOfService | Special::Source))
     }
 
     /// Whether this one has all ways of the other.
     fn covers(&self, other: &Deed) -> bool {
         self.kind == RouteKind::Unicast
             && other.kind == RouteKind::Unicast
+            && self.condition() == other.condition()
             && other.ways.iter().all(|way| self.ways.iter().any(|own| own.is_same(way)))
     }
 }
@@ -157,6 +166,8 @@ pub(super) struct RouteSet {
     /// Routes that found no room since the last reading.
     beyond_limit: u64,
     counts: [[usize; STANDINGS]; FAMILIES],
+    /// The keys whose standing is [`Standing::Static`].
+    displaced: BTreeSet<Key>,
 }
 
 impl RouteSet {
@@ -169,6 +180,7 @@ impl RouteSet {
             limit,
             beyond_limit: 0,
             counts: Default::default(),
+            displaced: BTreeSet::new(),
         }
     }
 
@@ -195,6 +207,12 @@ impl RouteSet {
     /// All keys.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.entries.keys().copied().collect()
+    }
+
+    /// Up to so many keys in whose place the routing domain had another route, in order, behind one of them.
+    pub(super) fn displaced(&self, behind: Option<Key>, most: usize) -> Vec<Key> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.displaced.range((from, Bound::Unbounded)).take(most).copied().collect()
     }
 
     /// The table is read from its beginning.
@@ -251,14 +269,19 @@ impl RouteSet {
         // What it replaced may have gone before the table was read.
         let is_sure = is_v6 || insertion != Insertion::Replace || repeated.is_empty() || numbers.is_empty();
         let mut gone = repeated;
+        let condition = deed.condition();
+        let is_peer = |number: &u32| self.deeds.of(*number).is_some_and(|known| known.condition() == condition);
         let place = match insertion {
             Insertion::Replace if is_v6 => {
-                gone.append(&mut numbers);
+                let (replaced, others): (Vec<u32>, Vec<u32>) = numbers.into_iter().partition(is_peer);
+                gone.extend(replaced);
+                numbers = others;
                 0
             }
             Insertion::Replace => {
-                gone.extend(numbers.drain(..numbers.len().min(1)));
-                0
+                let place = numbers.iter().position(is_peer);
+                gone.extend(place.map(|place| numbers.remove(place)));
+                place.unwrap_or(0)
             }
             Insertion::First if !is_v6 => 0,
             Insertion::First | Insertion::Last => numbers.len(),
@@ -301,11 +324,14 @@ impl RouteSet {
     /// What the kernel does with packets to a prefix by routes with this metric; `None` if there are none.
     pub(super) fn deed(&self, key: Key) -> Option<Deed> {
         let entry = self.entries.get(&key)?;
-        let mut deeds = entry.numbers.as_slice().iter().filter_map(|&number| self.deeds.of(number));
-        let mut first = Deed::clone(deeds.next()?);
+        let deeds: Vec<&Arc<Deed>> =
+            entry.numbers.as_slice().iter().filter_map(|&number| self.deeds.of(number)).collect();
+        // A route with a condition says nothing about other packets.
+        let for_all = deeds.iter().find(|deed| deed.condition().is_none());
+        let mut first = Deed::clone(for_all.or(deeds.first())?);
         // IPv4 uses the first one, and IPv6 all that forward.
         if matches!(key.0, IpPrefix::V6(_)) && first.kind == RouteKind::Unicast && first.special.is_none() {
-            for other in deeds.filter(|other| other.kind == RouteKind::Unicast && other.special.is_none()) {
+            for other in deeds.into_iter().filter(|other| other.kind == RouteKind::Unicast && other.special.is_none()) {
                 first.ways.extend(&other.ways);
             }
             first.ways.sort_unstable();
@@ -322,6 +348,9 @@ impl RouteSet {
     /// Notes what has become of the routes of a key. Those that the kernel has no more are forgotten.
     pub(super) fn set_standing(&mut self, key: Key, standing: Standing) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
+        if entry.standing == Standing::Static {
+            self.displaced.remove(&key);
+        }
         let counts = &mut self.counts[family(key)];
         counts[entry.standing as usize] -= 1;
         if entry.numbers.as_slice().is_empty() {
@@ -330,6 +359,9 @@ impl RouteSet {
         }
         entry.standing = standing;
         counts[standing as usize] += 1;
+        if standing == Standing::Static {
+            self.displaced.insert(key);
+        }
     }
 
     fn enter(&mut self, key: Key, number: u32) -> Option<Key> {
@@ -351,9 +383,11 @@ impl RouteSet {
     /// Puts a number among those of a key. Returns whether that makes a difference now.
     fn put(&mut self, key: Key, place: usize, number: u32) -> bool {
         let mut numbers = self.numbers(key);
+        let has_condition = |&number: &u32| self.deeds.of(number).is_some_and(|deed| deed.condition().is_some());
+        let is_first = numbers.iter().all(has_condition);
         numbers.insert(place.min(numbers.len()), number);
         self.keep(key, numbers);
-        place == 0 || matches!(key.0, IpPrefix::V6(_))
+        is_first || matches!(key.0, IpPrefix::V6(_))
     }
 
     /// Sets the numbers of a key, whose uses are counted already.

@@ -287,6 +287,8 @@ fn routes_are_installed_or_ignored_for_a_reason() {
     assert_eq!(next_hops(&vrf, "20.0.1.1"), ["10.0.1.1", "10.0.1.2"].map(|it| it.parse::<IpAddr>().unwrap()));
     assert_eq!(next_hops(&vrf, "20.3.1.1"), [IpAddr::from([10, 0, 1, 9])], "the route of its own stays");
     assert_eq!(next_hops(&vrf, "2001:db8:4::1"), ["fe80::3".parse::<IpAddr>().unwrap()]);
+    let displaced = key(3, 0);
+    assert_eq!((set.displaced(None, 9), set.displaced(Some(displaced), 9)), (vec![displaced], Vec::new()));
 
     // One that is followed becomes one that cannot be.
     let (key, _) = set.added(self::route(0, 5, &[]), Insertion::Replace).unwrap();
@@ -315,4 +317,27 @@ fn routes_beyond_the_limit_are_counted_and_found_when_there_is_room() {
     let (key, is_known) = set.removed(route(0, 0, &[1])).unwrap();
     set.set_standing(key, Standing::New);
     assert!(is_known && set.has_room_again() && set.keys().len() == 1);
+}
+
+#[test]
+fn routes_of_some_packets_do_not_hide_those_of_all() {
+    for (prefix, special) in [(0, Special::TypeOfService), (4, Special::Source)] {
+        let (mut set, at) = (RouteSet::new(100), key(prefix, 1024));
+        let plain = route(prefix, 1024, &[3]);
+        let of_some = KernelRoute { special: Some(special), ..plain.clone() };
+        let special_of = |set: &RouteSet| set.deed(at).map(|deed| deed.special);
+        for insertion in [Insertion::First, Insertion::Replace] {
+            set.added(plain.clone(), Insertion::First);
+            set.added(of_some.clone(), insertion);
+            assert_eq!(special_of(&set), Some(None));
+            assert_eq!(set.removed(of_some.clone()), Some((at, true)));
+            assert_eq!(special_of(&set), Some(None));
+        }
+        set.begin_reading();
+        assert_eq!(set.read(of_some.clone()), Some(at));
+        assert_eq!(special_of(&set), Some(Some(special)));
+        assert_eq!((set.read(plain.clone()), special_of(&set)), (Some(at), Some(None)));
+        assert_eq!((set.end_reading(), set.removed(plain)), (Vec::new(), Some((at, true))));
+        assert_eq!(special_of(&set), Some(Some(special)));
+    }
 }

@@ -105,3 +105,29 @@ fn nobody_else_is_redirected() {
         assert_eq!(errors::<V6>(true, all, source, destination, 3), [], "{source} to {destination}");
     }
 }
+
+#[test]
+fn a_packet_with_less_than_one_segment_is_as_long_as_it_is() {
+    let domain = domain(false);
+    let outputs = &["a", "b", "error", "resolve", "fragment"];
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], outputs);
+    // Nobody has asked for this neighbour, so that the packet is unusual. TCP without options, and 20 bytes of data.
+    let mut packet = packet(&domain, "10.0.2.7", "10.0.1.77");
+    packet.bytes_mut()[23] = 6;
+    packet.bytes_mut()[46] = 0x50;
+    packet.set_offload(Offload { gso_type: Offload::GSO_TCP4, segment_size: 9000, ..Offload::default() });
+    rig.send_packets("input", [packet]);
+    rig.settle();
+    assert_eq!(outputs.map(|output| rig.received(output).len()), [0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn padding_makes_no_frame_longer_than_the_link_carries() {
+    let domain = domain(false);
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], &["a", "b"]);
+    let mut packet = packet(&domain, "10.0.2.7", "20.1.2.3");
+    packet.append(&[0xee; 1600]);
+    rig.send_packets("input", [packet]);
+    rig.settle();
+    assert_eq!(rig.received("a").iter().map(Vec::len).collect::<Vec<usize>>(), [14 + 1500]);
+}

@@ -35,7 +35,8 @@ pub enum RouteEvent {
     Neighbour(KernelNeighbour),
     /// An interface has changed; `None` if it is gone. IPv4 routes may have gone with it without an event.
     Interface(u32, Option<Box<Interface>>),
-    /// An interface has lost an address, and IPv4 routes may have gone with it without an event.
+    /// An interface has lost an address, and IPv4 routes may have gone with it without an event: those to its link, and
+    /// those of any interface whose preferred source it was.
     AddressRemoved(u32),
     /// Changes came faster than they were read, and some were lost: everything has to be read again.
     Overrun,
