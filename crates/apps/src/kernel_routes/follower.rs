@@ -336,6 +336,7 @@ impl Worker {
                 return Ok(());
             }
         }
+        self.state.set.catch_up();
         if is_changed {
             self.flush();
             if self.state.set.has_room_again() {

@@ -168,6 +168,8 @@ pub(super) struct RouteSet {
     counts: [[usize; STANDINGS]; FAMILIES],
     /// The keys whose standing is [`Standing::Static`].
     displaced: BTreeSet<Key>,
+    /// Whether events may still come that the last reading has taken in already.
+    is_behind: bool,
 }
 
 impl RouteSet {
@@ -181,6 +183,7 @@ impl RouteSet {
             beyond_limit: 0,
             counts: Default::default(),
             displaced: BTreeSet::new(),
+            is_behind: false,
         }
     }
 
@@ -242,6 +245,7 @@ impl RouteSet {
 
     /// The whole table was read: removes what it did not have. Returns the keys.
     pub(super) fn end_reading(&mut self) -> Vec<Key> {
+        self.is_behind = true;
         let generation = self.generation;
         let gone = self.entries.iter().filter(|(_, entry)| entry.generation != generation).map(|(key, _)| *key);
         let gone: Vec<Key> = gone.collect();
@@ -249,6 +253,11 @@ impl RouteSet {
             self.set_numbers(*key, Vec::new());
         }
         gone
+    }
+
+    /// All events that waited during the last reading have been taken in.
+    pub(super) fn catch_up(&mut self) {
+        self.is_behind = false;
     }
 
     /// Takes in a route that was added. Returns its key, unless there is no room for it, and whether the routes with it
@@ -267,7 +276,8 @@ impl RouteSet {
         let (repeated, mut numbers): (Vec<u32>, Vec<u32>) =
             self.numbers(key).into_iter().partition(|&number| is_repeated(number));
         // What it replaced may have gone before the table was read.
-        let is_sure = is_v6 || insertion != Insertion::Replace || repeated.is_empty() || numbers.is_empty();
+        let may_be_gone = self.is_behind || !repeated.is_empty();
+        let is_sure = is_v6 || insertion != Insertion::Replace || numbers.is_empty() || !may_be_gone;
         let mut gone = repeated;
         let condition = deed.condition();
         let is_peer = |number: &u32| self.deeds.of(*number).is_some_and(|known| known.condition() == condition);

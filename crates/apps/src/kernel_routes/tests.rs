@@ -186,9 +186,13 @@ proptest! {
                     is_deaf = *deaf;
                     if !is_deaf {
                         following.read(&kernel);
+                        following.set.catch_up();
                     }
                 }
-                Step::Read => following.read(&kernel),
+                Step::Read => {
+                    following.read(&kernel);
+                    following.set.catch_up();
+                }
                 _ if is_deaf => continue,
                 _ => {
                     for event in events {

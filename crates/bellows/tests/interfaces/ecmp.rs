@@ -70,7 +70,7 @@ fn flows_are_spread_over_equal_paths_and_stay_when_another_is_lost() {
         connect([&near, &far], 1500);
         host.run(&format!("ip route add default via {router}"));
         // The same ports are used again at once.
-        host.run("sysctl -q -w net.ipv4.tcp_tw_reuse=1");
+        host.run("sysctl -q -w net.ipv4.tcp_max_tw_buckets=0");
         if number > 1 {
             host.run(&format!("ip address add {SERVICE}/32 dev lo"));
             std::fs::create_dir_all(sandbox.path(name)).unwrap();
