@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Print that part, or all counters, as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// The routing domain to show [default: all; for fib and neighbours]
+    /// One routing domain, for fib and neighbours
     #[arg(long, value_name = "VRF")]
     vrf: Option<String>,
     #[command(flatten)]

@@ -33,9 +33,9 @@ pub struct Options {
     /// Also show uncalled apps; for `show counters`, zeros
     #[arg(long)]
     all: bool,
-    /// For `show run`: try look-ahead for this time, and name apps that wait for the data of their packets [default: 5s]
+    /// Name apps that wait for packet data [default: 5s]
     ///
-    /// For some calls, chosen at random, the network prefetches the packets first. If a call and the prefetches together
+    /// For `show run`: tries look-ahead for this time. For some calls, chosen at random, the network prefetches the packets first. If a call and the prefetches together
     /// take less time than a call without, then the app looks ahead too little. Packets and their order do not change.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s")]
     advise: Option<bellows_config::Duration>,
