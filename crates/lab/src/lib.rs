@@ -35,7 +35,7 @@
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
 //! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |
-//! | `bellows bench prefetch` | what look-ahead is worth to the nodes of a router, and whether its lack is found |
+//! | `bellows bench prefetch` | what look-ahead is worth to the nodes of a router |
 //! | `bellows bench reload` | how long a reload takes, and how long packets wait for it |
 //! | `bellows bench router` | what the nodes of a router cost a packet |
 //! | `bellows bench vring` | the cost per packet of a virtio-net ring, for each of its options |
