@@ -40,7 +40,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
         }
     }
     let text = sandbox.bellows(&["show", "run", "--advise=100ms"]).fine().stdout;
-    assert!(text.contains("Trial of look-ahead for 100 ms") && text.contains("not tables"), "{text}");
+    assert!(text.contains("Trial of look-ahead for 100.0 ms") && text.contains("not tables"), "{text}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub struct Arguments {
     /// Fresh processes per figure; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
     processes: usize,
-    /// Turns per process, of which the quieter half counts
+    /// Turns per process; the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=10_000))]
     rounds: usize,
     /// The family of the packets
@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Routes
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 131_072, 1_000_000], value_parser = whole(1..=4_000_000))]
     routes: Vec<usize>,
-    /// Distances of look-ahead for all nodes, packets
+    /// Distances of all nodes, packets
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16], value_parser = whole(1..=64))]
     ahead: Vec<usize>,
     /// The fixed load, as a share of what the slowest router carries
