@@ -51,7 +51,7 @@ pub struct Arguments {
     /// Fresh processes per figure; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
     processes: usize,
-    /// Turns per process; the quieter half counts
+    /// Turns; the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=10_000))]
     rounds: usize,
     /// The family of the packets
