@@ -20,6 +20,7 @@ mod icmp_error;
 mod ip_frame;
 pub mod ipv6_link;
 mod lanes;
+mod limit;
 mod local;
 mod lookup;
 pub mod mac_table;

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL};
+use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
 // A full table of the Internet comes in some 30,000 packets.
@@ -61,28 +62,6 @@ pub struct Punt {
     lanes: Lanes,
 }
 
-/// The generic cell rate algorithm (ITU-T I.371), in nanoseconds.
-struct Limit {
-    interval: u64,
-    tolerance: u64,
-    paid_until: u64,
-}
-
-impl Limit {
-    fn new(rate: u32, burst: u32) -> Limit {
-        let interval = (1_000_000_000 / u64::from(rate.max(1))).max(1);
-        Limit { interval, tolerance: interval * u64::from(burst.saturating_sub(1)), paid_until: 0 }
-    }
-
-    fn admits(&mut self, now: u64) -> bool {
-        let admits = self.paid_until <= now + self.tolerance;
-        if admits {
-            self.paid_until = self.paid_until.max(now) + self.interval;
-        }
-        admits
-    }
-}
-
 counters! { Punt;
     drop RATE_LIMITED = "rate_limited", "packets beyond the limit";
     drop NO_HOST = "no_host", "packets of interfaces that have no device on the host, or whose output is not linked";
@@ -110,6 +89,7 @@ impl App for Punt {
                     Some(_) if !self.limit.admits(io.now()) => io.drop(packet, Punt::RATE_LIMITED),
                     Some(_) if !self.address(number, &mut packet) => io.drop(packet, Punt::TOO_SHORT),
                     Some(output) => {
+                        self.limit.pay(io.now());
                         punted += 1;
                         self.lanes.push(output.into(), packet);
                     }

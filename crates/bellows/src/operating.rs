@@ -71,6 +71,15 @@ pub fn take_pair(words: &mut Vec<String>, key: &str) -> Result<Option<String>, C
     Ok(Some(words.remove(at)))
 }
 
+/// Takes the action out, which comes first. Without one, the lines of a file are added, or what there is is shown.
+pub fn take_action(words: &mut Vec<String>, has_file: bool) -> String {
+    match (words.is_empty(), has_file) {
+        (true, true) => "add".to_owned(),
+        (true, false) => "show".to_owned(),
+        (false, _) => words.remove(0),
+    }
+}
+
 impl Domain {
     /// The domain of a name, or the only one of the network.
     pub fn new(runtime_dir: RuntimeDir, name: Option<&str>) -> Result<Domain, CommandError> {

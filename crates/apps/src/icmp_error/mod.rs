@@ -25,6 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
+use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
 pub use self::v4::V4;
@@ -153,13 +154,8 @@ fn compose(
 /// Tells senders why their packets are not forwarded.
 pub struct IcmpErrors<F> {
     domain: Arc<RoutingDomain>,
-    /// Nanoseconds for an error.
-    interval: u64,
-    /// Nanoseconds for the errors that may be sent at once.
-    saved: u64,
-    /// The times until which the rates of errors and of redirects are used up (the generic cell rate algorithm, ITU-T
-    /// I.371), nanoseconds.
-    paid_until: [u64; 2],
+    /// Those of errors and of redirects.
+    limits: [Limit; 2],
     /// Room for an error behind an Ethernet header.
     frame: Vec<u8>,
     family: std::marker::PhantomData<F>,
@@ -209,10 +205,9 @@ impl<F: Family> App for IcmpErrors<F> {
 impl<F: Family> IcmpErrors<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, rate: u32, burst: u32) -> IcmpErrors<F> {
-        let interval = 1_000_000_000 / u64::from(rate.max(1));
-        let saved = interval * u64::from(burst.max(1));
+        let limits = [Limit::new(rate, burst); 2];
         let frame = vec![0; ETHERNET + F::MAX_LENGTH];
-        IcmpErrors { domain, interval, saved, paid_until: [0; 2], frame, family: std::marker::PhantomData }
+        IcmpErrors { domain, limits, frame, family: std::marker::PhantomData }
     }
 
     /// The error about a packet, or `None` if there is no buffer.
@@ -220,7 +215,8 @@ impl<F: Family> IcmpErrors<F> {
         let (now, tag) = (io.now(), Tag(packet.tag()));
         let error = IcmpError::from_number(tag.number());
         let is_redirect = error.reason == Reason::Redirect;
-        if self.paid_until[usize::from(is_redirect)] > now + self.saved - self.interval {
+        let limit = &mut self.limits[usize::from(is_redirect)];
+        if !limit.admits(now) {
             return Err(Self::RATE_LIMITED);
         }
         let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
@@ -253,8 +249,7 @@ impl<F: Family> IcmpErrors<F> {
         };
         let length = length.ok_or(Self::NO_ADDRESS)?;
         let addresses = F::addresses(&self.frame[ETHERNET..]);
-        let paid_until = &mut self.paid_until[usize::from(is_redirect)];
-        *paid_until = (*paid_until).max(now) + self.interval;
+        limit.pay(now);
         let counter = match error.reason {
             Reason::Redirect => Self::REDIRECT,
             Reason::TooBig => Self::TOO_BIG,

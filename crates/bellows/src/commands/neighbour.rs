@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::command_error::CommandError;
 use crate::commands::show::neighbours;
-use crate::operating::{self, Counts, Domain, DomainArguments, Lines, take_pair};
+use crate::operating::{self, Counts, Domain, DomainArguments, Lines, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -115,11 +115,7 @@ impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
         let vrf = take_pair(&mut words, "vrf")?;
-        let action = match (words.is_empty(), &self.file) {
-            (true, Some(_)) => "add".to_owned(),
-            (true, None) => "show".to_owned(),
-            (false, _) => words.remove(0),
-        };
+        let action = take_action(&mut words, self.file.is_some());
         let bare = match &*action {
             "add" => Some(BareVerb::Add),
             "replace" => Some(BareVerb::Replace),

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{self, Domain, DomainArguments, take_pair};
+use crate::operating::{self, Domain, DomainArguments, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -166,11 +166,7 @@ impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
         let vrf = take_pair(&mut words, "vrf")?;
-        let action = match (words.is_empty(), &self.file) {
-            (true, Some(_)) => "add".to_owned(),
-            (true, None) => "show".to_owned(),
-            (false, _) => words.remove(0),
-        };
+        let action = take_action(&mut words, self.file.is_some());
         let bare = match &*action {
             "add" => Some(BareVerb::Add),
             "append" => Some(BareVerb::Append),
