@@ -1,8 +1,8 @@
 use std::net::IpAddr;
 
 use bellows_rig::Rig;
-use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::Vrf;
+use bellows_vrf::interface::InterfaceAddress;
 use bellows_wire::MacAddr;
 use proptest::prelude::*;
 
