@@ -130,7 +130,9 @@ fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, n
         (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width | END);
     }
     // Each is for up to 16 of the bits behind the root, so that lines have 16 more.
-    cells::<S>(table, entries, &mut high, &mut rests);
+    if cells::<S>(table, entries, &mut high, &mut rests) == 0 {
+        return S::apart(|| look_up_others::<S, false>(table, keys, (entries, &high, &rests), next));
+    }
     cells::<S>(table, entries, &mut high, &mut rests);
     let others = match next.as_mut_array() {
         Some(next) => lines::<S>(table, entries, &high, next),
@@ -141,13 +143,13 @@ fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, n
         }
     };
     if others != 0 {
-        S::apart(|| look_up_others::<S>(table, keys, (entries, &high, &rests), next));
+        S::apart(|| look_up_others::<S, true>(table, keys, (entries, &high, &rests), next));
     }
 }
 
-/// Goes on behind lines, and behind cells behind cells. Hot.
+/// Goes on behind wide lines, and behind cells behind cells, or wherever keys are if not `HAS_LINES`. Hot.
 #[inline(always)]
-fn look_up_others<S: Search>(
+fn look_up_others<S: Search, const HAS_LINES: bool>(
     table: &Cells,
     keys: &[u128],
     (entries, rests, behind): (&mut Column, &Column, &Column),
@@ -155,9 +157,12 @@ fn look_up_others<S: Search>(
 ) {
     let mut turns: Places = [0; _];
     let count = S::places((KIND, entry::WIDE), entries, &mut turns);
-    if count >= WIDE_ONES {
+    let is_wide = count >= WIDE_ONES;
+    if is_wide || !HAS_LINES {
         let (mut rests, mut found) = (*rests, [0; _]);
-        wide::<S>(table, entries, (&mut rests, behind), &turns[..count]);
+        if is_wide {
+            wide::<S>(table, entries, (&mut rests, behind), &turns[..count]);
+        }
         lines::<S>(table, entries, &rests, &mut found);
         next.copy_from_slice(&found[..next.len()]);
     }
@@ -190,13 +195,13 @@ fn shifted_out(bits: u32, width: u32) -> u32 {
 }
 
 /// Takes the keys whose entry leads to cells to these. `rests` and `behind` are the bits of keys behind what they have been
-/// looked up by. Hot.
+/// looked up by. Returns how many these are. Hot.
 #[inline(always)]
-fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) {
+fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) -> usize {
     let (mut turns, mut places): (Places, Column) = ([0; _], [0; _]);
     let count = S::places((KIND, CELLS), entries, &mut turns);
     if count == 0 {
-        return;
+        return 0;
     }
     for (((&entry, rest), behind), place) in entries.iter().zip(&mut *rests).zip(behind).zip(&mut places) {
         let mask = are(entry, CELLS);
@@ -222,6 +227,7 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
             entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
         }
     }
+    count
 }
 
 /// Takes the keys at these turns, whose entry leads to a wide line, to what is behind it. Hot.
