@@ -10,7 +10,7 @@ use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::icmp::{IcmpMessage, message_type};
 use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Packet;
-use bellows_wire::{IpPair, IpProtocol, Sum};
+use bellows_wire::{IpPair, IpProtocol, Sum, mld};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +22,13 @@ use crate::vrf::RoutingDomain;
 ///
 /// Echo requests to one address are answered through `output`; link it to the look-up. Answers from or to link-local
 /// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
-/// behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
-/// protocols are told through `error` that nobody serves them, and the rest is dropped.
+/// behind it. IPv6 neighbour discovery, and queries and reports of multicast groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and
+/// protocols are told through `error` that nobody serves them, and the rest is dropped. Senders of IPv6 packets whose
+/// routing header lists further hops are told that this router does not forward them (RFC 8200, section 4.4).
 ///
 /// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is
-/// an address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router
-/// does not have, go to `nd` and to `punt`.
+/// an address of one that has. Neighbour advertisements, solicitations for addresses of the host that the router does not
+/// have, and messages about multicast groups go to `nd` and to `punt`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -77,6 +78,10 @@ enum Message {
     Echo,
     BadChecksum,
     Discovery,
+    /// Of listeners to multicast groups.
+    Listeners,
+    /// With a routing header that lists further hops: where it names its type.
+    Routed(u16),
     Fragment,
     /// To a port: TCP or UDP.
     Port,
@@ -99,6 +104,7 @@ counters! { for[F: Family] Local<F>;
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
     drop TENTATIVE = "tentative", "packets to addresses that the router must not use (yet), because another station may have them";
+    drop ROUTING_HEADER = "routing_header", "IPv6 packets whose routing header lists further hops, if neither `punt` nor `error` is linked";
     drop FRAGMENT = "fragment", "fragments, if `punt` is not linked";
     drop UNSERVED = "unserved", "packets that nobody serves, if neither `punt` nor `error` is linked";
     count ECHO_REPLIES = "echo_replies_sent", "echo requests that were answered";
@@ -156,14 +162,17 @@ impl<F: Family> Local<F> {
     }
 
     /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, and questions for
-    /// addresses that the router does not have.
+    /// addresses that the router does not have. It listens to groups of its own.
     fn copy_for_host(&mut self, io: &Io<Self>, packet: &Packet) {
         let interface = Tag(packet.tag()).interface();
-        let tables = self.domain.tables();
+        let (tables, policies) = (self.domain.tables(), self.domain.policies());
         let wanted = || {
             let view = Ipv6Packet::new_checked(packet.bytes().get(ETHERNET..)?).ok()?;
-            self.domain.policies().of(interface)?.host.as_ref()?;
             let message = view.upper_layer().ok()?.payload;
+            if mld::is_of_listeners(*message.first()?) {
+                return policies.may_have_host(interface).then_some(());
+            }
+            policies.of(interface)?.host.as_ref()?;
             // RFC 4861, sections 4.3 and 4.4: the target is behind type, code, checksum and flags.
             let target = Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?);
             match message.first()? {
@@ -205,7 +214,7 @@ impl<F: Family> Local<F> {
             };
         }
         if let IpAddr::V6(address) = kind.destination
-            && self.domain.addresses().is_barred(tag.interface(), address)
+            && self.domain.addresses().is_barred_on_link(tag.interface(), address)
         {
             return Verdict::Drop(Self::TENTATIVE);
         }
@@ -226,22 +235,31 @@ impl<F: Family> Local<F> {
             Message::Echo if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
                 Ok(()) => {
-                    io.count(Self::ECHO_REPLIES, 1);
                     // Link-local addresses mean something on their own link alone.
-                    if [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK) {
-                        return Verdict::To(LINK);
+                    let stays = [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK);
+                    let output = if stays { LINK } else { OUTPUT };
+                    io.count(Self::ECHO_REPLIES, self.lanes.has_room(io, output).into());
+                    if !stays {
+                        packet.set_tag(Tag::received_on(0).0);
                     }
-                    packet.set_tag(Tag::received_on(0).0);
-                    Verdict::To(OUTPUT)
+                    Verdict::To(output)
                 }
                 Err(_) => Verdict::Drop(Self::MALFORMED),
             },
             Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
-            Message::Discovery if io.is_linked(ND) => Verdict::To(ND),
+            Message::Discovery | Message::Listeners if io.is_linked(ND) => Verdict::To(ND),
+            Message::Routed(value) => match host {
+                Some(host) => punt(packet, host),
+                None if to_one && io.is_linked(ERROR) => {
+                    packet.set_tag(tag.with(IcmpError { reason: Reason::ParameterProblem, value }.number()).0);
+                    Verdict::To(ERROR)
+                }
+                None => Verdict::Drop(Self::ROUTING_HEADER),
+            },
             Message::Fragment if host.is_none() => Verdict::Drop(Self::FRAGMENT),
             Message::Port => tell(packet, Reason::PortUnreachable),
             Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
-            Message::Discovery | Message::Fragment | Message::Other => match host {
+            Message::Discovery | Message::Listeners | Message::Fragment | Message::Other => match host {
                 Some(host) => punt(packet, host),
                 None => Verdict::Drop(Self::UNSERVED),
             },
@@ -314,9 +332,10 @@ impl Family for V6 {
 
     fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
         let view = Ipv6Packet::new_checked(ip)?;
-        let upper = view.upper_layer()?;
+        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
         let message = match upper.protocol {
             _ if upper.fragment.is_some() => Message::Fragment,
+            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
             IpProtocol::ICMPV6 => {
                 let icmp = IcmpMessage::new_checked(upper.payload)?;
                 let sum =
@@ -327,6 +346,7 @@ impl Family for V6 {
                     message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
                     // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects.
                     133..=137 => Message::Discovery,
+                    kind if mld::is_of_listeners(kind) => Message::Listeners,
                     _ => Message::Other,
                 }
             }
@@ -349,6 +369,20 @@ impl Family for V6 {
         icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
         Ok(())
     }
+}
+
+/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them, of
+/// which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
+fn routing_header(ip: &[u8]) -> Option<u16> {
+    let (mut kind, mut at) = (IpProtocol(*ip.get(6)?), 40);
+    while matches!(kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE) {
+        let header = ip.get(at..)?.first_chunk::<4>()?;
+        if kind == IpProtocol::IPV6_ROUTE && header[3] > 0 {
+            return u16::try_from(at + 2).ok();
+        }
+        (kind, at) = (IpProtocol(header[0]), at + 8 + 8 * usize::from(header[1]));
+    }
+    None
 }
 
 impl<F: Family> Configure for Local<F> {
@@ -502,6 +536,92 @@ mod tests {
         }
     }
 
+    #[test]
+    fn packets_with_a_routing_header_go_no_further() {
+        // Type, length, segments left; the packet behind it is UDP.
+        let routed = |kind: u8, left: u8, destination: &str, is_behind_options: bool| {
+            let mut frame = packet("2001:db8::9", destination, IpProtocol::UDP);
+            let mut header = [&[IpProtocol::UDP.0, 2, kind, left][..], &[0; 20]].concat();
+            frame[20] = IpProtocol::IPV6_ROUTE.0;
+            if is_behind_options {
+                frame[20] = IpProtocol::IPV6_DESTINATION.0;
+                header.splice(0..0, [IpProtocol::IPV6_ROUTE.0, 0, 1, 4, 0, 0, 0, 0]);
+            }
+            frame[18..20].copy_from_slice(&(24 + header.len() as u16).to_be_bytes());
+            frame.splice(54..54, header);
+            frame
+        };
+        let told = &["output", "error"][..];
+        let tag = |frame: &[u8]| {
+            let mut rig = Rig::new(Local::<V6>::new(domain()), &["input"], told);
+            let mut packet = Packet::from_bytes(frame).unwrap();
+            packet.set_tag(Tag::received_on(1).0);
+            rig.send_packets("input", [packet]);
+            rig.settle();
+            IcmpError::from_number(Tag(rig.received_packets("error")[0].tag()).number())
+        };
+        // RFC 8200, section 4.4, and RFC 5095: the error points at the type.
+        for kind in [0, 2, 4, 253] {
+            let at = |value| IcmpError { reason: Reason::ParameterProblem, value };
+            assert_eq!(tag(&routed(kind, 1, "2001:db8::1", false)), at(42));
+            assert_eq!(tag(&routed(kind, 1, "2001:db8::1", true)), at(50));
+            assert_eq!(tag(&routed(kind, 0, "2001:db8::1", false)), IcmpError::of(Reason::PortUnreachable));
+        }
+        for (outputs, destination, expected) in [
+            (&["output"][..], "2001:db8::1", "routing_header"),
+            (told, "ff02::1", "routing_header"),
+            (&["output", "punt", "error"], "2001:db8::1", "punt"),
+        ] {
+            assert_eq!(fate::<V6>(outputs, &routed(0, 1, destination, false)).0, expected);
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_not_in_use_yet_is_not_answered_for_on_other_links() {
+        let interface = |number: u8| Interface {
+            name: format!("i{number}"),
+            port: format!("i{number}"),
+            mac: MacAddr([2, 0, 0, 0, 0, number]),
+            mtu: 1500,
+            tags: Vec::new(),
+            addresses: vec![InterfaceAddress { address: format!("2001:db8:{number}::1").parse().unwrap(), length: 64 }],
+        };
+        let domain = Arc::new(RoutingDomain::new(Vrf::new(vec![interface(1), interface(2)], 16, 1).unwrap()));
+        let mut rig = Rig::new(Local::<V6>::new(Arc::clone(&domain)), &["input"], &["output"]);
+        let mut send = |received_on: u16| {
+            let mut packet = Packet::from_bytes(&packet("2001:db8:1::9", "2001:db8:2::1", IpProtocol::ICMPV6)).unwrap();
+            packet.set_tag(Tag::received_on(received_on).0);
+            rig.send_packets("input", [packet]);
+            rig.settle();
+            (rig.received("output").len(), rig.counts().drops["tentative"])
+        };
+        use crate::ipv6_link::AddressState;
+        domain.addresses().set(2, "2001:db8:2::1".parse().unwrap(), AddressState::Tentative);
+        assert_eq!([send(1), send(2)], [(0, 1), (0, 2)]);
+        domain.addresses().set(2, "2001:db8:2::1".parse().unwrap(), AddressState::Preferred);
+        assert_eq!([send(1), send(2)], [(1, 2), (1, 2)]);
+    }
+
+    #[test]
+    fn a_full_link_answers_nothing() {
+        let mut rig = Rig::new(Local::<V4>::new(domain()), &["one", "other"], &["output"]);
+        for input in ["one", "other"] {
+            let echo = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
+            rig.send_packets(
+                input,
+                (0..800).map(|_| {
+                    let mut packet = Packet::from_bytes(&echo).unwrap();
+                    packet.set_tag(Tag::received_on(1).0);
+                    packet
+                }),
+            );
+        }
+        rig.settle();
+        let replies = rig.received("output").len();
+        assert_eq!(rig.counts().counters["echo_replies_sent"], replies as u64);
+        assert!(replies < 1600);
+    }
+
     /// Where a packet goes that one of two interfaces received, of which the first one has a device: each output, and the
     /// interface in the packet's tag there.
     fn fates_with_device<F: Family>(received_on: u16, punts_echo: bool, frame: &[u8]) -> Vec<(String, u16)> {
@@ -553,6 +673,24 @@ mod tests {
         let link_local = packet("fe80::9", "fe80::77", IpProtocol::TCP);
         assert_eq!(fates_with_device::<V6>(1, false, &link_local), to("punt", 1));
         assert_eq!(fates_with_device::<V6>(2, false, &link_local), Vec::new());
+    }
+
+    #[test]
+    fn queries_for_multicast_groups_go_to_the_router_and_its_host() {
+        // RFC 3810: a query behind a router alert.
+        let (source, destination) = ("fe80::9", "ff02::1");
+        let mut frame = packet(source, destination, IpProtocol::ICMPV6);
+        frame[20] = IpProtocol::IPV6_HOP_BY_HOP.0;
+        frame[18..20].copy_from_slice(&32_u16.to_be_bytes());
+        frame.splice(54..54, mld::ROUTER_ALERT);
+        frame[62] = mld::message_type::QUERY;
+        let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
+        IcmpMessage::new_checked(&mut frame[62..]).unwrap().fill_checksum(&pair);
+        let to = |outputs: &[&str]| outputs.iter().map(|output| ((*output).to_owned(), 1)).collect::<Vec<_>>();
+        assert_eq!(fates_with_device::<V6>(1, false, &frame), to(&["punt", "nd"]));
+        let other: Vec<String> =
+            fates_with_device::<V6>(2, false, &frame).into_iter().map(|(output, _)| output).collect();
+        assert_eq!(other, ["nd"], "the other interface has no device");
     }
 
     #[test]
