@@ -24,11 +24,12 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// the packet's adjacency, with the VLAN tags of its interface.
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
-/// `error` gets packets whose sender is to be told that their time is exceeded, that they are too long, or that they would
-/// leave the link to which their link-local source belongs (RFC 4443, section 3.1), and copies of packets whose sender has
-/// a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is
-/// not known. `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself; their
-/// fragments come back to the input `fragments`, so that they are not checked again as the packet was. If they are not linked, these packets are dropped. Packets of the router itself lose no hop.
+/// `error` gets packets whose sender is to be told that their time is exceeded, that they are too long, or that they
+/// would leave the link to which their link-local source belongs (RFC 4443, section 3.1), and copies of packets whose
+/// sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is not known.
+/// `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself; their fragments
+/// come back to the input `fragments`, so that they are not checked again as the packet was. If they are not linked,
+/// these packets are dropped. Packets of the router itself lose no hop.
 ///
 /// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -110,8 +111,8 @@ impl<F: Family> Rewrite<F> {
         }
     }
 
-    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet is
-    /// looked at sooner or later, so that the others need not be.
+    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet
+    /// is looked at sooner or later, so that the others need not be.
     #[inline]
     fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
         let (Some(error), false) = (self.error, packets.is_empty()) else { return };

@@ -163,8 +163,8 @@ impl Neighbours {
         self.entries.insert(key, permanent);
     }
 
-    /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it did:
-    /// not without room, and not in place of one that is known here.
+    /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it
+    /// did: not without room, and not in place of one that is known here.
     pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
         let Some(&Entry { state, mac: Some(mac), asked, deadline }) = from.entries.get(&known) else { return false };
         if self.is_full() || self.entries.contains_key(&key) {
@@ -245,8 +245,8 @@ impl Neighbours {
         self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(self.limits.reachable));
     }
 
-    /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken for
-    /// used.
+    /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken
+    /// for used.
     pub(crate) fn put_stale(&mut self, key: NeighbourKey, mac: Option<MacAddr>, now: u64) {
         self.put(key, NeighbourState::Delay, mac, 0, now.saturating_add(DELAY_NS));
     }

@@ -72,8 +72,8 @@ const DISCOVERY: &str = "icmp6 and ip6[40] >= 133 and ip6[40] <= 137 and ip6[7] 
 /// Queries and reports of multicast groups (RFC 2710, RFC 3810) behind a router alert, which stay on their link.
 const LISTENERS: &str = "ip6[6] = 0 and ip6[40] = 58 and ip6[41] = 0 and (ip6[48] >= 130 and ip6[48] <= 132 or ip6[48] = 143) and ip6[7] = 1";
 
-/// What passes whatever the rules say: neighbour discovery on the link, and that which switches need for it. This router
-/// would forward messages to other destinations, and whatever is in them.
+/// What passes whatever the rules say: neighbour discovery on the link, and that which switches need for it. This
+/// router would forward messages to other destinations, and whatever is in them.
 fn discovery(interface: &Interface) -> Rule {
     let own = interface.addresses.iter().filter(|own| own.address.is_ipv6());
     let links = own.filter_map(|own| IpPrefix::of(own.address, own.length));

@@ -193,7 +193,8 @@ impl Resolver {
         if super::set_header(&mut packet, header) { Resolved::Send(output, packet) } else { Resolved::Gone(packet) }
     }
 
-    /// Takes in what `hear` tells the neighbours. Returns the packets that waited for the neighbour, if its address is new.
+    /// Takes in what `hear` tells the neighbours. Returns the packets that waited for the neighbour, if its address is
+    /// new.
     pub(crate) fn learn(
         &mut self,
         key: NeighbourKey,
@@ -231,8 +232,8 @@ impl Resolver {
         Some((due, waited))
     }
 
-    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app when
-    /// something is due.
+    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app
+    /// when something is due.
     pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) {
         self.forget();
         if !self.changes.is_empty() && !self.publish() {
@@ -315,7 +316,7 @@ mod tests {
     use super::*;
     use bellows_vrf::Vrf;
     use bellows_vrf::interface::InterfaceAddress;
-    use bellows_vrf::neighbours::Heard;
+    use bellows_vrf::neighbours::{Heard, NeighbourState};
 
     #[test]
     fn a_neighbour_that_was_forgotten_and_is_known_again_survives_a_reload() {
@@ -335,9 +336,13 @@ mod tests {
         domain.forgotten().forget([key]);
         old.forget();
         assert_eq!(old.neighbours.hear(key, mac, Heard::Question, 0), Learned::Changed);
+        // This one has not answered yet.
+        let heard = (1, IpAddr::from([10, 0, 1, 8]));
+        assert_eq!(old.neighbours.hear_solicitation(heard, mac, clock::now()), Learned::Changed);
         let mut new = resolver();
         new.succeed(&old);
         new.forget();
+        assert_eq!(new.neighbours.state(heard), Some((NeighbourState::Delay, Some(mac))));
         assert_eq!(new.neighbours.state(key).and_then(|(_, known)| known), Some(mac));
     }
 }

@@ -33,13 +33,14 @@ pub use self::v6::V6;
 
 /// Tells the senders of packets that a router cannot forward why (ICMP, RFC 792 and 1812; ICMPv6, RFC 4443).
 ///
-/// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to the
-/// look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that received
-/// the packet; if that has none of the family, one of the interface that the error leaves by, or else the first one that
-/// the router has (RFC 1812, section 4.3.2.4; RFC 6724). It has as much of the packet as fits into 576 bytes (IPv4) or
-/// 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to many, and packets
-/// whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets beyond
-/// that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same size.
+/// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to
+/// the look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that
+/// received the packet; if that has none of the family, one of the interface that the error leaves by, or else the
+/// first one that the router has (RFC 1812, section 4.3.2.4; RFC 6724). It has as much of the packet as fits into 576
+/// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to
+/// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
+/// beyond that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same
+/// size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -106,8 +107,8 @@ pub trait Family: Send + Sized + 'static {
         sender: Self::Address,
     ) -> Option<Self::Address>;
 
-    /// Writes the error about an IP packet, from an address of the router. Returns its length without the Ethernet header,
-    /// or `None` if the packet has no whole header.
+    /// Writes the error about an IP packet, from an address of the router. Returns its length without the Ethernet
+    /// header, or `None` if the packet has no whole header.
     fn write(ip: &[u8], error: IcmpError, own: Self::Address, to: &mut [u8]) -> Option<usize>;
 
     /// The source of an IP packet.
@@ -153,8 +154,8 @@ pub trait Family: Send + Sized + 'static {
 /// The place of an output.
 const LINK: usize = 1;
 
-/// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and what
-/// it quotes. Returns the length with the IP header.
+/// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and
+/// what it quotes. Returns the length with the IP header.
 fn compose(
     to: &mut [u8],
     header: usize,
@@ -292,8 +293,8 @@ impl<F: Family> IcmpErrors<F> {
         })
     }
 
-    /// An address of the router for a sender on whose link it has none: of the interface that leads to the sender, or of
-    /// any.
+    /// An address of the router for a sender on whose link it has none: of the interface that leads to the sender, or
+    /// of any.
     #[cold]
     fn address_elsewhere(&self, breath: &impl Breath, sender: F::Address) -> Option<F::Address> {
         let tables = self.domain.tables();

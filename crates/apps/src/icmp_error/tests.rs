@@ -356,7 +356,8 @@ fn an_interface_without_an_address_has_errors_from_another_one() {
             _ => Ipv6Packet::new_checked(&sent[14..]).unwrap().src().to_string(),
         })
     };
-    // The interface that leads to the sender, or else the first one; link-local addresses are known on their links alone.
+    // The interface that leads to the sender, or else the first one; link-local addresses are known on their links
+    // alone.
     for (sender, expected) in [
         ("10.9.1.1", "10.0.3.1"),
         ("77.1.1.1", "10.0.2.1"),

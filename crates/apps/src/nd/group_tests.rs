@@ -324,3 +324,37 @@ fn own_packets_to_neighbours_that_somebody_entered_need_no_question() {
     let sent = received(&mut rig, "a");
     assert_eq!((sent.len(), sent[0][54], rig.counts().held), (1, 135, 1));
 }
+
+#[test]
+fn a_probe_that_finds_no_room_is_sent_later() {
+    let domain = domain();
+    let mut changes = domain.tables().lock();
+    changes.enter_neighbour((1, ip("fe80::7").into()), HOST, bellows_vrf::Origin::Control).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    let mut rig = Rig::new(app(&domain, true), &["input", "replies", "errors"], &["a", "b"]);
+    rig.settle();
+    rig.set_time(2 * SECOND);
+    let reply = || {
+        let mut frame = vec![0; 62];
+        frame[38..54].copy_from_slice(&ip("fe80::7").octets());
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(1).0);
+        packet
+    };
+    for input in ["replies", "errors"] {
+        rig.send_packets(input, (0..700).map(|_| reply()));
+    }
+    rig.settle();
+    let probes = |rig: &mut Rig| rig.received("a").iter().filter(|frame| frame[20] == 58 && frame[54] == 135).count();
+    let mut sent = probes(&mut rig);
+    for hundredth in 0..30 {
+        rig.set_time(2 * SECOND + hundredth * SECOND / 100);
+        rig.settle();
+        sent += probes(&mut rig);
+    }
+    assert_eq!(sent, 2);
+    rig.set_time(4 * SECOND);
+    rig.settle();
+    assert!(domain.addresses().all(AddressState::Tentative).is_empty());
+}

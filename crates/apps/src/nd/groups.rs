@@ -79,8 +79,8 @@ impl Groups {
     }
 }
 
-/// The groups that a router listens to on a link: that of all routers (RFC 4291, section 2.8), and those that are asked for
-/// its addresses. Without an IPv6 address there are none.
+/// The groups that a router listens to on a link: that of all routers (RFC 4291, section 2.8), and those that are asked
+/// for its addresses. Without an IPv6 address there are none.
 fn wanted(domain: &RoutingDomain, number: u16, interface: &Interface) -> BTreeSet<Ipv6Addr> {
     let mut groups = BTreeSet::new();
     for own in &interface.addresses {

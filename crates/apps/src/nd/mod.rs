@@ -43,24 +43,24 @@ use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
 use crate::vrf::RoutingDomain;
 
-/// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who look
-/// for the router's, and tells hosts how to configure themselves.
+/// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who
+/// look for the router's, and tells hosts how to configure themselves.
 ///
-/// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three wait
-/// for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave by the
-/// interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that waited. A
-/// neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`, which tells
-/// their senders. One that is known is asked again, by its own address, before the answer is too old. Neighbours are
-/// learned from answers and from solicitations to the router; advertisements that nobody asked for change only what is
-/// known already, and only if they override it.
+/// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three
+/// wait for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave
+/// by the interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that
+/// waited. A neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`,
+/// which tells their senders. One that is known is asked again, by its own address, before the answer is too old.
+/// Neighbours are learned from answers and from solicitations to the router; advertisements that nobody asked for
+/// change only what is known already, and only if they override it.
 ///
-/// The router reports the multicast groups that solicitations for its addresses are sent to (RFC 3810, or RFC 2710 where an
-/// older querier is), so that switches forward them.
+/// The router reports the multicast groups that solicitations for its addresses are sent to (RFC 3810, or RFC 2710
+/// where an older querier is), so that switches forward them.
 ///
-/// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router does
-/// not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it. Interfaces
-/// with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with a lifetime of
-/// 0, when the run ends.
+/// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router
+/// does not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it.
+/// Interfaces with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with
+/// a lifetime of 0, when the run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -76,8 +76,8 @@ pub struct Config {
     #[serde(default = "yes")]
     pub detect_duplicates: bool,
 
-    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 4861, section
-    /// 7.2.8).
+    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 4861,
+    /// section 7.2.8).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy: Vec<String>,
 }

@@ -51,8 +51,8 @@ pub struct Config {
     #[schemars(extend("x-unit" = "datagrams"), range(min = 1, max = 1000000))]
     pub capacity: usize,
 
-    /// The maximum number of fragments of a datagram, from 2 to 1,024. A datagram with more is dropped. The longest datagram
-    /// has 46 at an MTU of 1,500 bytes, and 54 at 1,280.
+    /// The maximum number of fragments of a datagram, from 2 to 1,024. A datagram with more is dropped. The longest
+    /// datagram has 46 at an MTU of 1,500 bytes, and 54 at 1,280.
     #[schemars(extend("x-unit" = "fragments"), range(min = 2, max = 1024))]
     pub fragments: usize,
 

@@ -5,8 +5,8 @@
 //!  gateway lan ─┼─ switch ─ cable ─ left [ router ]
 //! ```
 //!
-//! The switch forwards frames of a multicast group only to its listeners. The router tells the client that the gateway is
-//! the better first hop to what is behind it.
+//! The switch forwards frames of a multicast group only to its listeners. The router tells the client that the gateway
+//! is the better first hop to what is behind it.
 
 use std::time::{Duration, Instant};
 

@@ -14,8 +14,8 @@ use crate::origin::Origin;
 const LOOKS: usize = 64;
 
 impl Vrf {
-    /// A neighbour's Ethernet address that somebody entered. For workers, which do not wait: rarely, while another one is
-    /// being entered, none is found.
+    /// A neighbour's Ethernet address that somebody entered. For workers, which do not wait: rarely, while another one
+    /// is being entered, none is found.
     pub fn permanent_mac(&self, key: NeighbourKey) -> Option<MacAddr> {
         let mac = |all: &HashMap<_, (MacAddr, Origin)>| all.get(&key).map(|&(mac, _)| mac);
         for _ in 0..LOOKS {

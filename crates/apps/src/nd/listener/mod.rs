@@ -13,8 +13,8 @@ use bellows_wire::mld::{Query, Version, record_type};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// RFC 3810, section 9: Robustness Variable, Query Interval, Unsolicited Report Interval; of version 1 (RFC 2710, section
-/// 7.10) that interval is longer.
+/// RFC 3810, section 9: Robustness Variable, Query Interval, Unsolicited Report Interval; of version 1 (RFC 2710,
+/// section 7.10) that interval is longer.
 const ROBUSTNESS: u8 = 2;
 const QUERY_INTERVAL: u64 = 125 * SECOND;
 const UNSOLICITED_INTERVAL: u64 = SECOND;
@@ -78,8 +78,8 @@ impl Listener {
         Listener { groups: BTreeMap::new(), answer_at: None, older_until: None, robustness: ROBUSTNESS }
     }
 
-    /// A listener that knows what this one knows of the querier, and leaves the groups that this one has joined, unless it
-    /// joins them as well.
+    /// A listener that knows what this one knows of the querier, and leaves the groups that this one has joined, unless
+    /// it joins them as well.
     pub(super) fn successor(&self, now: u64) -> Listener {
         let mut next = self.clone();
         next.answer_at = None;
