@@ -47,6 +47,11 @@ impl Lanes {
         debug_assert!(pushed.is_ok(), "more packets than an input holds");
     }
 
+    /// Whether an output takes another packet behind those of its lane. Packets beyond that are dropped at the link.
+    pub(crate) fn has_room<A: App>(&self, io: &Io<A>, output: usize) -> bool {
+        io.output(output).room() > self.vectors[output].len()
+    }
+
     /// Sends the packets if a lane has no room for so many more.
     #[inline]
     pub(crate) fn make_room<A: App>(&mut self, io: &Io<A>, count: usize) {
