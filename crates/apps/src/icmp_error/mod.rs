@@ -175,8 +175,11 @@ fn compose(
 /// Tells senders why their packets are not forwarded.
 pub struct IcmpErrors<F> {
     domain: Arc<RoutingDomain>,
-    /// Those of errors and of redirects.
-    limits: [Limit; 2],
+    /// The limits of errors and of redirects.
+    errors: Limit,
+    redirects: Limit,
+    /// The limit of packets that are looked at, of which many may be such that no error is sent about.
+    looks: Limit,
     /// Room for an error behind an Ethernet header.
     frame: Vec<u8>,
     family: std::marker::PhantomData<F>,
@@ -211,7 +214,12 @@ impl<F: Family> App for IcmpErrors<F> {
 
     fn push(&mut self, io: &Io<Self>) {
         for index in 0..io.inputs() {
-            for packet in &mut io.input(index) {
+            let mut input = io.input(index);
+            if !self.errors.admits(io.now()) && !input.packets().iter().any(is_redirect) {
+                io.drop_all(&mut input, Self::RATE_LIMITED);
+                continue;
+            }
+            for packet in &mut input {
                 match self.answer(io, &packet) {
                     Ok(Some(Answer { packet, counter })) => {
                         // An error to a link-local address keeps its interface.
@@ -227,12 +235,21 @@ impl<F: Family> App for IcmpErrors<F> {
     }
 }
 
+/// Packets that are looked at for each error that may be sent.
+const LOOKS: u32 = 8;
+
+/// Whether a packet is one whose sender is to be told a better first hop.
+fn is_redirect(packet: &Packet) -> bool {
+    IcmpError::from_number(Tag(packet.tag()).number()).reason == Reason::Redirect
+}
+
 impl<F: Family> IcmpErrors<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, rate: u32, burst: u32) -> IcmpErrors<F> {
-        let limits = [Limit::new(rate, burst); 2];
+        let [errors, redirects] = [Limit::new(rate, burst); 2];
+        let looks = Limit::new(rate.saturating_mul(LOOKS), burst.saturating_mul(LOOKS));
         let frame = vec![0; ETHERNET + F::MAX_LENGTH];
-        IcmpErrors { domain, limits, frame, family: std::marker::PhantomData }
+        IcmpErrors { domain, errors, redirects, looks, frame, family: std::marker::PhantomData }
     }
 
     /// The error about a packet, or `None` if there is no buffer.
@@ -240,9 +257,11 @@ impl<F: Family> IcmpErrors<F> {
         let (now, tag) = (io.now(), Tag(packet.tag()));
         let error = IcmpError::from_number(tag.number());
         let is_redirect = error.reason == Reason::Redirect;
-        if !self.limits[usize::from(is_redirect)].admits(now) {
+        let limit = if is_redirect { &self.redirects } else { &self.errors };
+        if !limit.admits(now) || !self.looks.admits(now) {
             return Err(Self::RATE_LIMITED);
         }
+        self.looks.pay(now);
         let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
         if ethernet[0] & 1 == 1 {
             return Err(Self::ABOUT_MANY);
@@ -264,7 +283,8 @@ impl<F: Family> IcmpErrors<F> {
         };
         let length = length.ok_or(Self::MALFORMED)?;
         let addresses = F::addresses(&self.frame[ETHERNET..]);
-        self.limits[usize::from(is_redirect)].pay(now);
+        let limit = if is_redirect { &mut self.redirects } else { &mut self.errors };
+        limit.pay(now);
         let counter = match error.reason {
             Reason::Redirect => Self::REDIRECT,
             Reason::TooBig => Self::TOO_BIG,
