@@ -231,6 +231,13 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
         assert_eq!(drops(&rig), [(name.to_owned(), 1)]);
         assert!(reports(&mut rig, "a").is_empty(), "{name}");
     }
+    // Without the options in front of it.
+    let mut rig = quiet(&domain());
+    let mut bare = Sent::new(1, "fe80::9", "ff02::1", &query("::", 0, &[]));
+    bare.hop_limit = 1;
+    rig.send_packets("input", [bare.packet()]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("no_router_alert".to_owned(), 1)]);
     // Reports of others need no address, and are nothing to a listener.
     let mut rig = quiet(&domain());
     let mut report = Draft::new(message_type::REPORT, 1);
@@ -238,6 +245,19 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
     rig.send_packets("input", [message(1, "::", "ff02::16", &mut report, |_| {})]);
     rig.settle();
     assert_eq!((drops(&rig), counter(&rig, "listener_reports_received")), (vec![], 1));
+}
+
+#[test]
+fn a_flood_of_queries_is_heard_up_to_a_limit() {
+    let mut rig = quiet(&domain());
+    for _ in 0..4 {
+        let query = || message(1, "fe80::9", "ff02::1", &mut query("::", 10_000, &[]), |_| {});
+        rig.send_packets("input", (0..1000).map(|_| query()));
+        rig.settle();
+    }
+    let heard = counter(&rig, "listener_queries_received");
+    assert!(heard < 2000, "{heard}");
+    assert_eq!(drops(&rig), [("rate_limited".to_owned(), 4000 - heard)]);
 }
 
 #[test]
