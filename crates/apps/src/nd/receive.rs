@@ -127,10 +127,14 @@ impl Nd {
             }
             message_type::NEIGHBOUR_ADVERTISEMENT => match about(48) {
                 target if is_known(target) => {
-                    if self.hearing.would_hear(true, now) { Ok(()) } else { Err(Nd::RATE_LIMITED) }
+                    if self.hearing.would_hear(true, now) {
+                        Ok(())
+                    } else {
+                        Err(Nd::RATE_LIMITED)
+                    }
                 }
-                // It may be one of the router's own.
-                target if self.own_state(number, target).is_some() => Ok(()),
+                // It may be one of the router's own, or no station's.
+                target if target.is_multicast() || self.own_state(number, target).is_some() => Ok(()),
                 _ => Err(Nd::UNASKED),
             },
             _ => Ok(()),

@@ -366,7 +366,6 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
     add("l3_src_address_not_local", Sent::new(1, "2001:db8:2::7", group, &asks));
     add("l3_src_address_is_local", Sent::new(1, "fe80::1", group, &asks));
     add("l3_src_address_is_local", Sent::new(1, host, all, &advertisement(ours, flag::OVERRIDE, Some(HOST))));
-    add("solicited_multicast", Sent::new(1, host, all, &advertisement(host, flag::SOLICITED, Some(HOST))));
     add("unasked", Sent::new(1, host, ours, &advertisement(host, flag::SOLICITED, Some(HOST))));
     add("unasked", Sent::new(1, host, all, &advertisement(host, flag::OVERRIDE, Some(HOST))));
     let mut router = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
@@ -408,6 +407,17 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
         assert_eq!(drops(&rig), [(name.to_owned(), 1)], "{text}");
         assert!(received(&mut rig, "a").is_empty() && states(&rig).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn an_advertisement_to_many_answers_nobody() {
+    let mut rig = rig(&domain());
+    let (host, all) = ("2001:db8:1::7", "ff02::1");
+    let asks = solicitation("2001:db8:1::1", Some(HOST));
+    rig.send_packets("input", [Sent::new(1, host, "ff02::1:ff00:1", &asks).packet()]);
+    rig.send_packets("input", [Sent::new(1, host, all, &advertisement(host, flag::SOLICITED, Some(HOST))).packet()]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("solicited_multicast".to_owned(), 1)]);
 }
 
 #[test]
