@@ -133,7 +133,7 @@ impl NeighbourCommand {
                     let mac: MacAddr = value
                         .parse()
                         .map_err(|error| wrong(value, format!("{error}"), "write, for example, 02:00:00:00:00:07"))?;
-                    if mac.0[0] & 1 == 1 || mac == MacAddr::default() {
+                    if !mac.is_station() {
                         let message = format!("`{value}` is not the Ethernet address of a station");
                         return Err(wrong(value, message, "give a unicast address"));
                     }

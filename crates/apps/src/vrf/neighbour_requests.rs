@@ -130,8 +130,11 @@ impl Operator {
             (Verb::Delete, Some((_, Origin::Static))) => {
                 return Err(format!("the neighbour {address} is in the network file: remove it there"));
             }
+            (Verb::Delete, Some((_, Origin::Kernel))) => {
+                return Err(format!("the neighbour {address} comes from Linux: remove it there"));
+            }
             (Verb::Delete, Some(_)) => {
-                changes.remove_neighbour(key);
+                changes.remove_neighbour(key, Origin::Control);
                 // What was heard of it meanwhile has not reached the tables, and would not until it changes.
                 forgotten.push(key);
             }
@@ -169,8 +172,8 @@ impl Operator {
             let number = one["interface"].as_str().and_then(|name| tables.number(name));
             let address = one["address"].as_str().and_then(|text| text.parse().ok());
             let (Some(number), Some(address)) = (number, address) else { continue };
-            match changes.permanent_origin((number, address)) {
-                Some(Origin::Control) => drop(changes.remove_neighbour((number, address))),
+            match changes.permanent_of((number, address)).map(|(_, origin)| origin) {
+                Some(Origin::Control) => drop(changes.remove_neighbour((number, address), Origin::Control)),
                 Some(_) => continue,
                 // Those that have not answered are being asked.
                 None if one["mac"].is_null() => continue,
@@ -191,7 +194,7 @@ fn restore(
     before: Option<(MacAddr, Origin)>,
 ) -> Result<bool, VrfError> {
     match before {
-        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin).map(|()| false),
-        None => Ok(changes.remove_neighbour(key)),
+        Some((mac, Origin::Control)) => changes.enter_neighbour(key, mac, Origin::Control).map(|()| false),
+        _ => Ok(changes.remove_neighbour(key, Origin::Control)),
     }
 }
