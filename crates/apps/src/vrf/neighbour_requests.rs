@@ -11,10 +11,10 @@ use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
 use super::operator::{Operator, check_lines, failed};
-use super::requests::{BareVerb, Changed, LineError, NeighbourSelection};
+use super::requests::{BareVerb, Changed, LineError, NeighbourPage, NeighbourSelection};
 
 /// The maximum number of neighbours of an answer.
-const MAX_NEIGHBOURS: usize = 65_536;
+const MAX_NEIGHBOURS: usize = 16_384;
 
 /// A neighbour before a change: its key, and the address that somebody had entered.
 type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
@@ -54,11 +54,20 @@ impl Operator {
         self.domain.learned().into_iter().filter(|one| !one["mac"].is_null()).filter_map(key).collect()
     }
 
-    pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
-        let mut selected = self.selected(select)?;
-        let more = selected.len() > MAX_NEIGHBOURS;
-        selected.truncate(MAX_NEIGHBOURS);
-        Ok(json!({ "neighbours": selected, "more": more }))
+    /// A page of neighbours. The list stays as it was when its first page was asked for.
+    pub(super) fn neighbours(&mut self, page: &NeighbourPage) -> Result<Value, RequestError> {
+        let mut listed = match self.listed.take() {
+            Some(rest) if page.goes_on => rest,
+            None if page.goes_on => {
+                let message = "the list of neighbours has ended; was the network reloaded? List them again";
+                return Err(RequestError::failure(message));
+            }
+            _ => self.selected(&page.select)?.into(),
+        };
+        let rest = listed.split_off(listed.len().min(MAX_NEIGHBOURS));
+        let more = !rest.is_empty();
+        self.listed = more.then_some(rest);
+        Ok(json!({ "neighbours": listed, "more": more }))
     }
 
     fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {
