@@ -64,6 +64,9 @@ impl Operator {
         let limit = page.limit.unwrap_or(MAX_ROUTES).clamp(1, MAX_ROUTES);
         let changes = self.domain.tables().lock();
         let (listed, mut next) = changes.list(&filter, after, limit, MAX_LOOKS);
+        if page.only_count {
+            return Ok(json!({ "count": listed.len(), "next": next_page(next) }));
+        }
         let (mut routes, mut bytes) = (Vec::with_capacity(listed.len()), 0);
         for (place, one) in listed.iter().enumerate() {
             let route = self.route(&changes, one);
@@ -75,7 +78,9 @@ impl Operator {
                 break;
             }
         }
-        Ok(json!({ "routes": routes, "next": next_page(next) }))
+        // The macro `json` would copy them.
+        let answer = [("routes".to_owned(), Value::Array(routes)), ("next".to_owned(), next_page(next))];
+        Ok(Value::Object(answer.into_iter().collect()))
     }
 
     /// A route as `ip -j route` writes it, and as text.

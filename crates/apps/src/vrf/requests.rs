@@ -148,6 +148,8 @@ pub struct Page {
     /// The maximum number of routes, up to [`MAX_ROUTES`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Give the number of routes alone.
+    pub only_count: bool,
 }
 
 /// A look-up.

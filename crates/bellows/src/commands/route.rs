@@ -146,7 +146,7 @@ impl Arguments {
         }
         let (mut deleted, mut after) = (0, None);
         loop {
-            let page = Page { select: select.clone(), after: after.take(), limit: None };
+            let page = Page { select: select.clone(), after: after.take(), ..Page::default() };
             let answer = domain.ask(&Request::Flush(page))?;
             deleted += answer["deleted"].as_u64().unwrap_or_default();
             after = serde_json::from_value(answer["next"].clone()).unwrap_or_default();
