@@ -137,10 +137,10 @@ proptest! {
         prop_assert_eq!(none, 0);
         prop_assert_eq!(kept, tried);
         prop_assert_eq!(counted, counted_too);
-        // About one in 7 breaths, if they have enough packets.
+        // About one in 3 breaths, if they have enough packets.
         if breaths > 1_500 && most >= 8 && bursts.iter().all(|burst| *burst > 30) {
-            prop_assert!(calls as u64 > breaths / 20, "{} calls", calls);
-            prop_assert!((calls as u64) < breaths / 4, "{} calls", calls);
+            prop_assert!(calls as u64 > breaths / 8, "{} calls", calls);
+            prop_assert!((calls as u64) < breaths / 2, "{} calls", calls);
         }
     }
 }
@@ -156,7 +156,7 @@ fn a_trial_sees_calls_of_both_kinds_of_each_app_and_accounts_go_on() {
     let names: Vec<&str> = results.iter().map(|result| &*result.app).collect();
     assert_eq!(names, ["sieve", "keep"], "{results:?}");
     for result in &results {
-        assert!(result.calls.iter().all(|calls| (2_500..4_800).contains(calls)), "{results:?}");
+        assert!(result.calls.iter().all(|calls| (6_500..9_800).contains(calls)), "{results:?}");
         assert_ne!(result.verdict, LookAhead::Unknown, "{results:?}");
         assert!((40.0..=64.0).contains(&result.packets_per_call), "{results:?}");
     }

@@ -14,7 +14,7 @@ use bellows_stats::{median, rank_sum};
 use serde::{Deserialize, Serialize};
 
 /// Calls that a log has room for: about ten seconds of a busy worker.
-const CAPACITY: usize = 1 << 16;
+const CAPACITY: usize = 1 << 18;
 
 /// Calls with fewer packets are no part of a trial: there is little to look ahead to.
 pub const MIN_PACKETS: u64 = 8;
@@ -85,8 +85,10 @@ impl TrialLog {
     }
 }
 
-/// Calls of each kind without which there is no verdict.
-const MIN_CALLS: usize = 50;
+/// Calls of each kind without which no app is accused, and without which none is cleared: that an app waits can show in
+/// few calls, if the difference is large.
+const MIN_CALLS_TO_ACCUSE: usize = 16;
+const MIN_CALLS_TO_CLEAR: usize = 50;
 
 /// The share of a call's clocks that prefetches must save, and the probability of error, for a verdict of waiting.
 pub const MIN_SAVED: f64 = 0.08;
@@ -149,9 +151,9 @@ impl TrialResult {
         let p = ranks.map_or(1.0, |ranks| ranks.p);
         let is_missing = saved >= MIN_CLOCKS.max(MIN_SAVED * clocks) && p < MAX_P;
         let verdict = match plain.len().min(fetched.len()) {
-            0..MIN_CALLS => LookAhead::Unknown,
-            _ if is_missing => LookAhead::Missing,
-            _ => LookAhead::Sufficient,
+            MIN_CALLS_TO_ACCUSE.. if is_missing => LookAhead::Missing,
+            MIN_CALLS_TO_CLEAR.. => LookAhead::Sufficient,
+            _ => LookAhead::Unknown,
         };
         let packets: Vec<f64> = calls.iter().map(|call| f64::from(call.packets)).collect();
         Some(TrialResult {
@@ -212,7 +214,9 @@ mod tests {
         assert_eq!(verdict(1_000, 60.0, 1.0, 60.0), LookAhead::Sufficient, "the packets are near");
         assert_eq!(verdict(1_000, 60.0, 10.0, 47.0), LookAhead::Sufficient, "a small effect");
         assert_eq!(verdict(1_000, 2.0, 0.5, 0.8), LookAhead::Sufficient, "less than a clock");
-        assert_eq!(verdict(80, 60.0, 15.0, 20.0), LookAhead::Unknown);
+        assert_eq!(verdict(24, 60.0, 15.0, 20.0), LookAhead::Unknown);
+        assert_eq!(verdict(40, 60.0, 15.0, 20.0), LookAhead::Missing, "a few calls show a large effect");
+        assert_eq!(verdict(80, 60.0, 30.0, 35.0), LookAhead::Unknown, "a few calls clear no app");
         assert_eq!(TrialResult::of("app", &[]), None);
     }
 

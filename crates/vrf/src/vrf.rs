@@ -21,7 +21,7 @@ pub use stage::{Staged, Swapped};
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, Groups, Path, Route, Size};
 use bellows_shared::{Breath, Readers};
@@ -48,6 +48,8 @@ pub struct Vrf {
     /// The maximum number of neighbours that are learned.
     neighbours: usize,
     next_hops: Mutex<NextHops>,
+    /// Neighbours whose Ethernet addresses somebody entered.
+    entered: RwLock<HashMap<NeighbourKey, Entered>>,
 }
 
 /// The adjacencies by what they are for.
@@ -63,8 +65,6 @@ struct NextHops {
     origins: ByRoute<Origin>,
     /// The configuration's routes that commands have removed or replaced, as hashes of where they lead.
     overridden: ByRoute<u64>,
-    /// Neighbours whose Ethernet addresses somebody entered.
-    entered: HashMap<NeighbourKey, Entered>,
     retired: Retired,
 }
 
@@ -77,7 +77,6 @@ impl NextHops {
             uses: HashMap::new(),
             origins: ByRoute::default(),
             overridden: ByRoute::default(),
-            entered: HashMap::new(),
             retired: Retired::new(readers),
         }
     }
@@ -120,6 +119,7 @@ impl Vrf {
             groups: Groups::with_readers(Arc::clone(&readers), seed)?,
             neighbours,
             next_hops: Mutex::new(NextHops::new(readers)),
+            entered: RwLock::default(),
             interfaces,
         };
         let mut changes = vrf.lock();

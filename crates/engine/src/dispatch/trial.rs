@@ -22,7 +22,7 @@ pub(super) fn choose(node: &Node, entry: usize) -> Option<ChosenCall> {
     let waiting = |link: u32| table.waiting.get(link as usize).map_or(0, |waiting| u64::from(waiting.get()));
     let packets: u64 = node.inputs.iter().map(|&link| waiting(link)).sum();
     let could_be = entry == account::PUSH && packets >= MIN_PACKETS && !node.crosses();
-    if !could_be || !sampler.trials.is_chosen() {
+    if !could_be || !sampler.trials.is_chosen(node.index) {
         return None;
     }
     if !sampler.trials.prefetches() {

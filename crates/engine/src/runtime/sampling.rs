@@ -33,8 +33,9 @@ const COUNT_INTERVAL: u64 = 4;
 /// packet takes longer to copy and to free.
 const MARK_INTERVAL: u64 = 8;
 
-/// One in this many breaths that are chosen during a trial of look-ahead is not part of it. That many more are chosen.
-const TRIAL_INTERVAL: u64 = 32;
+/// One in this many breaths that are chosen during a trial of look-ahead is not part of it. That many more are chosen:
+/// one in three of all breaths.
+const TRIAL_INTERVAL: u64 = 64;
 
 /// How often a mark is passed on: vectors that leave in the breath in which a marked one arrived are marked, too. In a
 /// loop of workers it ends after that.

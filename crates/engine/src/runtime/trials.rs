@@ -1,9 +1,12 @@
 //! The trial of look-ahead of a worker: which breaths and calls are part of it.
 //!
-//! While a trial runs, more breaths are sampled. In each breath of the trial one call is chosen, and for it a coin is
+//! While a trial runs, more breaths are sampled. In each breath of the trial one app is chosen, and for its call a coin is
 //! thrown: its packets are prefetched first, or not. Only that call is timed, because packets that were prefetched for
 //! one app are near for all apps after it. The calls go to the trial's log, not to the accounts of apps.
 //! [`dispatch::trial`](crate::dispatch) does the work of each call.
+//!
+//! Apps that are called in few breaths are chosen more often, so that they get as many calls as the others. On a busy
+//! machine, for example, an app behind a delay is called in bursts.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -27,18 +30,58 @@ pub(crate) struct Trials {
     /// Whether a trial runs, and whether the current breath is part of it.
     is_running: Cell<bool>,
     is_trying: Cell<bool>,
-    /// The chosen one of the calls that could be, and whether its packets are prefetched.
-    chosen: Cell<u64>,
+    /// The chosen app, and whether the packets of its call are prefetched.
+    chosen: Cell<Option<usize>>,
     prefetches: Cell<bool>,
-    /// Calls of this breath that could have been chosen, and of the last one.
-    seen: Cell<u64>,
-    seen_before: Cell<u64>,
+    candidates: RefCell<Candidates>,
+}
+
+/// The maximum weight of an app that is called in few breaths, so that it leaves breaths to the others.
+const MAX_WEIGHT: f64 = 16.0;
+
+/// How often apps could have been chosen in a trial.
+#[derive(Default)]
+struct Candidates {
+    /// Breaths of the trial.
+    breaths: u32,
+    /// Those with a call of the app that could be chosen, by its position in the network.
+    calls: Vec<u32>,
+}
+
+impl Candidates {
+    /// Chooses an app that has been called before, with a probability that is inverse to the share of breaths in which
+    /// it was called.
+    fn choose(&self, random: &mut Rng) -> Option<usize> {
+        let weight = |&calls: &u32| match calls {
+            0 => 0.0,
+            _ => (f64::from(self.breaths) / f64::from(calls)).clamp(1.0, MAX_WEIGHT),
+        };
+        let mut left = random.f64() * self.calls.iter().map(weight).sum::<f64>();
+        let mut last = None;
+        for (app, weight) in self.calls.iter().map(weight).enumerate().filter(|&(_, weight)| weight > 0.0) {
+            last = Some(app);
+            left -= weight;
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+
+    /// Counts a call that could be chosen.
+    fn count(&mut self, app: usize) {
+        if app >= self.calls.len() {
+            self.calls.resize(app + 1, 0);
+        }
+        self.calls[app] += 1;
+    }
 }
 
 impl Trials {
     /// Begins a trial, unless it is over already.
     pub(crate) fn begin(&self, trial: Trial) {
         self.is_running.set(!trial.is_over.load(Relaxed));
+        self.candidates.take();
         self.trial.replace(Some(trial));
     }
 
@@ -66,17 +109,16 @@ impl Trials {
     pub(crate) fn begin_breath(&self, is_trying: bool, random: &mut Rng) {
         self.is_trying.set(is_trying);
         if is_trying {
-            self.seen.set(0);
-            self.chosen.set(random.u64(..self.seen_before.get().max(1)));
+            let mut candidates = self.candidates.borrow_mut();
+            candidates.breaths += 1;
+            self.chosen.set(candidates.choose(random));
             self.prefetches.set(random.bool());
         }
     }
 
     /// Ends a breath.
     pub(crate) fn end_breath(&self) {
-        if self.is_trying.take() {
-            self.seen_before.set(self.seen.get());
-        }
+        self.is_trying.set(false);
     }
 
     /// Whether the current breath is part of the trial.
@@ -84,9 +126,10 @@ impl Trials {
         self.is_trying.get()
     }
 
-    /// Counts a call that could be the chosen one, and returns whether it is.
-    pub(crate) fn is_chosen(&self) -> bool {
-        self.seen.replace(self.seen.get() + 1) == self.chosen.get()
+    /// Counts a call of an app that could be chosen, and returns whether it is.
+    pub(crate) fn is_chosen(&self, app: usize) -> bool {
+        self.candidates.borrow_mut().count(app);
+        self.chosen.get() == Some(app)
     }
 
     /// Whether the packets of the chosen call are prefetched.
@@ -99,5 +142,42 @@ impl Trials {
         if let Some(trial) = &*self.trial.borrow() {
             trial.log.add(call);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The calls of each app that are chosen, when apps are called in these shares of breaths.
+    fn chosen(shares: &[f64]) -> Vec<u32> {
+        let mut random = Rng::with_seed(3);
+        let trials = Trials::default();
+        let mut chosen = vec![0; shares.len()];
+        for _ in 0..20_000 {
+            trials.begin_breath(true, &mut random);
+            for (app, &share) in shares.iter().enumerate() {
+                if random.f64() < share {
+                    chosen[app] += u32::from(trials.is_chosen(app));
+                }
+            }
+            trials.end_breath();
+        }
+        chosen
+    }
+
+    #[test]
+    fn each_app_gets_as_many_calls_as_the_others() {
+        for shares in [vec![1.0; 5], vec![1.0, 1.0, 0.1, 1.0, 0.5]] {
+            let chosen = chosen(&shares);
+            let (least, most) = (*chosen.iter().min().unwrap(), *chosen.iter().max().unwrap());
+            assert!(least > 1_000 && most < least * 5 / 4, "{shares:?}: {chosen:?}");
+        }
+    }
+
+    #[test]
+    fn apps_that_are_hardly_called_leave_breaths_to_the_others() {
+        let chosen = chosen(&[1.0, 1.0, 0.0, 0.001, 1.0]);
+        assert!(chosen[0] > 500 && chosen[2] == 0 && (5..=30).contains(&chosen[3]), "{chosen:?}");
     }
 }

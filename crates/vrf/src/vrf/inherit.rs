@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use bellows_fib::{Path, Route};
-use bellows_wire::MacAddr;
 
 use super::{IfExists, Vrf, VrfChanges, VrfError};
 use crate::family::IpFamily;
@@ -56,8 +55,7 @@ impl Translation<'_, '_, '_> {
 impl VrfChanges<'_> {
     /// Changes the configuration's neighbours to those of a domain with the same interfaces.
     fn follow_neighbours(&mut self, new: &VrfChanges<'_>) {
-        let wanted: HashMap<NeighbourKey, MacAddr> = new.configured().collect();
-        let known: HashMap<NeighbourKey, MacAddr> = self.configured().collect();
+        let (wanted, known) = (new.configured(), self.configured());
         for key in known.keys().filter(|key| !wanted.contains_key(key)) {
             self.remove_neighbour(*key, Origin::Static);
         }

@@ -78,7 +78,7 @@ impl VrfChanges<'_> {
             Some(index) => index,
             None => self.neighbour(interface, address, IpFamily::of(address))?,
         };
-        if !self.next_hops.entered.contains_key(&key) {
+        if !self.vrf.is_permanent(key) {
             self.complete(index, key, mac);
         }
         Ok(index)
@@ -113,7 +113,7 @@ impl VrfChanges<'_> {
     /// Forgets a neighbour's Ethernet address. Routes through it stay, and their packets wait for it to be resolved. With
     /// the next commit packets cease to find its adjacency, which is given back later.
     pub fn unresolve(&mut self, interface: u16, address: IpAddr) {
-        if self.next_hops.entered.contains_key(&(interface, address)) {
+        if self.vrf.is_permanent((interface, address)) {
             return;
         }
         for key @ (.., packets) in families((interface, address)) {

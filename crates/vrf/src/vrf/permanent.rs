@@ -1,10 +1,12 @@
 //! Neighbours whose Ethernet addresses somebody entered. What is heard from them changes nothing.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use bellows_wire::MacAddr;
 
-use super::{VrfChanges, VrfError, is_link_local};
+use super::{Vrf, VrfChanges, VrfError, is_link_local};
 use crate::family::IpFamily;
 use crate::neighbours::NeighbourKey;
 use crate::origin::Origin;
@@ -35,6 +37,40 @@ impl Entered {
     }
 }
 
+/// How often a worker looks again for a neighbour while another one is being entered.
+const LOOKS: usize = 64;
+
+impl Vrf {
+    /// A neighbour's Ethernet address that somebody entered. For workers, which do not wait: rarely, while another one
+    /// is being entered, none is found.
+    pub fn permanent_mac(&self, key: NeighbourKey) -> Option<MacAddr> {
+        let mac = |all: &HashMap<_, Entered>| all.get(&key).and_then(Entered::first).map(|(mac, _)| mac);
+        for _ in 0..LOOKS {
+            match self.entered.try_read() {
+                Ok(all) => return mac(&all),
+                Err(TryLockError::Poisoned(poisoned)) => return mac(&poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        None
+    }
+
+    /// Those that somebody entered, for threads that have the right to change them.
+    fn entered(&self) -> RwLockReadGuard<'_, HashMap<NeighbourKey, Entered>> {
+        self.entered.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same to be changed, for a moment: workers look at them.
+    fn entered_mut(&self) -> RwLockWriteGuard<'_, HashMap<NeighbourKey, Entered>> {
+        self.entered.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody entered a neighbour's Ethernet address.
+    pub(super) fn is_permanent(&self, key: NeighbourKey) -> bool {
+        self.entered().contains_key(&key)
+    }
+}
+
 impl VrfChanges<'_> {
     /// Enters a neighbour's Ethernet address for good, in place of what was heard of it. That of a command comes before
     /// that of the configuration, and both before that of Linux.
@@ -49,9 +85,13 @@ impl VrfChanges<'_> {
         }
         self.check_station(key)?;
         let index = self.neighbour(number, address, IpFamily::of(address))?;
-        let entered = self.next_hops.entered.entry(key).or_default();
-        *entered.place(origin) = Some(mac);
-        let mac = entered.first().map_or(mac, |(first, _)| first);
+        let first = {
+            let mut all = self.vrf.entered_mut();
+            let entered = all.entry(key).or_default();
+            *entered.place(origin) = Some(mac);
+            entered.first()
+        };
+        let mac = first.map_or(mac, |(first, _)| first);
         self.complete(index, key, mac);
         Ok(())
     }
@@ -59,34 +99,39 @@ impl VrfChanges<'_> {
     /// Forgets an address that somebody of this origin entered. Returns whether there was one. The neighbour then has the
     /// address that others have entered, or none.
     pub fn remove_neighbour(&mut self, key: NeighbourKey, origin: Origin) -> bool {
-        let Some(entered) = self.next_hops.entered.get_mut(&key) else { return false };
-        let was_entered = entered.place(origin).take().is_some();
-        let left = entered.first();
+        let (was_entered, left) = {
+            let mut all = self.vrf.entered_mut();
+            let Some(entered) = all.get_mut(&key) else { return false };
+            let was_entered = entered.place(origin).take().is_some();
+            let left = entered.first();
+            if left.is_none() {
+                all.remove(&key);
+            }
+            (was_entered, left)
+        };
         let own = (key.0, key.1, IpFamily::of(key.1));
         match (left, self.next_hops.neighbours.get(&own).copied()) {
             (Some((mac, _)), Some(index)) => self.complete(index, key, mac),
-            _ => {
-                self.next_hops.entered.remove(&key);
-                self.unresolve(key.0, key.1);
-            }
+            _ => self.unresolve(key.0, key.1),
         }
         was_entered
     }
 
     /// The neighbours whose addresses somebody entered.
-    pub fn permanent(&self) -> impl Iterator<Item = (NeighbourKey, MacAddr, Origin)> {
-        let entered = self.next_hops.entered.iter();
-        entered.filter_map(|(&key, entered)| entered.first().map(|(mac, origin)| (key, mac, origin)))
+    pub fn permanent(&self) -> impl Iterator<Item = (NeighbourKey, MacAddr, Origin)> + use<> {
+        let first = |(&key, entered): (&NeighbourKey, &Entered)| entered.first().map(|(mac, origin)| (key, mac, origin));
+        let all: Vec<_> = self.vrf.entered().iter().filter_map(first).collect();
+        all.into_iter()
     }
 
     /// The neighbours whose addresses are configured.
-    pub(super) fn configured(&self) -> impl Iterator<Item = (NeighbourKey, MacAddr)> {
-        self.next_hops.entered.iter().filter_map(|(&key, entered)| Some((key, entered.configured?)))
+    pub(super) fn configured(&self) -> HashMap<NeighbourKey, MacAddr> {
+        self.vrf.entered().iter().filter_map(|(&key, entered)| Some((key, entered.configured?))).collect()
     }
 
     /// A neighbour's address that somebody entered, and who.
     pub fn permanent_of(&self, key: NeighbourKey) -> Option<(MacAddr, Origin)> {
-        self.next_hops.entered.get(&key).and_then(Entered::first)
+        self.vrf.entered().get(&key).and_then(Entered::first)
     }
 
     /// The interface on whose link an address is.

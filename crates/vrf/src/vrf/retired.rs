@@ -1,7 +1,7 @@
 //! Next hops to which no route leads any more: they are given back when no worker can have one in hand.
 //!
-//! A packet carries the index of its next hop from the look-up to the rewriting, and from there to an app that finds
-//! neighbours. Each of these may be on another worker. After one breath of all workers nobody finds the next hop any more,
+//! A packet carries the index of its next hop from the look-up through an access list to the rewriting, from there to an
+//! app that makes fragments and back, and to one that finds neighbours. Each of these may be on another worker. After one breath of all workers nobody finds the next hop any more,
 //! but packets with its index may wait between two workers: in the vector of the sender, in the eight places of the ring,
 //! and in the vector of the receiver, which takes at least one place in each breath. So each crossing takes them at most
 //! ten breaths of both workers.
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use bellows_shared::{Passage, Readers};
 
-/// Breaths of a worker alone: its links are emptied in each, but one that closes a loop in the next.
-const ROUNDS_ALONE: u32 = 2;
+/// Breaths of a worker alone: its links are emptied in each, but those that close a loop in the next.
+const ROUNDS_ALONE: u32 = 4;
 
-/// Breaths of several workers: three crossings of ten each, and some.
-const ROUNDS: u32 = 32;
+/// Breaths of several workers: five crossings of ten each.
+const ROUNDS: u32 = 50;
 
 /// Uses of next hops that have ended.
 pub(super) struct Retired {
