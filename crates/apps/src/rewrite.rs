@@ -75,7 +75,8 @@ impl<F: Family> App for Rewrite<F> {
         Port::required("input", "packets tagged with their adjacencies"),
         Port::optional("fragments", "as `input`: what `fragment` makes of packets that were too long"),
     ]);
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`, `resolve6`" };
+    const OUTPUTS: Ports =
+        Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`, `resolve6`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {

@@ -167,7 +167,10 @@ fn wrong_commands_are_told_with_their_place() {
         ("remove 10.0.0.0/8", "`remove` is not an action"),
         ("replace-al", "did you mean `replace-all`?"),
         ("replace-all", "give a file with `-f FILE`"),
-        ("replace-all -f empty.txt", "`empty.txt` has no routes, so that none would be left; `bellows route flush all`"),
+        (
+            "replace-all -f empty.txt",
+            "`empty.txt` has no routes, so that none would be left; `bellows route flush all`",
+        ),
         ("add 127.0.0.0/24 via 198.51.100.2", "127.0.0.0/24 is within 127.0.0.0/8 (loopback addresses)"),
         ("add fe80:1::/32 via 192.0.2.2 dev left", "`192.0.2.2` is not an address of the route's family"),
         ("add 10.0.0.0/8 via 198.51.100.1", "198.51.100.1 is an address of this router, on `right`"),

@@ -32,10 +32,7 @@ fn check(event: &RouteEvent) {
             assert_eq!(interface.index, *index);
             assert!(!interface.name.contains('\0'));
         }
-        RouteEvent::Neighbour(_)
-        | RouteEvent::Interface(..)
-        | RouteEvent::AddressRemoved(_)
-        | RouteEvent::Overrun => {}
+        RouteEvent::Neighbour(_) | RouteEvent::Interface(..) | RouteEvent::AddressRemoved(_) | RouteEvent::Overrun => {}
     }
 }
 

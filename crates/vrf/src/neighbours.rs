@@ -390,19 +390,17 @@ mod tests {
         let want = |neighbours: &mut Neighbours, number, need| neighbours.want(key(number), need, 0);
         (0..4).for_each(|number| assert_eq!(want(&mut neighbours, number, Need::Destination), Wanted::Ask));
         assert_eq!(want(&mut neighbours, 5, Need::Destination), Wanted::Full);
-        assert_eq!([5, 6, 7].map(|number| want(&mut neighbours, number, Need::NextHop)), [
-            Wanted::Ask,
-            Wanted::Ask,
-            Wanted::Full
-        ]);
+        assert_eq!(
+            [5, 6, 7].map(|number| want(&mut neighbours, number, Need::NextHop)),
+            [Wanted::Ask, Wanted::Ask, Wanted::Full]
+        );
         (10..12).for_each(|number| assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed));
         assert_eq!(neighbours.hear(key(12), ONE, Heard::Question, 0), Learned::Full);
         assert_eq!(neighbours.hear(key(5), ONE, Heard::Answer, 0), Learned::Changed);
-        assert_eq!([7, 8, 9].map(|number| want(&mut neighbours, number, Need::NextHop)), [
-            Wanted::Ask,
-            Wanted::Ask,
-            Wanted::Full
-        ]);
+        assert_eq!(
+            [7, 8, 9].map(|number| want(&mut neighbours, number, Need::NextHop)),
+            [Wanted::Ask, Wanted::Ask, Wanted::Full]
+        );
     }
 
     proptest! {

@@ -550,15 +550,36 @@ mod tests {
     fn next_hops_must_be_stations() {
         let vrf = vrf();
         for (route, error) in [
-            ("20.0.0.0/8 via 10.0.1.1", "10.0.1.1 is an address of this router, on `a`: give the address of another one"),
-            ("20.0.0.0/8 via 10.0.2.1 dev a", "10.0.2.1 is an address of this router, on `b`: give the address of another one"),
-            ("20.0.0.0/8 via 10.0.1.255", "10.0.1.255 is the address of a whole link of `a`: give that of a router on it"),
+            (
+                "20.0.0.0/8 via 10.0.1.1",
+                "10.0.1.1 is an address of this router, on `a`: give the address of another one",
+            ),
+            (
+                "20.0.0.0/8 via 10.0.2.1 dev a",
+                "10.0.2.1 is an address of this router, on `b`: give the address of another one",
+            ),
+            (
+                "20.0.0.0/8 via 10.0.1.255",
+                "10.0.1.255 is the address of a whole link of `a`: give that of a router on it",
+            ),
             ("20.0.0.0/8 via 10.0.1.0", "10.0.1.0 is the address of a whole link of `a`: give that of a router on it"),
-            ("20.0.0.0/8 via 224.0.0.5 dev a", "no neighbour can have the address 224.0.0.5: give the address of a router on the link"),
-            ("2001:db8:9::/48 via 2001:db8:1::", "2001:db8:1:: is the address of a whole link of `a`: give that of a router on it"),
-            ("2001:db8:9::/48 via fe80::1 dev a", "fe80::1 is an address of this router, on `a`: give the address of another one"),
+            (
+                "20.0.0.0/8 via 224.0.0.5 dev a",
+                "no neighbour can have the address 224.0.0.5: give the address of a router on the link",
+            ),
+            (
+                "2001:db8:9::/48 via 2001:db8:1::",
+                "2001:db8:1:: is the address of a whole link of `a`: give that of a router on it",
+            ),
+            (
+                "2001:db8:9::/48 via fe80::1 dev a",
+                "fe80::1 is an address of this router, on `a`: give the address of another one",
+            ),
             ("2001:db8:9::/48 via inet 10.0.1.9", "IPv6 packets cannot be sent to the IPv4 next hop 10.0.1.9"),
-            ("127.1.0.0/16 via 10.0.1.9", "127.1.0.0/16 is within 127.0.0.0/8 (loopback addresses), where no router forwards packets to: leave the route out"),
+            (
+                "127.1.0.0/16 via 10.0.1.9",
+                "127.1.0.0/16 is within 127.0.0.0/8 (loopback addresses), where no router forwards packets to: leave the route out",
+            ),
         ] {
             assert_eq!(add(&vrf, route, IfExists::Refuse), Err(error.to_owned()), "{route}");
         }

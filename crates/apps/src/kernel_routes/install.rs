@@ -1,9 +1,9 @@
 //! From the kernel's routes to those of a routing domain.
 
-use std::collections::HashMap;
 use bellows_netif::route::{RouteKind, Special};
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
 use bellows_vrf::{IfExists, Origin, RouteSpec, VrfChanges, VrfError};
+use std::collections::HashMap;
 
 use super::set::{Deed, Key, RouteSet, Standing};
 

@@ -42,8 +42,7 @@ impl Shown {
         let ignored = Standing::REASONS.map(|(standing, _)| set.count(standing).iter().sum());
         let (followed, beyond_limit) = (set.count(Standing::Followed), set.beyond_limit());
         self.update(|now| {
-            *now =
-                Numbers { followed, ignored, beyond_limit, neighbours, refused_neighbours, ..std::mem::take(now) };
+            *now = Numbers { followed, ignored, beyond_limit, neighbours, refused_neighbours, ..std::mem::take(now) };
         });
     }
 

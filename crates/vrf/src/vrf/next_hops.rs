@@ -192,9 +192,7 @@ impl VrfChanges<'_> {
     /// Whether an address can be that of another station on an interface's links.
     pub(super) fn check_station(&self, (number, address): NeighbourKey) -> Result<(), VrfError> {
         let is_none = match address {
-            IpAddr::V4(v4) => {
-                v4.is_multicast() || v4.is_loopback() || v4.octets()[0] == 0 || v4.is_broadcast()
-            }
+            IpAddr::V4(v4) => v4.is_multicast() || v4.is_loopback() || v4.octets()[0] == 0 || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_multicast() || v6.is_loopback() || v6.is_unspecified(),
         };
         if is_none {
@@ -235,8 +233,9 @@ fn is_link_address(link: &Interface, address: IpAddr) -> bool {
     link.addresses.iter().any(|own| match (address, own.address) {
         (IpAddr::V4(address), IpAddr::V4(own_address)) => {
             // RFC 3021: links of two addresses have neither.
-            let network = (own.length < 31)
-                .then(|| Ipv4Addr::from(u32::from(own_address) & !(u32::MAX.checked_shr(own.length.into()).unwrap_or(0))));
+            let network = (own.length < 31).then(|| {
+                Ipv4Addr::from(u32::from(own_address) & !(u32::MAX.checked_shr(own.length.into()).unwrap_or(0)))
+            });
             network == Some(address) || broadcast(own) == Some(address)
         }
         (IpAddr::V6(address), IpAddr::V6(_)) => subnet_router(own) == Some(address),

@@ -119,7 +119,8 @@ impl VrfChanges<'_> {
 
     /// The neighbours whose addresses somebody entered.
     pub fn permanent(&self) -> impl Iterator<Item = (NeighbourKey, MacAddr, Origin)> + use<> {
-        let first = |(&key, entered): (&NeighbourKey, &Entered)| entered.first().map(|(mac, origin)| (key, mac, origin));
+        let first =
+            |(&key, entered): (&NeighbourKey, &Entered)| entered.first().map(|(mac, origin)| (key, mac, origin));
         let all: Vec<_> = self.vrf.entered().iter().filter_map(first).collect();
         all.into_iter()
     }

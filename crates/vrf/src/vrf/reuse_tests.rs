@@ -68,7 +68,8 @@ struct Workers<'v> {
 impl Workers<'_> {
     fn look_up(&mut self) {
         let all = (0..COUNT).map(|number| (neighbour(number), neighbour(number)));
-        let all: Vec<_> = all.chain((0..COUNT).map(|number| (IpAddr::from([20, number, 0, 1]), gateway(number)))).collect();
+        let all: Vec<_> =
+            all.chain((0..COUNT).map(|number| (IpAddr::from([20, number, 0, 1]), gateway(number)))).collect();
         let keys: Vec<u32> = all
             .iter()
             .filter_map(|(destination, _)| match destination {
