@@ -340,7 +340,7 @@ fn own_packets_to_neighbours_that_somebody_entered_need_no_question() {
     let sent = received(&mut rig, "a");
     assert_eq!((sent.len(), &sent[0][..6], rig.counts().held), (1, &HOST.0[..], 0));
     // When it is removed, it is asked like any other.
-    domain.tables().lock().remove_neighbour(key);
+    domain.tables().lock().remove_neighbour(key, bellows_vrf::Origin::Control);
     rig.send_packets("replies", [reply()]);
     rig.settle();
     let sent = received(&mut rig, "a");

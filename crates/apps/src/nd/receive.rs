@@ -68,7 +68,7 @@ impl Received<'_> {
     /// The Ethernet address of an option.
     fn link_layer(&self, kind: u8) -> Result<Option<MacAddr>, DropReason<Nd>> {
         match self.message.link_layer(kind) {
-            Some(mac) if mac.0[0] & 1 == 1 || mac == MacAddr::default() => Err(Nd::BAD_LINK_LAYER),
+            Some(mac) if !mac.is_station() => Err(Nd::BAD_LINK_LAYER),
             mac => Ok(mac),
         }
     }
