@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 use bellows_config::{Duration, SettingError};
 use bellows_vrf::Interface;
@@ -234,33 +234,45 @@ impl AddressState {
 
 /// The states of a router's IPv6 addresses, by the number of their interface.
 #[derive(Debug)]
-pub struct AddressStates(HashMap<(u16, Ipv6Addr), AtomicU8>);
+pub struct AddressStates {
+    states: HashMap<(u16, Ipv6Addr), AtomicU8>,
+    /// The interfaces of each address that is good beyond its link.
+    interfaces: HashMap<Ipv6Addr, Vec<u16>>,
+    /// The number of addresses that must not be used.
+    barred: AtomicUsize,
+}
 
 impl AddressStates {
     /// All addresses of interfaces may be used.
     pub fn new(interfaces: &[Interface]) -> AddressStates {
-        let mut states = HashMap::new();
+        let (mut states, mut numbers) = (HashMap::new(), HashMap::<Ipv6Addr, Vec<u16>>::new());
         for (number, interface) in (1..).zip(interfaces) {
             for own in &interface.addresses {
-                if let IpAddr::V6(address) = own.address {
-                    states.insert((number, address), AtomicU8::new(AddressState::Preferred as u8));
+                let IpAddr::V6(address) = own.address else { continue };
+                states.insert((number, address), AtomicU8::new(AddressState::Preferred as u8));
+                if !address.is_unicast_link_local() {
+                    numbers.entry(address).or_default().push(number);
                 }
             }
         }
-        AddressStates(states)
+        AddressStates { states, interfaces: numbers, barred: AtomicUsize::new(0) }
     }
 
     /// The state of an address, or `None` if the interface does not have it.
     pub fn get(&self, number: u16, address: Ipv6Addr) -> Option<AddressState> {
-        let state = self.0.get(&(number, address))?.load(Relaxed);
+        let state = self.states.get(&(number, address))?.load(Relaxed);
         let states = [AddressState::Preferred, AddressState::Tentative, AddressState::Duplicate];
         states.into_iter().find(|known| *known as u8 == state)
     }
 
     /// Changes the state of an address.
     pub fn set(&self, number: u16, address: Ipv6Addr, state: AddressState) {
-        if let Some(cell) = self.0.get(&(number, address)) {
-            cell.store(state as u8, Relaxed);
+        let Some(cell) = self.states.get(&(number, address)) else { return };
+        let before = cell.swap(state as u8, Relaxed);
+        match (before == AddressState::Preferred as u8, state == AddressState::Preferred) {
+            (true, false) => _ = self.barred.fetch_add(1, Relaxed),
+            (false, true) => _ = self.barred.fetch_sub(1, Relaxed),
+            _ => {}
         }
     }
 
@@ -271,13 +283,26 @@ impl AddressStates {
 
     /// Whether an address is one of an interface's that must not be used.
     pub fn is_barred(&self, number: u16, address: Ipv6Addr) -> bool {
-        self.get(number, address).is_some_and(|state| state != AddressState::Preferred)
+        self.barred.load(Relaxed) > 0 && self.get(number, address).is_some_and(|state| state != AddressState::Preferred)
+    }
+
+    /// Whether packets that an interface receives are not for the router although it has their destination: the address
+    /// must not be used on that link, or on any other that has it.
+    pub fn is_barred_on_link(&self, number: u16, address: Ipv6Addr) -> bool {
+        if self.barred.load(Relaxed) == 0 {
+            return false;
+        }
+        match (self.get(number, address), self.interfaces.get(&address)) {
+            (Some(state), _) => state != AddressState::Preferred,
+            (None, Some(numbers)) => numbers.iter().all(|&number| self.is_barred(number, address)),
+            (None, None) => false,
+        }
     }
 
     /// The addresses in a state, in order.
     pub fn all(&self, state: AddressState) -> Vec<(u16, Ipv6Addr)> {
         let mut all: Vec<_> =
-            self.0.iter().filter(|(_, cell)| cell.load(Relaxed) == state as u8).map(|(&key, _)| key).collect();
+            self.states.iter().filter(|(_, cell)| cell.load(Relaxed) == state as u8).map(|(&key, _)| key).collect();
         all.sort_unstable();
         all
     }
@@ -372,5 +397,22 @@ mod tests {
             assert_eq!((states.get(1, address), states.all(state)), (Some(state), vec![(1, address)]));
             assert!(states.is_barred(1, address) && !states.is_usable(1, address));
         }
+    }
+
+    #[test]
+    fn an_address_that_must_not_be_used_is_barred_on_all_links() {
+        let (one, other) = (interface(&[("2001:db8::1", 64), ("fe80::1", 64)]), interface(&[("fe80::1", 64)]));
+        let third = interface(&[("2001:db8::1", 64)]);
+        let states = AddressStates::new(&[one, other, third]);
+        let (global, local) = ("2001:db8::1".parse().unwrap(), "fe80::1".parse().unwrap());
+        let barred = |address| [1, 2, 3].map(|number| states.is_barred_on_link(number, address));
+        assert_eq!((barred(global), barred(local)), ([false; 3], [false; 3]));
+        [global, local].into_iter().for_each(|address| states.set(1, address, AddressState::Tentative));
+        assert_eq!(barred(global), [true, false, false], "the third interface has the address, too");
+        assert_eq!(barred(local), [true, false, false], "each link has its own");
+        states.set(3, global, AddressState::Tentative);
+        assert_eq!(barred(global), [true; 3]);
+        [1, 3].into_iter().for_each(|number| states.set(number, global, AddressState::Preferred));
+        assert_eq!(barred(global), [false; 3]);
     }
 }

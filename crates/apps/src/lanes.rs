@@ -17,21 +17,30 @@ pub(crate) enum Verdict<A> {
 
 /// The packets of a call, by their outputs. Between two calls there are none.
 pub(crate) struct Lanes {
+    /// One for each output, and one for packets to drop.
     vectors: Vec<Vector>,
     numbers: Vec<u16>,
+    /// The positions of the reasons for which packets are dropped, in the order of their lane.
+    reasons: Vec<u16>,
 }
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
-        Lanes { vectors: Vec::new(), numbers: vec![0; CAPACITY] }
+        Lanes { vectors: vec![Vector::new()], numbers: vec![0; CAPACITY], reasons: Vec::with_capacity(CAPACITY) }
     }
 
     /// Sets the number of outputs.
     #[inline]
     pub(crate) fn resize(&mut self, outputs: usize) {
-        if outputs != self.vectors.len() {
-            self.vectors.resize_with(outputs, Vector::new);
+        if outputs + 1 != self.vectors.len() {
+            self.vectors.resize_with(outputs + 1, Vector::new);
         }
+    }
+
+    /// The lanes of the outputs.
+    #[inline]
+    fn outputs(&mut self) -> &mut [Vector] {
+        self.vectors.split_last_mut().map_or(&mut [], |(_, outputs)| outputs)
     }
 
     /// The places for the outputs of the first packets of an input.
@@ -47,6 +56,11 @@ impl Lanes {
         debug_assert!(pushed.is_ok(), "more packets than an input holds");
     }
 
+    /// Whether an output takes another packet behind those of its lane. Packets beyond that are dropped at the link.
+    pub(crate) fn has_room<A: App>(&self, io: &Io<A>, output: usize) -> bool {
+        io.output(output).room() > self.vectors[output].len()
+    }
+
     /// Sends the packets if a lane has no room for so many more.
     #[inline]
     pub(crate) fn make_room<A: App>(&mut self, io: &Io<A>, count: usize) {
@@ -58,7 +72,9 @@ impl Lanes {
     /// Sends the first packets of an input to the outputs with their [numbers](Lanes::numbers). Hot.
     #[inline]
     pub(crate) fn send_numbered<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, count: usize) {
-        input.scatter(&self.numbers[..count], &mut self.vectors);
+        let Lanes { vectors, numbers, .. } = self;
+        let outputs = vectors.split_last_mut().map_or(&mut [][..], |(_, outputs)| outputs);
+        input.scatter(&numbers[..count], outputs);
         self.send(io);
     }
 
@@ -86,21 +102,39 @@ impl Lanes {
         }
     }
 
-    #[cold]
+    /// Decides about unusual packets where they are, so that all are moved together.
+    #[inline(never)]
     fn send_unusual<A: App>(
         &mut self,
         io: &Io<A>,
         mut input: Input<'_, A>,
         mut decide: impl FnMut(&mut Packet) -> Verdict<A>,
     ) {
-        for (position, mut packet) in (0..input.len()).zip(&mut input) {
-            let verdict = match self.numbers[position] {
-                UNUSUAL => decide(&mut packet),
-                number => Verdict::To(number.into()),
-            };
-            match verdict {
-                Verdict::To(output) => self.push(output, packet),
-                Verdict::Drop(reason) => io.drop(packet, reason),
+        let Lanes { vectors, numbers, reasons } = self;
+        let (count, drops) = (input.len(), vectors.len() - 1);
+        let numbers = &mut numbers[..count];
+        reasons.clear();
+        for (packet, number) in input.packets_mut().iter_mut().zip(&mut *numbers) {
+            if *number == UNUSUAL {
+                let output = match decide(packet) {
+                    Verdict::To(output) => output,
+                    Verdict::Drop(reason) => {
+                        reasons.push(reason.position() as u16);
+                        drops
+                    }
+                };
+                *number = output as u16;
+            }
+        }
+        input.scatter(numbers, vectors);
+        drop(input);
+        if let Some(&first) = reasons.first() {
+            let reason = |position: u16| DropReason::at_position(position.into());
+            let dropped = &mut vectors[drops];
+            if reasons.iter().all(|&other| other == first) {
+                io.drop_vector(dropped, reason(first));
+            } else {
+                dropped.drain(usize::MAX).zip(&*reasons).for_each(|(packet, &it)| io.drop(packet, reason(it)));
             }
         }
         self.send(io);
@@ -109,7 +143,7 @@ impl Lanes {
     /// Sends the packets. Those that do not fit are dropped at the link. Hot.
     #[inline]
     pub(crate) fn send<A: App>(&mut self, io: &Io<A>) {
-        for (index, lane) in self.vectors.iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+        for (index, lane) in self.outputs().iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
             let mut output = io.output(index);
             output.send_from(lane);
             if !lane.is_empty() {

@@ -1,5 +1,8 @@
 //! Packets for a router itself, of both families: `ip4-local` and `ip6-local`.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -10,7 +13,7 @@ use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::icmp::{IcmpMessage, message_type};
 use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Packet;
-use bellows_wire::{IpPair, IpProtocol, Sum};
+use bellows_wire::{IpPair, IpProtocol, Sum, mld};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +25,14 @@ use crate::vrf::RoutingDomain;
 ///
 /// Echo requests to one address are answered through `output`; link it to the look-up. Answers from or to link-local
 /// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
-/// behind it. IPv6 neighbour discovery goes to `nd`. If `punt` is not linked, the senders of packets to ports and
-/// protocols are told through `error` that nobody serves them, and the rest is dropped.
+/// behind it. IPv6 neighbour discovery, and queries and reports of multicast groups, go to `nd`. If `punt` is not
+/// linked, the senders of packets to ports and protocols are told through `error` that nobody serves them, and the rest
+/// is dropped. Senders of IPv6 packets whose routing header lists further hops are told that this router does not
+/// forward them (RFC 8200, section 4.4).
 ///
 /// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is
-/// an address of one that has. Neighbour advertisements, and solicitations for addresses of the host that the router
-/// does not have, go to `nd` and to `punt`.
+/// an address of one that has. Neighbour advertisements, solicitations for addresses of the host that the router does
+/// not have, and messages about multicast groups go to `nd` and to `punt`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -77,6 +82,10 @@ enum Message {
     Echo,
     BadChecksum,
     Discovery,
+    /// Of listeners to multicast groups.
+    Listeners,
+    /// With a routing header that lists further hops: where it names its type.
+    Routed(u16),
     Fragment,
     /// To a port: TCP or UDP.
     Port,
@@ -99,6 +108,7 @@ counters! { for[F: Family] Local<F>;
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
     drop TENTATIVE = "tentative", "packets to addresses that the router must not use (yet), because another station may have them";
+    drop ROUTING_HEADER = "routing_header", "IPv6 packets whose routing header lists further hops, if neither `punt` nor `error` is linked";
     drop FRAGMENT = "fragment", "fragments, if `punt` is not linked";
     drop UNSERVED = "unserved", "packets that nobody serves, if neither `punt` nor `error` is linked";
     count ECHO_REPLIES = "echo_replies_sent", "echo requests that were answered";
@@ -156,14 +166,17 @@ impl<F: Family> Local<F> {
     }
 
     /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, and questions for
-    /// addresses that the router does not have.
+    /// addresses that the router does not have. It listens to groups of its own.
     fn copy_for_host(&mut self, io: &Io<Self>, packet: &Packet) {
         let interface = Tag(packet.tag()).interface();
-        let tables = self.domain.tables();
+        let (tables, policies) = (self.domain.tables(), self.domain.policies());
         let wanted = || {
             let view = Ipv6Packet::new_checked(packet.bytes().get(ETHERNET..)?).ok()?;
-            self.domain.policies().of(interface)?.host.as_ref()?;
             let message = view.upper_layer().ok()?.payload;
+            if mld::is_of_listeners(*message.first()?) {
+                return policies.may_have_host(interface).then_some(());
+            }
+            policies.of(interface)?.host.as_ref()?;
             // RFC 4861, sections 4.3 and 4.4: the target is behind type, code, checksum and flags.
             let target = Ipv6Addr::from(*message.get(8..24)?.first_chunk::<16>()?);
             match message.first()? {
@@ -205,7 +218,7 @@ impl<F: Family> Local<F> {
             };
         }
         if let IpAddr::V6(address) = kind.destination
-            && self.domain.addresses().is_barred(tag.interface(), address)
+            && self.domain.addresses().is_barred_on_link(tag.interface(), address)
         {
             return Verdict::Drop(Self::TENTATIVE);
         }
@@ -226,22 +239,31 @@ impl<F: Family> Local<F> {
             Message::Echo if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
                 Ok(()) => {
-                    io.count(Self::ECHO_REPLIES, 1);
                     // Link-local addresses mean something on their own link alone.
-                    if [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK) {
-                        return Verdict::To(LINK);
+                    let stays = [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK);
+                    let output = if stays { LINK } else { OUTPUT };
+                    io.count(Self::ECHO_REPLIES, self.lanes.has_room(io, output).into());
+                    if !stays {
+                        packet.set_tag(Tag::received_on(0).0);
                     }
-                    packet.set_tag(Tag::received_on(0).0);
-                    Verdict::To(OUTPUT)
+                    Verdict::To(output)
                 }
                 Err(_) => Verdict::Drop(Self::MALFORMED),
             },
             Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
-            Message::Discovery if io.is_linked(ND) => Verdict::To(ND),
+            Message::Discovery | Message::Listeners if io.is_linked(ND) => Verdict::To(ND),
+            Message::Routed(value) => match host {
+                Some(host) => punt(packet, host),
+                None if to_one && io.is_linked(ERROR) => {
+                    packet.set_tag(tag.with(IcmpError { reason: Reason::ParameterProblem, value }.number()).0);
+                    Verdict::To(ERROR)
+                }
+                None => Verdict::Drop(Self::ROUTING_HEADER),
+            },
             Message::Fragment if host.is_none() => Verdict::Drop(Self::FRAGMENT),
             Message::Port => tell(packet, Reason::PortUnreachable),
             Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
-            Message::Discovery | Message::Fragment | Message::Other => match host {
+            Message::Discovery | Message::Listeners | Message::Fragment | Message::Other => match host {
                 Some(host) => punt(packet, host),
                 None => Verdict::Drop(Self::UNSERVED),
             },
@@ -314,9 +336,10 @@ impl Family for V6 {
 
     fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
         let view = Ipv6Packet::new_checked(ip)?;
-        let upper = view.upper_layer()?;
+        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
         let message = match upper.protocol {
             _ if upper.fragment.is_some() => Message::Fragment,
+            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
             IpProtocol::ICMPV6 => {
                 let icmp = IcmpMessage::new_checked(upper.payload)?;
                 let sum =
@@ -327,6 +350,7 @@ impl Family for V6 {
                     message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
                     // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects.
                     133..=137 => Message::Discovery,
+                    kind if mld::is_of_listeners(kind) => Message::Listeners,
                     _ => Message::Other,
                 }
             }
@@ -351,6 +375,20 @@ impl Family for V6 {
     }
 }
 
+/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,
+/// of which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
+fn routing_header(ip: &[u8]) -> Option<u16> {
+    let (mut kind, mut at) = (IpProtocol(*ip.get(6)?), 40);
+    while matches!(kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE) {
+        let header = ip.get(at..)?.first_chunk::<4>()?;
+        if kind == IpProtocol::IPV6_ROUTE && header[3] > 0 {
+            return u16::try_from(at + 2).ok();
+        }
+        (kind, at) = (IpProtocol(header[0]), at + 8 + 8 * usize::from(header[1]));
+    }
+    None
+}
+
 impl<F: Family> Configure for Local<F> {
     const NAME: &'static str = F::NAME;
     type Config = Config;
@@ -363,219 +401,5 @@ impl<F: Family> Configure for Local<F> {
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {
         Ok(Local::new(context.object("vrf", &config.vrf)?).punting_echo(config.punt_echo))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::Policy;
-    use bellows_rig::Rig;
-    use bellows_vrf::interface::InterfaceAddress;
-    use bellows_vrf::{Interface, Vrf};
-    use bellows_wire::MacAddr;
-    use bellows_wire::icmp::Echo;
-    use bellows_wire::ipv4::Ipv4Header;
-    use bellows_wire::ipv6::Ipv6Header;
-
-    fn domain() -> Arc<RoutingDomain> {
-        let addresses = ["10.0.1.1", "2001:db8::1", "fe80::1"].map(|address| InterfaceAddress {
-            address: address.parse().unwrap(),
-            length: if address.contains(':') { 64 } else { 24 },
-        });
-        let interface = Interface {
-            name: "a".to_owned(),
-            port: "a".to_owned(),
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            tags: Vec::new(),
-            addresses: addresses.to_vec(),
-        };
-        Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()))
-    }
-
-    /// A packet of a protocol; an echo request if that is ICMP.
-    fn packet(source: &str, destination: &str, protocol: IpProtocol) -> Vec<u8> {
-        let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
-        let at = if matches!(pair, IpPair::V4 { .. }) { 34 } else { 54 };
-        let mut frame = vec![0x55; at + 24];
-        if matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6) {
-            Echo { reply: false, identifier: 7, sequence: 1 }.emit(&mut frame[at..], &pair).unwrap();
-        }
-        match pair {
-            IpPair::V4 { src, dst } => {
-                let (ttl, traffic_class, identification, dont_fragment) = (5, 0, 1, false);
-                let header = Ipv4Header { src, dst, protocol, ttl, traffic_class, identification, dont_fragment };
-                header.emit(&mut frame[14..]).unwrap();
-            }
-            IpPair::V6 { src, dst } => {
-                let (hop_limit, traffic_class, flow_label) = (5, 0, 0);
-                let header = Ipv6Header { src, dst, next_header: protocol, hop_limit, traffic_class, flow_label };
-                header.emit(&mut frame[14..]).unwrap();
-            }
-        }
-        frame
-    }
-
-    /// Where a packet goes, and what it is then: the output, or the reason for its drop.
-    fn fate<F: Family>(outputs: &[&str], frame: &[u8]) -> (String, Vec<u8>) {
-        let mut rig = Rig::new(Local::<F>::new(domain()), &["input"], outputs);
-        let mut packet = Packet::from_bytes(frame).unwrap();
-        packet.set_tag(Tag::received_on(1).0);
-        rig.send_packets("input", [packet]);
-        rig.settle();
-        let sent = outputs.iter().find_map(|output| Some(((*output).to_owned(), rig.received(output).pop()?)));
-        sent.unwrap_or_else(|| {
-            let dropped = rig.counts().drops.into_iter().find(|(_, count)| *count > 0).unwrap();
-            (dropped.0, Vec::new())
-        })
-    }
-
-    #[test]
-    fn echo_requests_are_answered() {
-        let (output, reply) = fate::<V4>(&["output"], &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP));
-        let view = Ipv4Packet::new_checked(&reply[14..]).unwrap();
-        assert_eq!(
-            (&*output, view.src(), view.dst(), view.ttl()),
-            ("output", [10, 0, 1, 1].into(), [10, 0, 1, 9].into(), 64)
-        );
-        assert_eq!(
-            (Sum::new().add_bytes(view.header()).finish(), Sum::new().add_bytes(view.payload()).finish()),
-            (0, 0)
-        );
-        assert_eq!(
-            (view.payload()[0], &view.payload()[4..]),
-            (0, &packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP)[38..])
-        );
-        let (output, reply) = fate::<V6>(&["output"], &packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6));
-        let view = Ipv6Packet::new_checked(&reply[14..]).unwrap();
-        let sum = view.addresses().pseudo_header(IpProtocol::ICMPV6, view.payload().len()).add_bytes(view.payload());
-        assert_eq!((&*output, view.payload()[0], sum.finish(), view.hop_limit()), ("output", 129, 0, 64));
-        assert_eq!(view.src().to_string(), "2001:db8::1");
-    }
-
-    #[test]
-    fn the_rest_is_punted_told_or_dropped_by_name() {
-        let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
-        let told = &["output", "error"][..];
-        let linked = &["output", "link"][..];
-        let mut wrong_sum = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
-        wrong_sum[40] ^= 1;
-        let mut fragment = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
-        fragment[20] |= 0x20;
-        let udp = packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP);
-        for (outputs, frame, expected) in [
-            (all, udp.clone(), "punt"),
-            (told, udp.clone(), "error"),
-            (none, udp, "unserved"),
-            (told, packet("10.0.1.9", "10.0.1.255", IpProtocol::UDP), "unserved"),
-            (told, packet("10.0.1.9", "10.0.1.1", IpProtocol(89)), "error"),
-            (told, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "unserved"),
-            (all, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "punt"),
-            (all, packet("10.0.1.9", "10.0.1.255", IpProtocol::ICMP), "echo_to_multicast"),
-            (all, packet("224.0.0.1", "10.0.1.1", IpProtocol::ICMP), "echo_to_multicast"),
-            (all, wrong_sum, "bad_checksum"),
-            (all, fragment.clone(), "punt"),
-            (told, fragment, "fragment"),
-            (all, vec![0; 20], "malformed"),
-        ] {
-            assert_eq!(fate::<V4>(outputs, &frame).0, expected, "{frame:02x?}");
-        }
-        let mut solicitation = packet("2001:db8::9", "ff02::1:ff00:1", IpProtocol::ICMPV6);
-        solicitation[54] = 135;
-        let pair = IpPair::new("2001:db8::9".parse().unwrap(), "ff02::1:ff00:1".parse().unwrap()).unwrap();
-        IcmpMessage::new_checked(&mut solicitation[54..]).unwrap().fill_checksum(&pair);
-        for (outputs, frame, expected) in [
-            (all, solicitation.clone(), "nd"),
-            (told, solicitation, "unserved"),
-            (all, packet("fe80::9", "fe80::2", IpProtocol::ICMPV6), "link_local"),
-            (all, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "output"),
-            (linked, packet("fe80::9", "fe80::1", IpProtocol::ICMPV6), "link"),
-            (linked, packet("fe80::9", "2001:db8::1", IpProtocol::ICMPV6), "link"),
-            (linked, packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6), "output"),
-            (told, packet("2001:db8::9", "2001:db8::1", IpProtocol::TCP), "error"),
-            (told, packet("2001:db8::9", "2001:db8::1", IpProtocol(59)), "unserved"),
-            (all, packet("2001:db8::9", "ff02::1", IpProtocol::ICMPV6), "echo_to_multicast"),
-            (all, packet("::", "2001:db8::1", IpProtocol::ICMPV6), "echo_to_multicast"),
-        ] {
-            assert_eq!(fate::<V6>(outputs, &frame).0, expected, "{frame:02x?}");
-        }
-    }
-
-    /// Where a packet goes that one of two interfaces received, of which the first one has a device: each output, and the
-    /// interface in the packet's tag there.
-    fn fates_with_device<F: Family>(received_on: u16, punts_echo: bool, frame: &[u8]) -> Vec<(String, u16)> {
-        let interface = |number: u8| Interface {
-            name: format!("i{number}"),
-            port: format!("i{number}"),
-            mac: MacAddr([2, 0, 0, 0, 0, number]),
-            mtu: 1500,
-            tags: Vec::new(),
-            addresses: [format!("10.0.{number}.1"), format!("2001:db8:{number}::1")]
-                .map(|address| InterfaceAddress { address: address.parse().unwrap(), length: 24 })
-                .to_vec(),
-        };
-        let vrf = Vrf::new(vec![interface(1), interface(2)], 16, 1).unwrap();
-        let policy = Policy { host: Some("lan0".to_owned()), ..Policy::default() };
-        let domain = Arc::new(RoutingDomain::with_policies(vrf, vec![policy, Policy::default()]));
-        let outputs = ["output", "punt", "error", "nd"];
-        let mut rig = Rig::new(Local::<F>::new(domain).punting_echo(punts_echo), &["input"], &outputs);
-        let mut packet = Packet::from_bytes(frame).unwrap();
-        packet.set_tag(Tag::received_on(received_on).0);
-        rig.send_packets("input", [packet]);
-        rig.settle();
-        let sent = outputs.iter().flat_map(|output| {
-            let packets = rig.received_packets(output);
-            packets.into_iter().map(|packet| ((*output).to_owned(), Tag(packet.tag()).interface())).collect::<Vec<_>>()
-        });
-        sent.collect()
-    }
-
-    #[test]
-    fn the_host_gets_packets_through_the_device_of_an_interface() {
-        let udp = |to: &str| packet("10.0.1.9", to, IpProtocol::UDP);
-        let to = |output: &str, interface: u16| vec![(output.to_owned(), interface)];
-        for (received_on, frame, expected) in [
-            (1, udp("10.0.1.1"), to("punt", 1)),
-            (1, udp("10.0.2.1"), to("punt", 1)),
-            (2, udp("10.0.1.1"), to("punt", 1)),
-            (2, udp("10.0.2.1"), to("error", 2)),
-            (1, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), to("punt", 1)),
-            (2, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), Vec::new()),
-            (1, packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP), to("output", 0)),
-        ] {
-            assert_eq!(fates_with_device::<V4>(received_on, false, &frame), expected, "{received_on} {frame:02x?}");
-        }
-        let echo = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
-        assert_eq!(fates_with_device::<V4>(1, true, &echo), to("punt", 1));
-        let other = packet("10.0.2.9", "10.0.2.1", IpProtocol::ICMP);
-        assert_eq!(fates_with_device::<V4>(2, true, &other), to("output", 0), "there is no device");
-        let link_local = packet("fe80::9", "fe80::77", IpProtocol::TCP);
-        assert_eq!(fates_with_device::<V6>(1, false, &link_local), to("punt", 1));
-        assert_eq!(fates_with_device::<V6>(2, false, &link_local), Vec::new());
-    }
-
-    #[test]
-    fn the_host_hears_of_neighbours_as_far_as_it_has_to() {
-        let discovery = |kind: u8, target: &str| {
-            let (source, destination) = ("2001:db8:1::9", "ff02::1");
-            let mut frame = packet(source, destination, IpProtocol::ICMPV6);
-            frame[54] = kind;
-            frame[62..78].copy_from_slice(&target.parse::<Ipv6Addr>().unwrap().octets());
-            let pair = IpPair::new(source.parse().unwrap(), destination.parse().unwrap()).unwrap();
-            IcmpMessage::new_checked(&mut frame[54..]).unwrap().fill_checksum(&pair);
-            frame
-        };
-        let (own, other) = ("2001:db8:1::1", "2001:db8:1::77");
-        for (kind, target, hears) in
-            [(135, own, false), (135, other, true), (136, other, true), (133, other, false), (134, other, false)]
-        {
-            let outputs: Vec<String> = fates_with_device::<V6>(1, false, &discovery(kind, target))
-                .into_iter()
-                .map(|(output, _)| output)
-                .collect();
-            let expected: &[&str] = if hears { &["punt", "nd"] } else { &["nd"] };
-            assert_eq!(outputs, expected, "{kind} {target}");
-        }
     }
 }

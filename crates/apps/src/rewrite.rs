@@ -24,10 +24,12 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// the packet's adjacency, with the VLAN tags of its interface.
 ///
 /// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
-/// `error` gets packets whose sender is to be told that their time is exceeded or that they are too long, and copies of
-/// packets whose sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is
-/// not known. `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself. If they
-/// are not linked, these packets are dropped. Packets of the router itself lose no hop.
+/// `error` gets packets whose sender is to be told that their time is exceeded, that they are too long, or that they
+/// would leave the link to which their link-local source belongs (RFC 4443, section 3.1), and copies of packets whose
+/// sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is not known.
+/// `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself; their fragments
+/// come back to the input `fragments`, so that they are not checked again as the packet was. If they are not linked,
+/// these packets are dropped. Packets of the router itself lose no hop.
 ///
 /// With `prefetch`, the app looks ahead for the first cache lines of packets and for their adjacencies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -55,15 +57,22 @@ counters! { for[F: Family] Rewrite<F>;
     drop TIME_EXCEEDED = "time_exceeded", "packets whose time to live or hop limit ran out, if `error` is not linked";
     drop TOO_BIG = "too_big", "packets longer than the link's MTU, if `error` or `fragment` is not linked";
     drop UNRESOLVED = "unresolved", "packets to neighbours whose Ethernet address is not known, if `resolve` is not linked";
-    drop SOURCE_SCOPE = "source_scope", "packets whose source is link-local, loopback, multicast or unspecified";
+    drop SOURCE_SCOPE = "source_scope", "packets whose source is loopback, multicast or unspecified, or link-local if `error` is not linked or for IPv4";
     drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone";
     drop NO_OUTPUT = "no_output", "packets for a port that is not linked";
     drop NO_HEADROOM = "no_headroom", "packets without room for the VLAN tags of their interface";
     drop TOO_SHORT = "too_short", "packets without a whole header";
 }
 
+/// The places of the inputs.
+const INPUT: usize = 0;
+const FRAGMENTS: usize = 1;
+
 impl<F: Family> App for Rewrite<F> {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets tagged with their adjacencies")]);
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "packets tagged with their adjacencies"),
+        Port::optional("fragments", "as `input`: what `fragment` makes of packets that were too long"),
+    ]);
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -71,16 +80,8 @@ impl<F: Family> App for Rewrite<F> {
         if self.outputs.is_empty() {
             self.rewire(io);
         }
-        let mut input = io.input(0);
-        self.redirect(io, input.packets());
-        let Rewrite { domain, outputs, lanes, batch, .. } = self;
-        let vrf = domain.tables();
-        let packets = input.contents_mut();
-        let numbers = lanes.numbers(packets.packets().len());
-        let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
-        rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
-        let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
-        self.lanes.send_all(io, 0, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
+        self.send(io, INPUT);
+        self.send(io, FRAGMENTS);
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -110,8 +111,8 @@ impl<F: Family> Rewrite<F> {
         }
     }
 
-    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet is
-    /// looked at sooner or later, so that the others need not be.
+    /// Has the sender of one packet of a vector told if there is a better first hop. Of a flow that goes on, one packet
+    /// is looked at sooner or later, so that the others need not be.
     #[inline]
     fn redirect(&mut self, io: &Io<Self>, packets: &[Packet]) {
         let (Some(error), false) = (self.error, packets.is_empty()) else { return };
@@ -137,6 +138,24 @@ impl<F: Family> Rewrite<F> {
             }
             None => io.count_no_buffer(1),
         }
+    }
+
+    /// Sends the packets of an input. Hot.
+    #[inline]
+    fn send(&mut self, io: &Io<Self>, index: usize) {
+        let mut input = io.input(index);
+        if input.is_empty() {
+            return;
+        }
+        self.redirect(io, input.packets());
+        let Rewrite { domain, outputs, lanes, batch, .. } = self;
+        let vrf = domain.tables();
+        let packets = input.contents_mut();
+        let numbers = lanes.numbers(packets.packets().len());
+        let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
+        let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
+        self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
 
     /// Finds the outputs of the interfaces.
@@ -171,6 +190,13 @@ fn rewrite_unusual<F: Family>(
     let aged = if is_too_big || tag.interface() == 0 { Ok(()) } else { F::age_thoroughly(headers) };
     match aged {
         Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
+        // That it must not leave its link is no reason if it would not.
+        Err(Refusal::BeyondScope) if adjacency.interface == tag.interface() => {
+            return Verdict::Drop(Rewrite::SOURCE_SCOPE);
+        }
+        Err(Refusal::BeyondScope) => {
+            return exits.tell(packet, IcmpError::of(Reason::BeyondScope), Rewrite::SOURCE_SCOPE);
+        }
         Err(Refusal::TimeExceeded) => {
             return exits.tell(packet, IcmpError::of(Reason::TimeExceeded), Rewrite::TIME_EXCEEDED);
         }

@@ -218,7 +218,8 @@ impl Compound for Router {
                 [format!("{ip}-reassemble.output"), format!("{ip}-local.input")],
                 [format!("{ip}-reassemble.error"), format!("{ip}-icmp-error.reassemble")],
                 [format!("{ip}-rewrite.fragment"), format!("{ip}-fragment.input")],
-                [format!("{ip}-fragment.output"), format!("{ip}-lookup.fragment")],
+                // They go where the packet went, whose ports `access_out` has seen.
+                [format!("{ip}-fragment.output"), format!("{ip}-rewrite.fragments")],
                 [format!("{ip}-fragment.error"), format!("{ip}-icmp-error.fragment")],
                 [format!("{ip}-local.output"), format!("{ip}-lookup.local")],
                 [format!("{ip}-input.error"), format!("{ip}-icmp-error.input")],

@@ -16,6 +16,12 @@ pub(crate) trait Search {
     /// How many of 16 or 32 separators are below `key`. Hot.
     fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32;
 
+    /// How many of the first numbers, as many as `COUNT`, are below `key`. Hot.
+    fn rank_of_first<const COUNT: usize>(numbers: &[u16; 16], key: u16) -> u32;
+
+    /// Does work out of line, with the same instructions: what is rare must not take registers from what is not.
+    fn apart<R>(work: impl FnOnce() -> R) -> R;
+
     /// Writes bits 0 to 31 and 32 to 63 of as many keys as a batch has, counted from the highest. Hot.
     #[inline(always)]
     fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
@@ -45,6 +51,16 @@ impl Search for Baseline {
     fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
         separators.iter().map(|&separator| u32::from(separator < key)).sum()
     }
+
+    #[inline(always)]
+    fn rank_of_first<const COUNT: usize>(numbers: &[u16; 16], key: u16) -> u32 {
+        numbers.iter().take(COUNT).map(|&number| u32::from(number < key)).sum()
+    }
+
+    #[inline(never)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        work()
+    }
 }
 
 /// For processors with AVX2. Used only in functions that are compiled for these.
@@ -56,22 +72,44 @@ impl Search for Avx2 {
     #[inline(always)]
     fn rank<const SEPARATORS: usize>(separators: &[u16; SEPARATORS], key: u16) -> u32 {
         // SAFETY: the processor has AVX2 wherever this is used.
-        separators.as_chunks().0.iter().map(|part| unsafe { rank_avx2(part, key) }).sum()
+        separators.as_chunks().0.iter().map(|part| unsafe { below_avx2(part, key) }.count_ones() / 2).sum()
+    }
+
+    #[inline(always)]
+    fn rank_of_first<const COUNT: usize>(numbers: &[u16; 16], key: u16) -> u32 {
+        // SAFETY: as above.
+        (unsafe { below_avx2(numbers, key) } & ((1 << (2 * COUNT)) - 1)).count_ones() / 2
+    }
+
+    #[inline(always)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        // SAFETY: as above.
+        unsafe { apart_avx2(work) }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi2,popcnt")]
+#[inline(never)]
+fn apart_avx2<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[cfg(target_arch = "x86_64")]
+
+/// Two bits for each separator, which are set if it is below `key`.
+
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 #[inline]
-fn rank_avx2(separators: &[u16; 16], key: u16) -> u32 {
+fn below_avx2(separators: &[u16; 16], key: u16) -> u32 {
     use std::arch::x86_64::*;
     let key = _mm256_set1_epi16(key.cast_signed());
     // SAFETY: the load is of all separators.
     let separators = unsafe { _mm256_loadu_si256(separators.as_ptr().cast()) };
     // A separator is not below the key where it is the maximum.
     let are_not_below = _mm256_cmpeq_epi16(_mm256_max_epu16(separators, key), separators);
-    // Two bits for each of them.
-    (!_mm256_movemask_epi8(are_not_below)).count_ones() / 2
+    !_mm256_movemask_epi8(are_not_below).cast_unsigned()
 }
 
 /// For processors with AVX-512. Used only in functions that are compiled for these.
@@ -86,9 +124,21 @@ impl Search for Avx512 {
         unsafe {
             match separators.first_chunk::<32>() {
                 Some(all) if SEPARATORS == 32 => rank_of_32(all, key),
-                _ => separators.as_chunks().0.iter().map(|part| rank_of_16(part, key)).sum(),
+                _ => separators.as_chunks().0.iter().map(|part| below_avx512(part, key).count_ones()).sum(),
             }
         }
+    }
+
+    #[inline(always)]
+    fn rank_of_first<const COUNT: usize>(numbers: &[u16; 16], key: u16) -> u32 {
+        // SAFETY: as above.
+        (unsafe { below_avx512(numbers, key) } & ((1 << COUNT) - 1)).count_ones()
+    }
+
+    #[inline(always)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        // SAFETY: as above.
+        unsafe { apart_avx512(work) }
     }
 
     #[inline(always)]
@@ -151,13 +201,21 @@ fn split_avx512(keys: &[u128], high: &mut Column, low: &mut Column) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx2,bmi2,popcnt")]
+#[inline(never)]
+fn apart_avx512<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+#[cfg(target_arch = "x86_64")]
+/// A bit for each separator, which is set if it is below `key`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
-fn rank_of_16(separators: &[u16; 16], key: u16) -> u32 {
+fn below_avx512(separators: &[u16; 16], key: u16) -> u32 {
     use std::arch::x86_64::*;
     // SAFETY: the load is of all separators.
     let separators = unsafe { _mm256_loadu_si256(separators.as_ptr().cast()) };
-    u32::from(_mm256_cmplt_epu16_mask(separators, _mm256_set1_epi16(key.cast_signed()))).count_ones()
+    _mm256_cmplt_epu16_mask(separators, _mm256_set1_epi16(key.cast_signed())).into()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -228,6 +286,14 @@ mod tests {
                 {
                     assert!(!is_x86_feature_detected!("avx2") || Avx2::rank(&separators, key) == rank);
                     assert!(!is_x86_feature_detected!("avx512bw") || Avx512::rank(&separators, key) == rank);
+                }
+                let first = separators.first_chunk().unwrap();
+                let rank = Baseline::rank_of_first::<10>(first, key);
+                assert_eq!(rank as usize, first[..10].iter().filter(|&&separator| separator < key).count());
+                #[cfg(target_arch = "x86_64")]
+                {
+                    assert!(!is_x86_feature_detected!("avx2") || Avx2::rank_of_first::<10>(first, key) == rank);
+                    assert!(!is_x86_feature_detected!("avx512bw") || Avx512::rank_of_first::<10>(first, key) == rank);
                 }
             }
         }

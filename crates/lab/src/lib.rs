@@ -32,6 +32,7 @@
 //! | `bellows bench engine` | the engine's cost per packet |
 //! | `bellows bench fib` | look-ups of next hops, and changes of routes |
 //! | `bellows bench filter` | what a filter costs a packet, and what it costs to compile one |
+//! | `bellows bench floods` | what a router pays for packets beyond its limits |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
 //! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |

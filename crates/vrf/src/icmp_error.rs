@@ -28,9 +28,11 @@ pub enum Reason {
     Unrecognized = 10,
     /// There is a better first hop on the sender's link (5/1; 137/0). The packet is forwarded all the same.
     Redirect = 11,
+    /// The packet would leave the zone of its source's scope: IPv6 alone (1/2).
+    BeyondScope = 12,
 }
 
-const REASONS: [Reason; 12] = [
+const REASONS: [Reason; 13] = [
     Reason::NoRoute,
     Reason::HostUnreachable,
     Reason::ProtocolUnreachable,
@@ -43,6 +45,7 @@ const REASONS: [Reason; 12] = [
     Reason::ParameterProblem,
     Reason::Unrecognized,
     Reason::Redirect,
+    Reason::BeyondScope,
 ];
 
 /// The answer to a packet, as the number of its [tag](crate::Tag).

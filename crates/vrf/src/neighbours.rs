@@ -163,6 +163,22 @@ impl Neighbours {
         self.entries.insert(key, permanent);
     }
 
+    /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it
+    /// did: not without room, and not in place of one that is known here.
+    pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
+        let Some(&Entry { state, mac: Some(mac), asked, deadline }) = from.entries.get(&known) else { return false };
+        if self.is_full() || self.entries.contains_key(&key) {
+            return false;
+        }
+        if state == NeighbourState::Permanent {
+            self.enter(key, mac);
+        } else {
+            // Another configuration may hold answers for a shorter time.
+            self.put(key, state, Some(mac), asked, deadline.min(now.saturating_add(self.limits.reachable)));
+        }
+        true
+    }
+
     /// Forgets a neighbour. Returns its address, if it was known.
     pub fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
         let entry = self.entries.remove(&key)?;
@@ -229,8 +245,8 @@ impl Neighbours {
         self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(self.limits.reachable));
     }
 
-    /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken for
-    /// used.
+    /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken
+    /// for used.
     pub(crate) fn put_stale(&mut self, key: NeighbourKey, mac: Option<MacAddr>, now: u64) {
         self.put(key, NeighbourState::Delay, mac, 0, now.saturating_add(DELAY_NS));
     }
@@ -292,6 +308,32 @@ mod tests {
             assert_eq!(all_due(&mut neighbours, old + question * SECOND), [Due::Ask(key(1), Some(ONE))]);
         }
         assert_eq!(all_due(&mut neighbours, old + 3 * SECOND), [Due::Gone(key(1), Some(ONE))]);
+    }
+
+    #[test]
+    fn a_neighbour_keeps_its_state_when_others_take_it_over() {
+        let mut old = Neighbours::new(NeighbourLimits::default());
+        old.hear(key(1), ONE, Heard::Question, 0);
+        old.put_stale(key(2), Some(OTHER), 0);
+        old.want(key(3), 0);
+        old.put_stale(key(4), Some(ONE), 0);
+        assert_eq!(all_due(&mut old, 6 * SECOND).len(), 3);
+        old.put_stale(key(2), Some(OTHER), 6 * SECOND);
+        let mut new = Neighbours::new(NeighbourLimits { reachable: 20 * SECOND, ..NeighbourLimits::default() });
+        let adopted = [1, 2, 3, 4, 2].map(|number| new.adopt(key(number), &old, key(number), 6 * SECOND));
+        assert_eq!(adopted, [true, true, false, true, false], "once each, if its address is known");
+        let states = [1, 2, 3, 4].map(|number| new.state(key(number)));
+        let expected = [(NeighbourState::Reachable, ONE), (NeighbourState::Delay, OTHER), (NeighbourState::Probe, ONE)];
+        let [reachable, delay, probe] = expected.map(|(state, mac)| Some((state, Some(mac))));
+        assert_eq!(states, [reachable, delay, None, probe]);
+        assert_eq!(all_due(&mut new, 7 * SECOND), [Due::Ask(key(4), Some(ONE))], "it has been asked once");
+        assert_eq!(all_due(&mut new, 8 * SECOND), [Due::Ask(key(4), Some(ONE))]);
+        assert_eq!(all_due(&mut new, 9 * SECOND), [Due::Gone(key(4), Some(ONE))]);
+        assert_eq!(all_due(&mut new, 11 * SECOND), [Due::Ask(key(2), Some(OTHER))]);
+        all_due(&mut new, 12 * SECOND);
+        all_due(&mut new, 13 * SECOND);
+        all_due(&mut new, 14 * SECOND);
+        assert_eq!(all_due(&mut new, 26 * SECOND), [Due::Ask(key(1), Some(ONE))], "answers hold for 20 seconds now");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub use stage::{Staged, Swapped};
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
 use bellows_shared::Breath;
@@ -41,6 +41,8 @@ pub struct Vrf {
     v6: Fib<u128>,
     groups: Groups,
     next_hops: Mutex<NextHops>,
+    /// Neighbours whose Ethernet addresses somebody entered, and who.
+    permanent: RwLock<HashMap<NeighbourKey, (MacAddr, Origin)>>,
 }
 
 /// The adjacencies by what they are for.
@@ -57,8 +59,6 @@ struct NextHops {
     origins: ByRoute<Origin>,
     /// The configuration's routes that commands have removed or replaced, as hashes of where they lead.
     overridden: ByRoute<u64>,
-    /// Neighbours whose Ethernet addresses somebody entered; whether a command did.
-    permanent: HashMap<NeighbourKey, (MacAddr, Origin)>,
     retired: Retired,
 }
 
@@ -127,6 +127,7 @@ impl Vrf {
             v6: Fib::new()?,
             groups: Groups::new(seed)?,
             next_hops: Mutex::default(),
+            permanent: RwLock::default(),
             interfaces,
         };
         let mut changes = vrf.lock();
@@ -283,7 +284,7 @@ impl VrfChanges<'_> {
     /// If there is no room for its adjacency, or no interface of this number.
     pub fn resolve(&mut self, interface: u16, address: IpAddr, mac: MacAddr) -> Result<u32, VrfError> {
         let index = self.neighbour(interface, address)?;
-        if self.next_hops.permanent.contains_key(&(interface, address)) {
+        if self.vrf.is_permanent((interface, address)) {
             return Ok(index);
         }
         self.complete(index, (interface, address), mac);
@@ -305,7 +306,7 @@ impl VrfChanges<'_> {
 
     /// Forgets a neighbour's Ethernet address. Routes through it stay, and their packets wait for it to be resolved.
     pub fn unresolve(&mut self, interface: u16, address: IpAddr) {
-        if self.next_hops.permanent.contains_key(&(interface, address)) {
+        if self.vrf.is_permanent((interface, address)) {
             return;
         }
         let Some(&index) = self.next_hops.neighbours.get(&(interface, address)) else { return };

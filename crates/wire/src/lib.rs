@@ -3,10 +3,11 @@
 //! The crate has three layers, and each uses only those before it:
 //!
 //! 1. [`checksum`]: sums over byte slices, whole and incremental.
-//! 2. One module for each protocol: [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`udp`], [`tcp`], [`icmp`], [`ndp`]; [`ip`]
-//!    has the shared parts of IPv4 and IPv6. All have the same shape: a `field` module that names the byte ranges of the
-//!    header as its RFC draws them, a view such as [`UdpDatagram`] that reads and writes these fields in place, and a
-//!    plain struct such as [`UdpHeader`] whose `emit` writes a whole header, including lengths and checksum.
+//! 2. One module for each protocol: [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`udp`], [`tcp`], [`icmp`], [`ndp`],
+//!    [`mld`]; [`ip`] has the shared parts of IPv4 and IPv6. All have the same shape: a `field` module that names the
+//!    byte ranges of the header as its RFC draws them, a view such as [`UdpDatagram`] that reads and writes these fields
+//!    in place, and a plain struct such as [`UdpHeader`] whose `emit` writes a whole header, including lengths and
+//!    checksum.
 //! 3. Whole frames: [`verify`] checks every checksum in a frame, [`frame`] builds UDP frames of a given size,
 //!    [`summary`] describes a packet on one line, like tcpdump, [`offload`] finishes checksums and segments TCP GSO
 //!    packets, [`flow`] computes the flow of a frame, [`connection`] finds the connection of a packet.
@@ -30,6 +31,7 @@ pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
 mod mac;
+pub mod mld;
 pub mod ndp;
 pub mod offload;
 pub mod summary;

@@ -139,6 +139,11 @@ impl<'a> Message<'a> {
         })
     }
 
+    /// Whether there is an option of a type, of any length.
+    pub fn has(&self, kind: u8) -> bool {
+        self.options().any(|(of, _)| of == kind)
+    }
+
     /// The Ethernet address of the first option of a type. Options of other lengths than that of Ethernet do not count.
     pub fn link_layer(&self, kind: u8) -> Option<MacAddr> {
         let mut options = self.options().filter(|(of, option)| *of == kind && option.len() == 8);
@@ -289,7 +294,8 @@ mod tests {
             assert!(Message::new_checked(&wrong).is_err(), "byte {at} is {value}");
         }
         let longer = [&whole[..24], &[1, 2], &[0; 14]].concat();
-        assert_eq!(Message::new_checked(&longer).unwrap().link_layer(1), None, "not an address of Ethernet");
+        let longer = Message::new_checked(&longer).unwrap();
+        assert_eq!((longer.link_layer(1), longer.has(1), longer.has(2)), (None, true, false), "not Ethernet's");
     }
 
     #[test]

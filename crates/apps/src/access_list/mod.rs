@@ -34,8 +34,8 @@ use crate::vrf::RoutingDomain;
 /// packets of each rule.
 ///
 /// With `vrf`, an interface's packets are decided by its rules: `access_in` or `access_out` in the routing domain.
-/// Packets of interfaces without rules pass. IPv6 neighbour discovery on a link passes `access_in` whatever it says,
-/// because nothing works without it; that which is on its way to another link does not.
+/// Packets of interfaces without rules pass. IPv6 neighbour discovery on a link, and queries for multicast groups, pass
+/// `access_in` whatever it says, because nothing works without them; what is on its way to another link does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -69,13 +69,18 @@ const MAX_RULES: usize = 4096;
 /// Neighbour discovery (RFC 4861) that no router has forwarded.
 const DISCOVERY: &str = "icmp6 and ip6[40] >= 133 and ip6[40] <= 137 and ip6[7] = 255";
 
-/// What passes whatever the rules say: neighbour discovery on the link. This router would forward messages to other
-/// destinations, and whatever is in them.
+/// Queries and reports of multicast groups (RFC 2710, RFC 3810) behind a router alert, which stay on their link.
+const LISTENERS: &str = "ip6[6] = 0 and ip6[40] = 58 and ip6[41] = 0 and (ip6[48] >= 130 and ip6[48] <= 132 or ip6[48] = 143) and ip6[7] = 1";
+
+/// What passes whatever the rules say: neighbour discovery on the link, and that which switches need for it. This
+/// router would forward messages to other destinations, and whatever is in them.
 fn discovery(interface: &Interface) -> Rule {
     let own = interface.addresses.iter().filter(|own| own.address.is_ipv6());
     let links = own.filter_map(|own| IpPrefix::of(own.address, own.length));
     let links: String = links.map(|link| format!(" or dst net {link}")).collect();
-    let expression = format!("{DISCOVERY} and (dst net fe80::/10 or dst net ff00::/8{links})");
+    let expression = format!(
+        "({DISCOVERY} and (dst net fe80::/10 or dst net ff00::/8{links})) or ({LISTENERS} and dst net ff02::/16)"
+    );
     Rule { action: Action::Permit, expression }
 }
 

@@ -138,6 +138,21 @@ fn neighbour_discovery_on_the_link_passes_any_rules() {
     rig.send_packets("input", messages.map(|(kind, limit, destination)| discovery(kind, limit, destination)));
     rig.settle();
     assert_eq!((rig.received("output").len(), rig.counts().drops["denied"]), (3, 4));
+    // Queries and reports of multicast groups are behind a router alert.
+    let listeners = |kind: u8, limit: u8, destination: &str| {
+        let mut packet = discovery(0, limit, destination);
+        let frame = packet.bytes_mut();
+        frame[20] = 0;
+        frame[54..62].copy_from_slice(&bellows_wire::mld::ROUTER_ALERT);
+        frame[62] = kind;
+        packet
+    };
+    let passing = [(130, 1, "ff02::1"), (131, 1, "ff02::1:ff00:1"), (132, 1, "ff02::2"), (143, 1, "ff02::16")];
+    let denied = [(130, 2, "ff02::1"), (128, 1, "ff02::1"), (130, 1, "2001:db8::9")];
+    let messages = passing.into_iter().chain(denied);
+    rig.send_packets("input", messages.map(|(kind, limit, destination)| listeners(kind, limit, destination)));
+    rig.settle();
+    assert_eq!((rig.received("output").len(), rig.counts().drops["denied"]), (4, 7));
 }
 
 proptest! {

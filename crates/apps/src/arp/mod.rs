@@ -196,7 +196,12 @@ impl Arp {
             return io.drop(packet, Arp::NO_HEADER);
         };
         let (destination, index) = (Ipv4Addr::from(*bytes).into(), Tag(packet.tag()).number());
-        match self.resolver.resolve(packet, index, destination, io.now()) {
+        let resolved = self.resolver.resolve(packet, index, destination, io.now());
+        self.act(io, resolved);
+    }
+
+    fn act(&mut self, io: &Io<Self>, resolved: Resolved) {
+        match resolved {
             Resolved::Send(output, packet) => self.lanes.push(output, packet),
             Resolved::Ask(key) => self.ask(io, key, None),
             Resolved::Waits => {}
@@ -253,8 +258,9 @@ impl Arp {
                 if is_announcement { Some(Arp::GRATUITOUS) } else { (!asks).then_some(Arp::REPLIES_RECEIVED) };
             counter.into_iter().for_each(|counter| io.count(counter, 1));
             let key = (number, IpAddr::from(sender));
-            let (learned, gone) = self.resolver.hear(key, mac, heard, io.now(), &mut self.lanes);
-            gone.into_iter().for_each(|packet| io.drop(packet, Arp::NO_ADJACENCY));
+            let now = io.now();
+            let (learned, waited) = self.resolver.learn(key, |neighbours| neighbours.hear(key, mac, heard, now));
+            waited.into_iter().for_each(|resolved| self.act(io, resolved));
             match learned {
                 Learned::Changed => io.count(Arp::LEARNED, 1),
                 Learned::Full => return Err(Arp::FULL),
@@ -277,8 +283,8 @@ impl Arp {
             target_mac: mac,
             target_ip: sender,
         };
-        io.count(if is_proxy { Arp::PROXY_REPLIES_SENT } else { Arp::REPLIES_SENT }, 1);
-        self.send(io, number, interface, mac, &reply);
+        let sent = self.send(io, number, interface, mac, &reply);
+        io.count(if is_proxy { Arp::PROXY_REPLIES_SENT } else { Arp::REPLIES_SENT }, sent.into());
         Ok(())
     }
 
@@ -324,8 +330,8 @@ impl Arp {
             target_mac: MacAddr::default(),
             target_ip: address,
         };
-        io.count(Arp::REQUESTS_SENT, 1);
-        self.send(io, number, interface, MacAddr::BROADCAST, &announcement);
+        let sent = self.send(io, number, interface, MacAddr::BROADCAST, &announcement);
+        io.count(Arp::REQUESTS_SENT, sent.into());
     }
 
     /// Asks a neighbour for its address: all stations, or its own address.
@@ -345,23 +351,26 @@ impl Arp {
             target_mac: MacAddr::default(),
             target_ip,
         };
-        io.count(Arp::REQUESTS_SENT, 1);
-        self.send(io, number, interface, mac.unwrap_or(MacAddr::BROADCAST), &question);
+        let sent = self.send(io, number, interface, mac.unwrap_or(MacAddr::BROADCAST), &question);
+        io.count(Arp::REQUESTS_SENT, sent.into());
     }
 
-    /// Sends an ARP packet.
-    fn send(&mut self, io: &Io<Self>, number: u16, interface: &Interface, to: MacAddr, arp: &ArpHeader) {
+    /// Sends an ARP packet. Returns whether its link has room for it.
+    fn send(&mut self, io: &Io<Self>, number: u16, interface: &Interface, to: MacAddr, arp: &ArpHeader) -> bool {
         let (mut frame, (header, length)) = ([0; MIN_FRAME + 8], interface.header(to, EtherType::ARP));
         frame[..length].copy_from_slice(&header[..length]);
-        let Some(output) = self.resolver.output(number) else { return };
+        let Some(output) = self.resolver.output(number) else { return false };
         // The frame has room for the longest header.
         if arp.emit(&mut frame[length..]).is_err() {
-            return;
+            return false;
         }
-        match Packet::from_bytes(&frame[..MIN_FRAME + length - ETHERNET]) {
-            Some(packet) => self.lanes.push(output, packet),
-            None => io.count_no_buffer(1),
-        }
+        let Some(packet) = Packet::from_bytes(&frame[..MIN_FRAME + length - ETHERNET]) else {
+            io.count_no_buffer(1);
+            return false;
+        };
+        let has_room = self.lanes.has_room(io, output);
+        self.lanes.push(output, packet);
+        has_room
     }
 }
 

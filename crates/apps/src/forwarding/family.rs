@@ -100,7 +100,9 @@ impl<const N: usize> Headers for [u8; N] {
 pub enum Refusal {
     /// Its time to live or hop limit runs out here.
     TimeExceeded,
-    /// Its source is known on its own link alone.
+    /// Its source is known on its own link alone, and it would leave that: its sender is told.
+    BeyondScope,
+    /// Its source is no station's, or known on its own link alone: nobody is told.
     SourceScope,
 }
 
@@ -220,9 +222,12 @@ impl Family for V6 {
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
         let source = Ipv6Addr::from_octets(std::array::from_fn(|at| headers[V6_AT + 8 + at]));
-        // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
-        if source.is_unicast_link_local() || source.is_unspecified() || source.is_loopback() || source.is_multicast() {
+        // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7; RFC 4007, section 9.
+        if source.is_unspecified() || source.is_loopback() || source.is_multicast() {
             return Err(Refusal::SourceScope);
+        }
+        if source.is_unicast_link_local() {
+            return Err(Refusal::BeyondScope);
         }
         if headers[V6_AT + 7] <= 1 {
             return Err(Refusal::TimeExceeded);

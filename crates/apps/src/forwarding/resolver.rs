@@ -9,7 +9,7 @@ use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::Interface;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::neighbours::{Due, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
@@ -155,6 +155,10 @@ impl Resolver {
 
     /// Takes in a packet to a neighbour.
     pub(crate) fn resolve_neighbour(&mut self, packet: Packet, key: NeighbourKey, now: u64) -> Resolved {
+        // Routes lead to neighbours that somebody entered, but not to their link-local addresses.
+        if let Some(mac) = self.domain.tables().permanent_mac(key) {
+            return self.send(key, mac, packet);
+        }
         let wanted = self.neighbours.want(key, now);
         self.take_in(packet, key, wanted)
     }
@@ -189,25 +193,13 @@ impl Resolver {
         if super::set_header(&mut packet, header) { Resolved::Send(output, packet) } else { Resolved::Gone(packet) }
     }
 
-    /// Takes in an address that was heard. Packets that waited for it are sent; those that cannot be are returned.
-    pub(crate) fn hear(
-        &mut self,
-        key: NeighbourKey,
-        mac: MacAddr,
-        heard: Heard,
-        now: u64,
-        lanes: &mut Lanes,
-    ) -> (Learned, Vec<Packet>) {
-        self.learn(key, lanes, |neighbours| neighbours.hear(key, mac, heard, now))
-    }
-
-    /// As [`Resolver::hear`], for what `hear` tells the neighbours.
+    /// Takes in what `hear` tells the neighbours. Returns the packets that waited for the neighbour, if its address is
+    /// new.
     pub(crate) fn learn(
         &mut self,
         key: NeighbourKey,
-        lanes: &mut Lanes,
         hear: impl FnOnce(&mut Neighbours) -> Learned,
-    ) -> (Learned, Vec<Packet>) {
+    ) -> (Learned, Vec<Resolved>) {
         let before = self.neighbours.state(key);
         let learned = hear(&mut self.neighbours);
         let state = self.neighbours.state(key);
@@ -221,15 +213,7 @@ impl Resolver {
         self.changes.insert(key, Some(mac));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
-        let mut gone = Vec::new();
-        for packet in waited {
-            match self.send(key, mac, packet) {
-                Resolved::Send(output, packet) => lanes.push(output, packet),
-                Resolved::Full(packet) | Resolved::Gone(packet) => gone.push(packet),
-                Resolved::Ask(_) | Resolved::Waits => {}
-            }
-        }
-        (learned, gone)
+        (learned, waited.into_iter().map(|packet| self.send(key, mac, packet)).collect())
     }
 
     /// The next thing that is due, with the packets that waited for a neighbour that is gone.
@@ -248,8 +232,8 @@ impl Resolver {
         Some((due, waited))
     }
 
-    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app when
-    /// something is due.
+    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app
+    /// when something is due.
     pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) {
         self.forget();
         if !self.changes.is_empty() && !self.publish() {
@@ -299,10 +283,10 @@ impl Resolver {
             // What the other one has forgotten by request may be known again.
             self.forgotten = old.forgotten;
         }
-        for (key, _, mac) in old.neighbours.iter() {
-            let same = old.domain.tables().same_neighbour(key, self.domain.tables());
+        for (known, _, mac) in old.neighbours.iter() {
+            let same = old.domain.tables().same_neighbour(known, self.domain.tables());
             if let (Some(key), Some(mac)) = (same, mac)
-                && self.neighbours.hear(key, mac, Heard::Question, clock::now()) == Learned::Changed
+                && self.neighbours.adopt(key, &old.neighbours, known, clock::now())
             {
                 self.changes.insert(key, Some(mac));
                 self.unshown.insert(key);
@@ -332,6 +316,7 @@ mod tests {
     use super::*;
     use bellows_vrf::Vrf;
     use bellows_vrf::interface::InterfaceAddress;
+    use bellows_vrf::neighbours::{Heard, NeighbourState};
 
     #[test]
     fn a_neighbour_that_was_forgotten_and_is_known_again_survives_a_reload() {
@@ -351,9 +336,13 @@ mod tests {
         domain.forgotten().forget([key]);
         old.forget();
         assert_eq!(old.neighbours.hear(key, mac, Heard::Question, 0), Learned::Changed);
+        // This one has not answered yet.
+        let heard = (1, IpAddr::from([10, 0, 1, 8]));
+        assert_eq!(old.neighbours.hear_solicitation(heard, mac, clock::now()), Learned::Changed);
         let mut new = resolver();
         new.succeed(&old);
         new.forget();
+        assert_eq!(new.neighbours.state(heard), Some((NeighbourState::Delay, Some(mac))));
         assert_eq!(new.neighbours.state(key).and_then(|(_, known)| known), Some(mac));
     }
 }

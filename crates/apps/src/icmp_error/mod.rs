@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
-use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
+use bellows_engine::{App, Count, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_shared::Breath;
 use bellows_vrf::adjacency::Kind;
@@ -33,11 +33,14 @@ pub use self::v6::V6;
 
 /// Tells the senders of packets that a router cannot forward why (ICMP, RFC 792 and 1812; ICMPv6, RFC 4443).
 ///
-/// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to the
-/// look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that received the packet, and as much of the packet as fits into 576
-/// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to many,
-/// and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets beyond
-/// that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same size.
+/// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to
+/// the look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that
+/// received the packet; if that has none of the family, one of the interface that the error leaves by, or else the
+/// first one that the router has (RFC 1812, section 4.3.2.4; RFC 6724). It has as much of the packet as fits into 576
+/// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to
+/// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
+/// beyond that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same
+/// size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -89,9 +92,27 @@ pub trait Family: Send + Sized + 'static {
         received_on: Option<&Interface>,
     ) -> Result<(), DropReason<IcmpErrors<Self>>>;
 
-    /// Writes the error about an IP packet. Returns its length without the Ethernet header, or `None` if the interface
-    /// has no address of the family.
-    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize>;
+    /// The family's addresses.
+    type Address: Copy + Into<IpAddr>;
+
+    /// The one of an interface's addresses for an error to a sender.
+    fn choose(own: impl Iterator<Item = InterfaceAddress> + Clone, sender: Self::Address) -> Option<Self::Address>;
+
+    /// Whether the address of another interface may be the source of an error to a sender.
+    fn is_good_elsewhere(own: IpAddr) -> bool;
+
+    /// The one of an interface's addresses for redirects.
+    fn choose_for_redirect(
+        own: impl Iterator<Item = InterfaceAddress> + Clone,
+        sender: Self::Address,
+    ) -> Option<Self::Address>;
+
+    /// Writes the error about an IP packet, from an address of the router. Returns its length without the Ethernet
+    /// header, or `None` if the packet has no whole header.
+    fn write(ip: &[u8], error: IcmpError, own: Self::Address, to: &mut [u8]) -> Option<usize>;
+
+    /// The source of an IP packet.
+    fn sender(ip: &[u8]) -> Option<Self::Address>;
 
     /// The destination of an IP packet.
     fn destination(ip: &[u8]) -> Option<IpAddr>;
@@ -118,7 +139,7 @@ pub trait Family: Send + Sized + 'static {
     /// Writes the message that an IP packet has a better first hop. Returns its length, as [`Family::write`].
     fn write_redirect(
         ip: &[u8],
-        interface: &Interface,
+        own: Self::Address,
         next_hop: IpAddr,
         mac: Option<MacAddr>,
         to: &mut [u8],
@@ -133,8 +154,8 @@ pub trait Family: Send + Sized + 'static {
 /// The place of an output.
 const LINK: usize = 1;
 
-/// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and what
-/// it quotes. Returns the length with the IP header.
+/// Writes an ICMP message behind an IP header of so many bytes: its type, its code, the word behind the checksum, and
+/// what it quotes. Returns the length with the IP header.
 fn compose(
     to: &mut [u8],
     header: usize,
@@ -154,8 +175,11 @@ fn compose(
 /// Tells senders why their packets are not forwarded.
 pub struct IcmpErrors<F> {
     domain: Arc<RoutingDomain>,
-    /// Those of errors and of redirects.
-    limits: [Limit; 2],
+    /// The limits of errors and of redirects.
+    errors: Limit,
+    redirects: Limit,
+    /// The limit of packets that are looked at, of which many may be such that no error is sent about.
+    looks: Limit,
     /// Room for an error behind an Ethernet header.
     frame: Vec<u8>,
     family: std::marker::PhantomData<F>,
@@ -190,10 +214,19 @@ impl<F: Family> App for IcmpErrors<F> {
 
     fn push(&mut self, io: &Io<Self>) {
         for index in 0..io.inputs() {
-            for packet in &mut io.input(index) {
+            let mut input = io.input(index);
+            if !self.errors.admits(io.now()) && !input.packets().iter().any(is_redirect) {
+                io.drop_all(&mut input, Self::RATE_LIMITED);
+                continue;
+            }
+            for packet in &mut input {
                 match self.answer(io, &packet) {
-                    // An error to a link-local address keeps its interface.
-                    Ok(Some(error)) => io.output(usize::from(Tag(error.tag()).interface() != 0)).push(error),
+                    Ok(Some(Answer { packet, counter })) => {
+                        // An error to a link-local address keeps its interface.
+                        let mut output = io.output(usize::from(Tag(packet.tag()).interface() != 0));
+                        io.count(counter, (output.room() > 0).into());
+                        output.push(packet);
+                    }
                     Ok(None) => io.count_no_buffer(1),
                     Err(reason) => io.drop(packet, reason),
                 }
@@ -202,23 +235,33 @@ impl<F: Family> App for IcmpErrors<F> {
     }
 }
 
+/// Packets that are looked at for each error that may be sent.
+const LOOKS: u32 = 8;
+
+/// Whether a packet is one whose sender is to be told a better first hop.
+fn is_redirect(packet: &Packet) -> bool {
+    IcmpError::from_number(Tag(packet.tag()).number()).reason == Reason::Redirect
+}
+
 impl<F: Family> IcmpErrors<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, rate: u32, burst: u32) -> IcmpErrors<F> {
-        let limits = [Limit::new(rate, burst); 2];
+        let [errors, redirects] = [Limit::new(rate, burst); 2];
+        let looks = Limit::new(rate.saturating_mul(LOOKS), burst.saturating_mul(LOOKS));
         let frame = vec![0; ETHERNET + F::MAX_LENGTH];
-        IcmpErrors { domain, limits, frame, family: std::marker::PhantomData }
+        IcmpErrors { domain, errors, redirects, looks, frame, family: std::marker::PhantomData }
     }
 
     /// The error about a packet, or `None` if there is no buffer.
-    fn answer(&mut self, io: &Io<Self>, packet: &Packet) -> Result<Option<Packet>, DropReason<Self>> {
+    fn answer(&mut self, io: &Io<Self>, packet: &Packet) -> Result<Option<Answer<F>>, DropReason<Self>> {
         let (now, tag) = (io.now(), Tag(packet.tag()));
         let error = IcmpError::from_number(tag.number());
         let is_redirect = error.reason == Reason::Redirect;
-        let limit = &mut self.limits[usize::from(is_redirect)];
-        if !limit.admits(now) {
+        let limit = if is_redirect { &self.redirects } else { &self.errors };
+        if !limit.admits(now) || !self.looks.admits(now) {
             return Err(Self::RATE_LIMITED);
         }
+        self.looks.pay(now);
         let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
         if ethernet[0] & 1 == 1 {
             return Err(Self::ABOUT_MANY);
@@ -227,28 +270,20 @@ impl<F: Family> IcmpErrors<F> {
         let interface = tables.interface(tag.interface());
         F::may_answer(ip, error, interface)?;
         let interface = interface.ok_or(Self::NO_ADDRESS)?;
-        let states = self.domain.addresses();
-        let is_barred = |own: &InterfaceAddress| match own.address {
-            IpAddr::V6(address) => states.is_barred(tag.interface(), address),
-            IpAddr::V4(_) => false,
-        };
-        // An address that must not be used leaves the errors to the others.
-        let usable;
-        let interface = if interface.addresses.iter().any(is_barred) {
-            let addresses = interface.addresses.iter().copied().filter(|own| !is_barred(own)).collect();
-            usable = Interface { addresses, ..interface.clone() };
-            &usable
-        } else {
-            interface
-        };
+        let sender = F::sender(ip).ok_or(Self::MALFORMED)?;
         let length = if is_redirect {
+            let own =
+                F::choose_for_redirect(self.usable(tag.interface(), interface), sender).ok_or(Self::NO_ADDRESS)?;
             let (next_hop, mac) = F::better_hop(tables, io, ip, tag.interface()).ok_or(Self::NO_BETTER_HOP)?;
-            F::write_redirect(ip, interface, next_hop, mac, &mut self.frame[ETHERNET..])
+            F::write_redirect(ip, own, next_hop, mac, &mut self.frame[ETHERNET..])
         } else {
-            F::write(ip, error, interface, &mut self.frame[ETHERNET..])
+            let own = F::choose(self.usable(tag.interface(), interface), sender);
+            let own = own.or_else(|| self.address_elsewhere(io, sender)).ok_or(Self::NO_ADDRESS)?;
+            F::write(ip, error, own, &mut self.frame[ETHERNET..])
         };
-        let length = length.ok_or(Self::NO_ADDRESS)?;
+        let length = length.ok_or(Self::MALFORMED)?;
         let addresses = F::addresses(&self.frame[ETHERNET..]);
+        let limit = if is_redirect { &mut self.redirects } else { &mut self.errors };
         limit.pay(now);
         let counter = match error.reason {
             Reason::Redirect => Self::REDIRECT,
@@ -257,14 +292,47 @@ impl<F: Family> IcmpErrors<F> {
             Reason::ParameterProblem | Reason::Unrecognized => Self::PARAMETER_PROBLEM,
             _ => Self::UNREACHABLE,
         };
-        io.count(counter, 1);
         let answer = Packet::from_bytes(&self.frame[..ETHERNET + length]);
         Ok(answer.map(|mut answer| {
             let stays = addresses.is_some_and(|[_, to]| to.is_unicast_link_local()) && io.is_linked(LINK);
             answer.set_tag(Tag::received_on(if stays { tag.interface() } else { 0 }).0);
-            answer
+            Answer { packet: answer, counter }
         }))
     }
+
+    /// The addresses of an interface that may be used.
+    fn usable<'a>(
+        &'a self,
+        number: u16,
+        interface: &'a Interface,
+    ) -> impl Iterator<Item = InterfaceAddress> + Clone + use<'a, F> {
+        let states = self.domain.addresses();
+        interface.addresses.iter().copied().filter(move |own| match own.address {
+            IpAddr::V6(address) => !states.is_barred(number, address),
+            IpAddr::V4(_) => true,
+        })
+    }
+
+    /// An address of the router for a sender on whose link it has none: of the interface that leads to the sender, or
+    /// of any.
+    #[cold]
+    fn address_elsewhere(&self, breath: &impl Breath, sender: F::Address) -> Option<F::Address> {
+        let tables = self.domain.tables();
+        let mut found = [F::look_up(tables, breath, sender.into())];
+        tables.choose_paths(breath, &mut found, |_| 0);
+        let first = tables.adjacencies().get(found[0]).map(|adjacency| adjacency.interface);
+        let all = 1..=tables.interfaces().len() as u16;
+        first.into_iter().chain(all).find_map(|number| {
+            let own = self.usable(number, tables.interface(number)?).filter(|own| F::is_good_elsewhere(own.address));
+            F::choose(own, sender)
+        })
+    }
+}
+
+/// A message that is sent, and what counts it.
+struct Answer<F> {
+    packet: Packet,
+    counter: Count<IcmpErrors<F>>,
 }
 
 impl<F: Family> Configure for IcmpErrors<F> {

@@ -73,7 +73,7 @@ fn answer<F: Family>(addresses: &[&str], frame: &[u8], error: IcmpError) -> Resu
     }
 }
 
-const ALL: [(Reason, [u8; 2], [u8; 2]); 11] = [
+const ALL: [(Reason, [u8; 2], [u8; 2]); 12] = [
     (Reason::NoRoute, [3, 0], [1, 0]),
     (Reason::HostUnreachable, [3, 1], [1, 3]),
     (Reason::ProtocolUnreachable, [3, 2], [4, 1]),
@@ -85,6 +85,7 @@ const ALL: [(Reason, [u8; 2], [u8; 2]); 11] = [
     (Reason::ReassemblyTimeExceeded, [11, 1], [3, 1]),
     (Reason::ParameterProblem, [12, 0], [4, 0]),
     (Reason::Unrecognized, [12, 0], [4, 2]),
+    (Reason::BeyondScope, [3, 0], [1, 2]),
 ];
 
 #[test]
@@ -306,4 +307,91 @@ fn a_sender_is_not_told_that_it_is_the_better_first_hop_itself() {
     send(&mut v4, &packet("10.0.1.9", "20.1.2.3", IpProtocol::UDP, 30), redirect);
     send(&mut v6, &packet("fe80::9", "2001:db8:20::3", IpProtocol::UDP, 30), redirect);
     assert_eq!([v4, v6].map(|rig| rig.counts().drops["no_better_hop"]), [1, 1]);
+}
+
+#[test]
+fn an_interface_without_an_address_has_errors_from_another_one() {
+    use crate::ipv6_link::AddressState;
+    use bellows_vrf::{IfExists, RouteSpec};
+    let interface = |number: u8, addresses: &[&str]| Interface {
+        name: format!("i{number}"),
+        port: format!("i{number}"),
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        mtu: 1500,
+        tags: Vec::new(),
+        addresses: addresses
+            .iter()
+            .map(|address| InterfaceAddress {
+                address: address.parse().unwrap(),
+                length: if address.contains(':') { 64 } else { 24 },
+            })
+            .collect(),
+    };
+    let interfaces = vec![
+        interface(1, &["fe80::1"]),
+        interface(2, &["169.254.1.1", "10.0.2.1", "fe80::2", "2001:db8:2::1"]),
+        interface(3, &["10.0.3.1", "2001:db8:3::1"]),
+    ];
+    let vrf = Vrf::new(interfaces, 16, 1).unwrap();
+    let mut changes = vrf.lock();
+    for route in ["10.9.0.0/16 via 10.0.3.9", "2001:db8:9::/48 via 2001:db8:3::9"] {
+        changes.add(&RouteSpec::parse(route).unwrap(), IfExists::Refuse).unwrap();
+    }
+    changes.commit().unwrap();
+    drop(changes);
+    let domain = Arc::new(RoutingDomain::new(vrf));
+    let error = IcmpError::of(Reason::NoRoute);
+    let source = |sender: &str| {
+        let frame =
+            packet(sender, if sender.contains(':') { "2001:db8:99::1" } else { "99.0.0.1" }, IpProtocol::UDP, 8);
+        let (mut v4, mut v6) = (
+            Rig::new(IcmpErrors::<V4>::new(Arc::clone(&domain), 1_000, 50), &["input"], &["output"]),
+            Rig::new(IcmpErrors::<V6>::new(Arc::clone(&domain), 1_000, 50), &["input"], &["output"]),
+        );
+        let rig = if sender.contains(':') { &mut v6 } else { &mut v4 };
+        send(rig, &frame, error);
+        let sent = rig.received("output").pop()?;
+        Some(match sent[14] >> 4 {
+            4 => Ipv4Packet::new_checked(&sent[14..]).unwrap().src().to_string(),
+            _ => Ipv6Packet::new_checked(&sent[14..]).unwrap().src().to_string(),
+        })
+    };
+    // The interface that leads to the sender, or else the first one; link-local addresses are known on their links
+    // alone.
+    for (sender, expected) in [
+        ("10.9.1.1", "10.0.3.1"),
+        ("77.1.1.1", "10.0.2.1"),
+        ("2001:db8:9::1", "2001:db8:3::1"),
+        ("2001:db8:77::1", "2001:db8:2::1"),
+        ("fe80::9", "fe80::1"),
+    ] {
+        assert_eq!(source(sender).as_deref(), Some(expected), "{sender}");
+    }
+    let set = |number, address: &str, state| domain.addresses().set(number, address.parse().unwrap(), state);
+    set(3, "2001:db8:3::1", AddressState::Tentative);
+    assert_eq!(source("2001:db8:9::1").as_deref(), Some("2001:db8:2::1"), "an address that may be used");
+    set(2, "2001:db8:2::1", AddressState::Duplicate);
+    assert_eq!(source("2001:db8:9::1"), None);
+}
+
+#[test]
+fn errors_for_which_a_link_has_no_room_do_not_count_as_sent() {
+    let mut rig =
+        Rig::new(IcmpErrors::<V4>::new(domain(&ADDRESSES), 1_000_000, 100_000), &["one", "other"], &["output"]);
+    rig.set_time(1_000_000_000);
+    let frame = packet("10.0.1.9", "20.0.0.1", IpProtocol::UDP, 8);
+    for input in ["one", "other"] {
+        rig.send_packets(
+            input,
+            (0..800).map(|_| {
+                let mut packet = Packet::from_bytes(&frame).unwrap();
+                packet.set_tag(Tag::received_on(1).with(IcmpError::of(Reason::NoRoute).number()).0);
+                packet
+            }),
+        );
+    }
+    rig.settle();
+    let sent = rig.received("output").len();
+    assert_eq!(rig.counts().counters["unreachable_sent"], sent as u64);
+    assert!(sent < 1600);
 }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use bellows_engine::DropReason;
 use bellows_fib::NO_ROUTE;
 use bellows_shared::Breath;
-use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Vrf};
+use bellows_vrf::interface::InterfaceAddress;
+use bellows_vrf::{IcmpError, Interface, Reason, Vrf};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::{IpPair, IpProtocol, MacAddr};
@@ -51,8 +52,33 @@ impl Family for V4 {
         Ok(())
     }
 
-    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize> {
-        write_message(ip, parts(error), interface, to)
+    type Address = Ipv4Addr;
+
+    fn choose(own: impl Iterator<Item = InterfaceAddress> + Clone, sender: Ipv4Addr) -> Option<Ipv4Addr> {
+        // The one that the sender knows, if there are several.
+        let v4 = |own: InterfaceAddress| match own.address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        };
+        let near = own.clone().find(|own| is_near(own.address, own.length, sender));
+        near.and_then(v4).or_else(|| own.clone().find_map(v4))
+    }
+
+    fn is_good_elsewhere(own: IpAddr) -> bool {
+        // RFC 3927, section 2.7: those mean something on their own link alone.
+        matches!(own, IpAddr::V4(own) if !own.is_link_local())
+    }
+
+    fn choose_for_redirect(own: impl Iterator<Item = InterfaceAddress> + Clone, sender: Ipv4Addr) -> Option<Ipv4Addr> {
+        V4::choose(own, sender)
+    }
+
+    fn write(ip: &[u8], error: IcmpError, own: Ipv4Addr, to: &mut [u8]) -> Option<usize> {
+        write_message(ip, parts(error), own, to)
+    }
+
+    fn sender(ip: &[u8]) -> Option<Ipv4Addr> {
+        Some((*ip.get(12..)?.first_chunk::<4>()?).into())
     }
 
     fn destination(ip: &[u8]) -> Option<IpAddr> {
@@ -67,15 +93,9 @@ impl Family for V4 {
         found[0]
     }
 
-    fn write_redirect(
-        ip: &[u8],
-        interface: &Interface,
-        next_hop: IpAddr,
-        _: Option<MacAddr>,
-        to: &mut [u8],
-    ) -> Option<usize> {
+    fn write_redirect(ip: &[u8], own: Ipv4Addr, next_hop: IpAddr, _: Option<MacAddr>, to: &mut [u8]) -> Option<usize> {
         let IpAddr::V4(gateway) = next_hop else { return None };
-        write_message(ip, (V4_REDIRECT, REDIRECT_HOST, gateway.into()), interface, to)
+        write_message(ip, (V4_REDIRECT, REDIRECT_HOST, gateway.into()), own, to)
     }
 }
 
@@ -84,17 +104,8 @@ const V4_REDIRECT: u8 = 5;
 const REDIRECT_HOST: u8 = 1;
 
 /// Writes a message about an IP packet: its type, its code, and the word behind the checksum.
-fn write_message(ip: &[u8], parts: (u8, u8, u32), interface: &Interface, to: &mut [u8]) -> Option<usize> {
-    let source: [u8; 4] = *ip.get(12..)?.first_chunk()?;
-    let sender = Ipv4Addr::from(source);
-    // The one that the sender knows, if there are several.
-    let near = interface
-        .addresses
-        .iter()
-        .find(|own| interface.addresses.len() > 1 && is_near(own.address, own.length, sender));
-    let Some(IpAddr::V4(own)) = near.map(|own| own.address).or_else(|| interface.address(IpFamily::V4)) else {
-        return None;
-    };
+fn write_message(ip: &[u8], parts: (u8, u8, u32), own: Ipv4Addr, to: &mut [u8]) -> Option<usize> {
+    let sender = V4::sender(ip)?;
     let total = usize::from(u16::from_be_bytes(*ip.get(2..)?.first_chunk()?));
     let addresses = IpPair::V4 { src: own, dst: sender };
     let length = compose(to, 20, &ip[..total.min(ip.len()).min(V4::MAX_LENGTH - HEADERS)], parts, &addresses)?;
@@ -126,7 +137,7 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
     use message_type::{V4_PARAMETER_PROBLEM, V4_TIME_EXCEEDED, V4_UNREACHABLE};
     let value = u32::from(error.value);
     match error.reason {
-        Reason::NoRoute | Reason::Redirect => (V4_UNREACHABLE, 0, 0),
+        Reason::NoRoute | Reason::Redirect | Reason::BeyondScope => (V4_UNREACHABLE, 0, 0),
         Reason::HostUnreachable => (V4_UNREACHABLE, 1, 0),
         Reason::ProtocolUnreachable => (V4_UNREACHABLE, 2, 0),
         Reason::PortUnreachable => (V4_UNREACHABLE, 3, 0),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use bellows_engine::DropReason;
 use bellows_fib::NO_ROUTE;
 use bellows_shared::Breath;
+use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Vrf};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
@@ -56,9 +57,39 @@ impl Family for V6 {
         Ok(())
     }
 
-    fn write(ip: &[u8], error: IcmpError, interface: &Interface, to: &mut [u8]) -> Option<usize> {
-        let sender = Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?);
-        let own = source(interface, sender)?;
+    type Address = Ipv6Addr;
+
+    /// A link-local address for a link-local sender, else a global one.
+    fn choose(own: impl Iterator<Item = InterfaceAddress> + Clone, sender: Ipv6Addr) -> Option<Ipv6Addr> {
+        let find = |wants_link_local: bool| {
+            own.clone().find_map(|own| match own.address {
+                IpAddr::V6(address) if address.is_unicast_link_local() == wants_link_local => Some(address),
+                _ => None,
+            })
+        };
+        let is_link_local = sender.is_unicast_link_local();
+        find(is_link_local).or_else(|| find(!is_link_local).filter(|_| is_link_local))
+    }
+
+    fn is_good_elsewhere(own: IpAddr) -> bool {
+        matches!(own, IpAddr::V6(own) if !own.is_unicast_link_local())
+    }
+
+    fn choose_for_redirect(own: impl Iterator<Item = InterfaceAddress> + Clone, _: Ipv6Addr) -> Option<Ipv6Addr> {
+        // RFC 4861, section 8.1: hosts believe no other.
+        let mut addresses = own.map(|own| own.address);
+        addresses.find_map(|own| match own {
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
+            _ => None,
+        })
+    }
+
+    fn sender(ip: &[u8]) -> Option<Ipv6Addr> {
+        Some((*ip.get(8..)?.first_chunk::<16>()?).into())
+    }
+
+    fn write(ip: &[u8], error: IcmpError, own: Ipv6Addr, to: &mut [u8]) -> Option<usize> {
+        let sender = V6::sender(ip)?;
         let total = 40 + usize::from(u16::from_be_bytes(*ip.get(4..)?.first_chunk()?));
         let addresses = IpPair::V6 { src: own, dst: sender };
         let length =
@@ -90,14 +121,13 @@ impl Family for V6 {
     /// RFC 4861, sections 4.5 and 8.2.
     fn write_redirect(
         ip: &[u8],
-        interface: &Interface,
+        own: Ipv6Addr,
         next_hop: IpAddr,
         mac: Option<MacAddr>,
         to: &mut [u8],
     ) -> Option<usize> {
-        let sender = Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?);
+        let sender = V6::sender(ip)?;
         let (IpAddr::V6(target), IpAddr::V6(destination)) = (next_hop, V6::destination(ip)?) else { return None };
-        let own = link_local(interface)?;
         let mut draft = Draft::new(ndp::message_type::REDIRECT, 0);
         draft.put(&target.octets()).put(&destination.octets());
         mac.into_iter().for_each(|mac| _ = draft.put_link_layer(ndp::option_type::TARGET_LINK_LAYER, mac));
@@ -127,26 +157,6 @@ impl Family for V6 {
     }
 }
 
-/// The interface's link-local address.
-fn link_local(interface: &Interface) -> Option<Ipv6Addr> {
-    interface.addresses.iter().find_map(|own| match own.address {
-        IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
-        _ => None,
-    })
-}
-
-/// The interface's address for a sender: a link-local one for a link-local sender, else a global one.
-fn source(interface: &Interface, sender: Ipv6Addr) -> Option<Ipv6Addr> {
-    let own = |wants_link_local: bool| {
-        interface.addresses.iter().find_map(|own| match own.address {
-            IpAddr::V6(address) if address.is_unicast_link_local() == wants_link_local => Some(address),
-            _ => None,
-        })
-    };
-    let is_link_local = sender.is_unicast_link_local();
-    own(is_link_local).or_else(|| own(!is_link_local).filter(|_| is_link_local))
-}
-
 /// The type, the code, and the word behind the checksum.
 fn parts(error: IcmpError) -> (u8, u8, u32) {
     use message_type::{V6_PARAMETER_PROBLEM, V6_TIME_EXCEEDED, V6_TOO_BIG, V6_UNREACHABLE};
@@ -154,6 +164,7 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
     match error.reason {
         Reason::NoRoute | Reason::Redirect => (V6_UNREACHABLE, 0, 0),
         Reason::Prohibited => (V6_UNREACHABLE, 1, 0),
+        Reason::BeyondScope => (V6_UNREACHABLE, 2, 0),
         Reason::HostUnreachable => (V6_UNREACHABLE, 3, 0),
         Reason::PortUnreachable => (V6_UNREACHABLE, 4, 0),
         Reason::TooBig => (V6_TOO_BIG, 0, value),

@@ -20,6 +20,9 @@ const RETRANSMIT_NS: u64 = 1_000_000_000;
 /// The time after which the tables are tried again when another thread is changing them.
 const RETRY_NS: u64 = 1_000_000;
 
+/// The time after which a probe is tried again that its link had no room for.
+const FULL_NS: u64 = 10_000_000;
+
 /// The addresses that are being probed.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
@@ -61,6 +64,7 @@ impl Nd {
         for (number, interface) in (1..).zip(domain.tables().interfaces()) {
             // All of an interface begin at the same time, which differs from that of other stations.
             let at = io.now() + self.random.u64(..MAX_DELAY_NS);
+            let mut joins_at = at;
             for own in &interface.addresses {
                 let IpAddr::V6(address) = own.address else { continue };
                 let is_verified = self.verified.contains(&(interface.name.clone(), interface.mac, address));
@@ -71,12 +75,14 @@ impl Nd {
                     // The app before this one may have begun to probe it.
                     domain.addresses().set(number, address, AddressState::Preferred);
                     self.announce(io, number, address);
+                    joins_at = io.now();
                 } else if self.resolver.output(number).is_some() {
                     domain.addresses().set(number, address, AddressState::Tentative);
                     self.probes.probes.push(Probe { number, address, at, is_sent: false });
                 }
                 self.lanes.make_room(io, 1);
             }
+            self.join_groups(number, joins_at);
         }
     }
 
@@ -91,10 +97,14 @@ impl Nd {
             if is_sent {
                 self.resolver.domain.addresses().set(number, address, AddressState::Preferred);
                 self.announce(io, number, address);
+                if address.is_unicast_link_local() {
+                    // Reports from no address are repeated from this one (RFC 3590).
+                    self.join_groups(number, now);
+                }
             } else {
-                self.probes.probes[index].is_sent = true;
-                self.probes.probes[index].at = now + RETRANSMIT_NS;
-                self.probe(io, number, address);
+                let is_sent = self.probe(io, number, address);
+                let pause = if is_sent { RETRANSMIT_NS } else { FULL_NS };
+                self.probes.probes[index] = Probe { is_sent, at: now + pause, ..self.probes.probes[index] };
             }
             self.lanes.make_room(io, 1);
         }
@@ -111,6 +121,7 @@ impl Nd {
         if !address.is_unicast_link_local() {
             self.probes.duplicates.push(address);
         }
+        self.leave_groups(number, io.now());
         io.count(Nd::DUPLICATES, 1);
         let name = domain.tables().interface(number).map_or("", |interface| &interface.name);
         warn!(

@@ -5,10 +5,16 @@
 //! | `receive.rs` | which messages are believed, and what they change |
 //! | `duplicates.rs` | whether other stations have an address of the router |
 //! | `advertise.rs` | when routers advertise themselves |
+//! | `listener` | when reports of multicast groups are due |
+//! | `groups.rs` | the groups of the router, and its reports of them |
 //! | `send.rs` | messages of the router |
 
 mod advertise;
 mod duplicates;
+#[cfg(test)]
+mod group_tests;
+mod groups;
+mod listener;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -21,6 +27,7 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
+use bellows_sys::clock;
 use bellows_vrf::neighbours::{Due, NeighbourKey, NeighbourLimits};
 use bellows_vrf::{IcmpError, Interface, Reason, Tag};
 use bellows_wire::MacAddr;
@@ -29,27 +36,31 @@ use serde::{Deserialize, Serialize};
 
 use self::advertise::Schedules;
 use self::duplicates::Probes;
+use self::groups::Groups;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
 use crate::vrf::RoutingDomain;
 
-/// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who look
-/// for the router's, and tells hosts how to configure themselves.
+/// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who
+/// look for the router's, and tells hosts how to configure themselves.
 ///
-/// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three wait
-/// for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave by the
-/// interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that waited. A
-/// neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`, which tells
-/// their senders. One that is known is asked again, by its own address, before the answer is too old. Neighbours are
-/// learned from answers and from solicitations to the router; advertisements that nobody asked for change only what is
-/// known already, and only if they override it.
+/// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three
+/// wait for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave
+/// by the interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that
+/// waited. A neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`,
+/// which tells their senders. One that is known is asked again, by its own address, before the answer is too old.
+/// Neighbours are learned from answers and from solicitations to the router; advertisements that nobody asked for
+/// change only what is known already, and only if they override it.
 ///
-/// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router does
-/// not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it. Interfaces
-/// with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with a lifetime of
-/// 0, when the run ends.
+/// The router reports the multicast groups that solicitations for its addresses are sent to (RFC 3810, or RFC 2710
+/// where an older querier is), so that switches forward them.
+///
+/// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router
+/// does not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it.
+/// Interfaces with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with
+/// a lifetime of 0, when the run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -65,8 +76,8 @@ pub struct Config {
     #[serde(default = "yes")]
     pub detect_duplicates: bool,
 
-    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 4861, section
-    /// 7.2.8).
+    /// Interfaces on which the router answers for addresses that it reaches through another interface (RFC 4861,
+    /// section 7.2.8).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy: Vec<String>,
 }
@@ -101,6 +112,7 @@ pub struct Nd {
     detects_duplicates: bool,
     probes: Probes,
     schedules: Schedules,
+    groups: Groups,
     /// Addresses that the app before this one, in a reload, has found to be nobody else's.
     verified: HashSet<(String, MacAddr, Ipv6Addr)>,
     has_begun: bool,
@@ -111,13 +123,14 @@ counters! { Nd;
     drop TOO_SHORT = "too_short", "packets without a whole IPv6 packet";
     drop NOT_DISCOVERY = "not_discovery", "packets that are not messages of neighbour discovery";
     drop FRAGMENT = "fragment", "messages in fragments (RFC 6980)";
-    drop HOP_LIMIT = "bad_hop_limit", "messages whose hop limit is not 255, which may come from beyond the link";
+    drop HOP_LIMIT = "bad_hop_limit", "messages whose hop limit is not 255, or 1 for those of listeners: they may come from beyond the link";
     drop BAD_CHECKSUM = "bad_checksum", "messages with a wrong checksum";
     drop BAD_CODE = "bad_code", "messages whose code is not 0";
     drop MALFORMED = "malformed", "messages that are too short, or whose options do not fit";
     drop BAD_TARGET = "bad_target", "messages about a multicast address";
     drop UNSPECIFIED = "unspecified_source", "solicitations from no address that only one with an address may send";
-    drop NOT_LINK_LOCAL = "not_link_local", "router advertisements and redirects whose source is not link-local";
+    drop NOT_LINK_LOCAL = "not_link_local", "router advertisements, redirects, and queries and reports of groups whose source is not link-local";
+    drop NO_ROUTER_ALERT = "no_router_alert", "queries and reports of groups that do not tell routers to look at them";
     drop SOLICITED = "solicited_multicast", "advertisements to many that claim to answer one";
     drop BAD_LINK_LAYER = "bad_link_layer_address", "messages with an Ethernet address that no station has";
     drop NOT_LOCAL = "l3_dst_address_not_local", "solicitations for addresses that are not the router's";
@@ -138,10 +151,13 @@ counters! { Nd;
     count ADVERTISEMENTS_SENT = "advertisements_sent", "neighbour advertisements that were sent";
     count PROXY_SENT = "proxy_advertisements_sent", "advertisements for addresses behind other interfaces";
     count ROUTER_ADVERTISEMENTS_SENT = "router_advertisements_sent", "router advertisements that were sent";
+    count REPORTS_SENT = "listener_reports_sent", "reports of multicast groups that were sent, of those left as well";
     count SOLICITATIONS_RECEIVED = "solicitations_received", "neighbour solicitations that were received";
     count ADVERTISEMENTS_RECEIVED = "advertisements_received", "neighbour advertisements that were received";
     count ROUTER_SOLICITATIONS_RECEIVED = "router_solicitations_received", "router solicitations that were received";
     count ROUTER_ADVERTISEMENTS_RECEIVED = "router_advertisements_received", "router advertisements of others";
+    count QUERIES_RECEIVED = "listener_queries_received", "queries for multicast groups that were received";
+    count REPORTS_RECEIVED = "listener_reports_received", "reports of multicast groups that others listen to or leave";
     count LEARNED = "learned", "neighbours that were learned, or have another address";
     count EXPIRED = "expired", "neighbours that are gone";
     count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
@@ -192,6 +208,7 @@ impl App for Nd {
         self.error =
             (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
         if io.is_leaving() {
+            self.cease_to_listen(io);
             return self.cease_to_advertise(io);
         }
         if !self.has_begun {
@@ -208,8 +225,11 @@ impl App for Nd {
             waited.into_iter().for_each(|packet| self.tell(io, packet));
             self.lanes.make_room(io, MAX_SENT);
         }
+        // Answers to a probe go to a group.
+        self.report_groups(io);
         self.probe_addresses(io);
         self.advertise_routers(io);
+        self.report_groups(io);
         self.finish(io);
     }
 
@@ -222,6 +242,7 @@ impl App for Nd {
             self.resolver.succeed(&old.resolver);
             self.verified = old.usable_addresses();
             self.schedules.succeed(&old.schedules, &old.resolver.domain, &self.resolver.domain);
+            self.groups.succeed(&old.groups, &old.resolver.domain, &self.resolver.domain, clock::now());
         }
         Ok(())
     }
@@ -242,6 +263,7 @@ impl Nd {
             detects_duplicates: true,
             probes: Probes::default(),
             schedules: Schedules::default(),
+            groups: Groups::default(),
             verified: HashSet::new(),
             has_begun: false,
             random: fastrand::Rng::new(),
@@ -252,7 +274,7 @@ impl Nd {
     fn finish(&mut self, io: &Io<Self>) {
         self.resolver.upkeep(io);
         self.remove_duplicates(io);
-        let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline()];
+        let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
         self.lanes.send(io);
     }

@@ -12,8 +12,10 @@ use bellows_vrf::{Interface, Tag};
 use bellows_wire::ndp::{self, Message, flag, message_type, option_type};
 use bellows_wire::{IpProtocol, Ipv6Packet, MacAddr};
 
+use super::send::Answers;
 use super::{Nd, is_on_link};
 use crate::forwarding::ETHERNET;
+use crate::forwarding::resolver::Resolved;
 use crate::ipv6_link::AddressState;
 
 /// A message of neighbour discovery.
@@ -79,6 +81,9 @@ impl Received<'_> {
 impl Nd {
     /// Takes in a message, and answers it.
     pub(super) fn receive(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Nd>> {
+        if let Some(done) = self.receive_listeners(io, packet) {
+            return done;
+        }
         let received = check(packet)?;
         let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(received.number).ok_or(Nd::NO_ADJACENCY)?;
@@ -106,8 +111,13 @@ impl Nd {
         key: NeighbourKey,
         hear: impl FnOnce(&mut Neighbours) -> Learned,
     ) -> Result<(), DropReason<Nd>> {
-        let (learned, gone) = self.resolver.learn(key, &mut self.lanes, hear);
-        gone.into_iter().for_each(|packet| io.drop(packet, Nd::NO_ADJACENCY));
+        let (learned, waited) = self.resolver.learn(key, hear);
+        for resolved in waited {
+            if let Resolved::Send(output, packet) = &resolved {
+                self.count_advertisement(io, *output, packet.tag());
+            }
+            self.act(io, resolved);
+        }
         match learned {
             Learned::Changed => io.count(Nd::LEARNED, 1),
             Learned::Full => return Err(Nd::FULL),
@@ -157,7 +167,7 @@ impl Nd {
         let is_from_nobody = received.source.is_unspecified();
         if is_from_nobody
             && (received.destination != ndp::solicited_node(target)
-                || received.message.link_layer(option_type::SOURCE_LINK_LAYER).is_some())
+                || received.message.has(option_type::SOURCE_LINK_LAYER))
         {
             return Err(Nd::UNSPECIFIED);
         }
@@ -175,16 +185,18 @@ impl Nd {
             None if is_anycast || is_proxy => {}
             None => return Err(Nd::NOT_LOCAL),
         }
+        let answers = match (is_anycast, is_proxy) {
+            (false, false) => Answers::ForItself,
+            (true, _) => Answers::AmongOthers,
+            (false, true) => Answers::AsProxy,
+        };
         if is_from_nobody {
             // Another station wants an address: all are told that it is in use.
-            self.advertise(io, number, target, None, !is_anycast);
+            self.advertise(io, number, target, None, answers);
             return Ok(());
         }
         self.learn_sender(io, interface, received)?;
-        if is_proxy {
-            io.count(Nd::PROXY_SENT, 1);
-        }
-        self.advertise(io, number, target, Some(received.source), !is_anycast && !is_proxy);
+        self.advertise(io, number, target, Some(received.source), answers);
         Ok(())
     }
 
@@ -223,7 +235,7 @@ impl Nd {
         io.count(Nd::ROUTER_SOLICITATIONS_RECEIVED, 1);
         if !received.source.is_unspecified() {
             self.learn_sender(io, interface, received)?;
-        } else if received.message.link_layer(option_type::SOURCE_LINK_LAYER).is_some() {
+        } else if received.message.has(option_type::SOURCE_LINK_LAYER) {
             return Err(Nd::UNSPECIFIED);
         }
         self.schedules.solicited(received.number, io.now(), &mut self.random);

@@ -131,3 +131,48 @@ fn padding_makes_no_frame_longer_than_the_link_carries() {
     rig.settle();
     assert_eq!(rig.received("a").iter().map(Vec::len).collect::<Vec<usize>>(), [14 + 1500]);
 }
+
+#[test]
+fn fragments_are_sent_like_other_packets() {
+    let domain = domain(false);
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input", "fragments"], &["a", "b"]);
+    rig.send_packets("fragments", (0..20).map(|_| packet(&domain, "10.0.2.7", "20.1.2.3")));
+    rig.send_packets("input", [packet(&domain, "10.0.1.7", "21.1.2.3")]);
+    rig.settle();
+    let (a, b) = (rig.received("a"), rig.received("b"));
+    assert_eq!((a.len(), b.len()), (20, 1));
+    assert!(a.iter().chain(&b).all(|frame| frame[..6] == MAC.0 && frame[22] == 63), "one hop each");
+}
+
+#[test]
+fn who_sends_from_a_link_local_address_beyond_the_link_is_told() {
+    let domain = domain(false);
+    let told = Tag::received_on(1).with(IcmpError::of(Reason::BeyondScope).number());
+    // Of another link, which the packet would leave, there is one route.
+    let mut changes = domain.tables().lock();
+    changes.add(&RouteSpec::parse("2001:db8:30::/48 via 2001:db8:2::9").unwrap(), IfExists::Refuse).unwrap();
+    changes.commit().unwrap();
+    drop(changes);
+    for (source, outputs, expected) in [
+        ("fe80::7", &["a", "b", "error"][..], Some(told)),
+        ("fe80::7", &["a", "b"][..], None),
+        ("::", &["a", "b", "error"], None),
+        ("::1", &["a", "b", "error"], None),
+        ("ff02::1", &["a", "b", "error"], None),
+    ] {
+        let mut rig = Rig::new(Rewrite::<V6>::new(Arc::clone(&domain)), &["input"], outputs);
+        rig.send_packets("input", [packet(&domain, source, "2001:db8:30::3")]);
+        rig.settle();
+        let error = if outputs.len() > 2 { rig.received_packets("error") } else { Vec::new() };
+        assert_eq!(error.first().map(|packet| Tag(packet.tag())), expected, "{source} {outputs:?}");
+        assert_eq!(rig.counts().drops["source_scope"], u64::from(expected.is_none()), "{source} {outputs:?}");
+    }
+    let mut rig = Rig::new(Rewrite::<V6>::new(Arc::clone(&domain)), &["input"], &["a", "b", "error"]);
+    rig.send_packets("input", [packet(&domain, "fe80::7", "2001:db8:20::3")]);
+    rig.settle();
+    assert_eq!(rig.counts().drops["source_scope"], 1, "it would not leave the link");
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], &["a", "b", "error"]);
+    rig.send_packets("input", [packet(&domain, "169.254.1.1", "21.1.2.3")]);
+    rig.settle();
+    assert_eq!(rig.counts().drops["source_scope"], 1, "RFC 3927, section 2.7: nobody is told");
+}

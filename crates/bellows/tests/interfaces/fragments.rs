@@ -149,6 +149,10 @@ fn datagrams_go_through_a_smaller_mtu_in_fragments() {
             routed.ping(address_v6, size);
         }
     }
+    // The longest datagrams, which the router makes of their fragments and answers in fragments.
+    for address in ROUTER[0] {
+        routed.ping(address, 65_507);
+    }
     for address in HOSTS[1] {
         let arrived = send_datagrams(client, server, address, 300);
         assert!(arrived > 240, "{arrived} of 300 to {address}");
@@ -166,6 +170,29 @@ fn datagrams_go_through_a_smaller_mtu_in_fragments() {
         assert!(counter(&running, &format!("router/{family}-reassemble"), "counters", "reasm_oks") >= 9);
     }
     assert!(counter(&running, "router/ip6-icmp-error", "counters", "too_big_sent") > 0);
+    running.signal(Signal::INT);
+    running.wait().fine();
+}
+
+#[test]
+fn fragments_that_the_router_makes_need_no_permission_of_their_own() {
+    if is_missing("fragments::fragments_that_the_router_makes_need_no_permission_of_their_own", &[]) {
+        return;
+    }
+    let routed = Fragmented::new();
+    // Fragments behind the first have no header that this matches.
+    let rules = "apps.router.interfaces.right.access_out=[\"permit icmp and icmp[0] = 8\", \"permit icmp6\", \"deny\"]";
+    let running = routed.sandbox.start(&[NETWORK, "--json", "--set", rules]);
+    let [address, _] = HOSTS[1];
+    traffic::wait_for_answer(&routed.hosts[0], address);
+    routed.ping(address, 1_400);
+    assert!(counter(&running, "router/ip4-fragment", "counters", "frag_creates") >= 2);
+    let denied = || counter(&running, "router/ip4-access-out", "drops", "denied");
+    assert_eq!(denied(), 0);
+    // Those that the sender has made need it.
+    let words = format!("ping -n -q -c 1 -W 1 -M dont -s 3000 {address}");
+    assert!(bellows_testkit::netns::run(routed.hosts[0].namespace(), &words).is_err());
+    assert!(denied() > 0);
     running.signal(Signal::INT);
     running.wait().fine();
 }

@@ -20,6 +20,7 @@ mod router6;
 mod routes;
 mod shared;
 mod soak;
+mod switched;
 mod traffic;
 mod vlans;
 

@@ -306,6 +306,13 @@ impl<'a, A: App> Io<'a, A> {
         self.count_drops(reason, count as u64);
     }
 
+    /// Drops all packets of a vector of the app's own and counts them under a drop reason.
+    pub fn drop_vector(&self, vector: &mut Vector, reason: DropReason<A>) {
+        let count = vector.len() as u64;
+        with_drop_reason(self.reason(reason), || free_all(vector));
+        self.count_drops(reason, count);
+    }
+
     /// Drops up to `count` packets from the front of an input and counts them under a drop reason.
     pub fn drop_first(&self, input: &mut Input<'_, A>, count: usize, reason: DropReason<A>) {
         let before = input.len();

@@ -57,14 +57,16 @@ pub(super) unsafe fn leaf_of<S: Search>(cells: &Cells, place: usize, value: u16)
     place + UNIT + rank * UNIT
 }
 
-/// The entry of a value in the wide line that begins with this word.
+/// The entry of a value in the wide line that begins with this word. Hot.
 ///
 /// # Safety
 /// As for [`entry::line`].
-pub(super) unsafe fn wide(cells: &Cells, place: usize, value: u16) -> u32 {
+#[inline(always)]
+pub(super) unsafe fn wide<S: Search>(cells: &Cells, place: usize, value: u16) -> u32 {
     // SAFETY: as the caller promises.
     let line = unsafe { entry::line(cells, place) };
-    let rank = line[..2 * WIDE_SEPARATORS].iter().filter(|&&separator| separator < value).count();
+    let first: &[u16; 16] = line.first_chunk().expect("a line is longer");
+    let rank = S::rank_of_first::<{ 2 * WIDE_SEPARATORS }>(first, value) as usize;
     // SAFETY: as the caller promises; a wide line has an entry for each of its intervals.
     unsafe { cells.word(place + WIDE_SEPARATORS + rank) }
 }

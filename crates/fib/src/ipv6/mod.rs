@@ -38,6 +38,9 @@ const DENSE: usize = BATCH * 3 / 4;
 /// The keys of a batch that go on behind the root up to which each is looked up alone.
 const SPARSE: usize = BATCH / 32;
 
+/// The keys of a batch that are at wide lines from which on all are treated as if they were.
+const WIDE_ONES: usize = BATCH / 8;
+
 /// The unit of the line for keys whose search leads nowhere.
 const NOWHERE: u32 = 0;
 
@@ -115,16 +118,21 @@ impl Layout for u128 {
     }
 }
 
+/// What follows the bits of a key that are at hand.
+const END: u32 = 1 << 15;
+
 /// Goes on behind the root. Hot.
 #[inline(always)]
 fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, next: &mut [u32]) {
     let (mut high, mut rests, mut room): (Column, Column, Column) = ([0; _], [0; _], [0; _]);
     S::split(keys, &mut high, &mut rests);
     for (high, low) in high.iter_mut().zip(&mut rests) {
-        (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width);
+        (*high, *low) = (*high << ROOT.width | *low >> (32 - ROOT.width), *low << ROOT.width | END);
     }
     // Each is for up to 16 of the bits behind the root, so that lines have 16 more.
-    cells::<S>(table, entries, &mut high, &mut rests);
+    if cells::<S>(table, entries, &mut high, &mut rests) == 0 {
+        return S::apart(|| look_up_others::<S, false>(table, keys, (entries, &high, &rests), next));
+    }
     cells::<S>(table, entries, &mut high, &mut rests);
     let others = match next.as_mut_array() {
         Some(next) => lines::<S>(table, entries, &high, next),
@@ -135,11 +143,32 @@ fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, n
         }
     };
     if others != 0 {
-        let mut turns: Places = [0; _];
-        for kind in [CELLS, entry::WIDE] {
-            let count = S::places((KIND, kind), entries, &mut turns);
-            look_up_each(table, keys, &turns[..count], next);
+        S::apart(|| look_up_others::<S, true>(table, keys, (entries, &high, &rests), next));
+    }
+}
+
+/// Goes on behind wide lines, and behind cells behind cells, or wherever keys are if not `HAS_LINES`. Hot.
+#[inline(always)]
+fn look_up_others<S: Search, const HAS_LINES: bool>(
+    table: &Cells,
+    keys: &[u128],
+    (entries, rests, behind): (&mut Column, &Column, &Column),
+    next: &mut [u32],
+) {
+    let mut turns: Places = [0; _];
+    let count = S::places((KIND, entry::WIDE), entries, &mut turns);
+    let is_wide = count >= WIDE_ONES;
+    if is_wide || !HAS_LINES {
+        let (mut rests, mut found) = (*rests, [0; _]);
+        if is_wide {
+            wide::<S>(table, entries, (&mut rests, behind), &turns[..count]);
         }
+        lines::<S>(table, entries, &rests, &mut found);
+        next.copy_from_slice(&found[..next.len()]);
+    }
+    for kind in [CELLS, entry::WIDE] {
+        let count = S::places((KIND, kind), entries, &mut turns);
+        look_up_each(table, keys, &turns[..count], next);
     }
 }
 
@@ -166,13 +195,13 @@ fn shifted_out(bits: u32, width: u32) -> u32 {
 }
 
 /// Takes the keys whose entry leads to cells to these. `rests` and `behind` are the bits of keys behind what they have been
-/// looked up by. Hot.
+/// looked up by. Returns how many these are. Hot.
 #[inline(always)]
-fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) {
+fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, behind: &mut Column) -> usize {
     let (mut turns, mut places): (Places, Column) = ([0; _], [0; _]);
     let count = S::places((KIND, CELLS), entries, &mut turns);
     if count == 0 {
-        return;
+        return 0;
     }
     for (((&entry, rest), behind), place) in entries.iter().zip(&mut *rests).zip(behind).zip(&mut places) {
         let mask = are(entry, CELLS);
@@ -198,13 +227,32 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
             entries[turn] = unsafe { table.load_unchecked(places[turn] as usize) };
         }
     }
+    count
+}
+
+/// Takes the keys at these turns, whose entry leads to a wide line, to what is behind it. Hot.
+#[inline(always)]
+fn wide<S: Search>(table: &Cells, entries: &mut Column, (rests, behind): (&mut Column, &Column), turns: &[u32]) {
+    let mut found = *entries;
+    for &turn in turns {
+        let turn = turn as usize % BATCH;
+        // SAFETY: the entry led to a wide line.
+        found[turn] = unsafe { line::wide::<S>(table, entry::place(entries[turn]), (rests[turn] >> 16) as u16) };
+    }
+    for (((entry, rest), &behind), found) in entries.iter_mut().zip(rests).zip(behind).zip(found) {
+        // The end is the last bit that is set. It has to be behind the bits of a second line.
+        let is_wide = are(*entry, entry::WIDE) & 0_u32.wrapping_sub((behind != 0).into());
+        *entry = found & is_wide | *entry & !is_wide;
+        *rest = (*rest << line::WIDTH | behind >> line::WIDTH) & is_wide | *rest & !is_wide;
+    }
 }
 
 /// Finds the numbers of keys whose entry is one or leads to lines. Returns a number that is not 0 if others lead on, too.
 /// Hot.
 #[inline(always)]
 fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut Column) -> u32 {
-    let (mut places, mut turns, mut others): (Column, Places, u32) = ([0; _], [0; _], 0);
+    let (mut places, mut turns): (Column, Places) = ([0; _], [0; _]);
+    let mut others = 0;
     for (&entry, place) in entries.iter().zip(&mut places) {
         let mask = are(entry, LEAF) | are(entry, INNER);
         *place = entry::place(entry & mask) as u32;
@@ -251,7 +299,7 @@ fn look_up_one(table: &Cells, key: u128) -> u32 {
                 return table.word(DICTIONARY + usize::from(code));
             },
             // SAFETY: as above.
-            entry::WIDE => unsafe { line::wide(table, place, value as u16) },
+            entry::WIDE => unsafe { line::wide::<Baseline>(table, place, value as u16) },
             _ => return entry.wrapping_sub(1),
         };
     }

@@ -15,6 +15,7 @@ benchmarks! {
         Engine(engine),
         Fib(fib),
         Filter(filter),
+        Floods(floods),
         History(history),
         Neighbours(neighbours),
         Notify(notify),

@@ -172,9 +172,8 @@ impl Vrf {
         }
         for (key, mac, _) in old.permanent().filter(|(.., origin)| *origin == Origin::Control) {
             let key = old.vrf.same_neighbour(key, self);
-            let kept = key.is_some_and(|key| {
-                own.next_hops.permanent.contains_key(&key) || own.enter_neighbour(key, mac, Origin::Control).is_ok()
-            });
+            let kept = key
+                .is_some_and(|key| own.vrf.is_permanent(key) || own.enter_neighbour(key, mac, Origin::Control).is_ok());
             inherited.lost += usize::from(!kept);
         }
         drop(old);

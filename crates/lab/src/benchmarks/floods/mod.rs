@@ -1,0 +1,95 @@
+//! `bench floods`: what a router pays for packets beyond its limits.
+//!
+//! A process has a whole router. In every second vector, half of the packets are those of a flood; the others are
+//! forwarded, restored, and come again. So both kinds of vector meet the same caches.
+
+mod frames;
+mod side;
+
+use bellows_config::Registry;
+use serde_json::{Value, json};
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::turns::{Match, Session};
+use crate::workers;
+use frames::Flood;
+use side::{FORWARDED, LOST, MIXED, Task, lay_out};
+
+/// Measure what a router pays for packets beyond its limits
+///
+/// Half of what a router is offered is a flood of one kind, far beyond the rate that it answers. `forwarded` are the
+/// clocks of a packet that is forwarded, in vectors of 128 without a flood; `flood` what a packet of the flood adds in
+/// vectors of which it is every other packet; `ratio` the second over the first; `lost` the share of packets to forward
+/// that were not. Cases: packets whose time runs out, without a route, too long for their link, and to neighbours that do
+/// not answer; echo requests; ARP requests and neighbour solicitations.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    figures: Figures,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole(1..=10_000))]
+    rounds: usize,
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("floods"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let floods = chosen(Flood::ALL, Flood::name, &options.figures.case)?;
+    let processes = options.figures.processes;
+    let mut session = Session::new(arguments, options.common.cpu, floods.len() * processes, observer);
+    let (mut table, mut results) = (Table::default(), Vec::new());
+    for flood in floods {
+        let task = Task { flood, cpu: options.common.cpu };
+        let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
+        let found = figures(flood, &matches);
+        session.show(&table.part("floods", session.machine(), processes, &found));
+        results.extend(found);
+    }
+    Ok(Report::of_turns("floods", session.info(), processes, results))
+}
+
+/// The figures of a flood.
+fn figures(flood: Flood, matches: &[Match]) -> Vec<Measurement> {
+    let labels = |figure: &str| -> Vec<(&'static str, Value)> { vec![("figure", json!(figure))] };
+    let each = |of: &dyn Fn(&Match) -> Option<f64>| -> Vec<f64> { matches.iter().filter_map(of).collect() };
+    let forwarded = |found: &Match| found.figure(0, 0, FORWARDED);
+    // Half of the packets are forwarded.
+    let added = |found: &Match| Some(2.0 * found.figure(0, 0, MIXED)? - found.figure(0, 0, FORWARDED)?);
+    let ratio = |found: &Match| Some(2.0 * found.ratio((0, MIXED), (0, FORWARDED), 0)? - 1.0);
+    let lost = |found: &Match| found.figure(0, 0, LOST);
+    let figure = |unit: &str, name, of: &dyn Fn(&Match) -> Option<f64>| {
+        Measurement::of(flood.name(), unit, &each(of), labels(name))
+    };
+    [
+        figure("clocks/packet", "forwarded", &forwarded),
+        figure("clocks/packet", "flood", &added),
+        figure("ratio", "ratio", &ratio),
+        figure("ratio", "lost", &lost),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "arp"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are time4, time6")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
