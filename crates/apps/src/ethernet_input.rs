@@ -66,7 +66,7 @@ impl App for EthernetInput {
         Port::optional("other", "frames of other protocols, without the tags of their interface"),
     ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
-    const PREFETCH: usize = 8;
+    const PREFETCH: usize = 16;
 
     fn push(&mut self, io: &Io<Self>) {
         if self.origins.len() != io.inputs() {

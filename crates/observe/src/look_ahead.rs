@@ -1,7 +1,7 @@
 //! Trials of look-ahead: whether an app waits for the data of its packets.
 //!
-//! In a trial the engine prefetches the first line of all packets of a call before it makes the call, or it does not: a
-//! coin decides. If the call and the prefetches together take less time than the call alone, then the app waits for data
+//! In a trial the engine fetches the first line of all packets of a call before it makes the call, by prefetches and then
+//! a read of each, or it does not: a coin decides. If the call and the prefetches together take less time than the call alone, then the app waits for data
 //! that it could have prefetched. So a trial finds what a missing prefetch costs from outside, without event counters,
 //! and whatever else makes a call slow.
 
@@ -91,7 +91,7 @@ const MIN_CALLS_TO_ACCUSE: usize = 16;
 const MIN_CALLS_TO_CLEAR: usize = 50;
 
 /// The share of a call's clocks that prefetches must save, and the probability of error, for a verdict of waiting.
-pub const MIN_SAVED: f64 = 0.08;
+pub const MIN_SAVED: f64 = 0.1;
 const MAX_P: f64 = 1e-4;
 
 /// Clocks a packet that they must save.

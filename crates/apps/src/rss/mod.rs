@@ -160,7 +160,7 @@ impl App for Rss {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to distribute")]);
     const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "the packets of some flows" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
-    const PREFETCH: usize = 8;
+    const PREFETCH: usize = 16;
 
     fn push(&mut self, io: &Io<Self>) {
         let Some(state) = self.state.as_ref().filter(|state| state.transit.is_idle()) else {

@@ -1,5 +1,7 @@
 //! The chosen call of a breath in a trial of look-ahead.
 
+use std::hint::black_box;
+
 use bellows_observe::layout::account;
 use bellows_observe::look_ahead::{MIN_PACKETS, TrialCall};
 use bellows_packet::Packet;
@@ -30,9 +32,16 @@ pub(super) fn choose(node: &Node, entry: usize) -> Option<ChosenCall> {
     }
     let start = clock::ticks();
     for &link in node.inputs.iter().filter(|link| waiting(**link) > 0) {
-        table.with_packets(link, |packets| packets.iter().for_each(Packet::prefetch));
+        table.with_packets(link, |packets| fetch(packets));
     }
     Some(ChosenCall { fetch: Some(sampler.clocks(start, clock::ticks())) })
+}
+
+/// Brings the first line of packets into the nearest cache. A processor drops prefetches while it has too many under way,
+/// and the others may still be under way at the end, so a byte of each packet is read as well.
+fn fetch(packets: &[Packet]) {
+    packets.iter().for_each(Packet::prefetch);
+    black_box(packets.iter().fold(0, |read, packet| read ^ packet.bytes().first().copied().unwrap_or(0)));
 }
 
 /// Records the chosen call, which took so many packets and clocks.

@@ -256,12 +256,7 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
 
 /// Takes the keys at these turns, whose entry leads to a wide line, to what is behind it. Hot.
 #[inline(always)]
-fn wide<S: Search>(
-    table: &Cells,
-    entries: &mut Column,
-    (rests, behind): (&mut Column, &mut Column),
-    turns: &[u32],
-) {
+fn wide<S: Search>(table: &Cells, entries: &mut Column, (rests, behind): (&mut Column, &mut Column), turns: &[u32]) {
     let mut found = *entries;
     for &turn in turns {
         let turn = turn as usize % BATCH;

@@ -1,4 +1,4 @@
-//! The share of samples at the first use of packet data.
+//! The share of samples at the first use of packet data. The ends of the network are left out.
 
 use super::side::{Task, Work};
 use super::variants::Variant;
@@ -32,7 +32,7 @@ pub(super) fn run(
             |figure: usize| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
         let percent = |figure| bellows_stats::median(&values(figure)).map_or(f64::NAN, |found| 100.0 * found.value);
         text += &format!(
-            "{:24} {first} has {:.1} % of all samples, {:.1} % of them at its hottest instruction\n",
+            "{:24} {first} has {:.1} % of the nodes' samples, {:.1} % of them at its hottest instruction\n",
             kind.name(&nodes),
             percent(0),
             percent(1)

@@ -10,15 +10,19 @@
 //! | `variants` | the routers |
 //! | `side` | the processes that measure |
 //! | `show` | the routers side by side |
+//! | `picture` | clocks by packets in flight, as SVG |
 //! | `hot` | the share of samples at the first use of packet data |
 //! | `verdict` | runs in which a trial of look-ahead must find a node, or none |
 
 mod hot;
+mod picture;
 mod show;
 mod side;
 mod stock;
 mod variants;
 mod verdict;
+
+use std::path::PathBuf;
 
 use bellows_config::Registry;
 use serde_json::{Value, json};
@@ -37,10 +41,10 @@ use variants::{First, Variant, nodes};
 ///
 /// Frames of 60 bytes with random destinations, in vectors of 128, go round through a router. Case `nodes`: clocks a
 /// packet of each node at full speed, as it is, without look-ahead in one node, and with other distances in all nodes.
-/// Case `load`: the same at a fixed load, and packets a call. Case
-/// `hot`: the share of the first node in samples of a timer, and that of its hottest instruction, with look-ahead and
-/// without. Case `verdict`: runs in which one node does not look ahead,
-/// or all nodes do; a trial, as `show run --advise` makes it, must find the node, and accuse none otherwise.
+/// Case `load`: the same at a fixed load, and packets a call. Case `hot`: the share of the first node in samples of a
+/// timer, and that of its hottest instruction, with look-ahead and without. Case `verdict`: runs with packets from memory
+/// in which the first node does not look ahead, or all nodes do; a trial, as `show run --advise` makes it, must find the
+/// node if it costs 20 percent more, and accuse none otherwise.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -63,6 +67,9 @@ pub struct Arguments {
     /// Evict packets from all caches before they come again
     #[arg(long)]
     memory: bool,
+    /// Draw the clocks of the first node by packets in flight, with look-ahead and without, in this SVG file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// Packets in flight
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [256, 4_096, 65_536], value_parser = in_flight)]
     in_flight: Vec<usize>,
@@ -152,6 +159,25 @@ impl Arguments {
         Traffic { family, routes: routes as u32, is_internet: false, in_flight }
     }
 
+    /// The number of routes in the cases that have only one, and in the picture.
+    fn middle_routes(&self) -> usize {
+        self.routes.get(self.routes.len() / 2).copied().unwrap_or(1)
+    }
+
+    /// The place of a group in the picture, if it has one.
+    fn spot(&self, group: &Group, matches: &[Match]) -> Option<picture::Spot> {
+        if group.case != Case::Nodes || group.traffic.routes as usize != self.middle_routes() {
+            return None;
+        }
+        // Without look-ahead in the first node.
+        let clocks = |kind| {
+            let variant = group.variants.iter().position(|variant| *variant == kind)?;
+            bellows_stats::median(&group.values(matches, variant, 0))
+        };
+        let clocks = [clocks(Variant::AsIs)?, clocks(Variant::Without(0))?];
+        Some(picture::Spot { in_flight: group.traffic.in_flight, clocks })
+    }
+
     /// The groups of processes of a case.
     fn groups(&self, case: Case) -> Vec<Group> {
         let nodes = nodes(self.traffic(1, VECTOR).family, self.first);
@@ -162,7 +188,7 @@ impl Arguments {
         let all = self.routes.iter().flat_map(|&routes| self.in_flight.iter().map(move |&flying| (routes, flying)));
         // Under a load, and for a verdict, with packets that are far away.
         let farthest = self.in_flight.iter().max().copied().unwrap_or(VECTOR);
-        let routes = self.routes.get(self.routes.len() / 2).copied().unwrap_or(1);
+        let routes = self.middle_routes();
         let group = |(routes, in_flight)| Group {
             case,
             traffic: self.traffic(routes, in_flight),
@@ -183,6 +209,9 @@ impl Arguments {
 /// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
 fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    if options.picture.is_some() && !cases.contains(&Case::Nodes) {
+        return Err(BenchError::Refused("--picture draws the case `nodes`, which --case leaves out".to_owned()));
+    }
     let groups: Vec<Group> = cases.iter().flat_map(|&case| options.groups(case)).collect();
     let processes = |group: &Group| match group.case {
         Case::Verdict => verdict::KINDS.len() * options.runs,
@@ -191,6 +220,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     };
     let mut session = Session::new(arguments, options.common.cpu, groups.iter().map(processes).sum(), observer);
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
+    let mut spots = Vec::new();
     for group in groups {
         if group.case == Case::Verdict {
             let found = verdict::run(options, &group, &mut session)?;
@@ -223,7 +253,17 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
             session.show(&heading);
         }
         session.show(&show::side_by_side(&group, &matches));
+        spots.extend(options.spot(&group, &matches));
         results.extend(measurements(&group, &matches));
+    }
+    if let Some(path) = &options.picture {
+        let memory = if options.memory { ", packets from memory" } else { "" };
+        let (node, routes) = (nodes(options.traffic(1, VECTOR).family, options.first)[0], options.middle_routes());
+        let s = if routes == 1 { "" } else { "s" };
+        let title = format!("{node}, {routes} route{s}{memory}");
+        spots.sort_by_key(|spot| spot.in_flight);
+        std::fs::write(path, picture::svg(&title, &spots))
+            .map_err(|error| BenchError::Refused(format!("cannot write {}: {error}", path.display())))?;
     }
     let report = Report::of_turns("prefetch", session.info(), options.processes, results);
     Ok(Report { notes, failed, ..report })
@@ -314,8 +354,10 @@ impl Listed for Arguments {
         "--ahead",
         "4",
     ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
-        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict")];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
+        (&["--case", "hot", "--picture", "x.svg"], "--picture draws the case `nodes`, which --case leaves out"),
+    ];
 
     fn work(_: &Registry) -> Result<(), std::io::Error> {
         workers::take_part(lay_out)

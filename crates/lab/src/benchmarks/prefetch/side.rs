@@ -79,8 +79,8 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
         }
         Work::Sample(variant, seconds) => {
             let engine = Some(parts(None).engine(&variant, true));
-            let app = super::variants::nodes(task.traffic.family, task.first)[0];
-            return Ok(Box::new(Sampling { engine, seconds, app }));
+            let apps = super::variants::nodes(task.traffic.family, task.first);
+            return Ok(Box::new(Sampling { engine, seconds, apps }));
         }
         Work::Compare(variants) => (engines(variants), None),
         Work::Load(variants, load) => (engines(variants), Some(load)),
@@ -188,8 +188,8 @@ struct Trying {
 }
 
 /// Figures of each node in a trial: whether a prefetch is missing (1 or 0; -1 if it is not known), clocks a packet, the
-/// share that prefetches save, and the probability of error.
-pub(super) const TRIED: usize = 4;
+/// share that prefetches save, the probability of error, the clocks of the prefetches, and those of calls after them.
+pub(super) const TRIED: usize = 6;
 
 impl Side for Trying {
     fn turn(&mut self) -> Turn {
@@ -211,8 +211,9 @@ impl Side for Trying {
             control.stop();
             results
         });
-        let figures =
-            |app: &&str| results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0], of_trial);
+        let figures = |app: &&str| {
+            results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0, 0.0, 0.0], of_trial)
+        };
         Turn { figures: self.apps.iter().flat_map(figures).collect(), took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }
@@ -221,11 +222,12 @@ impl Side for Trying {
 struct Sampling {
     engine: Option<Engine>,
     seconds: f64,
-    app: &'static str,
+    apps: Vec<&'static str>,
 }
 
 impl Side for Sampling {
-    /// Two figures: the share of all samples that the first node has, and the share of these at its hottest instruction.
+    /// Two figures: the share of the samples in all nodes that the first one has, and the share of these at its hottest
+    /// instruction.
     fn turn(&mut self) -> Turn {
         let Some(mut engine) = self.engine.take() else { return Turn::default() };
         let control = engine.control();
@@ -242,13 +244,19 @@ impl Side for Sampling {
             control.stop();
             report.unwrap_or_else(|error| fail(&error))
         });
-        let own = report.functions.iter().filter(|function| function.apps.iter().any(|app| app == self.app));
-        let (mut samples, mut hottest) = (0, 0);
-        for function in own {
+        let (mut all, mut samples, mut hottest) = (0, 0, 0);
+        for function in &report.functions {
+            let Some(node) = self.apps.iter().position(|node| function.apps.iter().any(|app| app == node)) else {
+                continue;
+            };
+            all += function.samples;
+            if node > 0 {
+                continue;
+            }
             samples += function.samples;
             hottest = function.instructions.iter().map(|line| line.samples).chain([hottest]).max().unwrap_or(0);
         }
-        let figures = vec![samples as f64 / report.samples.max(1) as f64, hottest as f64 / samples.max(1) as f64];
+        let figures = vec![samples as f64 / all.max(1) as f64, hottest as f64 / samples.max(1) as f64];
         Turn { figures, took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }
@@ -259,5 +267,5 @@ fn of_trial(result: &TrialResult) -> [f64; TRIED] {
         LookAhead::Sufficient => 0.0,
         LookAhead::Missing => 1.0,
     };
-    [is_missing, result.clocks, result.saved, result.p]
+    [is_missing, result.clocks, result.saved, result.p, result.fetch, result.clocks_after]
 }
