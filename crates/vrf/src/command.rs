@@ -130,7 +130,7 @@ impl NeighbourCommand {
         while let Some(word) = words.next() {
             if !VALUES.contains(&word) {
                 let is_known = |known: &&str| known.eq_ignore_ascii_case(word);
-                if STATES.iter().any(|known| is_known(&known)) || FLAGS.contains(&word) {
+                if STATES.iter().any(is_known) || FLAGS.contains(&word) {
                     continue;
                 }
                 return Err(wrong(word, format!("`{word}` is not part of a neighbour"), NEIGHBOUR_HELP));
