@@ -294,3 +294,47 @@ fn the_host_gets_answers_even_if_the_router_has_not_asked() {
     assert_eq!((heard.len(), Tag(heard[0].tag()).interface()), (1, 1));
     assert_eq!(drops(&rig), [("l3_src_address_not_local".to_owned(), 1)]);
 }
+
+#[test]
+fn a_flood_of_strangers_costs_neither_answers_nor_neighbours_that_are_known() {
+    let domain = domain();
+    let limits = NeighbourLimits { neighbours: 4, ..NeighbourLimits::default() };
+    let mut rig = Rig::new(Arp::new(Arc::clone(&domain), limits), &["input", "resolve"], &["a", "b"]);
+    rig.set_time(SECOND);
+    rig.settle();
+    let known = |operation| arp(1, operation, HOST, [10, 0, 1, 7], [10, 0, 1, 1]);
+    rig.send_packets("input", [known(ArpOperation::REQUEST)]);
+    rig.settle();
+    rig.received("a");
+    let flood = |rig: &mut Rig, operation| {
+        for round in 0..40_u8 {
+            let stranger = |at: u16| {
+                let number = 20 + (at % 200) as u8;
+                arp(1, operation, MacAddr([4, 0, 0, 1, round, number]), [10, 0, 1, number], [10, 0, 1, 1])
+            };
+            rig.send_packets("input", (0..500).map(stranger));
+            rig.settle();
+        }
+    };
+    flood(&mut rig, ArpOperation::REQUEST);
+    let answered = rig.received("a").len();
+    // The three who found room may be answered like all who are known.
+    assert!((4..2_000).contains(&answered), "{answered} of 20,000 questions were answered");
+    let dropped = rig.counts().drops["rate_limited"];
+    assert!(dropped > 15_000, "{dropped} of 20,000 were beyond the limit");
+    assert_eq!(rig.status().unwrap()["neighbours"].as_array().unwrap().len(), 4);
+    rig.send_packets("input", [known(ArpOperation::REQUEST)]);
+    rig.settle();
+    assert_eq!(rig.received("a").len(), 1, "who is known is answered in a flood");
+    // It is asked when its answer is old, and its new answer is heard in a flood.
+    for second in 32..36 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+        flood(&mut rig, ArpOperation::REPLY);
+        rig.send_packets("input", [known(ArpOperation::REPLY)]);
+        rig.settle();
+    }
+    let neighbours = rig.status().unwrap()["neighbours"].take();
+    let is_known = |it: &serde_json::Value| it["address"] == "10.0.1.7" && it["state"] == "reachable";
+    assert!(neighbours.as_array().unwrap().iter().any(is_known), "{neighbours:#}");
+}

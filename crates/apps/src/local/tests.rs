@@ -303,3 +303,26 @@ fn the_host_hears_of_neighbours_as_far_as_it_has_to() {
         assert_eq!(outputs, expected, "{kind} {target}");
     }
 }
+
+#[test]
+fn echo_requests_beyond_the_limit_are_dropped() {
+    for (echo, is_v6) in [
+        (packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP), false),
+        (packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6), true),
+    ] {
+        let mut rig = match is_v6 {
+            false => Rig::new(Local::<V4>::new(domain()).answering(100), &["input"], &["output"]),
+            true => Rig::new(Local::<V6>::new(domain()).answering(100), &["input"], &["output"]),
+        };
+        let mut answered = |rig: &mut Rig, time: u64| {
+            rig.set_time(time);
+            rig.send("input", std::iter::repeat_n(&echo, 50));
+            rig.settle();
+            rig.received("output").len()
+        };
+        let second = 1_000_000_000;
+        // A tenth of a second's at once, then one in ten milliseconds.
+        assert_eq!([second, second, second + second / 20].map(|time| answered(&mut rig, time)), [10, 0, 5]);
+        assert_eq!(rig.counts().drops["rate_limited"], 135);
+    }
+}
