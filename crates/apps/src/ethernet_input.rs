@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
-use crate::forwarding::sort::{IP4, IP6, TYPE_IP4, TYPE_IP6, loaded, sort};
+use crate::forwarding::sort::{ARP, IP4, IP6, TYPE_ARP, TYPE_IP4, TYPE_IP6, sort};
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 
@@ -54,11 +54,8 @@ counters! { EthernetInput;
     drop UNKNOWN_PROTOCOL = "unknown_protocol", "frames that are not IP or ARP, if `other` is not linked";
 }
 
-/// The places of the outputs behind those of IP.
-const ARP: usize = 2;
+/// The place of the output behind those of IP and ARP.
 const OTHER: usize = 3;
-
-const TYPE_ARP: u32 = loaded(EtherType::ARP);
 
 impl App for EthernetInput {
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port" };
@@ -180,7 +177,7 @@ impl RoutingDomain {
             }
             TYPE_IP4 => Ok(IP4.into()),
             TYPE_IP6 => Ok(IP6.into()),
-            TYPE_ARP => Ok(ARP),
+            TYPE_ARP => Ok(ARP.into()),
             _ => Ok(OTHER),
         }
     }

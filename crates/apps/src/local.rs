@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
 use crate::lanes::{Lanes, Verdict};
+use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
 /// Takes the packets that are for the router itself.
@@ -42,12 +43,22 @@ pub struct Config {
     /// Whether echo requests go to the host as well, instead of being answered here.
     #[serde(default)]
     pub punt_echo: bool,
+
+    /// The maximum number of echo requests a second that are answered, from 1 to 1,000,000,000; a tenth of a second's are
+    /// answered at once after a pause.
+    #[serde(default = "echo_rate")]
+    #[schemars(extend("x-unit" = "packets/s"), range(min = 1, max = 1000000000))]
+    pub echo_rate: u32,
+}
+
+fn echo_rate() -> u32 {
+    100_000
 }
 
 impl Config {
     /// The defaults, for a routing domain.
     pub fn of(vrf: &str) -> Config {
-        Config { vrf: vrf.to_owned(), punt_echo: false }
+        Config { vrf: vrf.to_owned(), punt_echo: false, echo_rate: echo_rate() }
     }
 }
 
@@ -61,6 +72,9 @@ pub trait Family: Send + Sized + 'static {
     /// # Errors
     /// If its header is not right.
     fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error>;
+
+    /// Whether an IP packet is an echo request without options or extension headers.
+    fn is_echo_request(ip: &[u8]) -> bool;
 
     /// Turns an echo request into its reply.
     ///
@@ -98,6 +112,8 @@ enum Message {
 pub struct Local<F> {
     domain: Arc<RoutingDomain>,
     punts_echo: bool,
+    /// That of answers to echo requests.
+    limit: Limit,
     lanes: Lanes,
     family: std::marker::PhantomData<F>,
 }
@@ -105,6 +121,7 @@ pub struct Local<F> {
 counters! { for[F: Family] Local<F>;
     drop MALFORMED = "malformed", "packets whose header or message is not whole";
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
+    drop RATE_LIMITED = "rate_limited", "echo requests beyond the limit of answers";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
     drop TENTATIVE = "tentative", "packets to addresses that the router must not use (yet), because another station may have them";
@@ -155,13 +172,25 @@ impl<F: Family> App for Local<F> {
 impl<F: Family> Local<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
-        Local { domain, punts_echo: false, lanes: Lanes::new(), family: std::marker::PhantomData }
+        let limit = Self::limit(echo_rate());
+        Local { domain, punts_echo: false, limit, lanes: Lanes::new(), family: std::marker::PhantomData }
     }
 
     /// The app, which leaves echo requests to the host or not.
     #[must_use]
     pub fn punting_echo(mut self, punts: bool) -> Local<F> {
         self.punts_echo = punts;
+        self
+    }
+
+    fn limit(echo_rate: u32) -> Limit {
+        Limit::new(echo_rate, (echo_rate / 10).max(1))
+    }
+
+    /// The app, which answers so many echo requests a second.
+    #[must_use]
+    pub fn answering(mut self, echo_rate: u32) -> Local<F> {
+        self.limit = Self::limit(echo_rate);
         self
     }
 
@@ -195,9 +224,12 @@ impl<F: Family> Local<F> {
     }
 
     /// Where a packet goes.
-    fn judge(&self, io: &Io<Self>, packet: &mut Packet) -> Verdict<Self> {
+    fn judge(&mut self, io: &Io<Self>, packet: &mut Packet) -> Verdict<Self> {
         let tag = Tag(packet.tag());
         let Some(ip) = packet.bytes_mut().get_mut(ETHERNET..) else { return Verdict::Drop(Self::MALFORMED) };
+        if !self.punts_echo && !self.limit.admits(io.now()) && F::is_echo_request(ip) {
+            return Verdict::Drop(Self::RATE_LIMITED);
+        }
         let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
         let interface = self.domain.tables().interface(tag.interface());
         let is_link_local = is_link_local_v6(kind.destination);
@@ -239,6 +271,7 @@ impl<F: Family> Local<F> {
             Message::Echo if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
                 Ok(()) => {
+                    self.limit.pay(io.now());
                     // Link-local addresses mean something on their own link alone.
                     let stays = [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK);
                     let output = if stays { LINK } else { OUTPUT };
@@ -314,6 +347,16 @@ impl Family for V4 {
         Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
     }
 
+    fn is_echo_request(ip: &[u8]) -> bool {
+        let is = |header: &[u8; 21]| {
+            header[0] == 0x45
+                && (header[6] & 0x3f, header[7]) == (0, 0)
+                && header[9] == IpProtocol::ICMP.0
+                && header[20] == message_type::V4_ECHO_REQUEST
+        };
+        ip.first_chunk().is_some_and(is)
+    }
+
     fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
         let mut view = Ipv4Packet::new_checked(ip)?;
         let (src, dst): (Ipv4Addr, Ipv4Addr) = (view.src(), view.dst());
@@ -342,14 +385,17 @@ impl Family for V6 {
             _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
             IpProtocol::ICMPV6 => {
                 let icmp = IcmpMessage::new_checked(upper.payload)?;
-                let sum =
-                    view.addresses().pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload);
+                let addresses = view.addresses();
+                let sum = || {
+                    addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
+                };
                 match icmp.message_type() {
-                    _ if sum.finish() != 0 => Message::BadChecksum,
+                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects. Who takes
+                    // them checks them.
+                    133..=137 => Message::Discovery,
+                    _ if sum() != 0 => Message::BadChecksum,
                     // An echo behind extension headers is for the host.
                     message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
-                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects.
-                    133..=137 => Message::Discovery,
                     kind if mld::is_of_listeners(kind) => Message::Listeners,
                     _ => Message::Other,
                 }
@@ -360,6 +406,11 @@ impl Family for V6 {
             _ => Message::Protocol,
         };
         Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
+    }
+
+    fn is_echo_request(ip: &[u8]) -> bool {
+        let is = |header: &[u8; 41]| header[6] == IpProtocol::ICMPV6.0 && header[40] == message_type::V6_ECHO_REQUEST;
+        ip.first_chunk().is_some_and(is)
     }
 
     fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
@@ -400,6 +451,10 @@ impl<F: Family> Configure for Local<F> {
     }
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {
-        Ok(Local::new(context.object("vrf", &config.vrf)?).punting_echo(config.punt_echo))
+        if !(1..=1_000_000_000).contains(&config.echo_rate) {
+            return Err(SettingError::at("echo_rate", "the rate is out of range", "give a number from 1 to 1000000000"));
+        }
+        let local = Local::new(context.object("vrf", &config.vrf)?);
+        Ok(local.punting_echo(config.punt_echo).answering(config.echo_rate))
     }
 }

@@ -179,6 +179,16 @@ fn rewrite_unusual<F: Family>(
     exits: &Exits,
 ) -> Verdict<Rewrite<F>> {
     let tag = Tag(packet.tag());
+    let shape = adjacencies.shape(tag.number());
+    if let Some(error) = exits.error
+        && shape.is_complete()
+        && packet.len() <= ETHERNET + usize::from(shape.mtu())
+        && tag.interface() != 0
+        && F::Headers::of(packet.bytes()).is_some_and(F::has_run_out)
+    {
+        packet.set_tag(tag.with(IcmpError::of(Reason::TimeExceeded).number()).0);
+        return Verdict::To(error.into());
+    }
     let Some(adjacency) = adjacencies.get(tag.number()) else { return Verdict::Drop(Rewrite::NO_ADJACENCY) };
     let segment = segment_length(packet);
     let (length, frame) = (packet.len(), packet.bytes_mut());

@@ -4,6 +4,7 @@
 //! which neighbours they use: a neighbour is asked again, by its own Ethernet address, before its answer is too old.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
 use bellows_wire::MacAddr;
@@ -133,12 +134,63 @@ pub struct Neighbours {
     entries: HashMap<NeighbourKey, Entry>,
     deadlines: BTreeSet<(u64, NeighbourKey)>,
     incomplete: usize,
+    outline: Outline,
+}
+
+/// A hash of few bits of each neighbour, so that floods of packets about strangers cost a look at a byte each.
+#[derive(Debug)]
+struct Outline {
+    /// Nobody may know which addresses have the same hash.
+    secret: u64,
+    /// The neighbours with each hash, up to a number that stays.
+    counts: Box<[u8]>,
+}
+
+/// Bits of a neighbour's hash.
+const OUTLINE_BITS: u32 = 16;
+
+impl Outline {
+    fn new() -> Outline {
+        Outline { secret: RandomState::new().hash_one(0) | 1, counts: vec![0; 1 << OUTLINE_BITS].into() }
+    }
+
+    #[inline]
+    fn place(&self, (interface, address): NeighbourKey) -> usize {
+        let word = match address {
+            IpAddr::V4(address) => u32::from(address).into(),
+            IpAddr::V6(address) => {
+                let bits = u128::from(address);
+                ((bits >> 64) as u64).rotate_left(23) ^ bits as u64
+            }
+        };
+        // Multiply-shift, of which two keys seldom have the same hash.
+        (word ^ u64::from(interface) << 48).wrapping_mul(self.secret) as usize >> (64 - OUTLINE_BITS)
+    }
+
+    fn add(&mut self, key: NeighbourKey) {
+        let place = self.place(key);
+        self.counts[place] = self.counts[place].saturating_add(1);
+    }
+
+    fn remove(&mut self, key: NeighbourKey) {
+        let place = self.place(key);
+        if self.counts[place] < u8::MAX {
+            self.counts[place] -= 1;
+        }
+    }
 }
 
 impl Neighbours {
     /// No neighbours.
     pub fn new(limits: NeighbourLimits) -> Neighbours {
-        Neighbours { limits, entries: HashMap::new(), deadlines: BTreeSet::new(), incomplete: 0 }
+        let (entries, deadlines) = (HashMap::new(), BTreeSet::new());
+        Neighbours { limits, entries, deadlines, incomplete: 0, outline: Outline::new() }
+    }
+
+    /// False if there is no such neighbour; true if there is one, and seldom otherwise. Hot.
+    #[inline]
+    pub fn may_know(&self, key: NeighbourKey) -> bool {
+        self.outline.counts[self.outline.place(key)] > 0
     }
 
     /// The number of neighbours.
@@ -161,6 +213,7 @@ impl Neighbours {
         self.remove(key);
         let permanent = Entry { state: NeighbourState::Permanent, mac: Some(mac), asked: 0, deadline: u64::MAX };
         self.entries.insert(key, permanent);
+        self.outline.add(key);
     }
 
     /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it
@@ -182,6 +235,7 @@ impl Neighbours {
     /// Forgets a neighbour. Returns its address, if it was known.
     pub fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
         let entry = self.entries.remove(&key)?;
+        self.outline.remove(key);
         self.deadlines.remove(&(entry.deadline, key));
         self.incomplete -= usize::from(entry.state == NeighbourState::Incomplete);
         entry.mac
@@ -189,7 +243,9 @@ impl Neighbours {
 
     /// What to do with a packet to a neighbour.
     pub fn want(&mut self, key: NeighbourKey, now: u64) -> Wanted {
-        match self.entries.get(&key) {
+        // A flood of packets to strangers finds no room, and needs no look-up.
+        let known = if self.may_know(key) { self.entries.get(&key) } else { None };
+        match known {
             Some(&Entry { mac: Some(mac), .. }) => Wanted::Known(mac),
             Some(_) => Wanted::Waiting,
             None if self.is_full() || self.incomplete >= self.limits.incomplete => Wanted::Full,
@@ -259,6 +315,7 @@ impl Neighbours {
         self.remove(key);
         self.incomplete += usize::from(state == NeighbourState::Incomplete);
         self.entries.insert(key, Entry { state, mac, asked, deadline });
+        self.outline.add(key);
         self.deadlines.insert((deadline, key));
     }
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::lanes::Lanes;
+use crate::limit::Hearing;
 use crate::vrf::{HOST, RoutingDomain};
 
 /// The Address Resolution Protocol (RFC 826) of a router: finds the Ethernet addresses of IPv4 neighbours, and answers
@@ -63,6 +64,7 @@ const DEFEND_NS: u64 = 1_000_000_000;
 /// Finds Ethernet addresses.
 pub struct Arp {
     resolver: Resolver,
+    hearing: Hearing,
     lanes: Lanes,
     error: Option<u16>,
     host: Option<u16>,
@@ -79,6 +81,7 @@ counters! { Arp;
     drop SOURCE_NOT_LOCAL = "l3_src_address_not_local", "packets whose sender is not on the interface's link";
     drop SOURCE_IS_LOCAL = "l3_src_address_is_local", "packets of others with an address of the router";
     drop MISMATCH = "l2_address_mismatch", "packets whose sender has another address in the frame, or none that a station has";
+    drop RATE_LIMITED = "rate_limited", "questions for the router, and news of neighbours, beyond their limits";
     drop UNASKED = "unasked", "answers and announcements of neighbours of whom nobody wants to know";
     drop FULL = "neighbours_full", "questions whose senders find no room among the neighbours";
     drop UNRESOLVED = "unresolved", "packets to neighbours that did not answer, if `error` is not linked";
@@ -112,8 +115,10 @@ impl App for Arp {
     const MAX_FAN_OUT: usize = MAX_SENT;
 
     fn push(&mut self, io: &Io<Self>) {
+        self.resolver.forget();
+        let domain = Arc::clone(&self.resolver.domain);
         for packet in &mut io.input(INPUT) {
-            let heard = self.hear(io, &packet);
+            let heard = self.hear(io, &domain, &packet);
             // The host may have asked, even if the router has not.
             let is_proper = heard.map_or_else(|reason| reason.position() == Arp::UNASKED.position(), |()| true);
             match (self.host.filter(|_| is_proper && self.is_for_host(&packet)), heard) {
@@ -180,6 +185,7 @@ impl Arp {
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
         Arp {
             resolver: Resolver::new(domain, limits),
+            hearing: Hearing::new(),
             lanes: Lanes::new(),
             error: None,
             host: None,
@@ -218,10 +224,8 @@ impl Arp {
     }
 
     /// Takes in an ARP packet, and answers it.
-    fn hear(&mut self, io: &Io<Self>, packet: &Packet) -> Result<(), DropReason<Arp>> {
-        self.resolver.forget();
+    fn hear(&mut self, io: &Io<Self>, domain: &RoutingDomain, packet: &Packet) -> Result<(), DropReason<Arp>> {
         let number = Tag(packet.tag()).interface();
-        let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(number).ok_or(Arp::NO_ADJACENCY)?;
         let frame = packet.bytes();
         let (ethernet, arp) = frame.split_at_checked(ETHERNET).ok_or(Arp::MALFORMED)?;
@@ -247,6 +251,13 @@ impl Arp {
             return Err(Arp::SOURCE_NOT_LOCAL);
         }
         let is_announcement = sender == target;
+        let (key, now) = ((number, IpAddr::from(sender)), io.now());
+        let is_known = self.resolver.may_know(key);
+        let may_answer = asks && !is_announcement && (is_for_us || self.proxy.contains(&number));
+        // What changes nothing and gets no answer costs little, and has no limit.
+        if (is_known || may_answer) && !self.hearing.hears(is_known, now) {
+            return Err(Arp::RATE_LIMITED);
+        }
         if !is_probe {
             let heard = match (is_announcement, asks) {
                 (true, _) => Heard::Announcement,
@@ -257,10 +268,12 @@ impl Arp {
             let counter =
                 if is_announcement { Some(Arp::GRATUITOUS) } else { (!asks).then_some(Arp::REPLIES_RECEIVED) };
             counter.into_iter().for_each(|counter| io.count(counter, 1));
-            let key = (number, IpAddr::from(sender));
-            let now = io.now();
-            let (learned, waited) = self.resolver.learn(key, |neighbours| neighbours.hear(key, mac, heard, now));
-            waited.into_iter().for_each(|resolved| self.act(io, resolved));
+            let mut learned = Learned::Ignored;
+            if is_known || heard == Heard::Question {
+                let waited;
+                (learned, waited) = self.resolver.learn(key, |neighbours| neighbours.hear(key, mac, heard, now));
+                waited.into_iter().for_each(|resolved| self.act(io, resolved));
+            }
             match learned {
                 Learned::Changed => io.count(Arp::LEARNED, 1),
                 Learned::Full => return Err(Arp::FULL),

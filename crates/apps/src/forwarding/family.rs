@@ -54,6 +54,9 @@ pub trait Family: Send + 'static {
     /// Looks up the adjacencies of destinations.
     fn look_up(vrf: &Vrf, breath: &impl Breath, destinations: &[Self::Address], adjacencies: &mut [u32]);
 
+    /// Whether no hop is left behind this one, and the source may be told so.
+    fn has_run_out(headers: &Self::Headers) -> bool;
+
     /// As [`Family::age`], for any packet.
     ///
     /// # Errors
@@ -155,6 +158,10 @@ impl Family for V4 {
         store(headers, V4_AT + 8, hops.to_le_bytes());
     }
 
+    fn has_run_out(headers: &Self::Headers) -> bool {
+        headers[V4_AT + 8] <= 1 && headers[V4_AT + 12..V4_AT + 14] != [169, 254]
+    }
+
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
         // RFC 3927, section 2.7.
         if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
@@ -218,6 +225,11 @@ impl Family for V6 {
     #[inline(always)]
     fn set_hops(headers: &mut Self::Headers, hops: u32) {
         store(headers, V6_AT + 6, hops.to_le_bytes());
+    }
+
+    fn has_run_out(headers: &Self::Headers) -> bool {
+        // Global unicast addresses, and unique local ones (RFC 4291, section 2.4; RFC 4193, section 3.1).
+        headers[V6_AT + 7] <= 1 && matches!(headers[V6_AT + 8], 0x20..=0x3f | 0xfc | 0xfd)
     }
 
     fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {

@@ -129,6 +129,12 @@ impl Resolver {
         self.outputs.get(usize::from(interface)).filter(|&&output| output != UNUSUAL).map(|&output| output.into())
     }
 
+    /// See [`Neighbours::may_know`].
+    #[inline]
+    pub(crate) fn may_know(&self, key: NeighbourKey) -> bool {
+        self.neighbours.may_know(key)
+    }
+
     /// The number of packets that wait.
     pub(crate) fn held(&self) -> usize {
         self.held

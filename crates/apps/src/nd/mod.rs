@@ -41,6 +41,7 @@ use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
 use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
+use crate::limit::Hearing;
 use crate::vrf::RoutingDomain;
 
 /// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who
@@ -105,6 +106,7 @@ const MAX_SENT: usize = 4;
 /// Finds Ethernet addresses.
 pub struct Nd {
     resolver: Resolver,
+    hearing: Hearing,
     lanes: Lanes,
     error: Option<u16>,
     /// The numbers of interfaces with a proxy.
@@ -138,6 +140,7 @@ counters! { Nd;
     drop SOURCE_IS_LOCAL = "l3_src_address_is_local", "messages of others with an address of the router";
     drop OWN = "own_messages", "messages of the router itself that came back";
     drop TENTATIVE = "tentative", "solicitations for addresses that the router must not use";
+    drop RATE_LIMITED = "rate_limited", "messages of stations beyond their limits";
     drop UNASKED = "unasked", "advertisements of neighbours of whom nobody wants to know, or that do not override what is known";
     drop REDIRECT = "redirects_ignored", "redirects, which a router does not follow";
     drop FULL = "neighbours_full", "solicitations whose senders find no room among the neighbours";
@@ -257,6 +260,7 @@ impl Nd {
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Nd {
         Nd {
             resolver: Resolver::new(domain, limits),
+            hearing: Hearing::new(),
             lanes: Lanes::new(),
             error: None,
             proxy: Vec::new(),

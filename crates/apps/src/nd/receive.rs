@@ -84,11 +84,19 @@ impl Nd {
         if let Some(done) = self.receive_listeners(io, packet) {
             return done;
         }
+        self.refuse_flood(packet, io.now())?;
         let received = check(packet)?;
         let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(received.number).ok_or(Nd::NO_ADJACENCY)?;
         if received.station == interface.mac {
             return Err(Nd::OWN);
+        }
+        let subject = match received.message.kind() {
+            message_type::NEIGHBOUR_ADVERTISEMENT => received.message.target(),
+            _ => received.source,
+        };
+        if !self.hearing.hears(self.resolver.may_know(received.key(subject)), io.now()) {
+            return Err(Nd::RATE_LIMITED);
         }
         match received.message.kind() {
             message_type::ROUTER_SOLICITATION => self.hear_router_solicitation(io, interface, &received),
@@ -101,6 +109,31 @@ impl Nd {
                 io.count(Nd::ROUTER_ADVERTISEMENTS_RECEIVED, 1);
                 Ok(())
             }
+        }
+    }
+
+    /// Refuses what is beyond the limits, or changes nothing, before it is looked at closely. Only solicitations and
+    /// advertisements directly behind the IPv6 header are; others are few.
+    fn refuse_flood(&self, packet: &Packet, now: u64) -> Result<(), DropReason<Nd>> {
+        let Some(header) = packet.bytes().get(ETHERNET..).and_then(<[u8]>::first_chunk::<64>) else { return Ok(()) };
+        let number = Tag(packet.tag()).interface();
+        let about = |at: usize| Ipv6Addr::from(std::array::from_fn::<u8, 16, _>(|byte| header[at + byte]));
+        let is_known = |address: Ipv6Addr| self.resolver.may_know((number, address.into()));
+        match header[40] {
+            _ if header[6] != IpProtocol::ICMPV6.0 => Ok(()),
+            message_type::ROUTER_SOLICITATION | message_type::NEIGHBOUR_SOLICITATION => {
+                let is_heard = self.hearing.would_hear(is_known(about(8)), now);
+                if is_heard { Ok(()) } else { Err(Nd::RATE_LIMITED) }
+            }
+            message_type::NEIGHBOUR_ADVERTISEMENT => match about(48) {
+                target if is_known(target) => {
+                    if self.hearing.would_hear(true, now) { Ok(()) } else { Err(Nd::RATE_LIMITED) }
+                }
+                // It may be one of the router's own.
+                target if self.own_state(number, target).is_some() => Ok(()),
+                _ => Err(Nd::UNASKED),
+            },
+            _ => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The processes that measure: a router between an app that feeds it and one that takes what leaves it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bellows_engine::{App, AppSpec, Engine, Io, Port, Ports, Settings};
 use bellows_packet::{Packet, Vector, pool};
@@ -15,6 +16,9 @@ use crate::workers::{Side, fail, settle};
 
 /// Packets in a vector.
 const VECTOR: usize = 128;
+
+/// The time before anything is measured: that of the detection of duplicate addresses, and more.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// Packets to forward, and different frames of a flood.
 const FORWARDING: usize = 512;
@@ -56,8 +60,11 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let settings = Settings { burst: VECTOR, sampling: false, ..Settings::default() };
     let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
     let mut side = Flooding { engine, stock };
-    // The flood uses up all limits.
-    side.run(true, 64 * SLICE);
+    // The router begins to use its IPv6 addresses, and the flood uses up all limits.
+    let start = Instant::now();
+    while start.elapsed() < SETTLE {
+        side.run(true, SLICE);
+    }
     Ok(Box::new(side))
 }
 
