@@ -452,7 +452,11 @@ impl<F: Family> Configure for Local<F> {
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {
         if !(1..=1_000_000_000).contains(&config.echo_rate) {
-            return Err(SettingError::at("echo_rate", "the rate is out of range", "give a number from 1 to 1000000000"));
+            return Err(SettingError::at(
+                "echo_rate",
+                "the rate is out of range",
+                "give a number from 1 to 1000000000",
+            ));
         }
         let local = Local::new(context.object("vrf", &config.vrf)?);
         Ok(local.punting_echo(config.punt_echo).answering(config.echo_rate))

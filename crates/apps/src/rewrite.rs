@@ -7,7 +7,7 @@ use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
 use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Kind, MAX_HEADER};
-use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
+use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
 use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,10 +23,11 @@ use crate::vrf::{RESERVED, RoutingDomain};
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
 /// the packet's adjacency, with the VLAN tags of its interface.
 ///
-/// Outputs have the names of ports; packets of a port without an output are dropped. Three outputs have other meanings.
+/// Outputs have the names of ports; packets of a port without an output are dropped. Four outputs have other meanings.
 /// `error` gets packets whose sender is to be told that their time is exceeded, that they are too long, or that they
 /// would leave the link to which their link-local source belongs (RFC 4443, section 3.1), and copies of packets whose
-/// sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is not known.
+/// sender has a better first hop on its link. `resolve` gets packets to neighbours whose Ethernet address is not known,
+/// `resolve6` those of IPv4 whose next hop has an IPv6 address.
 /// `fragment` gets packets that are too long and may be fragmented: of IPv6 those of the router itself; their fragments
 /// come back to the input `fragments`, so that they are not checked again as the packet was. If they are not linked,
 /// these packets are dropped. Packets of the router itself lose no hop.
@@ -46,6 +47,7 @@ pub struct Rewrite<F: Family> {
     outputs: Vec<u16>,
     error: Option<u16>,
     resolve: Option<u16>,
+    resolve6: Option<u16>,
     fragment: Option<u16>,
     /// The packet of the next vector whose sender may be redirected.
     turn: usize,
@@ -56,7 +58,7 @@ pub struct Rewrite<F: Family> {
 counters! { for[F: Family] Rewrite<F>;
     drop TIME_EXCEEDED = "time_exceeded", "packets whose time to live or hop limit ran out, if `error` is not linked";
     drop TOO_BIG = "too_big", "packets longer than the link's MTU, if `error` or `fragment` is not linked";
-    drop UNRESOLVED = "unresolved", "packets to neighbours whose Ethernet address is not known, if `resolve` is not linked";
+    drop UNRESOLVED = "unresolved", "packets to neighbours whose Ethernet address is not known, if `resolve` or `resolve6` is not linked";
     drop SOURCE_SCOPE = "source_scope", "packets whose source is loopback, multicast or unspecified, or link-local if `error` is not linked or for IPv4";
     drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone";
     drop NO_OUTPUT = "no_output", "packets for a port that is not linked";
@@ -73,7 +75,8 @@ impl<F: Family> App for Rewrite<F> {
         Port::required("input", "packets tagged with their adjacencies"),
         Port::optional("fragments", "as `input`: what `fragment` makes of packets that were too long"),
     ]);
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`" };
+    const OUTPUTS: Ports =
+        Ports::Any { at_least: 1, help: "frames of a port; `error`, `resolve`, `fragment`, `resolve6`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -93,6 +96,7 @@ impl<F: Family> App for Rewrite<F> {
 struct Exits {
     error: Option<u16>,
     resolve: Option<u16>,
+    resolve6: Option<u16>,
     fragment: Option<u16>,
 }
 
@@ -104,6 +108,7 @@ impl<F: Family> Rewrite<F> {
             outputs: Vec::new(),
             error: None,
             resolve: None,
+            resolve6: None,
             fragment: None,
             turn: 0,
             lanes: Lanes::new(),
@@ -154,7 +159,8 @@ impl<F: Family> Rewrite<F> {
         let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
         rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
-        let ends = Exits { error: self.error, resolve: self.resolve, fragment: self.fragment };
+        let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
+        let ends = Exits { error, resolve, resolve6, fragment };
         self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }
 
@@ -166,7 +172,7 @@ impl<F: Family> Rewrite<F> {
         let interfaces = self.domain.tables().interfaces().iter();
         // There is no interface 0.
         self.outputs = std::iter::once(UNUSUAL).chain(interfaces.map(|it| find(&it.port).unwrap_or(UNUSUAL))).collect();
-        [self.error, self.resolve, self.fragment] = RESERVED.map(find);
+        [self.error, self.resolve, self.fragment, self.resolve6] = RESERVED.map(find);
         self.lanes.resize(io.outputs());
     }
 }
@@ -223,7 +229,8 @@ fn rewrite_unusual<F: Family>(
         packet.truncate(ETHERNET + usize::from(adjacency.mtu));
     }
     if adjacency.kind != Kind::Complete {
-        return to(exits.resolve, Rewrite::UNRESOLVED);
+        let is_other = adjacency.next_hop.is_some_and(|next| IpFamily::of(next) != adjacency.packets());
+        return to(if is_other { exits.resolve6 } else { exits.resolve }, Rewrite::UNRESOLVED);
     }
     let output = outputs.get(usize::from(adjacency.interface)).copied().filter(|&output| output != UNUSUAL);
     let Some(output) = output else { return Verdict::Drop(Rewrite::NO_OUTPUT) };

@@ -237,6 +237,8 @@ impl Compound for Router {
             "arp.error -> ip4-icmp-error.arp",
             "ip6-local.nd -> nd.input",
             "ip6-rewrite.resolve -> nd.resolve",
+            "ip4-rewrite.resolve6 -> nd.resolve4",
+            "nd.error4 -> ip4-icmp-error.nd",
             "ip6-local.link -> nd.replies",
             "ip6-icmp-error.link -> nd.errors",
             "nd.error -> ip6-icmp-error.nd",

@@ -36,7 +36,7 @@ pub struct Config {
     pub interfaces: BTreeMap<String, InterfaceConfig>,
 
     /// Routes in the language of `ip route`: `"198.51.100.0/24 via 192.0.2.1"`, `"default via 192.0.2.1 dev lan metric 5"`,
-    /// `"blackhole 203.0.113.0/24"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
+    /// `"blackhole 203.0.113.0/24"`, with an IPv6 next hop `"198.51.100.0/24 via inet6 fe80::1 dev lan"`; with several ways `"198.51.100.0/24 nexthop via 192.0.2.1 nexthop via 192.0.2.2 weight
     /// 2"`.
     ///
     /// `"kernel:main"` in their place, or among them, follows a table of Linux' routes, by its name or number, through
@@ -49,7 +49,8 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 
-    /// The maximum number of neighbours, from 16 to 1,000,000.
+    /// The maximum number of neighbours that are learned, from 16 to 1,000,000. There is room for a quarter more, up to
+    /// 16,384, which next hops of routes and neighbours that were entered always find.
     #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
     pub neighbours: Neighbours,
 
@@ -174,7 +175,10 @@ const MIN_MTU_V6: u16 = 1280;
 const MAX_FILE: u64 = 256 << 20;
 
 /// Names that ports of rewriting apps cannot have, because other outputs have them.
-pub(crate) const RESERVED: [&str; 3] = ["error", "resolve", "fragment"];
+pub(crate) const RESERVED: [&str; 4] = ["error", "resolve", "fragment", "resolve6"];
+
+/// The output of `nd` for IPv4 packets whose senders are to be told.
+pub(crate) const ERROR4: &str = "error4";
 
 /// The output of `arp` for the host.
 pub(crate) const HOST: &str = "host";
@@ -497,7 +501,7 @@ impl InterfaceConfig {
             ));
         }
         let port = self.port.clone().unwrap_or_else(|| name.to_owned());
-        if RESERVED.contains(&port.as_str()) || port == HOST {
+        if RESERVED.contains(&port.as_str()) || [HOST, ERROR4].contains(&port.as_str()) {
             return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
         }
         let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];
@@ -516,7 +520,11 @@ impl InterfaceConfig {
 /// The Ethernet address of a station.
 fn read_mac(text: &str) -> Result<MacAddr, String> {
     let mac: MacAddr = text.parse().map_err(|error| format!("{error}"))?;
-    if mac.0[0] & 1 == 0 { Ok(mac) } else { Err(format!("{text} is a multicast address")) }
+    match mac.is_station() {
+        true => Ok(mac),
+        false if mac == MacAddr::default() => Err(format!("{text} is the address of no station")),
+        false => Err(format!("{text} is a multicast address")),
+    }
 }
 
 /// An address and the length of its prefix.

@@ -61,9 +61,40 @@ impl DomainArguments {
     }
 }
 
+/// The words of `ip route` and `ip neighbour` with a value behind them, which may be any word: an interface can have the
+/// name `via`.
+const WITH_VALUE: [&str; 19] = [
+    "dev", "via", "vrf", "metric", "weight", "proto", "protocol", "origin", "scope", "src", "pref", "from", "to",
+    "lladdr", "nud", "table", "ref", "used", "probes",
+];
+
+/// The positions of words that are no values of others.
+fn keys<'t>(words: impl Iterator<Item = &'t str>) -> impl Iterator<Item = (usize, &'t str)> {
+    let mut words = words.enumerate();
+    std::iter::from_fn(move || {
+        let (at, word) = words.next()?;
+        if WITH_VALUE.contains(&word) {
+            words.next();
+        }
+        Some((at, word))
+    })
+}
+
+/// The words of a line that are no values of others.
+pub fn key_words(line: &str) -> impl Iterator<Item = &str> {
+    keys(line.split_whitespace()).map(|(_, word)| word)
+}
+
+/// The value of a word in a line.
+pub fn value_of<'t>(line: &'t str, key: &str) -> Option<&'t str> {
+    let (at, _) = keys(line.split_whitespace()).find(|(_, word)| *word == key)?;
+    line.split_whitespace().nth(at + 1)
+}
+
 /// Takes a pair of words out, and returns the second one: `dev lan`.
 pub fn take_pair(words: &mut Vec<String>, key: &str) -> Result<Option<String>, CommandError> {
-    let Some(at) = words.iter().position(|word| word == key) else { return Ok(None) };
+    let found = keys(words.iter().map(String::as_str)).find(|(_, word)| *word == key);
+    let Some((at, _)) = found else { return Ok(None) };
     if at + 1 == words.len() {
         return Err(CommandError::Usage(format!("`{key}` needs a value")));
     }
@@ -202,6 +233,11 @@ impl Lines {
         Ok(of(reader, name.clone(), length))
     }
 
+    /// The name of the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The next lines, those of `leave_out` not among them. `None` at the end.
     pub fn next_batch(&mut self, leave_out: impl Fn(&str) -> bool) -> Result<Option<Batch>, CommandError> {
         let mut batch = Batch::default();
@@ -333,6 +369,23 @@ impl Counts {
 mod tests {
     use super::*;
     use bellows_testkit::scratch::scratch;
+
+    #[test]
+    fn names_of_interfaces_may_be_words_of_the_language() {
+        for (line, key, value, rest) in [
+            ("show dev vrf vrf green", "vrf", Some("green"), "show dev vrf"),
+            ("show dev via via 192.0.2.1", "via", Some("192.0.2.1"), "show dev via"),
+            ("add 10.0.0.0/8 via inet6 fe80::1 dev vrf", "vrf", None, "add 10.0.0.0/8 via inet6 fe80::1 dev vrf"),
+            ("show via 192.0.2.1 dev dev", "dev", Some("dev"), "show via 192.0.2.1"),
+        ] {
+            let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(value_of(line, key), value);
+            assert_eq!(take_pair(&mut words, key).unwrap().as_deref(), value, "{line}");
+            assert_eq!(words.join(" "), rest);
+        }
+        let mut words = vec!["show".to_owned(), "dev".to_owned()];
+        assert!(take_pair(&mut words, "dev").unwrap_err().to_string().contains("`dev` needs a value"));
+    }
 
     #[test]
     fn lines_come_in_batches_with_their_numbers() {

@@ -153,6 +153,7 @@ fn routes_are_added_shown_looked_up_and_removed() {
 fn wrong_commands_are_told_with_their_place() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));
+    sandbox.write("empty.txt", "# nothing\n198.51.100.0/24 dev right proto connected\n");
     for (words, said) in [
         ("add 10.0.0.0/33 via 198.51.100.2", "expected a number of bits from 0 to 32"),
         ("add 10.0.0.0/33 via 198.51.100.2", "  | add 10.0.0.0/33 via 198.51.100.2\n  |     ^^^^^^^^^^^\n"),
@@ -166,6 +167,15 @@ fn wrong_commands_are_told_with_their_place() {
         ("remove 10.0.0.0/8", "`remove` is not an action"),
         ("replace-al", "did you mean `replace-all`?"),
         ("replace-all", "give a file with `-f FILE`"),
+        (
+            "replace-all -f empty.txt",
+            "`empty.txt` has no routes, so that none would be left; `bellows route flush all`",
+        ),
+        ("add 127.0.0.0/24 via 198.51.100.2", "127.0.0.0/24 is within 127.0.0.0/8 (loopback addresses)"),
+        ("add fe80:1::/32 via 192.0.2.2 dev left", "`192.0.2.2` is not an address of the route's family"),
+        ("add 10.0.0.0/8 via 198.51.100.1", "198.51.100.1 is an address of this router, on `right`"),
+        ("add 10.0.0.0/8 via 198.51.100.255", "198.51.100.255 is the address of a whole link of `right`"),
+        ("add 10.0.0.0/8 via inet6 fe80::9 dev left", "`left` has no IPv6 address with which to find fe80::9"),
         ("show broot 10.0.0.0/8", "`10.0.0.0/8` is not a condition of routes"),
         ("show root", "`root` needs a prefix"),
         ("show root ten", "`ten`"),
@@ -189,6 +199,8 @@ fn wrong_commands_are_told_with_their_place() {
     for (words, said) in [
         ("add 198.51.100.9", "the neighbour's Ethernet address is missing"),
         ("add 198.51.100.9 lladdr 01:00:00:00:00:01", "is not the Ethernet address of a station"),
+        ("add 198.51.100.9 lladdr 00:00:00:00:00:00", "is not the Ethernet address of a station"),
+        ("add 198.51.100.1 lladdr 04:00:00:00:00:09", "198.51.100.1 is an address of this router"),
         ("add 10.0.0.9 lladdr 04:00:00:00:00:09", "no interface has 10.0.0.9 on its link"),
         ("add 198.51.100.9 lladdr 04:00:00:00:00:09 dev left", "198.51.100.9 is not on a link of `left`"),
         ("del 198.51.100.9", "there is no neighbour 198.51.100.9 on `right`"),
@@ -383,8 +395,20 @@ fn neighbours_are_entered_shown_and_removed() {
     router.route("replace 203.0.113.0/24 via 198.51.100.9").fine();
     router.flows();
     let text = router.neighbour("show dev right").fine().stdout;
-    assert!(text.contains("198.51.100.9  04:00:00:00:00:0a  right      permanent"), "{text}");
-    assert_eq!(text, sandbox.bellows(&["show", "neighbours"]).fine().stdout);
+    assert!(text.contains("198.51.100.9 dev right lladdr 04:00:00:00:00:0a PERMANENT proto control\n"), "{text}");
+    let table = sandbox.bellows(&["show", "neighbours"]).fine().stdout;
+    assert!(table.contains("198.51.100.9  04:00:00:00:00:0a  right      permanent"), "{table}");
+    // What is shown can be read.
+    sandbox.write("shown.txt", &format!("{text}198.51.100.77 dev right INCOMPLETE\n"));
+    assert_eq!(router.neighbour("replace -f shown.txt").fine().stdout, "0 neighbours added, 3 replaced, 1 left out\n");
+    // The neighbours of the network file are there again when those of commands in their place are gone.
+    let of_file = "198.51.100.2 dev right lladdr 04:00:00:00:00:02 PERMANENT";
+    router.neighbour("replace 198.51.100.2 lladdr 04:00:00:00:00:22").fine();
+    assert!(router.neighbour("show").fine().stdout.contains("lladdr 04:00:00:00:00:22 PERMANENT proto control"));
+    router.neighbour("del 198.51.100.2").fine();
+    assert_eq!(router.neighbour("show 198.51.100.2").fine().stdout, format!("{of_file} proto static\n"));
+    router.neighbour("del 198.51.100.3").fine();
+    assert!(router.neighbour("del 198.51.100.2").stderr.contains("is in the network file"));
     let shown = sandbox.bellows(&["show", "neighbours", "--json"]).fine().json();
     let of = |address: &str| {
         let all = shown["vrfs"][0]["neighbours"].as_array().unwrap();

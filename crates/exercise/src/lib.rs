@@ -7,6 +7,7 @@
 pub mod backend;
 pub mod filter;
 pub mod frames;
+pub mod netlink;
 #[cfg(feature = "router")]
 pub mod router;
 pub mod wire;

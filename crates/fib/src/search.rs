@@ -95,10 +95,7 @@ fn apart_avx2<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-#[cfg(target_arch = "x86_64")]
-
 /// Two bits for each separator, which are set if it is below `key`.
-
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 #[inline]
@@ -207,8 +204,8 @@ fn apart_avx512<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-#[cfg(target_arch = "x86_64")]
 /// A bit for each separator, which is set if it is below `key`.
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 #[inline]
 fn below_avx512(separators: &[u16; 16], key: u16) -> u32 {

@@ -247,3 +247,48 @@ fn replaced_routes_are_seen_at_once_and_change_further() {
         reader.pass();
     }
 }
+
+/// Hosts on few links, of which each has enough for cells of its own, as an access router has them.
+#[test]
+fn hosts_on_links_as_a_search_by_length() {
+    let readers = Arc::new(Readers::new());
+    let reader = readers.enrol(|| ());
+    let fib = Fib::<u128>::with_readers(readers).unwrap();
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut model = BTreeMap::new();
+    let links = [0_u128, 1, 1 << 15, 1 << 31].map(|link| 0xfd00_u128 << 112 | link << 64);
+    for round in 0..40 {
+        // One link after the other gets hosts, and loses most of them later.
+        let link = links[round % 8 / 2];
+        let mut changes = fib.lock();
+        if round % 2 == 0 {
+            let host = |_| (link | u128::from(random.u32(..1 << (8 + round % 12))), 128);
+            let mut prefixes: Vec<_> = (0..400).map(host).collect();
+            prefixes.extend([(link, 64), (link, 48 + (round % 60) as u8)]);
+            for (address, length) in prefixes {
+                let (prefix, next) = (Prefix::of(address, length).unwrap(), random.u32(..300));
+                changes.insert(prefix, Route { metric: 0, next }).unwrap();
+                model.insert(prefix, next);
+            }
+        } else {
+            let gone: Vec<_> = model.keys().copied().filter(|_| random.u8(..4) > 0).collect();
+            for prefix in gone.into_iter().filter(|prefix| prefix.address() >> 64 == link >> 64) {
+                changes.remove(prefix, None);
+                model.remove(&prefix);
+            }
+        }
+        changes.commit().unwrap();
+        drop(changes);
+        let near = model.keys().flat_map(|prefix| {
+            let bit = 1_u128 << random.u32(..112);
+            [prefix.address(), prefix.address() ^ bit, prefix.last()]
+        });
+        let keys: Vec<u128> = near.collect();
+        let mut found = vec![0; keys.len()];
+        fib.tables(&Call).look_up(&keys, &mut found);
+        for (&key, &found) in keys.iter().zip(&found) {
+            assert_eq!(found, longest(&model, key), "{} in round {round}", key.shown());
+        }
+        reader.pass();
+    }
+}

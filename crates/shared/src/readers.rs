@@ -92,6 +92,11 @@ pub struct Passage(
 );
 
 impl Passage {
+    /// The number of readers that have yet to pass, as far as is known.
+    pub fn readers(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether all readers have passed.
     pub fn is_over(&mut self) -> bool {
         self.0.retain(|(reader, number)| !reader.has_passed(*number));

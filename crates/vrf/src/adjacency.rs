@@ -7,8 +7,11 @@ use std::sync::{Mutex, PoisonError};
 pub use bellows_shared::Seen;
 use bellows_shared::{Head, Words};
 use bellows_sys::cache::prefetch;
+use bellows_sys::clock;
+use bellows_wire::EtherType;
 
 use crate::Tag;
+use crate::family::IpFamily;
 
 /// The meaning of the lowest adjacency indices, to which routes lead that no neighbour is behind.
 pub mod special {
@@ -73,6 +76,15 @@ pub struct Adjacency {
     pub header: [u8; MAX_HEADER],
     /// The neighbour's IP address, unless it is [`Kind::Glean`].
     pub next_hop: Option<IpAddr>,
+}
+
+impl Adjacency {
+    /// The family of the packets that are sent with the header. That of a next hop may be another one (RFC 8950).
+    pub fn packets(&self) -> IpFamily {
+        let end = usize::from(self.length).clamp(2, MAX_HEADER);
+        let protocol = EtherType(u16::from_be_bytes([self.header[end - 2], self.header[end - 1]]));
+        if protocol == EtherType::IPV6 { IpFamily::V6 } else { IpFamily::V4 }
+    }
 }
 
 /// The part of an adjacency that says whether and how packets are sent. Hot.
@@ -140,9 +152,18 @@ struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 /// The adjacencies of a router. Workers read them while control threads replace them, and neither waits.
+///
+/// A packet carries the index of its adjacency from the look-up to the rewriting. So an index that is given back must not
+/// be that of another neighbour while such packets are on their way: they find an unused one, and are dropped. Who
+/// [removes](Adjacencies::remove) an adjacency has waited for the workers ([`VrfChanges`](crate::VrfChanges)); but an app in
+/// between may hold packets, or a lossless network hold them back. The table therefore has more indices than adjacencies, an
+/// index is used again after all others, and not within ten seconds.
 #[derive(Debug)]
 pub struct Adjacencies {
     lines: Box<[Line]>,
+    capacity: usize,
+    /// Nanoseconds for which an index rests.
+    rest: u64,
     state: Mutex<Free>,
 }
 
@@ -150,32 +171,56 @@ pub struct Adjacencies {
 #[derive(Debug)]
 struct Free {
     next: usize,
-    /// The one that was given back first comes first, so that packets on their way with an old index meet a free one.
-    returned: VecDeque<u32>,
+    /// Each with the time, the one that was given back first at the front.
+    returned: VecDeque<(u32, u64)>,
 }
 
-/// Every index is in use.
+/// The least number of indices besides those that can be in use, if the tag has bits for them.
+const MIN_SPARE: usize = 1_024;
+
+/// The time after which an index is used again, nanoseconds.
+const REST_NS: u64 = 10_000_000_000;
+
+/// Why there is no room for an adjacency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("all {0} adjacencies are in use")]
-pub struct Exhausted(pub usize);
+pub enum Exhausted {
+    /// So many are in use.
+    #[error("all {0} adjacencies are in use")]
+    Used(usize),
+    /// All others were in use a moment ago, and packets may be on their way with them.
+    #[error("all free adjacencies were in use within the last ten seconds: try again")]
+    Resting,
+}
+
+impl Free {
+    fn used(&self) -> usize {
+        self.next - special::FIRST as usize - self.returned.len()
+    }
+}
 
 impl Adjacencies {
     /// A table of so many adjacencies besides the [special] ones, at most [`MAX_ADJACENCIES`] in all.
     pub fn new(capacity: usize) -> Adjacencies {
-        let length = (capacity + special::FIRST as usize).min(MAX_ADJACENCIES);
+        Adjacencies::with_rest(capacity, capacity.max(MIN_SPARE), REST_NS)
+    }
+
+    /// The same with so many spare indices, each of which rests for so long.
+    pub(crate) fn with_rest(capacity: usize, spare: usize, rest: u64) -> Adjacencies {
+        let first = special::FIRST as usize;
+        let capacity = capacity.min(MAX_ADJACENCIES - first);
+        let length = (first + capacity + spare).min(MAX_ADJACENCIES);
         let lines = std::iter::repeat_with(Line::default).take(length).collect();
-        Adjacencies { lines, state: Mutex::new(Free { next: special::FIRST as usize, returned: Default::default() }) }
+        Adjacencies { lines, capacity, rest, state: Mutex::new(Free { next: first, returned: VecDeque::new() }) }
     }
 
     /// The number of adjacencies in use.
     pub fn used(&self) -> usize {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.next - special::FIRST as usize - state.returned.len()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).used()
     }
 
     /// The number of adjacencies that there is room for.
     pub fn capacity(&self) -> usize {
-        self.lines.len() - special::FIRST as usize
+        self.capacity
     }
 
     /// Enters an adjacency, and returns its index.
@@ -184,11 +229,16 @@ impl Adjacencies {
     /// If there is no room.
     pub fn add(&self, adjacency: &Adjacency) -> Result<u32, Exhausted> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.used() >= self.capacity {
+            return Err(Exhausted::Used(self.capacity));
+        }
         let index = if state.next < self.lines.len() {
             state.next += 1;
             state.next as u32 - 1
         } else {
-            state.returned.pop_front().ok_or(Exhausted(self.capacity()))?
+            let now = clock::now();
+            let has_rested = |&mut (_, since): &mut (u32, u64)| now.saturating_sub(since) >= self.rest;
+            state.returned.pop_front_if(has_rested).ok_or(Exhausted::Resting)?.0
         };
         self.write(index, adjacency);
         Ok(index)
@@ -200,13 +250,13 @@ impl Adjacencies {
         self.write(index, adjacency);
     }
 
-    /// Frees an index that no route leads to any more. It is used again after all others.
+    /// Frees an index that no route leads to any more.
     pub fn remove(&self, index: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let unused =
             Adjacency { kind: Kind::Unused, interface: 0, mtu: 0, length: 0, header: [0; MAX_HEADER], next_hop: None };
         self.write(index, &unused);
-        state.returned.push_back(index);
+        state.returned.push_back((index, clock::now()));
     }
 
     /// Writes a line. The caller has the lock.
@@ -339,15 +389,24 @@ mod tests {
     }
 
     #[test]
-    fn indices_are_used_again_when_no_other_is_left() {
-        let table = Adjacencies::new(2);
+    fn indices_are_used_again_when_no_other_is_left_and_they_have_rested() {
+        let table = Adjacencies::with_rest(2, 1, 0);
         let first = table.add(&numbered(1)).unwrap();
         table.remove(first);
-        let second = table.add(&numbered(2)).unwrap();
-        assert!(second != first && table.get(first).is_none() && table.used() == 1);
-        assert_eq!(table.add(&numbered(3)), Ok(first));
-        assert_eq!(table.add(&numbered(4)), Err(Exhausted(2)));
+        let (second, third) = (table.add(&numbered(2)).unwrap(), table.add(&numbered(3)).unwrap());
+        assert!(second != first && third != first && table.get(first).is_none() && table.used() == 2);
+        assert_eq!(table.add(&numbered(4)), Err(Exhausted::Used(2)));
+        table.remove(third);
+        assert_eq!(table.add(&numbered(5)), Ok(first), "the one that has rested longest");
         assert!(table.get(special::NO_ROUTE).is_none() && table.get(u32::MAX).is_none());
+
+        let table = Adjacencies::with_rest(2, 0, u64::MAX);
+        let first = table.add(&numbered(1)).unwrap();
+        table.remove(first);
+        table.add(&numbered(2)).unwrap();
+        assert_eq!(table.add(&numbered(3)), Err(Exhausted::Resting));
+        assert_eq!((table.used(), Adjacencies::new(2).lines.len()), (1, 16 + 2 + MIN_SPARE));
+        assert_eq!(Adjacencies::new(1 << 20).lines.len(), MAX_ADJACENCIES);
     }
 
     #[test]

@@ -92,6 +92,16 @@ pub struct NeighbourCommand {
     pub interface: Option<String>,
 }
 
+/// What `ip neighbour` writes with a value behind it.
+const VALUES: [&str; 8] = ["lladdr", "dev", "nud", "proto", "protocol", "ref", "used", "probes"];
+
+/// States, as `ip neighbour` prints them.
+const STATES: [&str; 9] =
+    ["PERMANENT", "REACHABLE", "STALE", "DELAY", "PROBE", "INCOMPLETE", "FAILED", "NOARP", "NONE"];
+
+/// What `ip neighbour` prints besides. Whether a neighbour is a router changes nothing here.
+const FLAGS: [&str; 5] = ["router", "managed", "extern_learn", "offload", "proxy"];
+
 const NEIGHBOUR_HELP: &str = "write, for example, `add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan`";
 
 impl NeighbourCommand {
@@ -118,9 +128,9 @@ impl NeighbourCommand {
             first.parse().map_err(|_| wrong(first, format!("`{first}` is not an IP address"), NEIGHBOUR_HELP))?;
         let mut command = NeighbourCommand { verb, address, mac: None, interface: None };
         while let Some(word) = words.next() {
-            if !matches!(word, "lladdr" | "dev" | "nud" | "proto" | "protocol") {
-                // States, as `ip neighbour` prints them.
-                if matches!(word, "PERMANENT" | "REACHABLE" | "STALE" | "DELAY" | "PROBE" | "permanent" | "reachable") {
+            if !VALUES.contains(&word) {
+                let is_known = |known: &&str| known.eq_ignore_ascii_case(word);
+                if STATES.iter().any(is_known) || FLAGS.contains(&word) {
                     continue;
                 }
                 return Err(wrong(word, format!("`{word}` is not part of a neighbour"), NEIGHBOUR_HELP));
@@ -133,7 +143,7 @@ impl NeighbourCommand {
                     let mac: MacAddr = value
                         .parse()
                         .map_err(|error| wrong(value, format!("{error}"), "write, for example, 02:00:00:00:00:07"))?;
-                    if mac.0[0] & 1 == 1 || mac == MacAddr::default() {
+                    if !mac.is_station() {
                         let message = format!("`{value}` is not the Ethernet address of a station");
                         return Err(wrong(value, message, "give a unicast address"));
                     }
@@ -198,6 +208,12 @@ mod tests {
             interface: Some("lan".to_owned()),
         };
         assert_eq!(command, expected);
+        for line in [
+            "192.0.2.7 dev lan lladdr 02:00:00:00:00:07 router STALE",
+            "192.0.2.7 dev lan lladdr 02:00:00:00:00:07 used 3/2/1 probes 4 extern_learn REACHABLE proto zebra",
+        ] {
+            assert_eq!(NeighbourCommand::parse(line, Verb::Add).as_ref(), Ok(&expected), "{line}");
+        }
         let command = NeighbourCommand::parse("ip neigh del fe80::7 dev lan", Verb::Add).unwrap();
         assert_eq!((command.verb, command.mac), (Verb::Delete, None));
         for (text, part, message) in [

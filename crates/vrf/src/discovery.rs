@@ -56,6 +56,7 @@ impl Neighbours {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::neighbours::Need;
     use crate::neighbours::{Due, NeighbourLimits, Wanted};
 
     const SECOND: u64 = 1_000_000_000;
@@ -70,7 +71,7 @@ mod tests {
     fn neighbour(state: NeighbourState) -> Neighbours {
         let mut neighbours = Neighbours::new(NeighbourLimits::default());
         match state {
-            NeighbourState::Incomplete => _ = neighbours.want(key(), 0),
+            NeighbourState::Incomplete => _ = neighbours.want(key(), Need::Destination, 0),
             NeighbourState::Permanent => neighbours.enter(key(), ONE),
             _ => {
                 neighbours.put_reachable(key(), ONE, 0);
@@ -126,7 +127,7 @@ mod tests {
     fn who_solicits_is_known_and_asked_soon() {
         let mut neighbours = Neighbours::new(NeighbourLimits { neighbours: 1, ..NeighbourLimits::default() });
         assert_eq!(neighbours.hear_solicitation(key(), ONE, 0), Learned::Changed);
-        assert_eq!(neighbours.want(key(), 0), Wanted::Known(ONE));
+        assert_eq!(neighbours.want(key(), Need::Destination, 0), Wanted::Known(ONE));
         assert_eq!(neighbours.due(5 * SECOND - 1), None);
         assert_eq!(neighbours.due(5 * SECOND), Some(Due::Ask(key(), Some(ONE))));
         assert_eq!(neighbours.hear_solicitation(key(), ONE, 5 * SECOND), Learned::Confirmed);

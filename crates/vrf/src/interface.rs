@@ -89,9 +89,9 @@ impl Interface {
         (header, end)
     }
 
-    /// The adjacency of a neighbour on the link, by its Ethernet address if that is known.
-    pub fn neighbour(&self, number: u16, next_hop: IpAddr, mac: Option<MacAddr>) -> Adjacency {
-        let (header, length) = self.header(mac.unwrap_or_default(), IpFamily::of(next_hop).ether_type());
+    /// The adjacency of a neighbour on the link for packets of a family, by its Ethernet address if that is known.
+    pub fn neighbour(&self, number: u16, next_hop: IpAddr, mac: Option<MacAddr>, packets: IpFamily) -> Adjacency {
+        let (header, length) = self.header(mac.unwrap_or_default(), packets.ether_type());
         let kind = if mac.is_some() { Kind::Complete } else { Kind::Incomplete };
         Adjacency { kind, interface: number, mtu: self.mtu, length: length as u8, header, next_hop: Some(next_hop) }
     }

@@ -12,6 +12,7 @@
 //! | `neighbours` | the states of neighbours |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `family` | the families of the Internet Protocol |
+//! | `reserved` | destinations that no router forwards to |
 //! | `tag`, `icmp_error` | what packets carry from app to app |
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod family;
 mod forgotten;
 mod icmp_error;
 mod origin;
+mod reserved;
 mod tag;
 mod vrf;
 
@@ -35,6 +37,7 @@ pub use forgotten::Forgotten;
 pub use icmp_error::{IcmpError, Reason};
 pub use interface::Interface;
 pub use origin::{Origin, RouteKey};
+pub use reserved::Reserved;
 pub use route::RouteSpec;
 pub use tag::Tag;
 pub use vrf::{

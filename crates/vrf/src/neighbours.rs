@@ -19,6 +19,8 @@ pub struct NeighbourLimits {
     pub neighbours: usize,
     /// Those of them that have not answered yet.
     pub incomplete: usize,
+    /// The room beyond both for next hops of routes, so that packets to the links of interfaces cannot take it.
+    pub for_routes: usize,
     /// Nanoseconds for which an answer holds.
     pub reachable: u64,
     /// Nanoseconds between two questions.
@@ -32,6 +34,7 @@ impl Default for NeighbourLimits {
         NeighbourLimits {
             neighbours: 50_000,
             incomplete: 1_024,
+            for_routes: 1_024,
             // RFC 4861, section 10: RETRANS_TIMER, MAX_MULTICAST_SOLICIT.
             retransmit: 1_000_000_000,
             attempts: 3,
@@ -79,6 +82,15 @@ pub enum Wanted {
     Waiting,
     /// Drop it: too many neighbours are waited for, or there are too many.
     Full,
+}
+
+/// For what a neighbour is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is the destination of a packet: anybody may want any number of these.
+    Destination,
+    /// It is the next hop of a route.
+    NextHop,
 }
 
 /// How an address was heard.
@@ -242,13 +254,16 @@ impl Neighbours {
     }
 
     /// What to do with a packet to a neighbour.
-    pub fn want(&mut self, key: NeighbourKey, now: u64) -> Wanted {
+    pub fn want(&mut self, key: NeighbourKey, need: Need, now: u64) -> Wanted {
+        let more = if need == Need::NextHop { self.limits.for_routes } else { 0 };
+        let NeighbourLimits { neighbours, incomplete, .. } = self.limits;
         // A flood of packets to strangers finds no room, and needs no look-up.
         let known = if self.may_know(key) { self.entries.get(&key) } else { None };
         match known {
             Some(&Entry { mac: Some(mac), .. }) => Wanted::Known(mac),
             Some(_) => Wanted::Waiting,
-            None if self.is_full() || self.incomplete >= self.limits.incomplete => Wanted::Full,
+            None if self.entries.len() >= neighbours.saturating_add(more) => Wanted::Full,
+            None if self.incomplete >= incomplete.saturating_add(more) => Wanted::Full,
             None => {
                 self.put(key, NeighbourState::Incomplete, None, 1, now.saturating_add(self.limits.retransmit));
                 Wanted::Ask
@@ -340,8 +355,8 @@ mod tests {
     #[test]
     fn a_neighbour_that_does_not_answer_is_asked_three_times() {
         let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        assert_eq!(neighbours.want(key(1), 0), Wanted::Ask);
-        assert_eq!(neighbours.want(key(1), 0), Wanted::Waiting);
+        assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Ask);
+        assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Waiting);
         assert_eq!(all_due(&mut neighbours, SECOND - 1), []);
         assert_eq!(all_due(&mut neighbours, SECOND), [Due::Ask(key(1), None)]);
         assert_eq!(all_due(&mut neighbours, 2 * SECOND), [Due::Ask(key(1), None)]);
@@ -352,13 +367,13 @@ mod tests {
     #[test]
     fn an_answer_holds_and_is_asked_for_again_before_it_is_too_old() {
         let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        neighbours.want(key(1), 0);
+        neighbours.want(key(1), Need::Destination, 0);
         assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, SECOND / 2), Learned::Changed);
-        assert_eq!(neighbours.want(key(1), SECOND), Wanted::Known(ONE));
+        assert_eq!(neighbours.want(key(1), Need::Destination, SECOND), Wanted::Known(ONE));
         let old = SECOND / 2 + 30 * SECOND;
         assert_eq!(all_due(&mut neighbours, old - 1), []);
         assert_eq!(all_due(&mut neighbours, old), [Due::Ask(key(1), Some(ONE))]);
-        assert_eq!(neighbours.want(key(1), old), Wanted::Known(ONE), "it is used while it is asked");
+        assert_eq!(neighbours.want(key(1), Need::Destination, old), Wanted::Known(ONE), "it is used while it is asked");
         assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, old), Learned::Confirmed);
         let old = old + 30 * SECOND;
         for question in 0..3 {
@@ -372,7 +387,7 @@ mod tests {
         let mut old = Neighbours::new(NeighbourLimits::default());
         old.hear(key(1), ONE, Heard::Question, 0);
         old.put_stale(key(2), Some(OTHER), 0);
-        old.want(key(3), 0);
+        old.want(key(3), Need::Destination, 0);
         old.put_stale(key(4), Some(ONE), 0);
         assert_eq!(all_due(&mut old, 6 * SECOND).len(), 3);
         old.put_stale(key(2), Some(OTHER), 6 * SECOND);
@@ -412,36 +427,57 @@ mod tests {
         for number in 0..10 {
             assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
         }
-        let wanted: Vec<Wanted> = (100..110).map(|number| neighbours.want(key(number), 0)).collect();
+        let wanted: Vec<Wanted> = (100..110).map(|number| neighbours.want(key(number), Need::Destination, 0)).collect();
         assert_eq!(wanted, [[Wanted::Ask; 5], [Wanted::Full; 5]].concat());
         for number in 10..15 {
             assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
         }
         assert_eq!(neighbours.hear(key(99), ONE, Heard::Question, 0), Learned::Full);
-        assert!((0..10).all(|number| neighbours.want(key(number), 0) == Wanted::Known(ONE)));
+        assert!((0..10).all(|number| neighbours.want(key(number), Need::Destination, 0) == Wanted::Known(ONE)));
         all_due(&mut neighbours, SECOND);
         all_due(&mut neighbours, 2 * SECOND);
         all_due(&mut neighbours, 3 * SECOND);
-        assert_eq!((neighbours.len(), neighbours.want(key(100), 3 * SECOND)), (15, Wanted::Ask));
+        assert_eq!((neighbours.len(), neighbours.want(key(100), Need::Destination, 3 * SECOND)), (15, Wanted::Ask));
+    }
+
+    #[test]
+    fn next_hops_of_routes_have_room_of_their_own() {
+        let limits = NeighbourLimits { neighbours: 8, incomplete: 4, for_routes: 2, ..NeighbourLimits::default() };
+        let mut neighbours = Neighbours::new(limits);
+        let want = |neighbours: &mut Neighbours, number, need| neighbours.want(key(number), need, 0);
+        (0..4).for_each(|number| assert_eq!(want(&mut neighbours, number, Need::Destination), Wanted::Ask));
+        assert_eq!(want(&mut neighbours, 5, Need::Destination), Wanted::Full);
+        assert_eq!(
+            [5, 6, 7].map(|number| want(&mut neighbours, number, Need::NextHop)),
+            [Wanted::Ask, Wanted::Ask, Wanted::Full]
+        );
+        (10..12).for_each(|number| assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed));
+        assert_eq!(neighbours.hear(key(12), ONE, Heard::Question, 0), Learned::Full);
+        [5, 6].iter().for_each(|&it| assert_eq!(neighbours.hear(key(it), ONE, Heard::Answer, 0), Learned::Changed));
+        assert_eq!(
+            [7, 8, 9].map(|number| want(&mut neighbours, number, Need::NextHop)),
+            [Wanted::Ask, Wanted::Ask, Wanted::Full]
+        );
     }
 
     proptest! {
         #[test]
-        fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..5, 0u8..12, 0u64..4), 0..200)) {
-            let limits = NeighbourLimits { neighbours: 8, incomplete: 3, ..NeighbourLimits::default() };
+        fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..6, 0u8..16, 0u64..4), 0..200)) {
+            let limits = NeighbourLimits { neighbours: 8, incomplete: 3, for_routes: 2, ..NeighbourLimits::default() };
             let mut neighbours = Neighbours::new(limits);
             let mut now = 0;
             for (step, number, seconds) in steps {
                 now += seconds * SECOND;
                 match step {
-                    0 => drop(neighbours.want(key(number), now)),
+                    0 => drop(neighbours.want(key(number), Need::Destination, now)),
                     1 => drop(neighbours.hear(key(number), ONE, Heard::Question, now)),
                     2 => drop(neighbours.hear(key(number), OTHER, Heard::Answer, now)),
                     3 => drop(neighbours.remove(key(number))),
+                    5 => drop(neighbours.want(key(number), Need::NextHop, now)),
                     _ => drop(all_due(&mut neighbours, now)),
                 }
                 let incomplete = neighbours.iter().filter(|(_, state, _)| *state == NeighbourState::Incomplete).count();
-                prop_assert!(neighbours.len() <= 8 && incomplete <= 3 && incomplete == neighbours.incomplete);
+                prop_assert!(neighbours.len() <= 10 && incomplete <= 5 && incomplete == neighbours.incomplete);
                 prop_assert_eq!(neighbours.deadlines.len(), neighbours.len());
                 prop_assert!(neighbours.iter().all(|(_, state, mac)| mac.is_none() == (state == NeighbourState::Incomplete)));
                 prop_assert!(neighbours.next_deadline().is_none_or(|deadline| step != 4 || deadline > now));

@@ -182,24 +182,39 @@ impl<'t> Words<'t> {
         word.parse().map_err(|_| self.error(format!("`{word}` is not {what}"), format!("give `{of}` {what}")))
     }
 
-    fn address(&mut self, of: &str, family: IpFamily) -> Result<IpAddr, RouteError> {
+    /// The address behind `via`. One of the other family has the family's name in front, as `ip route` writes it.
+    fn gateway(&mut self, family: IpFamily) -> Result<IpAddr, RouteError> {
         let what = "an address of the route's family";
-        let mut word = self.value(of, what)?;
-        if matches!(word, "inet" | "inet6") {
-            word = self.value(of, what)?;
+        let mut word = self.value("via", what)?;
+        let named = match word {
+            "inet" => Some(IpFamily::V4),
+            "inet6" => Some(IpFamily::V6),
+            _ => None,
+        };
+        if named.is_some() {
+            word = self.value("via", what)?;
         }
         let address: Option<IpAddr> = word.parse().ok();
-        address.filter(|&address| IpFamily::of(address) == family).ok_or_else(|| {
-            self.error(format!("`{word}` is not {what}"), format!("write the next router's address behind `{of}`"))
-        })
+        let wanted = named.unwrap_or(family);
+        if let Some(address) = address.filter(|&address| IpFamily::of(address) == wanted) {
+            return Ok(address);
+        }
+        let is_v6 = address.is_some_and(|address| address.is_ipv6());
+        let help = match (family, is_v6, named) {
+            (IpFamily::V4, true, None) => format!("an IPv4 route to an IPv6 next hop is written `via inet6 {word}`"),
+            _ => "write the next router's address behind `via`".to_owned(),
+        };
+        let what = if named.is_some() { "an address of the family that is named" } else { what };
+        Err(self.error(format!("`{word}` is not {what}"), help))
     }
 }
 
 impl RouteSpec {
     /// Parses a route in the language of `ip route`: `[blackhole|unreachable|prohibit] PREFIX [via ADDRESS] [dev
     /// INTERFACE] [metric NUMBER]`, or with several ways `PREFIX nexthop via ADDRESS [dev INTERFACE] [weight NUMBER]
-    /// nexthop …`. A prefix `default` is all of IPv4, or of IPv6 if the next hop's address is of that. What else `ip
-    /// route` prints (`proto`, `scope`, `src`, `pref`) is ignored.
+    /// nexthop …`. An IPv4 route to an IPv6 next hop has `via inet6 ADDRESS` (RFC 8950). A prefix `default` is all of IPv4,
+    /// or of IPv6 if a next hop's address is of that without `inet6` in front. What else `ip route` prints (`proto`,
+    /// `scope`, `src`, `pref`) is ignored.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -248,7 +263,9 @@ impl RoutePattern {
             word = words.value(word, "a prefix")?;
         }
         let prefix = match word {
-            "default" if text.contains(':') => IpPrefix::V6(Prefix::ALL),
+            "default" if text.contains(':') && !text.split_whitespace().any(|word| word == "inet6") => {
+                IpPrefix::V6(Prefix::ALL)
+            }
             "default" => IpPrefix::V4(Prefix::ALL),
             word if word.contains(':') => {
                 word.parse().map(IpPrefix::V6).map_err(|error| words.error(format!("{error}"), HELP))?
@@ -260,7 +277,7 @@ impl RoutePattern {
         let prefix_at = words.last.clone();
         while let Some(word) = words.next() {
             match word {
-                "via" => single.gateway = Some(words.address("via", prefix.family())?),
+                "via" => single.gateway = Some(words.gateway(prefix.family())?),
                 "dev" => single.interface = Some(words.value("dev", "the name of an interface")?.to_owned()),
                 "metric" => metric = Some(words.number("metric", "a number up to 4294967295")?),
                 "nexthop" => hops.push(words.next_hop(prefix.family())?),
@@ -300,7 +317,7 @@ impl Words<'_> {
                 _ => break,
             }
             match word {
-                "via" => hop.gateway = Some(self.address("via", family)?),
+                "via" => hop.gateway = Some(self.gateway(family)?),
                 "dev" => hop.interface = Some(self.value("dev", "the name of an interface")?.to_owned()),
                 _ => {
                     hop.weight = self.number("weight", "a number from 1 to 256")?;
@@ -335,7 +352,8 @@ impl fmt::Display for RouteSpec {
                         f.write_str(" nexthop")?;
                     }
                     if let Some(gateway) = hop.gateway {
-                        write!(f, " via {gateway}")?;
+                        let is_other = IpFamily::of(gateway) != self.prefix.family();
+                        write!(f, " via {}{gateway}", if is_other { "inet6 " } else { "" })?;
                     }
                     if let Some(interface) = &hop.interface {
                         write!(f, " dev {interface}")?;
@@ -364,6 +382,8 @@ mod tests {
             "0.0.0.0/0 via 192.0.2.1 dev lan metric 5",
             "2001:db8::/32 via fe80::1 dev lan",
             "192.0.2.0/24 dev lan",
+            "198.51.100.0/24 via inet6 fe80::1 dev lan",
+            "198.51.100.0/24 nexthop via 192.0.2.1 weight 1 nexthop via inet6 fe80::1 dev lan weight 2",
             "blackhole 203.0.113.0/24",
             "prohibit 2001:db8:1::/48 metric 7",
             "198.51.100.0/24 nexthop via 192.0.2.1 weight 1 nexthop via 192.0.2.2 dev wan weight 3 metric 2",
@@ -380,6 +400,7 @@ mod tests {
                 "0.0.0.0/0 via 192.0.2.1 dev lan metric 100",
             ),
             ("default via fe80::1 dev lan proto ra metric 1024 pref medium", "::/0 via fe80::1 dev lan metric 1024"),
+            ("default via inet6 fe80::1 dev lan proto bgp metric 20", "0.0.0.0/0 via inet6 fe80::1 dev lan metric 20"),
             ("192.0.2.0/24 dev lan proto kernel scope link src 192.0.2.7", "192.0.2.0/24 dev lan"),
             ("unicast 198.51.100.7 via inet 192.0.2.1", "198.51.100.7/32 via 192.0.2.1"),
             (
@@ -407,6 +428,11 @@ mod tests {
             ),
             ("198.51.100.0/24", "198.51.100.0/24", "the route has no next hop"),
             ("198.51.100.0/24 via fe80::1", "fe80::1", "`fe80::1` is not an address of the route's family"),
+            (
+                "198.51.100.0/24 via inet6 192.0.2.1",
+                "192.0.2.1",
+                "`192.0.2.1` is not an address of the family that is named",
+            ),
             ("198.51.100.0/24 via 192.0.2.1 metrik 5", "metrik", "`metrik` is not part of a route"),
             ("198.51.100.0/24 dev lan metric x", "x", "`x` is not a number up to 4294967295"),
             (

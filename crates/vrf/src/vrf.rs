@@ -1,34 +1,39 @@
 //! A routing domain: interfaces, the routes through them, and the adjacencies of their neighbours.
 
 mod describe;
+mod error;
 mod inherit;
 mod list;
+mod next_hops;
 mod operate;
 mod permanent;
 mod retired;
+#[cfg(test)]
+mod reuse_tests;
 mod stage;
 
 pub use describe::{Target, Way};
+pub use error::VrfError;
 pub use inherit::Inherited;
 pub use list::{Listed, Match, RouteFilter, Statistics};
 pub use operate::{Batch, Done};
 pub use stage::{Staged, Swapped};
 
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
-use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, GroupError, Groups, Path, Route, Size};
-use bellows_shared::Breath;
-use bellows_wire::MacAddr;
+use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, Groups, Path, Route, Size};
+use bellows_shared::{Breath, Readers};
 
+use self::next_hops::HopKey;
+use self::permanent::Entered;
 use self::retired::Retired;
-use crate::adjacency::{Adjacencies, Exhausted, Kind, special};
+use crate::adjacency::{Adjacencies, special};
 use crate::interface::{Interface, MAX_INTERFACES, broadcast, subnet_router};
 use crate::neighbours::NeighbourKey;
 use crate::origin::{ByRoute, Origin};
-use crate::route::{IpPrefix, NextHop, RouteSpec};
+use crate::route::{IpPrefix, RouteSpec};
 
 /// A routing domain (virtual routing and forwarding, RFC 4364): interfaces, the routes through them, and the adjacencies
 /// of their neighbours.
@@ -40,15 +45,16 @@ pub struct Vrf {
     v4: Fib<u32>,
     v6: Fib<u128>,
     groups: Groups,
+    /// The maximum number of neighbours that are learned.
+    neighbours: usize,
     next_hops: Mutex<NextHops>,
-    /// Neighbours whose Ethernet addresses somebody entered, and who.
-    permanent: RwLock<HashMap<NeighbourKey, (MacAddr, Origin)>>,
+    /// Neighbours whose Ethernet addresses somebody entered.
+    entered: RwLock<HashMap<NeighbourKey, Entered>>,
 }
 
 /// The adjacencies by what they are for.
-#[derive(Default)]
 struct NextHops {
-    neighbours: HashMap<(u16, IpAddr), u32>,
+    neighbours: HashMap<HopKey, u32>,
     gleans: Vec<u32>,
     /// The groups by their paths, in order.
     groups: HashMap<Vec<Path>, u32>,
@@ -62,72 +68,58 @@ struct NextHops {
     retired: Retired,
 }
 
+impl NextHops {
+    fn new(readers: Arc<Readers>) -> NextHops {
+        NextHops {
+            neighbours: HashMap::new(),
+            gleans: Vec::new(),
+            groups: HashMap::new(),
+            uses: HashMap::new(),
+            origins: ByRoute::default(),
+            overridden: ByRoute::default(),
+            retired: Retired::new(readers),
+        }
+    }
+}
+
+/// The room for next hops of routes that are not learned: a quarter of the neighbours, within these bounds.
+const ROOM_FOR_ROUTES: std::ops::RangeInclusive<usize> = 16..=16_384;
+
 /// The maximum number of next hops that a commit gives back.
 const MAX_GIVEN_BACK: usize = 256;
 
-/// Why a route or a neighbour cannot be entered.
-#[derive(Debug, thiserror::Error)]
-pub enum VrfError {
-    /// Too many interfaces.
-    #[error("{0} interfaces are too many: give at most {MAX_INTERFACES}")]
-    Interfaces(usize),
-    /// There is no interface of this name.
-    #[error("there is no interface `{0}`")]
-    NoInterface(String),
-    /// No interface has the next hop on its link.
-    #[error("no interface has {0} on its link: name the interface with `dev`")]
-    Gateway(IpAddr),
-    /// A link-local next hop without an interface.
-    #[error("{0} may be on any link: name the interface with `dev`")]
-    LinkLocal(IpAddr),
-    /// There is no room for another adjacency.
-    #[error(transparent)]
-    Exhausted(#[from] Exhausted),
-    /// There is no memory for tables.
-    #[error("no memory for the forwarding table: {0}")]
-    Memory(#[from] io::Error),
-    /// There is a route to the prefix with the same metric.
-    #[error("there is a route to {0} with metric {1} already: replace it, or give another metric")]
-    Exists(IpPrefix, u32),
-    /// The route is that of an interface or a neighbour.
-    #[error("the route to {0} with metric {1} is that of an interface: give another metric")]
-    Connected(IpPrefix, u32),
-    /// The route is that of Linux.
-    #[error("the route to {0} with metric {1} comes from Linux: change it there, or give another metric")]
-    Kernel(IpPrefix, u32),
-    /// There is no route to remove.
-    #[error("there is no such route to {0}")]
-    NoRoute(IpPrefix),
-    /// The routes to be joined are not both to neighbours.
-    #[error("the route to {0} forwards nothing, so that it can have no further ways")]
-    NotForwarding(IpPrefix),
-    /// A neighbour is not on the link.
-    #[error("{0} is not on a link of `{1}`")]
-    NotOnLink(IpAddr, String),
-    /// The ways of a route do not make a group.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-}
-
 impl Vrf {
     /// A domain with these interfaces, which have the numbers from 1 on, with the routes to their addresses and links, and
-    /// with room for so many neighbours. Flows choose among several paths by `seed`, which should be another one for each
-    /// router.
+    /// with room for so many neighbours that are learned, and for a quarter more that routes lead to. Flows choose among
+    /// several paths by `seed`, which should be another one for each router.
     ///
     /// # Errors
     /// If there are too many interfaces, or no memory.
     pub fn new(interfaces: Vec<Interface>, neighbours: usize, seed: u32) -> Result<Vrf, VrfError> {
+        let room = (neighbours / 4).clamp(*ROOM_FOR_ROUTES.start(), *ROOM_FOR_ROUTES.end());
+        let adjacencies = Adjacencies::new(neighbours + room + interfaces.len());
+        Vrf::with(interfaces, neighbours, seed, adjacencies, Arc::clone(Readers::of_process()))
+    }
+
+    /// The same with these adjacencies, for these readers.
+    fn with(
+        interfaces: Vec<Interface>,
+        neighbours: usize,
+        seed: u32,
+        adjacencies: Adjacencies,
+        readers: Arc<Readers>,
+    ) -> Result<Vrf, VrfError> {
         if interfaces.len() > MAX_INTERFACES {
             return Err(VrfError::Interfaces(interfaces.len()));
         }
-        let adjacencies = Adjacencies::new(neighbours + interfaces.len());
         let vrf = Vrf {
             adjacencies,
-            v4: Fib::new()?,
-            v6: Fib::new()?,
-            groups: Groups::new(seed)?,
-            next_hops: Mutex::default(),
-            permanent: RwLock::default(),
+            v4: Fib::with_readers(Arc::clone(&readers))?,
+            v6: Fib::with_readers(Arc::clone(&readers))?,
+            groups: Groups::with_readers(Arc::clone(&readers), seed)?,
+            neighbours,
+            next_hops: Mutex::new(NextHops::new(readers)),
+            entered: RwLock::default(),
             interfaces,
         };
         let mut changes = vrf.lock();
@@ -138,6 +130,16 @@ impl Vrf {
         changes.commit()?;
         drop(changes);
         Ok(vrf)
+    }
+
+    /// The maximum number of neighbours that are learned.
+    pub fn max_neighbours(&self) -> usize {
+        self.neighbours
+    }
+
+    /// The number of adjacencies in use from which on no neighbour gets one because it was learned.
+    fn room_for_learned(&self) -> usize {
+        self.neighbours + self.interfaces.len()
     }
 
     /// The interfaces; the first one has the number 1.
@@ -257,71 +259,6 @@ impl VrfChanges<'_> {
         was_there
     }
 
-    /// Counts that so many routes or groups lead to an adjacency or a group no more.
-    fn release(&mut self, next: u32, ended: usize) {
-        let Some(uses) = self.next_hops.uses.get_mut(&next) else { return };
-        *uses = uses.saturating_sub(ended);
-        if *uses > 0 {
-            return;
-        }
-        self.next_hops.uses.remove(&next);
-        if let Some(paths) = self.groups.paths(next).map(<[Path]>::to_vec) {
-            self.groups.remove(next);
-            self.next_hops.groups.remove(&paths);
-            paths.iter().for_each(|path| self.release(path.next, 1));
-        } else if let Some(adjacency) = self.vrf.adjacencies.get(next)
-            && adjacency.kind == Kind::Incomplete
-            && let Some(next_hop) = adjacency.next_hop
-        {
-            self.next_hops.neighbours.remove(&(adjacency.interface, next_hop));
-            self.vrf.adjacencies.remove(next);
-        }
-    }
-
-    /// Enters a neighbour's Ethernet address, and a route to it alone if its address is on the link.
-    ///
-    /// # Errors
-    /// If there is no room for its adjacency, or no interface of this number.
-    pub fn resolve(&mut self, interface: u16, address: IpAddr, mac: MacAddr) -> Result<u32, VrfError> {
-        let index = self.neighbour(interface, address)?;
-        if self.vrf.is_permanent((interface, address)) {
-            return Ok(index);
-        }
-        self.complete(index, (interface, address), mac);
-        Ok(index)
-    }
-
-    /// Completes a neighbour's adjacency, and enters the route to it alone.
-    fn complete(&mut self, index: u32, (interface, address): NeighbourKey, mac: MacAddr) {
-        if let Some(link) = self.vrf.interface(interface) {
-            self.vrf.adjacencies.set(index, &link.neighbour(interface, address, Some(mac)));
-        }
-        let is_on_link = self.vrf.interface(interface).is_some_and(|link| link.has_on_link(address));
-        let host = IpPrefix::host(address);
-        // A route that somebody entered is preferred.
-        if is_on_link && !is_link_local(address) && !self.has(host, 0) {
-            self.enter(host, Route { metric: 0, next: index }, Origin::Neighbour);
-        }
-    }
-
-    /// Forgets a neighbour's Ethernet address. Routes through it stay, and their packets wait for it to be resolved.
-    pub fn unresolve(&mut self, interface: u16, address: IpAddr) {
-        if self.vrf.is_permanent((interface, address)) {
-            return;
-        }
-        let Some(&index) = self.next_hops.neighbours.get(&(interface, address)) else { return };
-        let (host, route) = (IpPrefix::host(address), Route { metric: 0, next: index });
-        if self.routes(host).contains(&route) && self.origin((host, 0)) == Origin::Neighbour {
-            self.leave((host, 0));
-        }
-        if self.next_hops.uses.get(&index).is_none_or(|uses| *uses == 0) {
-            self.next_hops.neighbours.remove(&(interface, address));
-            self.vrf.adjacencies.remove(index);
-        } else if let Some(link) = self.vrf.interface(interface) {
-            self.vrf.adjacencies.set(index, &link.neighbour(interface, address, None));
-        }
-    }
-
     /// Makes the changes of routes take effect.
     ///
     /// # Errors
@@ -376,80 +313,6 @@ impl VrfChanges<'_> {
             IpPrefix::V4(prefix) => self.v4.insert(prefix, route).ok().flatten(),
             IpPrefix::V6(prefix) => self.v6.insert(prefix, route).ok().flatten(),
         }
-    }
-
-    /// The group of several next hops. Routes with the same ways have one group.
-    fn group(&mut self, hops: &[NextHop]) -> Result<u32, VrfError> {
-        let mut paths: Vec<Path> = Vec::with_capacity(hops.len());
-        for hop in hops {
-            match self.adjacency(hop) {
-                Ok(next) => paths.push(Path { next, weight: hop.weight }),
-                Err(error) => {
-                    self.leave_unused(&paths);
-                    return Err(error);
-                }
-            }
-        }
-        paths.sort_unstable_by_key(|path| path.next);
-        if let Some(&number) = self.next_hops.groups.get(&paths) {
-            return Ok(number);
-        }
-        let number = match self.groups.add(&paths) {
-            Ok(number) => number,
-            Err(error) => {
-                self.leave_unused(&paths);
-                return Err(error.into());
-            }
-        };
-        for path in &paths {
-            *self.next_hops.uses.entry(path.next).or_default() += 1;
-        }
-        self.next_hops.groups.insert(paths, number);
-        Ok(number)
-    }
-
-    /// Gives back those of these next hops that nothing leads to, such as those of a group that could not be made.
-    fn leave_unused(&mut self, paths: &[Path]) {
-        for path in paths {
-            *self.next_hops.uses.entry(path.next).or_default() += 1;
-            self.next_hops.retired.drop_use(path.next);
-        }
-    }
-
-    /// The adjacency of a next hop.
-    fn adjacency(&mut self, hop: &NextHop) -> Result<u32, VrfError> {
-        let named = match &hop.interface {
-            Some(name) => Some(self.vrf.number(name).ok_or_else(|| VrfError::NoInterface(name.clone()))?),
-            None => None,
-        };
-        match (hop.gateway, named) {
-            (Some(gateway), Some(number)) => self.neighbour(number, gateway),
-            (Some(gateway), None) => {
-                if is_link_local(gateway) {
-                    return Err(VrfError::LinkLocal(gateway));
-                }
-                let index = self
-                    .vrf
-                    .interfaces
-                    .iter()
-                    .position(|interface| interface.has_on_link(gateway))
-                    .ok_or(VrfError::Gateway(gateway))?;
-                self.neighbour(index as u16 + 1, gateway)
-            }
-            (None, Some(number)) => Ok(self.next_hops.gleans[usize::from(number) - 1]),
-            (None, None) => Err(VrfError::NoInterface(String::new())),
-        }
-    }
-
-    /// The adjacency of a neighbour, which is made if there is none.
-    fn neighbour(&mut self, number: u16, address: IpAddr) -> Result<u32, VrfError> {
-        if let Some(&index) = self.next_hops.neighbours.get(&(number, address)) {
-            return Ok(index);
-        }
-        let interface = self.vrf.interface(number).ok_or_else(|| VrfError::NoInterface(number.to_string()))?;
-        let index = self.vrf.adjacencies.add(&interface.neighbour(number, address, None))?;
-        self.next_hops.neighbours.insert((number, address), index);
-        Ok(index)
     }
 
     /// Enters the routes to an interface's addresses and link.
@@ -515,8 +378,10 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 
+    use bellows_wire::MacAddr;
+
     use super::*;
-    use crate::adjacency::Adjacency;
+    use crate::adjacency::{Adjacency, Kind};
     use crate::interface::InterfaceAddress;
 
     const MAC: MacAddr = MacAddr([4, 0, 0, 0, 0, 1]);
@@ -679,5 +544,120 @@ mod tests {
         assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);
         assert_eq!(vrf.adjacencies().used(), before + 1);
         assert!(vrf.try_lock().is_some());
+    }
+
+    #[test]
+    fn next_hops_must_be_stations() {
+        let vrf = vrf();
+        for (route, error) in [
+            (
+                "20.0.0.0/8 via 10.0.1.1",
+                "10.0.1.1 is an address of this router, on `a`: give the address of another one",
+            ),
+            (
+                "20.0.0.0/8 via 10.0.2.1 dev a",
+                "10.0.2.1 is an address of this router, on `b`: give the address of another one",
+            ),
+            (
+                "20.0.0.0/8 via 10.0.1.255",
+                "10.0.1.255 is the address of a whole link of `a`: give that of a router on it",
+            ),
+            ("20.0.0.0/8 via 10.0.1.0", "10.0.1.0 is the address of a whole link of `a`: give that of a router on it"),
+            (
+                "20.0.0.0/8 via 224.0.0.5 dev a",
+                "no neighbour can have the address 224.0.0.5: give the address of a router on the link",
+            ),
+            (
+                "2001:db8:9::/48 via 2001:db8:1::",
+                "2001:db8:1:: is the address of a whole link of `a`: give that of a router on it",
+            ),
+            (
+                "2001:db8:9::/48 via fe80::1 dev a",
+                "fe80::1 is an address of this router, on `a`: give the address of another one",
+            ),
+            ("2001:db8:9::/48 via inet 10.0.1.9", "IPv6 packets cannot be sent to the IPv4 next hop 10.0.1.9"),
+            (
+                "127.1.0.0/16 via 10.0.1.9",
+                "127.1.0.0/16 is within 127.0.0.0/8 (loopback addresses), where no router forwards packets to: leave the route out",
+            ),
+        ] {
+            assert_eq!(add(&vrf, route, IfExists::Refuse), Err(error.to_owned()), "{route}");
+        }
+        assert_eq!(add(&vrf, "0.0.0.0/0 via 10.0.1.9", IfExists::Refuse), Ok(()));
+        let key = (1, IpAddr::from([10, 0, 1, 1]));
+        assert!(matches!(vrf.lock().enter_neighbour(key, MAC, Origin::Control), Err(VrfError::OwnAddress(..))));
+    }
+
+    #[test]
+    fn ipv4_routes_have_next_hops_of_ipv6() {
+        let vrf = vrf();
+        let before = vrf.adjacencies().used();
+        assert_eq!(add(&vrf, "20.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
+        assert_eq!(add(&vrf, "2001:db8:9::/48 via fe80::9 dev a", IfExists::Refuse), Ok(()));
+        let kinds = || ["20.1.2.3", "2001:db8:9::1"].map(|destination| look(&vrf, destination).1.unwrap());
+        assert_eq!(kinds().map(|adjacency| adjacency.kind), [Kind::Incomplete; 2]);
+        let key = (1, "fe80::9".parse().unwrap());
+        let change = |change: &dyn Fn(&mut VrfChanges<'_>)| {
+            let mut changes = vrf.lock();
+            change(&mut changes);
+            changes.commit().unwrap();
+        };
+        change(&|changes| drop(changes.resolve(key.0, key.1, MAC)));
+        let known = kinds();
+        assert_eq!(known.map(|adjacency| (adjacency.kind, adjacency.header[0])), [(Kind::Complete, 4); 2]);
+        assert_eq!(known.map(|adjacency| [adjacency.header[12], adjacency.header[13]]), [[0x08, 0x00], [0x86, 0xdd]]);
+        assert_eq!(known.map(|adjacency| adjacency.next_hop), [Some(key.1); 2]);
+        assert_eq!(add(&vrf, "21.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
+        change(&|changes| changes.unresolve(key.0, key.1));
+        assert_eq!(kinds().map(|adjacency| adjacency.kind), [Kind::Incomplete; 2]);
+        change(&|changes| drop(changes.resolve(key.0, key.1, MAC)));
+        assert!(remove(&vrf, "20.0.0.0/8") && remove(&vrf, "21.0.0.0/8"));
+        assert_eq!(vrf.adjacencies().used(), before + 1, "that of IPv6 packets stays");
+        assert_eq!(add(&vrf, "22.0.0.0/8 via inet6 fe80::9 dev a", IfExists::Refuse), Ok(()));
+        assert_eq!(look(&vrf, "22.1.2.3").1.unwrap().kind, Kind::Complete, "the neighbour is known");
+    }
+
+    #[test]
+    fn neighbours_that_were_learned_leave_room_for_routes() {
+        let vrf = vrf();
+        let mut changes = vrf.lock();
+        let learned = (2..=254).filter(|&last| changes.resolve(1, [10, 0, 1, last].into(), MAC).is_ok()).count();
+        assert_eq!((learned, vrf.max_neighbours()), (100, 100));
+        assert!(matches!(changes.resolve(1, [10, 0, 1, 254].into(), MAC), Err(VrfError::Learned)));
+        assert!(changes.resolve(1, [10, 0, 1, 2].into(), MAC).is_ok(), "one that is known");
+        drop(changes);
+        for number in 2..=26 {
+            assert_eq!(add(&vrf, &format!("20.{number}.0.0/16 via 10.0.2.{number}"), IfExists::Refuse), Ok(()));
+        }
+        let error = add(&vrf, "21.0.0.0/16 via 10.0.2.27", IfExists::Refuse).unwrap_err();
+        assert_eq!(error, "all 127 adjacencies are in use");
+    }
+
+    #[test]
+    fn neighbours_of_the_configuration_return_when_a_command_gives_them_up() {
+        let vrf = vrf();
+        let (key, mac) = ((1, IpAddr::from([10, 0, 1, 9])), |number| MacAddr([4, 0, 0, 0, 0, number]));
+        let known = || look(&vrf, "10.0.1.9").1.unwrap().header[5];
+        let mut changes = vrf.lock();
+        changes.enter_neighbour(key, mac(1), Origin::Kernel).unwrap();
+        changes.enter_neighbour(key, mac(2), Origin::Static).unwrap();
+        changes.enter_neighbour(key, mac(3), Origin::Control).unwrap();
+        changes.enter_neighbour(key, mac(4), Origin::Kernel).unwrap();
+        assert_eq!(changes.permanent_of(key), Some((mac(3), Origin::Control)));
+        changes.commit().unwrap();
+        drop(changes);
+        assert_eq!(known(), 3);
+        for (origin, left) in [(Origin::Control, 2), (Origin::Static, 4)] {
+            let mut changes = vrf.lock();
+            assert!(changes.remove_neighbour(key, origin) && !changes.remove_neighbour(key, origin));
+            changes.commit().unwrap();
+            drop(changes);
+            assert_eq!(known(), left);
+        }
+        let mut changes = vrf.lock();
+        assert!(changes.remove_neighbour(key, Origin::Kernel) && changes.permanent().next().is_none());
+        changes.commit().unwrap();
+        drop(changes);
+        assert_eq!(look(&vrf, "10.0.1.9").1.unwrap().kind, Kind::Glean);
     }
 }

@@ -179,7 +179,7 @@ fn neighbours_of_commands_stay_what_they_are() {
         vrf.adjacencies().get(next).unwrap().header[..6].to_vec()
     };
     assert_eq!(header(&changes), own.0);
-    assert!(changes.remove_neighbour(key) && !changes.remove_neighbour(key));
+    assert!(changes.remove_neighbour(key, Origin::Control) && !changes.remove_neighbour(key, Origin::Control));
     assert_eq!(changes.permanent().count(), 0);
     changes.resolve(key.0, key.1, other).unwrap();
     assert_eq!(header(&changes), other.0);

@@ -17,6 +17,11 @@ pub struct MacAddr(pub [u8; 6]);
 impl MacAddr {
     /// The address of all stations, `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+
+    /// Whether it can be the address of a station: neither that of a group (IEEE 802, section 8.2) nor all zeros.
+    pub fn is_station(self) -> bool {
+        self.0[0] & 1 == 0 && self != MacAddr::default()
+    }
 }
 
 crate::view::impl_field! { MacAddr: 6, MacAddr, |address: MacAddr| address.0; }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, limits};
 use crate::lanes::Lanes;
 use crate::limit::Hearing;
 use crate::vrf::{HOST, RoutingDomain};
@@ -95,6 +95,7 @@ counters! { Arp;
     count GRATUITOUS = "gratuitous_arp", "announcements that were received";
     count LEARNED = "learned", "neighbours that were learned, or have another address";
     count EXPIRED = "expired", "neighbours that are gone";
+    count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
 }
 
 /// Packets that one packet, or one thing that is due, can send to an output: those that waited, and an answer.
@@ -132,8 +133,7 @@ impl App for Arp {
             self.resolve(io, packet);
             self.lanes.make_room(io, MAX_SENT);
         }
-        self.resolver.upkeep(io);
-        self.lanes.send(io);
+        self.upkeep(io);
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -153,8 +153,7 @@ impl App for Arp {
             waited.into_iter().for_each(|packet| self.tell(io, packet));
             self.lanes.make_room(io, MAX_SENT);
         }
-        self.resolver.upkeep(io);
-        self.lanes.send(io);
+        self.upkeep(io);
     }
 
     fn held(&self) -> usize {
@@ -195,6 +194,15 @@ impl Arp {
         }
     }
 
+    /// Puts what is known into the tables, and sends what is to be sent.
+    fn upkeep(&mut self, io: &Io<Self>) {
+        let refused = self.resolver.upkeep(io);
+        if refused > 0 {
+            io.count(Arp::ADJACENCIES_FULL, refused);
+        }
+        self.lanes.send(io);
+    }
+
     /// Takes in a packet to a neighbour that is not known.
     fn resolve(&mut self, io: &Io<Self>, packet: Packet) {
         let at = ETHERNET + 16..ETHERNET + 20;
@@ -232,7 +240,7 @@ impl Arp {
         let arp = ArpPacket::new_checked(arp).map_err(|_| Arp::MALFORMED)?;
         let (mac, sender, target) = (arp.sender_mac(), arp.sender_ip(), arp.target_ip());
         // What a station cannot have: none, or one of many.
-        if ethernet[6..12] != mac.0 || mac.0[0] & 1 == 1 || mac == MacAddr::default() {
+        if ethernet[6..12] != mac.0 || !mac.is_station() {
             return Err(Arp::MISMATCH);
         }
         if mac != interface.mac && interface.has_address(sender.into()) {
@@ -412,8 +420,7 @@ impl Configure for Arp {
         if !REACHABLE_NS.contains(&config.reachable.nanos()) {
             return Err(SettingError::at("reachable", "the time is out of range", "give a time from \"1s\" to \"1d\""));
         }
-        let neighbours = domain.tables().adjacencies().capacity();
-        let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
+        let limits = limits(domain.tables(), config.reachable);
         let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
         Ok(Arp { proxy, ..Arp::new(domain, limits) })
     }

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use bellows_config::Duration;
 use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
-use bellows_vrf::Interface;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::neighbours::{Due, Learned, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::neighbours::{Due, Learned, Need, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::{Interface, IpFamily, Vrf};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
-use super::UNUSUAL;
+use super::{ETHERNET, UNUSUAL};
 use crate::lanes::Lanes;
 use crate::vrf::RoutingDomain;
 
@@ -82,6 +83,13 @@ impl Status for Shown {
     }
 }
 
+/// How many neighbours a resolver of a routing domain knows, and for how long an answer holds.
+pub(crate) fn limits(tables: &Vrf, reachable: Duration) -> NeighbourLimits {
+    let neighbours = tables.max_neighbours();
+    let for_routes = tables.adjacencies().capacity().saturating_sub(neighbours);
+    NeighbourLimits { neighbours, for_routes, reachable: reachable.nanos(), ..NeighbourLimits::default() }
+}
+
 /// What became of a packet to a neighbour that the look-up did not know.
 pub(crate) enum Resolved {
     /// It has its header, and leaves by this output.
@@ -144,12 +152,18 @@ impl Resolver {
         Arc::clone(&self.shown) as Arc<dyn Status>
     }
 
-    /// Takes in a packet whose adjacency is not complete. `destination` is that of its header.
+    /// Takes in a packet whose adjacency is not complete. `destination` is that of its header; one whose next hop has an
+    /// address of the resolver's family, but itself has not, has none.
     pub(crate) fn resolve(&mut self, packet: Packet, index: u32, destination: IpAddr, now: u64) -> Resolved {
         self.forget();
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
-        let key = (adjacency.interface, adjacency.next_hop.unwrap_or(destination));
-        let wanted = self.neighbours.want(key, now);
+        let next_hop = adjacency.next_hop.unwrap_or(destination);
+        if next_hop.is_ipv4() != destination.is_ipv4() || next_hop.is_unspecified() {
+            return Resolved::Gone(packet);
+        }
+        let key = (adjacency.interface, next_hop);
+        let need = if adjacency.next_hop.is_some() { Need::NextHop } else { Need::Destination };
+        let wanted = self.neighbours.want(key, need, now);
         if let Wanted::Known(mac) = wanted
             && adjacency.kind != Kind::Complete
         {
@@ -165,7 +179,7 @@ impl Resolver {
         if let Some(mac) = self.domain.tables().permanent_mac(key) {
             return self.send(key, mac, packet);
         }
-        let wanted = self.neighbours.want(key, now);
+        let wanted = self.neighbours.want(key, Need::Destination, now);
         self.take_in(packet, key, wanted)
     }
 
@@ -194,7 +208,8 @@ impl Resolver {
         let (Some(output), Some(interface)) = (self.output(key.0), self.domain.tables().interface(key.0)) else {
             return Resolved::Gone(packet);
         };
-        let adjacency = interface.neighbour(key.0, key.1, Some(mac));
+        let packets = if is_ipv4(&packet) { IpFamily::V4 } else { IpFamily::of(key.1) };
+        let adjacency = interface.neighbour(key.0, key.1, Some(mac), packets);
         let header = &adjacency.header[..adjacency.length.into()];
         if super::set_header(&mut packet, header) { Resolved::Send(output, packet) } else { Resolved::Gone(packet) }
     }
@@ -239,16 +254,18 @@ impl Resolver {
     }
 
     /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app
-    /// when something is due.
-    pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) {
+    /// when something is due. Returns the number of neighbours that found no room in the tables.
+    pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) -> u64 {
         self.forget();
-        if !self.changes.is_empty() && !self.publish() {
+        let mut refused = 0;
+        if !self.changes.is_empty() && !self.publish(&mut refused) {
             io.wake_at(io.now() + RETRY_NS);
         }
         if let Some(deadline) = self.neighbours.next_deadline() {
             io.wake_at(deadline);
         }
         self.show(io);
+        refused
     }
 
     /// Shows the neighbours that have changed, unless another thread is reading.
@@ -301,7 +318,7 @@ impl Resolver {
     }
 
     /// Returns whether the tables have all changes.
-    fn publish(&mut self) -> bool {
+    fn publish(&mut self, refused: &mut u64) -> bool {
         let domain = Arc::clone(&self.domain);
         let Some(mut tables) = domain.tables().try_lock() else { return false };
         let changes = std::mem::take(&mut self.changes);
@@ -311,10 +328,16 @@ impl Resolver {
         }
         for ((interface, address), mac) in changes {
             // Without room for an adjacency, packets go on to come here.
-            mac.into_iter().for_each(|mac| drop(tables.resolve(interface, address, mac)));
+            let Some(mac) = mac else { continue };
+            *refused += u64::from(tables.resolve(interface, address, mac).is_err());
         }
         tables.commit().is_ok()
     }
+}
+
+/// Whether a packet behind an Ethernet header, which may be empty yet, is one of IPv4.
+pub(crate) fn is_ipv4(packet: &Packet) -> bool {
+    packet.bytes().get(ETHERNET).is_some_and(|byte| byte >> 4 == 4)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! lost, or if the kernel may have removed routes without a word, it reads the table again: routes that are still there
 //! stay in the routing domain all the time, and those that are not are removed at the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -18,11 +18,12 @@ use bellows_netif::interface::{Interface, Interfaces};
 use bellows_netif::route::{KernelNeighbour, RouteEvent, RouteMonitor, RouteTables};
 use bellows_sys::namespace;
 use bellows_sys::wake::sleep_until_readable;
+use bellows_vrf::Origin;
 use bellows_wire::MacAddr;
 use tracing::{error, warn};
 
 use super::install::{Devices, install, retract};
-use super::set::{Key, RouteSet};
+use super::set::{Key, RouteSet, Standing};
 use super::shown::Shown;
 use crate::vrf::RoutingDomain;
 
@@ -64,6 +65,8 @@ pub(super) struct Follower {
 pub(super) struct State {
     set: RouteSet,
     neighbours: HashMap<(u32, IpAddr), Neighbour>,
+    /// Neighbours that cannot be entered, or for which there was no room.
+    refused: HashSet<(u32, IpAddr)>,
 }
 
 /// A neighbour that the routing domain has from the kernel.
@@ -91,7 +94,7 @@ impl Follower {
         let (own_signal, own_left) = (Arc::clone(&signal), Arc::clone(&left));
         let thread = ControlThread::start("kernel-routes", move || {
             let limit = followed.limit;
-            let mut state = state.unwrap_or_else(|| State { set: RouteSet::new(limit), neighbours: HashMap::new() });
+            let mut state = state.unwrap_or_else(|| State::new(limit));
             state.set.set_limit(limit);
             // What a predecessor has read last is older than what is read next.
             let generation = state.neighbours.values().map(|known| known.generation).max().unwrap_or(0);
@@ -151,6 +154,10 @@ impl Drop for Follower {
 }
 
 impl State {
+    fn new(limit: usize) -> State {
+        State { set: RouteSet::new(limit), neighbours: HashMap::new(), refused: HashSet::new() }
+    }
+
     /// Removes everything from the routing domain.
     pub(super) fn retract(mut self, domain: &RoutingDomain) {
         let keys = self.set.keys();
@@ -161,8 +168,12 @@ impl State {
             let _ = changes.commit();
         }
         let mut changes = domain.tables().lock();
-        for (&(_, address), neighbour) in &self.neighbours {
-            changes.unresolve(neighbour.interface, address);
+        let keys: Vec<_> =
+            self.neighbours.iter().map(|(&(_, address), neighbour)| (neighbour.interface, address)).collect();
+        // What was heard of them meanwhile has not reached the tables.
+        domain.forgotten().forget(keys.iter().copied());
+        for key in keys {
+            changes.remove_neighbour(key, Origin::Kernel);
         }
         let _ = changes.commit();
     }
@@ -246,17 +257,31 @@ impl Worker {
         self.state
     }
 
-    /// Enters routes in whose place there were others, of the routing domain or of another table, if those are gone:
-    /// nobody tells that. Returns behind which key to go on, if there are more.
-    fn retry(&mut self, behind: Option<Key>) -> Option<Key> {
-        let keys = self.state.set.displaced(behind, BATCH);
-        let last = keys.last().copied().filter(|_| keys.len() == BATCH);
-        if !keys.is_empty() {
+    /// Enters routes in whose place there were others, of the routing domain or of another table, if those are gone, and
+    /// those for whose next hops there was no room, if there is now: nobody tells that. Returns behind which key to go on,
+    /// if there are more.
+    fn retry(&mut self, mut behind: Option<Key>) -> Option<Key> {
+        loop {
+            let keys = self.state.set.waiting(behind, BATCH);
+            let last = keys.last().copied().filter(|_| keys.len() == BATCH);
+            if keys.is_empty() {
+                return None;
+            }
+            let before = self.followed_now();
             self.changed.extend(keys);
             self.flush();
             self.show();
+            // Where some find room, others may.
+            if last.is_none() || self.followed_now() == before || self.signal.has_ended() {
+                return last;
+            }
+            behind = last;
         }
-        last
+    }
+
+    /// The number of routes that the routing domain has.
+    fn followed_now(&self) -> usize {
+        self.state.set.count(Standing::Followed).iter().sum()
     }
 
     /// Has the table read again soon.
@@ -396,7 +421,8 @@ impl Worker {
     }
 
     fn show(&self) {
-        self.shown.set_routes(&self.state.set, self.state.neighbours.len());
+        let State { set, neighbours, refused } = &self.state;
+        self.shown.set_routes(set, neighbours.len(), refused.len());
     }
 
     /// The number of the interface that a device belongs to.
@@ -411,6 +437,8 @@ impl Worker {
         let is_consistent = sockets.tables.neighbours(|neighbour| neighbours.push(neighbour))?;
         neighbours.iter().for_each(|neighbour| self.set_neighbour(neighbour));
         if is_consistent {
+            let there: HashSet<_> = neighbours.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
+            self.state.refused.retain(|key| there.contains(key));
             let generation = self.generation;
             let is_gone = |(_, neighbour): &(&(u32, IpAddr), &Neighbour)| neighbour.generation != generation;
             let gone: Vec<(u32, IpAddr)> = self.state.neighbours.iter().filter(is_gone).map(|(key, _)| *key).collect();
@@ -425,26 +453,40 @@ impl Worker {
         let key = (neighbour.device, neighbour.address);
         let generation = self.generation;
         let wanted = neighbour.mac.and_then(|mac| Some((mac, self.interface_of(neighbour.device)?)));
-        let known = self.state.neighbours.get_mut(&key);
-        match (wanted, known) {
-            (None, None) => {}
-            (Some((mac, interface)), Some(known)) if (known.mac, known.interface) == (mac, interface) => {
-                known.generation = generation;
+        self.state.refused.remove(&key);
+        if let (Some((mac, interface)), Some(known)) = (wanted, self.state.neighbours.get_mut(&key))
+            && (known.mac, known.interface) == (mac, interface)
+        {
+            known.generation = generation;
+            return;
+        }
+        let before = self.state.neighbours.remove(&key);
+        if before.is_none() && wanted.is_none() {
+            return;
+        }
+        let mut changes = self.domain.tables().lock();
+        // One on another interface stays for nobody.
+        let gone = before.map(|known| known.interface).filter(|&known| wanted.is_none_or(|(_, now)| now != known));
+        if let Some(interface) = gone {
+            let key = (interface, neighbour.address);
+            self.domain.forgotten().forget([key]);
+            changes.remove_neighbour(key, Origin::Kernel);
+        }
+        if let Some((mac, interface)) = wanted {
+            let entered = if mac.is_station() {
+                changes.enter_neighbour((interface, neighbour.address), mac, Origin::Kernel).is_ok()
+            } else {
+                false
+            };
+            if entered {
+                self.state.neighbours.insert(key, Neighbour { interface, mac, generation });
+            } else {
+                changes.remove_neighbour((interface, neighbour.address), Origin::Kernel);
+                self.state.refused.insert(key);
             }
-            (Some((mac, interface)), _) => {
-                let mut changes = self.domain.tables().lock();
-                match changes.resolve(interface, neighbour.address, mac).and_then(|_| changes.commit()) {
-                    Ok(()) => drop(self.state.neighbours.insert(key, Neighbour { interface, mac, generation })),
-                    Err(error) => self.shown.fails(&error.to_string()),
-                }
-            }
-            (None, Some(known)) => {
-                let interface = known.interface;
-                let mut changes = self.domain.tables().lock();
-                changes.unresolve(interface, neighbour.address);
-                let _ = changes.commit();
-                self.state.neighbours.remove(&key);
-            }
+        }
+        if let Err(error) = changes.commit() {
+            self.shown.fails(&error.to_string());
         }
     }
 }

@@ -1,11 +1,9 @@
 //! From the kernel's routes to those of a routing domain.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use bellows_netif::route::{RouteKind, Special};
 use bellows_vrf::route::{Action, IpPrefix, NextHop};
 use bellows_vrf::{IfExists, Origin, RouteSpec, VrfChanges, VrfError};
+use std::collections::HashMap;
 
 use super::set::{Deed, Key, RouteSet, Standing};
 
@@ -53,14 +51,15 @@ fn add(changes: &mut VrfChanges<'_>, (prefix, metric): Key, action: Action, repl
     changes.add_from(&RouteSpec { prefix, action, metric }, if_exists, Origin::Kernel).map_err(|error| match error {
         VrfError::Exists(..) => Standing::Static,
         VrfError::NoInterface(_) | VrfError::Gateway(_) | VrfError::LinkLocal(_) => Standing::OtherDevice,
-        _ => Standing::NoRoom,
+        VrfError::Exhausted(_) | VrfError::Group(_) | VrfError::Memory(_) => Standing::NoRoom,
+        _ => Standing::BadNextHop,
     })
 }
 
 /// What the router does with packets, or why it does nothing.
 fn meaning(prefix: IpPrefix, deed: &Deed, devices: &Devices) -> Result<Action, Standing> {
-    if is_link_scope(prefix) {
-        return Err(Standing::Scope);
+    if prefix.reserved().is_some() {
+        return Err(Standing::Reserved);
     }
     match (deed.special, deed.kind) {
         (Some(Special::TypeOfService | Special::Source | Special::Encapsulation | Special::NextHopObject), _)
@@ -70,14 +69,12 @@ fn meaning(prefix: IpPrefix, deed: &Deed, devices: &Devices) -> Result<Action, S
         (None, RouteKind::Prohibit) => return Ok(Action::Prohibit),
         (None, RouteKind::Unicast) => {}
     }
-    let is_v4 = matches!(prefix, IpPrefix::V4(_));
     let mut hops: Vec<NextHop> = Vec::new();
     let mut why = Standing::OtherDevice;
     for way in &deed.ways {
         let Some(name) = devices.get(&way.device) else { continue };
         match way.gateway {
             _ if way.is_dead => why = Standing::NoLink,
-            Some(gateway) if gateway.is_ipv4() != is_v4 => why = Standing::Ipv6NextHop,
             gateway => {
                 let same = |hop: &&mut NextHop| hop.gateway == gateway && hop.interface.as_ref() == Some(name);
                 match hops.iter_mut().find(same) {
@@ -93,18 +90,3 @@ fn meaning(prefix: IpPrefix, deed: &Deed, devices: &Devices) -> Result<Action, S
 
 /// The greatest weight of a way.
 const MAX_WEIGHT: u16 = 256;
-
-/// Whether a prefix is within those that each link has for itself, and that no router forwards to.
-fn is_link_scope(prefix: IpPrefix) -> bool {
-    let outer: [(IpAddr, u8); 4] = [
-        (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
-        (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
-        (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-        (Ipv4Addr::new(224, 0, 0, 0).into(), 4),
-    ];
-    outer.into_iter().filter_map(|(address, length)| IpPrefix::of(address, length)).any(|outer| match (outer, prefix) {
-        (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
-        (IpPrefix::V6(outer), IpPrefix::V6(prefix)) => outer.covers(prefix),
-        _ => false,
-    })
-}

@@ -31,9 +31,10 @@ use crate::vrf::RoutingDomain;
 ///
 /// Routes count whose devices are those of the domain's interfaces (`host`), with several ways and weights, and those
 /// that say `blackhole`, `unreachable` or `prohibit`. Routes of the domain's own come before those of the kernel with
-/// the same prefix and metric. Not followed are routes to other devices, those of IPv4 whose next hop has an IPv6
-/// address, and those that depend on the type of service or the source or add a header; the status counts them by
-/// reason. Neighbours that an administrator has set (`nud permanent`) are followed as well.
+/// the same prefix and metric. IPv4 routes may have IPv6 next hops (RFC 8950), which `nd` finds. Not followed are routes
+/// to other devices, those to destinations that no router forwards to, and those that depend on the type of service or the
+/// source or add a header; the status counts them by reason. Routes that find no room are tried again. Neighbours that an
+/// administrator has set (`nud permanent`) are followed as well, and do not expire.
 ///
 /// A thread does this, and forwarding does not wait for it. If the kernel's messages come too fast and some are lost,
 /// the thread reads the table again; routes that are still there are never missing meanwhile. A reload that does not

@@ -58,26 +58,32 @@ pub(super) enum Standing {
     OtherDevice,
     /// Their devices are down.
     NoLink,
-    /// They send IPv4 packets to an IPv6 next hop.
-    Ipv6NextHop,
+    /// Their next hop cannot be a neighbour: an address of the router, or of a whole link, or one of IPv6 on an interface
+    /// without an IPv6 address.
+    BadNextHop,
     /// They depend on the type of service or the source, add a header, or leave the decision to another table.
     Unsupported,
-    /// They are to link-local or multicast destinations, which the router delivers by itself.
-    Scope,
+    /// No router forwards packets to their destinations: loopback, link-local, multicast and reserved addresses.
+    Reserved,
     /// There is no room for their next hops.
     NoRoom,
 }
 
 impl Standing {
+    /// Whether routes wait for something to go in the routing domain: another route, or next hops that take the room.
+    fn waits(self) -> bool {
+        matches!(self, Standing::Static | Standing::NoRoom)
+    }
+
     /// The reasons why routes are not followed, by their names.
     pub(super) const REASONS: [(Standing, &str); 8] = [
         (Standing::New, "new"),
         (Standing::Static, "static_route"),
         (Standing::OtherDevice, "other_device"),
         (Standing::NoLink, "no_link"),
-        (Standing::Ipv6NextHop, "ipv6_next_hop"),
+        (Standing::BadNextHop, "bad_next_hop"),
         (Standing::Unsupported, "unsupported"),
-        (Standing::Scope, "scope"),
+        (Standing::Reserved, "reserved"),
         (Standing::NoRoom, "no_room"),
     ];
 }
@@ -166,8 +172,8 @@ pub(super) struct RouteSet {
     /// Routes that found no room since the last reading.
     beyond_limit: u64,
     counts: [[usize; STANDINGS]; FAMILIES],
-    /// The keys whose standing is [`Standing::Static`].
-    displaced: BTreeSet<Key>,
+    /// The keys that may be entered later without a word from the kernel ([`Standing::waits`]).
+    waiting: BTreeSet<Key>,
     /// Whether events may still come that the last reading has taken in already.
     is_behind: bool,
 }
@@ -182,7 +188,7 @@ impl RouteSet {
             limit,
             beyond_limit: 0,
             counts: Default::default(),
-            displaced: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             is_behind: false,
         }
     }
@@ -212,10 +218,10 @@ impl RouteSet {
         self.entries.keys().copied().collect()
     }
 
-    /// Up to so many keys in whose place the routing domain had another route, in order, behind one of them.
-    pub(super) fn displaced(&self, behind: Option<Key>, most: usize) -> Vec<Key> {
+    /// Up to so many keys that wait for something in the routing domain, in order, behind one of them.
+    pub(super) fn waiting(&self, behind: Option<Key>, most: usize) -> Vec<Key> {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        self.displaced.range((from, Bound::Unbounded)).take(most).copied().collect()
+        self.waiting.range((from, Bound::Unbounded)).take(most).copied().collect()
     }
 
     /// The table is read from its beginning.
@@ -358,8 +364,8 @@ impl RouteSet {
     /// Notes what has become of the routes of a key. Those that the kernel has no more are forgotten.
     pub(super) fn set_standing(&mut self, key: Key, standing: Standing) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        if entry.standing == Standing::Static {
-            self.displaced.remove(&key);
+        if entry.standing.waits() {
+            self.waiting.remove(&key);
         }
         let counts = &mut self.counts[family(key)];
         counts[entry.standing as usize] -= 1;
@@ -369,8 +375,8 @@ impl RouteSet {
         }
         entry.standing = standing;
         counts[standing as usize] += 1;
-        if standing == Standing::Static {
-            self.displaced.insert(key);
+        if standing.waits() {
+            self.waiting.insert(key);
         }
     }
 

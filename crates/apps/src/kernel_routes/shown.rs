@@ -20,6 +20,7 @@ struct Numbers {
     ignored: [usize; Standing::REASONS.len()],
     beyond_limit: u64,
     neighbours: usize,
+    refused_neighbours: usize,
     readings: u64,
     inconsistent: u64,
     losses: u64,
@@ -37,11 +38,11 @@ impl Shown {
     }
 
     /// Notes what has become of routes.
-    pub(super) fn set_routes(&self, set: &RouteSet, neighbours: usize) {
+    pub(super) fn set_routes(&self, set: &RouteSet, neighbours: usize, refused_neighbours: usize) {
         let ignored = Standing::REASONS.map(|(standing, _)| set.count(standing).iter().sum());
         let (followed, beyond_limit) = (set.count(Standing::Followed), set.beyond_limit());
         self.update(|now| {
-            *now = Numbers { followed, ignored, beyond_limit, neighbours, ..std::mem::take(now) };
+            *now = Numbers { followed, ignored, beyond_limit, neighbours, refused_neighbours, ..std::mem::take(now) };
         });
     }
 
@@ -78,6 +79,9 @@ impl Status for Shown {
             reasons.map(|((_, name), count)| ((*name).to_owned(), count.into())).collect();
         if numbers.beyond_limit > 0 {
             ignored.insert("limit".to_owned(), numbers.beyond_limit.into());
+        }
+        if numbers.refused_neighbours > 0 {
+            ignored.insert("neighbours".to_owned(), numbers.refused_neighbours.into());
         }
         let [ipv4, ipv6] = numbers.followed;
         json!({

@@ -231,7 +231,7 @@ fn vrf() -> Vrf {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         mtu: 1500,
         tags: Vec::new(),
-        addresses: vec![address("10.0.1.1", 24), address("2001:db8:1::1", 64)],
+        addresses: vec![address("10.0.1.254", 24), address("2001:db8:1::1", 64)],
     };
     Vrf::new(vec![interface], 16, 1).unwrap()
 }
@@ -257,7 +257,7 @@ fn routes_are_installed_or_ignored_for_a_reason() {
         change(&mut route);
         route
     };
-    let cases: [(KernelRoute, Standing); 9] = [
+    let cases: [(KernelRoute, Standing); 11] = [
         (route(0, 5, &[1, 2]), Standing::Followed),
         (route(4, 1024, &[3]), Standing::Followed),
         (route(2, 0, &[]), Standing::Followed),
@@ -266,12 +266,20 @@ fn routes_are_installed_or_ignored_for_a_reason() {
         (with(&|route| (route.metric, route.ways[0].is_dead) = (6, true)), Standing::NoLink),
         (
             with(&|route| (route.metric, route.ways[0].gateway) = (7, Some("fe80::1".parse().unwrap()))),
-            Standing::Ipv6NextHop,
+            Standing::Followed,
+        ),
+        (
+            with(&|route| (route.metric, route.ways[0].gateway) = (10, Some([10, 0, 1, 255].into()))),
+            Standing::BadNextHop,
+        ),
+        (
+            KernelRoute { destination: [240, 1, 0, 0].into(), length: 16, metric: 11, ..route(1, 0, &[3]) },
+            Standing::Reserved,
         ),
         (with(&|route| (route.metric, route.special) = (8, Some(Special::TypeOfService))), Standing::Unsupported),
         (
             KernelRoute { destination: "fe80::".parse().unwrap(), length: 64, metric: 9, ..route(4, 0, &[3]) },
-            Standing::Scope,
+            Standing::Reserved,
         ),
     ];
     let mut keys = Vec::new();
@@ -287,12 +295,12 @@ fn routes_are_installed_or_ignored_for_a_reason() {
     for ((route, standing), key) in cases.iter().zip(&keys) {
         assert_eq!(set.standing(*key), Some(*standing), "{route:?}");
     }
-    assert_eq!((set.count(Standing::Followed), set.count(Standing::Static)), ([2, 1], [1, 0]));
+    assert_eq!((set.count(Standing::Followed), set.count(Standing::Static)), ([3, 1], [1, 0]));
     assert_eq!(next_hops(&vrf, "20.0.1.1"), ["10.0.1.1", "10.0.1.2"].map(|it| it.parse::<IpAddr>().unwrap()));
     assert_eq!(next_hops(&vrf, "20.3.1.1"), [IpAddr::from([10, 0, 1, 9])], "the route of its own stays");
     assert_eq!(next_hops(&vrf, "2001:db8:4::1"), ["fe80::3".parse::<IpAddr>().unwrap()]);
     let displaced = key(3, 0);
-    assert_eq!((set.displaced(None, 9), set.displaced(Some(displaced), 9)), (vec![displaced], Vec::new()));
+    assert_eq!((set.waiting(None, 9), set.waiting(Some(displaced), 9)), (vec![displaced], Vec::new()));
 
     // One that is followed becomes one that cannot be.
     let (key, _) = set.added(self::route(0, 5, &[]), Insertion::Replace).unwrap();
@@ -314,6 +322,32 @@ fn routes_are_installed_or_ignored_for_a_reason() {
         vrf.lock().commit().unwrap();
         vrf.adjacencies().used() == before
     });
+}
+
+#[test]
+fn routes_without_room_are_entered_when_there_is_room() {
+    let (vrf, mut set) = (vrf(), RouteSet::new(100));
+    let devices = Devices::from([(7, "a".to_owned())]);
+    let apply = |set: &mut RouteSet, keys: &[Key]| {
+        let mut changes = vrf.lock();
+        install(&mut changes, set, &devices, keys);
+        changes.commit().unwrap();
+    };
+    let room = vrf.adjacencies().capacity() - vrf.adjacencies().used();
+    let keys: Vec<Key> = (0..=room)
+        .filter_map(|number| set.added(route(3, number as u32, &[number as u8 + 1]), Insertion::First))
+        .map(|(key, _)| key)
+        .collect();
+    apply(&mut set, &keys);
+    assert_eq!((set.count(Standing::Followed), set.count(Standing::NoRoom)), ([room, 0], [1, 0]));
+    assert_eq!(set.waiting(None, 9), keys[room..]);
+    let (gone, _) = set.removed(route(3, 0, &[1])).unwrap();
+    apply(&mut set, &[gone]);
+    bellows_testkit::eventually("there is room for another next hop", || {
+        apply(&mut set, &keys[room..]);
+        set.count(Standing::NoRoom) == [0, 0]
+    });
+    assert_eq!((set.count(Standing::Followed), set.waiting(None, 9)), ([room, 0], Vec::new()));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::tests::*;
 use super::*;
 use bellows_rig::Rig;
+use bellows_vrf::Vrf;
+use bellows_vrf::interface::InterfaceAddress;
 use bellows_wire::mld::{self, message_type, record_type};
 use bellows_wire::ndp::{self, Draft};
 use bellows_wire::{IpPair, IpProtocol, Ipv6Header, Ipv6Packet};
@@ -229,6 +231,13 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
         assert_eq!(drops(&rig), [(name.to_owned(), 1)]);
         assert!(reports(&mut rig, "a").is_empty(), "{name}");
     }
+    // Without the options in front of it.
+    let mut rig = quiet(&domain());
+    let mut bare = Sent::new(1, "fe80::9", "ff02::1", &query("::", 0, &[]));
+    bare.hop_limit = 1;
+    rig.send_packets("input", [bare.packet()]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("no_router_alert".to_owned(), 1)]);
     // Reports of others need no address, and are nothing to a listener.
     let mut rig = quiet(&domain());
     let mut report = Draft::new(message_type::REPORT, 1);
@@ -236,6 +245,19 @@ fn messages_of_listeners_that_do_not_come_from_the_link_are_dropped_by_name() {
     rig.send_packets("input", [message(1, "::", "ff02::16", &mut report, |_| {})]);
     rig.settle();
     assert_eq!((drops(&rig), counter(&rig, "listener_reports_received")), (vec![], 1));
+}
+
+#[test]
+fn a_flood_of_queries_is_heard_up_to_a_limit() {
+    let mut rig = quiet(&domain());
+    for _ in 0..4 {
+        let query = || message(1, "fe80::9", "ff02::1", &mut query("::", 10_000, &[]), |_| {});
+        rig.send_packets("input", (0..1000).map(|_| query()));
+        rig.settle();
+    }
+    let heard = counter(&rig, "listener_queries_received");
+    assert!(heard < 2000, "{heard}");
+    assert_eq!(drops(&rig), [("rate_limited".to_owned(), 4000 - heard)]);
 }
 
 #[test]
@@ -318,7 +340,7 @@ fn own_packets_to_neighbours_that_somebody_entered_need_no_question() {
     let sent = received(&mut rig, "a");
     assert_eq!((sent.len(), &sent[0][..6], rig.counts().held), (1, &HOST.0[..], 0));
     // When it is removed, it is asked like any other.
-    domain.tables().lock().remove_neighbour(key);
+    domain.tables().lock().remove_neighbour(key, bellows_vrf::Origin::Control);
     rig.send_packets("replies", [reply()]);
     rig.settle();
     let sent = received(&mut rig, "a");
@@ -326,34 +348,36 @@ fn own_packets_to_neighbours_that_somebody_entered_need_no_question() {
 }
 
 #[test]
-fn a_probe_that_finds_no_room_is_sent_later() {
-    let domain = domain();
-    let mut changes = domain.tables().lock();
-    changes.enter_neighbour((1, ip("fe80::7").into()), HOST, bellows_vrf::Origin::Control).unwrap();
-    changes.commit().unwrap();
-    drop(changes);
-    let mut rig = Rig::new(app(&domain, true), &["input", "replies", "errors"], &["a", "b"]);
-    rig.settle();
-    rig.set_time(2 * SECOND);
-    let reply = || {
-        let mut frame = vec![0; 62];
-        frame[38..54].copy_from_slice(&ip("fe80::7").octets());
-        let mut packet = Packet::from_bytes(&frame).unwrap();
-        packet.set_tag(Tag::received_on(1).0);
-        packet
+fn probes_that_find_no_room_are_sent_later() {
+    // More addresses than a link has room for probes.
+    let own: Vec<Ipv6Addr> = (1..=1200).map(|number| ip(&format!("2001:db8:1::{number:x}"))).collect();
+    let interface = bellows_vrf::Interface {
+        name: "a".to_owned(),
+        port: "a".to_owned(),
+        mac: OWN,
+        mtu: 1500,
+        tags: Vec::new(),
+        addresses: own.iter().map(|&own| InterfaceAddress { address: own.into(), length: 64 }).collect(),
     };
-    for input in ["replies", "errors"] {
-        rig.send_packets(input, (0..700).map(|_| reply()));
-    }
+    let domain = Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()));
+    let mut rig = Rig::new(app(&domain, true), &["input"], &["a"]);
     rig.settle();
-    let probes = |rig: &mut Rig| rig.received("a").iter().filter(|frame| frame[20] == 58 && frame[54] == 135).count();
-    let mut sent = probes(&mut rig);
-    for hundredth in 0..30 {
+    let (mut groups, mut probed) = (BTreeSet::new(), Vec::new());
+    for hundredth in 0..40 {
         rig.set_time(2 * SECOND + hundredth * SECOND / 100);
         rig.settle();
-        sent += probes(&mut rig);
+        for frame in rig.received("a") {
+            if is_of_listener(&frame) {
+                groups.extend(Report::of(&frame).groups());
+            } else if frame[54] == 135 {
+                probed.push(Ipv6Addr::from(*frame[62..].first_chunk::<16>().unwrap()));
+            }
+        }
     }
-    assert_eq!(sent, 2);
+    assert_eq!(counter(&rig, "solicitations_sent"), probed.len() as u64);
+    probed.sort_unstable();
+    assert_eq!(probed, own, "each once");
+    assert!(own.iter().all(|&own| groups.contains(&ndp::solicited_node(own))), "in as many reports as it takes");
     rig.set_time(4 * SECOND);
     rig.settle();
     assert!(domain.addresses().all(AddressState::Tentative).is_empty());

@@ -94,6 +94,18 @@ fn wanted(domain: &RoutingDomain, number: u16, interface: &Interface) -> BTreeSe
     groups
 }
 
+/// The source of a packet that may be a message of listeners. Looks at its first header alone: they are behind
+/// hop-by-hop options, or wrong.
+fn source_of_listener(packet: &Packet) -> Option<Ipv6Addr> {
+    let header = packet.bytes().get(ETHERNET..)?.first_chunk::<41>()?;
+    let may_be = match IpProtocol(header[6]) {
+        IpProtocol::IPV6_HOP_BY_HOP => true,
+        IpProtocol::ICMPV6 => mld::is_of_listeners(header[40]),
+        _ => false,
+    };
+    may_be.then(|| Ipv6Addr::from_octets(std::array::from_fn(|at| header[8 + at])))
+}
+
 /// What a message of listeners must be (RFC 3810, sections 5.1.14 and 6.2): it comes from the link itself.
 fn check(packet: &Packet) -> Option<Result<&[u8], DropReason<Nd>>> {
     let bytes = packet.bytes().get(ETHERNET..)?;
@@ -127,10 +139,16 @@ fn check(packet: &Packet) -> Option<Result<&[u8], DropReason<Nd>>> {
 impl Nd {
     /// Takes in a message of listeners. `None` if it is none.
     pub(super) fn receive_listeners(&mut self, io: &Io<Self>, packet: &Packet) -> Option<Result<(), DropReason<Nd>>> {
+        let source = source_of_listener(packet)?;
+        let is_known = self.resolver.may_know((Tag(packet.tag()).interface(), source.into()));
+        if !self.hearing.would_hear(is_known, io.now()) {
+            return Some(Err(Nd::RATE_LIMITED));
+        }
         let message = match check(packet)? {
             Ok(message) => message,
             Err(reason) => return Some(Err(reason)),
         };
+        self.hearing.hears(is_known, io.now());
         Some(self.hear_listeners(io, packet, message))
     }
 

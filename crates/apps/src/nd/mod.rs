@@ -38,20 +38,21 @@ use self::advertise::Schedules;
 use self::duplicates::Probes;
 use self::groups::Groups;
 use crate::forwarding::ETHERNET;
-use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver};
+use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
 use crate::lanes::Lanes;
 use crate::limit::Hearing;
-use crate::vrf::RoutingDomain;
+use crate::vrf::{ERROR4, RoutingDomain};
 
 /// Neighbour discovery of a router for IPv6 (RFC 4861): finds the Ethernet addresses of neighbours, answers those who
 /// look for the router's, and tells hosts how to configure themselves.
 ///
 /// `input` takes the messages, `resolve` the packets of `ip6-rewrite` to neighbours that are not known; up to three
-/// wait for each neighbour. `replies` and `errors` take the router's own packets to link-local addresses, which leave
-/// by the interface that their tag names. Outputs have the names of ports: messages leave there, and the packets that
-/// waited. A neighbour that does not answer three solicitations is gone, and packets that waited for it go to `error`,
-/// which tells their senders. One that is known is asked again, by its own address, before the answer is too old.
+/// wait for each neighbour. `resolve4` takes those of `ip4-rewrite` to next hops with an IPv6 address (RFC 8950).
+/// `replies` and `errors` take the router's own packets to link-local addresses, which leave by the interface that their
+/// tag names. Outputs have the names of ports: messages leave there, and the packets that waited. A neighbour that does
+/// not answer three solicitations is gone, and packets that waited for it go to `error`, those of IPv4 to `error4`, which
+/// tell their senders. One that is known is asked again, by its own address, before the answer is too old.
 /// Neighbours are learned from answers and from solicitations to the router; advertisements that nobody asked for
 /// change only what is known already, and only if they override it.
 ///
@@ -109,6 +110,7 @@ pub struct Nd {
     hearing: Hearing,
     lanes: Lanes,
     error: Option<u16>,
+    error4: Option<u16>,
     /// The numbers of interfaces with a proxy.
     proxy: Vec<u16>,
     detects_duplicates: bool,
@@ -144,7 +146,7 @@ counters! { Nd;
     drop UNASKED = "unasked", "advertisements of neighbours of whom nobody wants to know, or that do not override what is known";
     drop REDIRECT = "redirects_ignored", "redirects, which a router does not follow";
     drop FULL = "neighbours_full", "solicitations whose senders find no room among the neighbours";
-    drop UNRESOLVED = "unresolved", "packets to neighbours that did not answer, if `error` is not linked";
+    drop UNRESOLVED = "unresolved", "packets to neighbours that did not answer, if `error` or `error4` is not linked";
     drop WAITING_FULL = "waiting_full", "packets to neighbours for whom enough packets wait, or for whom there is no room";
     drop NO_ADJACENCY = "no_adjacency", "packets whose adjacency has gone, or whose port is not linked";
     drop NO_HEADER = "no_header", "packets to resolve without a whole IPv6 header";
@@ -163,6 +165,7 @@ counters! { Nd;
     count REPORTS_RECEIVED = "listener_reports_received", "reports of multicast groups that others listen to or leave";
     count LEARNED = "learned", "neighbours that were learned, or have another address";
     count EXPIRED = "expired", "neighbours that are gone";
+    count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
     count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
 }
 
@@ -171,6 +174,7 @@ const INPUT: usize = 0;
 const RESOLVE: usize = 1;
 const REPLIES: usize = 2;
 const ERRORS: usize = 3;
+const RESOLVE4: usize = 4;
 
 impl App for Nd {
     const INPUTS: Ports = Ports::Named(&[
@@ -178,8 +182,9 @@ impl App for Nd {
         Port::optional("resolve", "IPv6 packets tagged with adjacencies that are not complete"),
         Port::optional("replies", "packets of the router to a link, tagged with its interface"),
         Port::optional("errors", "as `replies`"),
+        Port::optional("resolve4", "IPv4 packets tagged with adjacencies whose next hop has an IPv6 address"),
     ]);
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "frames of a port; `error`; `error4`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const ENDS: bool = true;
     const MAX_FAN_OUT: usize = MAX_SENT;
@@ -194,7 +199,14 @@ impl App for Nd {
             self.lanes.make_room(io, MAX_SENT);
         }
         for packet in &mut io.input(RESOLVE) {
-            self.resolve(io, packet);
+            match destination_of(&packet) {
+                Some(destination) => self.resolve(io, packet, destination),
+                None => io.drop(packet, Nd::NO_HEADER),
+            }
+            self.lanes.make_room(io, MAX_SENT);
+        }
+        for packet in &mut io.input(RESOLVE4) {
+            self.resolve(io, packet, Ipv6Addr::UNSPECIFIED);
             self.lanes.make_room(io, MAX_SENT);
         }
         for input in [REPLIES, ERRORS] {
@@ -208,8 +220,8 @@ impl App for Nd {
 
     fn tick(&mut self, io: &Io<Self>) {
         self.resolver.rewire(io, &mut self.lanes);
-        self.error =
-            (0..io.outputs()).find(|&output| io.output_name(output) == Some("error")).map(|output| output as u16);
+        let find = |name| (0..io.outputs()).find(|&output| io.output_name(output) == Some(name));
+        [self.error, self.error4] = ["error", ERROR4].map(|name| find(name).map(|output| output as u16));
         if io.is_leaving() {
             self.cease_to_listen(io);
             return self.cease_to_advertise(io);
@@ -263,6 +275,7 @@ impl Nd {
             hearing: Hearing::new(),
             lanes: Lanes::new(),
             error: None,
+            error4: None,
             proxy: Vec::new(),
             detects_duplicates: true,
             probes: Probes::default(),
@@ -276,16 +289,18 @@ impl Nd {
 
     /// Sends what is to be sent, and sees to being called when something is due.
     fn finish(&mut self, io: &Io<Self>) {
-        self.resolver.upkeep(io);
+        let refused = self.resolver.upkeep(io);
+        if refused > 0 {
+            io.count(Nd::ADJACENCIES_FULL, refused);
+        }
         self.remove_duplicates(io);
         let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
         self.lanes.send(io);
     }
 
-    /// Takes in a packet to a neighbour that is not known.
-    fn resolve(&mut self, io: &Io<Self>, packet: Packet) {
-        let Some(destination) = destination_of(&packet) else { return io.drop(packet, Nd::NO_HEADER) };
+    /// Takes in a packet to a neighbour that is not known: its next hop, or else its destination.
+    fn resolve(&mut self, io: &Io<Self>, packet: Packet, destination: Ipv6Addr) {
         let index = Tag(packet.tag()).number();
         let resolved = self.resolver.resolve(packet, index, destination.into(), io.now());
         self.act(io, resolved);
@@ -323,7 +338,8 @@ impl Nd {
     /// Tells the sender of a packet that its destination does not answer.
     fn tell(&mut self, io: &Io<Self>, mut packet: Packet) {
         let tag = Tag(packet.tag());
-        let error = self.error.filter(|_| tag.interface() != 0);
+        let error = if is_ipv4(&packet) { self.error4 } else { self.error };
+        let error = error.filter(|_| tag.interface() != 0);
         let Some(error) = error else { return io.drop(packet, Nd::UNRESOLVED) };
         packet.set_tag(tag.with(IcmpError::of(Reason::HostUnreachable).number()).0);
         self.lanes.push(error.into(), packet);
@@ -377,8 +393,7 @@ impl Configure for Nd {
                 "give a time from \"1s\" to \"24h\"",
             ));
         }
-        let neighbours = domain.tables().adjacencies().capacity();
-        let limits = NeighbourLimits { neighbours, reachable: config.reachable.nanos(), ..NeighbourLimits::default() };
+        let limits = limits(domain.tables(), config.reachable);
         let proxy = domain.numbers("proxy", &config.vrf, &config.proxy)?;
         Ok(Nd { proxy, detects_duplicates: config.detect_duplicates, ..Nd::new(domain, limits) })
     }

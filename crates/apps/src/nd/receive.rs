@@ -68,7 +68,7 @@ impl Received<'_> {
     /// The Ethernet address of an option.
     fn link_layer(&self, kind: u8) -> Result<Option<MacAddr>, DropReason<Nd>> {
         match self.message.link_layer(kind) {
-            Some(mac) if mac.0[0] & 1 == 1 || mac == MacAddr::default() => Err(Nd::BAD_LINK_LAYER),
+            Some(mac) if !mac.is_station() => Err(Nd::BAD_LINK_LAYER),
             mac => Ok(mac),
         }
     }
@@ -127,10 +127,14 @@ impl Nd {
             }
             message_type::NEIGHBOUR_ADVERTISEMENT => match about(48) {
                 target if is_known(target) => {
-                    if self.hearing.would_hear(true, now) { Ok(()) } else { Err(Nd::RATE_LIMITED) }
+                    if self.hearing.would_hear(true, now) {
+                        Ok(())
+                    } else {
+                        Err(Nd::RATE_LIMITED)
+                    }
                 }
-                // It may be one of the router's own.
-                target if self.own_state(number, target).is_some() => Ok(()),
+                // It may be one of the router's own, or no station's.
+                target if target.is_multicast() || self.own_state(number, target).is_some() => Ok(()),
                 _ => Err(Nd::UNASKED),
             },
             _ => Ok(()),

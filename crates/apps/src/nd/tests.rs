@@ -278,6 +278,76 @@ fn packets_wait_for_a_neighbour_and_follow_its_answer() {
 }
 
 #[test]
+fn ipv4_packets_wait_for_next_hops_of_ipv6() {
+    let domain = domain();
+    let mut changes = domain.tables().lock();
+    for route in ["20.0.0.0/8 via inet6 2001:db8:2::9", "21.0.0.0/8 via inet6 fe80::8 dev a"] {
+        changes.add(&RouteSpec::parse(route).unwrap(), IfExists::Refuse).unwrap();
+    }
+    changes.commit().unwrap();
+    drop(changes);
+    let next = |destination: [u8; 4]| domain.tables().lock().look_up(destination.into()).unwrap().1.next;
+    let packet = |destination: [u8; 4]| {
+        let mut frame = vec![0; 60];
+        frame[14] = 0x45;
+        frame[30..34].copy_from_slice(&destination);
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(1).with(next(destination)).0);
+        packet
+    };
+    let mut rig = Rig::new(app(&domain, false), &["input", "resolve", "resolve4"], &["a", "b", "error", "error4"]);
+    rig.set_time(SECOND);
+    rig.settle();
+    ["a", "b"].iter().for_each(|port| drop(rig.received(port)));
+    rig.send_packets("resolve4", [packet([20, 1, 2, 3]), packet([21, 1, 2, 3])]);
+    rig.settle();
+    assert_eq!((Seen::of(&rig.received("b")[0]).target, rig.counts().held), (ip("2001:db8:2::9"), 2));
+    let answer = advertisement("2001:db8:2::9", flag::SOLICITED | flag::OVERRIDE, Some(HOST));
+    rig.send_packets("input", [Sent::new(2, "2001:db8:2::9", "2001:db8:2::1", &answer).packet()]);
+    rig.settle();
+    let sent = rig.received("b");
+    assert_eq!((sent.len(), &sent[0][..6], &sent[0][12..19]), (1, &HOST.0[..], &[0x81, 0, 0, 5, 8, 0, 0x45][..]));
+    // Those behind it do not wait.
+    let adjacency = domain.tables().adjacencies().get(next([20, 1, 2, 3])).unwrap();
+    assert_eq!((&adjacency.header[..6], &adjacency.header[16..18]), (&HOST.0[..], &[8, 0][..]));
+    // The sender of the other one is told by ICMP for IPv4.
+    for second in 2..6 {
+        rig.set_time(second * SECOND);
+        rig.settle();
+    }
+    let tags: Vec<Tag> = rig.received_packets("error4").iter().map(|packet| Tag(packet.tag())).collect();
+    assert_eq!(tags, [Tag::received_on(1).with(IcmpError::of(Reason::HostUnreachable).number())]);
+    assert_eq!((rig.received("error").len(), rig.counts().held, drops(&rig)), (0, 0, Vec::new()));
+    // A packet whose own destination would be the neighbour is none of IPv4 here.
+    let mut glean = packet([20, 1, 2, 3]);
+    let link = domain.tables().lock().look_up(ip("2001:db8:1::77").into()).unwrap().1.next;
+    glean.set_tag(Tag::received_on(1).with(link).0);
+    rig.send_packets("resolve4", [glean]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("no_adjacency".to_owned(), 1)]);
+}
+
+#[test]
+fn neighbours_leave_room_for_the_next_hops_of_routes() {
+    let domain = domain();
+    let mut rig = rig_with(Nd { detects_duplicates: false, ..app(&domain, false) }, &["a", "b", "error"]);
+    let room = domain.tables().max_neighbours();
+    for host in 0..2 * room as u16 {
+        let source: &'static str = format!("2001:db8:1::{:x}", 0x100 + host).leak();
+        let draft = solicitation("2001:db8:1::1", Some(HOST));
+        rig.send_packets("input", [Sent::new(1, source, "2001:db8:1::1", &draft).packet()]);
+        rig.settle();
+    }
+    let used = domain.tables().adjacencies().used();
+    assert!(counter(&rig, "adjacencies_full") as usize >= room, "{used} are in use");
+    let mut changes = domain.tables().lock();
+    for number in 2..8 {
+        let route = RouteSpec::parse(&format!("2001:db8:3{number}::/48 via 2001:db8:2::{number}")).unwrap();
+        changes.add(&route, IfExists::Refuse).unwrap();
+    }
+}
+
+#[test]
 fn packets_to_silent_neighbours_are_answered_or_dropped() {
     for (outputs, is_told) in [(&["a", "b"][..], false), (&["a", "b", "error"], true)] {
         let domain = domain();
@@ -366,7 +436,6 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
     add("l3_src_address_not_local", Sent::new(1, "2001:db8:2::7", group, &asks));
     add("l3_src_address_is_local", Sent::new(1, "fe80::1", group, &asks));
     add("l3_src_address_is_local", Sent::new(1, host, all, &advertisement(ours, flag::OVERRIDE, Some(HOST))));
-    add("solicited_multicast", Sent::new(1, host, all, &advertisement(host, flag::SOLICITED, Some(HOST))));
     add("unasked", Sent::new(1, host, ours, &advertisement(host, flag::SOLICITED, Some(HOST))));
     add("unasked", Sent::new(1, host, all, &advertisement(host, flag::OVERRIDE, Some(HOST))));
     let mut router = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
@@ -408,6 +477,17 @@ fn what_is_not_to_be_believed_is_dropped_by_name() {
         assert_eq!(drops(&rig), [(name.to_owned(), 1)], "{text}");
         assert!(received(&mut rig, "a").is_empty() && states(&rig).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn an_advertisement_to_many_answers_nobody() {
+    let mut rig = rig(&domain());
+    let (host, all) = ("2001:db8:1::7", "ff02::1");
+    let asks = solicitation("2001:db8:1::1", Some(HOST));
+    rig.send_packets("input", [Sent::new(1, host, "ff02::1:ff00:1", &asks).packet()]);
+    rig.send_packets("input", [Sent::new(1, host, all, &advertisement(host, flag::SOLICITED, Some(HOST))).packet()]);
+    rig.settle();
+    assert_eq!(drops(&rig), [("solicited_multicast".to_owned(), 1)]);
 }
 
 #[test]

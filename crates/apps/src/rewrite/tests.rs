@@ -88,6 +88,25 @@ fn senders_on_the_link_of_the_next_hop_are_redirected() {
 }
 
 #[test]
+fn ipv4_packets_have_next_hops_of_ipv6() {
+    let domain = domain(true);
+    let mut changes = domain.tables().lock();
+    for route in ["22.0.0.0/8 via inet6 fe80::9 dev a", "23.0.0.0/8 via inet6 fe80::7 dev a"] {
+        changes.add(&RouteSpec::parse(route).unwrap(), IfExists::Refuse).unwrap();
+    }
+    changes.commit().unwrap();
+    drop(changes);
+    let outputs = &["a", "b", "error", "resolve", "resolve6"];
+    let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], outputs);
+    let packets = ["22.1.2.3", "23.1.2.3", "10.0.1.77"].map(|to| packet(&domain, "10.0.2.7", to));
+    rig.send_packets("input", packets);
+    rig.settle();
+    let sent = rig.received("a");
+    assert_eq!((sent.len(), &sent[0][..6], &sent[0][12..15]), (1, &MAC.0[..], &[8, 0, 0x45][..]));
+    assert_eq!(["error", "resolve", "resolve6"].map(|output| rig.received(output).len()), [0, 1, 1]);
+}
+
+#[test]
 fn nobody_else_is_redirected() {
     let all = &["a", "b", "error"][..];
     for (redirects, outputs, source, destination) in [

@@ -4,15 +4,29 @@ use std::net::IpAddr;
 
 use bellows_engine::RequestError;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::route::IpPrefix;
-use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteSpec, Target, VrfChanges, Way};
+use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, RouteSpec, Target, VrfChanges, Way};
 use serde_json::{Map, Value, json};
 
 use super::operator::Operator;
 use super::requests::{LookUp, MAX_ROUTES, Page, Selection, origins};
 
 /// The most routes that are looked at for one page.
-const MAX_LOOKS: usize = 65_536;
+pub(super) const MAX_LOOKS: usize = 65_536;
+
+/// About the most bytes of a page: routes may have hundreds of ways.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Behind which route a page begins.
+pub(super) fn read_after(page: &Page) -> Result<Option<RouteKey>, RequestError> {
+    let Some((text, metric)) = &page.after else { return Ok(None) };
+    let prefix = text.parse().map_err(|error| RequestError::mistake(format!("`{text}`: {error}")))?;
+    Ok(Some((prefix, *metric)))
+}
+
+/// What to give as `after` for the next page.
+pub(super) fn next_page(last: Option<RouteKey>) -> Value {
+    last.map_or(Value::Null, |(prefix, metric)| json!([prefix.to_string(), metric]))
+}
 
 /// The most next hops of a report.
 const MAX_NEXT_HOPS: usize = 64;
@@ -46,17 +60,27 @@ impl Operator {
 
     pub(super) fn routes(&self, page: &Page) -> Result<Value, RequestError> {
         let filter = self.filter(&page.select)?;
-        let after = page.after.as_ref().map(|(prefix, metric)| {
-            let prefix: IpPrefix =
-                prefix.parse().map_err(|error| RequestError::mistake(format!("`{prefix}`: {error}")))?;
-            Ok((prefix, *metric))
-        });
+        let after = read_after(page)?;
         let limit = page.limit.unwrap_or(MAX_ROUTES).clamp(1, MAX_ROUTES);
         let changes = self.domain.tables().lock();
-        let (listed, next) = changes.list(&filter, after.transpose()?, limit, MAX_LOOKS);
-        let routes: Vec<Value> = listed.iter().map(|listed| self.route(&changes, listed)).collect();
-        let next = next.map(|(prefix, metric)| json!([prefix.to_string(), metric]));
-        Ok(json!({ "routes": routes, "next": next }))
+        let (listed, mut next) = changes.list(&filter, after, limit, MAX_LOOKS);
+        if page.only_count {
+            return Ok(json!({ "count": listed.len(), "next": next_page(next) }));
+        }
+        let (mut routes, mut bytes) = (Vec::with_capacity(listed.len()), 0);
+        for (place, one) in listed.iter().enumerate() {
+            let route = self.route(&changes, one);
+            // Each way is in the text and as a value.
+            bytes += 200 + 4 * route["route"].as_str().map_or(0, str::len);
+            routes.push(route);
+            if bytes > MAX_BYTES && place + 1 < listed.len() {
+                next = Some((one.prefix, one.metric));
+                break;
+            }
+        }
+        // The macro `json` would copy them.
+        let answer = [("routes".to_owned(), Value::Array(routes)), ("next".to_owned(), next_page(next))];
+        Ok(Value::Object(answer.into_iter().collect()))
     }
 
     /// A route as `ip -j route` writes it, and as text.
@@ -75,8 +99,15 @@ impl Operator {
         value.insert("dst".to_owned(), json!(prefix.to_string()));
         let way = |way: &Way| {
             let mut hop = Map::new();
-            if let Some(gateway) = way.gateway {
-                hop.insert("gateway".to_owned(), json!(gateway.to_string()));
+            match way.gateway {
+                Some(gateway) if IpFamily::of(gateway) == prefix.family() => {
+                    hop.insert("gateway".to_owned(), json!(gateway.to_string()));
+                }
+                Some(gateway) => {
+                    let family = if gateway.is_ipv6() { "inet6" } else { "inet" };
+                    hop.insert("via".to_owned(), json!({ "family": family, "host": gateway.to_string() }));
+                }
+                None => {}
             }
             hop.insert("dev".to_owned(), json!(self.name(way.interface)));
             hop

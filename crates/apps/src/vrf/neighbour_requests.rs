@@ -11,10 +11,10 @@ use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
 use super::operator::{Operator, check_lines, failed};
-use super::requests::{BareVerb, Changed, LineError, NeighbourSelection};
+use super::requests::{BareVerb, Changed, LineError, NeighbourPage, NeighbourSelection};
 
 /// The maximum number of neighbours of an answer.
-const MAX_NEIGHBOURS: usize = 65_536;
+const MAX_NEIGHBOURS: usize = 16_384;
 
 /// A neighbour before a change: its key, and the address that somebody had entered.
 type Before = (NeighbourKey, Option<(MacAddr, Origin)>);
@@ -54,11 +54,20 @@ impl Operator {
         self.domain.learned().into_iter().filter(|one| !one["mac"].is_null()).filter_map(key).collect()
     }
 
-    pub(super) fn neighbours(&self, select: &NeighbourSelection) -> Result<Value, RequestError> {
-        let mut selected = self.selected(select)?;
-        let more = selected.len() > MAX_NEIGHBOURS;
-        selected.truncate(MAX_NEIGHBOURS);
-        Ok(json!({ "neighbours": selected, "more": more }))
+    /// A page of neighbours. The list stays as it was when its first page was asked for.
+    pub(super) fn neighbours(&mut self, page: &NeighbourPage) -> Result<Value, RequestError> {
+        let mut listed = match self.listed.take() {
+            Some(rest) if page.goes_on => rest,
+            None if page.goes_on => {
+                let message = "the list of neighbours has ended; was the network reloaded? List them again";
+                return Err(RequestError::failure(message));
+            }
+            _ => self.selected(&page.select)?.into(),
+        };
+        let rest = listed.split_off(listed.len().min(MAX_NEIGHBOURS));
+        let more = !rest.is_empty();
+        self.listed = more.then_some(rest);
+        Ok(json!({ "neighbours": listed, "more": more }))
     }
 
     fn selected(&self, select: &NeighbourSelection) -> Result<Vec<Value>, RequestError> {
@@ -130,8 +139,11 @@ impl Operator {
             (Verb::Delete, Some((_, Origin::Static))) => {
                 return Err(format!("the neighbour {address} is in the network file: remove it there"));
             }
+            (Verb::Delete, Some((_, Origin::Kernel))) => {
+                return Err(format!("the neighbour {address} comes from Linux: remove it there"));
+            }
             (Verb::Delete, Some(_)) => {
-                changes.remove_neighbour(key);
+                changes.remove_neighbour(key, Origin::Control);
                 // What was heard of it meanwhile has not reached the tables, and would not until it changes.
                 forgotten.push(key);
             }
@@ -169,8 +181,8 @@ impl Operator {
             let number = one["interface"].as_str().and_then(|name| tables.number(name));
             let address = one["address"].as_str().and_then(|text| text.parse().ok());
             let (Some(number), Some(address)) = (number, address) else { continue };
-            match changes.permanent_origin((number, address)) {
-                Some(Origin::Control) => drop(changes.remove_neighbour((number, address))),
+            match changes.permanent_of((number, address)).map(|(_, origin)| origin) {
+                Some(Origin::Control) => drop(changes.remove_neighbour((number, address), Origin::Control)),
                 Some(_) => continue,
                 // Those that have not answered are being asked.
                 None if one["mac"].is_null() => continue,
@@ -191,7 +203,7 @@ fn restore(
     before: Option<(MacAddr, Origin)>,
 ) -> Result<bool, VrfError> {
     match before {
-        Some((mac, origin)) => changes.enter_neighbour(key, mac, origin).map(|()| false),
-        None => Ok(changes.remove_neighbour(key)),
+        Some((mac, Origin::Control)) => changes.enter_neighbour(key, mac, Origin::Control).map(|()| false),
+        _ => Ok(changes.remove_neighbour(key, Origin::Control)),
     }
 }

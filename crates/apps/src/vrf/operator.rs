@@ -1,5 +1,6 @@
 //! Carries out the requests of control clients: changes of routes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,16 +12,19 @@ use bellows_vrf::{Done, RouteSpec, Staged, VrfChanges, VrfError};
 use serde_json::{Value, json};
 
 use super::RoutingDomain;
-use super::requests::{Change, Changed, LineError, MAX_LINES, MAX_ROUTES, Request, Selection};
+use super::listing::{MAX_LOOKS, next_page, read_after};
+use super::requests::{Change, Changed, LineError, MAX_LINES, MAX_ROUTES, Page, Request};
 
 /// How often, and in which intervals, it is tried to give back what workers may have in hand.
-const SETTLING: (usize, Duration) = (50, Duration::from_millis(1));
+const SETTLING: (usize, Duration) = (1_000, Duration::from_micros(50));
 
 /// A client's requests.
 pub(super) struct Operator {
     pub(super) domain: Arc<RoutingDomain>,
     /// Routes that are to replace all others.
     staged: Option<Staged>,
+    /// The rest of a list of neighbours that the client reads page by page.
+    pub(super) listed: Option<VecDeque<Value>>,
 }
 
 /// An error that tables or memory cause.
@@ -56,7 +60,7 @@ pub(super) fn check_lines(lines: &[String]) -> Result<(), RequestError> {
 
 impl Operator {
     pub(super) fn new(domain: Arc<RoutingDomain>) -> Operator {
-        Operator { domain, staged: None }
+        Operator { domain, staged: None, listed: None }
     }
 
     fn change(&self, change: &Change) -> Result<Changed, RequestError> {
@@ -90,17 +94,17 @@ impl Operator {
         Ok(changed)
     }
 
-    fn flush(&self, select: &Selection) -> Result<Value, RequestError> {
+    fn flush(&self, page: &Page) -> Result<Value, RequestError> {
+        let (filter, after) = (self.filter(&page.select)?, read_after(page)?);
         let mut changes = self.domain.vrf.lock();
-        let filter = self.filter(select)?;
         if let Some(origin) = filter.origins.iter().find(|origin| !origin.is_entered()) {
             let message = format!("routes with the origin `{}` follow from interfaces and neighbours", origin.name());
             return Err(RequestError::mistake(format!("{message}: they cannot be flushed")));
         }
-        let (listed, rest) = changes.list(&filter, None, MAX_ROUTES, usize::MAX);
+        let (listed, rest) = changes.list(&filter, after, MAX_ROUTES, MAX_LOOKS);
         let deleted = changes.batch().flush(listed.iter().map(|route| (route.prefix, route.metric)));
         self.commit(changes)?;
-        Ok(json!({ "deleted": deleted, "more": rest.is_some() }))
+        Ok(json!({ "deleted": deleted, "next": next_page(rest) }))
     }
 
     /// Adds to the staged routes; without any after an error.
@@ -127,6 +131,9 @@ impl Operator {
     }
 
     fn swap(&mut self, routes: usize) -> Result<Value, RequestError> {
+        if routes == 0 {
+            return Err(RequestError::mistake("no routes are to replace all others: flush them instead"));
+        }
         let count = self.staged.as_ref().map_or(0, Staged::len);
         if count != routes {
             let message =
@@ -183,13 +190,13 @@ impl Requests for Operator {
     fn answer(&mut self, request: Request) -> Result<Value, RequestError> {
         match request {
             Request::Change(change) => self.change(&change).map(|changed| json!(changed)),
-            Request::Flush(select) => self.flush(&select),
+            Request::Flush(page) => self.flush(&page),
             Request::Routes(page) => self.routes(&page),
             Request::LookUp(look_up) => self.look_up(&look_up),
             Request::Stage { routes } => self.stage(&routes),
             Request::Swap { routes } => self.swap(routes),
             Request::Fib {} => self.fib(),
-            Request::Neighbours(select) => self.neighbours(&select),
+            Request::Neighbours(page) => self.neighbours(&page),
             Request::ChangeNeighbours { commands, bare } => self.change_neighbours(&commands, bare),
             Request::FlushNeighbours(select) => self.flush_neighbours(&select),
         }

@@ -16,8 +16,8 @@ pub const MAX_ROUTES: usize = 4_096;
 pub enum Request {
     /// Changes routes, all or none.
     Change(Change),
-    /// Takes routes out, up to [`MAX_ROUTES`] at a time.
-    Flush(Selection),
+    /// Takes the routes of a page out.
+    Flush(Page),
     /// Lists routes.
     Routes(Page),
     /// Looks up an address.
@@ -35,8 +35,8 @@ pub enum Request {
     },
     /// Figures of the tables.
     Fib {},
-    /// Lists the neighbours.
-    Neighbours(NeighbourSelection),
+    /// Lists the neighbours, page by page.
+    Neighbours(NeighbourPage),
     /// Changes neighbours, all or none.
     ChangeNeighbours {
         /// Commands in the language of `ip neighbour`: `add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan`.
@@ -148,6 +148,8 @@ pub struct Page {
     /// The maximum number of routes, up to [`MAX_ROUTES`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Give the number of routes alone.
+    pub only_count: bool,
 }
 
 /// A look-up.
@@ -171,6 +173,16 @@ pub struct NeighbourSelection {
     /// With this address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<std::net::IpAddr>,
+}
+
+/// A page of neighbours.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NeighbourPage {
+    /// Which neighbours.
+    pub select: NeighbourSelection,
+    /// Whether this is the next page of the list that the client has begun, as the neighbours were then.
+    pub goes_on: bool,
 }
 
 /// A line that is not right.

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use bellows_apps::vrf::requests::{BareVerb, Changed, NeighbourSelection, Request};
 use bellows_config::nearest;
+use bellows_inspect::text::sanitize;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
 use crate::commands::show::neighbours;
-use crate::operating::{self, Counts, Domain, DomainArguments, Lines, take_action, take_pair};
+use crate::operating::{self, Counts, Domain, DomainArguments, Lines, key_words, take_action, take_pair};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -42,14 +43,15 @@ const ACTIONS: &str = "What to do:
   del ADDRESS [dev INTERFACE]
                  remove a neighbour of a command, or have one that was learned be asked anew
   show [ADDRESS] [dev INTERFACE]
-                 print the neighbours
+                 print the neighbours, as `ip neighbour` does
   flush all|[ADDRESS] [dev INTERFACE]
                  remove neighbours, as `del` does";
 
 const EXAMPLES: &str = "Examples:
   bellows neighbour show dev lan
   bellows neighbour add 192.0.2.7 lladdr 02:00:00:00:00:07 dev lan
-  bellows neighbour flush dev lan";
+  bellows neighbour flush dev lan
+  bellows neighbour show dev lan | bellows neighbour replace -f - --name other";
 
 impl Arguments {
     fn selection(words: &[String]) -> Result<NeighbourSelection, CommandError> {
@@ -91,7 +93,7 @@ impl Arguments {
         bare: BareVerb,
     ) -> Result<ExitCode, CommandError> {
         let (mut lines, mut counts) = (Lines::open(file)?, Counts::default());
-        while let Some(batch) = lines.next_batch(|_| false)? {
+        while let Some(batch) = lines.next_batch(|line| bare != BareVerb::Delete && has_no_address(line))? {
             if batch.lines.is_empty() {
                 continue;
             }
@@ -107,8 +109,40 @@ impl Arguments {
             counts.replaced += changed.replaced as u64;
             counts.deleted += changed.deleted as u64;
         }
+        counts.skipped = lines.skipped;
         self.finish(domain, &counts)
     }
+}
+
+/// Whether a line is that of a neighbour without an Ethernet address of its own, as `show` and `ip neighbour` print it.
+fn has_no_address(line: &str) -> bool {
+    let mut words = key_words(line).filter(|word| !["ip", "neigh", "neighbour", "neighbor"].contains(word)).peekable();
+    let is_command = words.peek().is_some_and(|word| ["add", "append", "replace", "del", "delete"].contains(word));
+    let states = ["INCOMPLETE", "FAILED", "NOARP", "NONE", "proxy"];
+    !is_command && words.any(|word| states.contains(&word))
+}
+
+/// Prints neighbours as `ip neighbour` does, page by page. `add -f` reads what it prints.
+fn show(domain: &mut Domain, select: &NeighbourSelection) -> Result<ExitCode, CommandError> {
+    let mut goes_on = false;
+    loop {
+        let (page, more) = neighbours::page(domain, select, goes_on)?;
+        let lines: String = page.iter().map(line).collect();
+        if !terminal::print_on(&sanitize(&lines))? || !more {
+            return Ok(ExitCode::SUCCESS);
+        }
+        goes_on = true;
+    }
+}
+
+/// A neighbour as a line that `add` understands.
+fn line(one: &Value) -> String {
+    let word = |key: &str| one[key].as_str();
+    let mac = word("mac").map_or_else(String::new, |mac| format!(" lladdr {mac}"));
+    let origin = word("protocol").map_or_else(String::new, |origin| format!(" proto {origin}"));
+    let (address, interface) = (word("address").unwrap_or_default(), word("interface").unwrap_or_default());
+    let state = word("state").unwrap_or_default().to_ascii_uppercase();
+    format!("{address} dev {interface}{mac} {state}{origin}\n")
 }
 
 impl Execute for Arguments {
@@ -167,11 +201,41 @@ impl Execute for Arguments {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            (None, _) => neighbours::print(vec![domain], Arguments::selection(&words)?, self.json),
+            (None, _) if self.json => neighbours::print(vec![domain], &Arguments::selection(&words)?, true),
+            (None, _) => show(&mut domain, &Arguments::selection(&words)?),
         }
     }
 
     fn only_reports(&self) -> bool {
         self.file.is_none() && self.words.first().is_none_or(|word| ["show", "list", "ls"].contains(&word.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_without_an_address_are_known() {
+        for (line, expected) in [
+            ("192.0.2.9 dev lan INCOMPLETE", true),
+            ("ip neigh 192.0.2.9 dev lan FAILED", true),
+            ("192.0.2.9 dev lan proxy", true),
+            ("ff02::16 dev lan lladdr 33:33:00:00:00:16 NOARP", true),
+            ("192.0.2.9 dev lan lladdr 04:00:00:00:00:09 router STALE", false),
+            ("192.0.2.9 dev FAILED lladdr 04:00:00:00:00:09 STALE", false),
+            ("del 192.0.2.9 dev lan FAILED", false),
+        ] {
+            assert_eq!(has_no_address(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_printed_as_ip_prints_them() {
+        let one = json!({ "address": "192.0.2.9", "interface": "lan", "mac": "04:00:00:00:00:09", "state": "permanent",
+            "protocol": "control" });
+        assert_eq!(line(&one), "192.0.2.9 dev lan lladdr 04:00:00:00:00:09 PERMANENT proto control\n");
+        let one = json!({ "address": "192.0.2.9", "interface": "lan", "mac": null, "state": "incomplete" });
+        assert_eq!(line(&one), "192.0.2.9 dev lan INCOMPLETE\n");
     }
 }

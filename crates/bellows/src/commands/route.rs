@@ -6,7 +6,7 @@ mod query;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{BareVerb, Change, Changed, Request, Selection};
+use bellows_apps::vrf::requests::{BareVerb, Change, Changed, Page, Request, Selection};
 use bellows_config::nearest;
 use clap::Args;
 use serde_json::json;
@@ -144,11 +144,13 @@ impl Arguments {
             let message = "`flush` needs to know which routes: give conditions as for `show`, or `all`";
             return Err(CommandError::Usage(message.to_owned()));
         }
-        let mut deleted = 0;
+        let (mut deleted, mut after) = (0, None);
         loop {
-            let answer = domain.ask(&Request::Flush(select.clone()))?;
+            let page = Page { select: select.clone(), after: after.take(), ..Page::default() };
+            let answer = domain.ask(&Request::Flush(page))?;
             deleted += answer["deleted"].as_u64().unwrap_or_default();
-            if answer["more"] != true {
+            after = serde_json::from_value(answer["next"].clone()).unwrap_or_default();
+            if after.is_none() {
                 break;
             }
         }

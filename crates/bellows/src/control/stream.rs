@@ -23,6 +23,10 @@ pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
 /// The interval at which an idle stream checks that its client is still connected.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
+/// The time within which a client reads something. One that is stopped for a while is not gone, but one that is stopped
+/// for ever must not take the place of another one.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The number of bytes that are collected before they are sent.
 const CHUNK: usize = 256 << 10;
 
@@ -36,8 +40,11 @@ pub struct Listener {
 
 impl Listener {
     pub(super) fn new(stream: UnixStream) -> io::Result<Listener> {
-        // A client that is stopped for a while is not gone.
-        stream.set_write_timeout(None)?;
+        Listener::with_timeout(stream, TIMEOUT)
+    }
+
+    fn with_timeout(stream: UnixStream, timeout: Duration) -> io::Result<Listener> {
+        stream.set_write_timeout(Some(timeout))?;
         Ok(Listener { stream })
     }
 
@@ -230,5 +237,22 @@ impl Map {
             self.updated = Some(Instant::now());
         }
         self.destinations.get(&format!("{}.{port}", hop.app)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_ends_its_stream() {
+        let (server, mut client) = UnixStream::pair().unwrap();
+        let mut listener = Listener::with_timeout(server, Duration::from_millis(50)).unwrap();
+        let start = Instant::now();
+        let sent = (0..1_000).map(|_| listener.send(&[0; CHUNK])).take_while(Result::is_ok).count();
+        assert!(sent < 100 && start.elapsed() < Duration::from_secs(20), "{sent} pieces are in the socket");
+        assert!(client.read(&mut [0; CHUNK]).unwrap() > 0);
+        // It has left room, and is sent to again.
+        assert!(listener.send(&[0]).is_ok());
     }
 }

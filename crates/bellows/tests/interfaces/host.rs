@@ -10,6 +10,7 @@
 use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic::{self, Servers};
 use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::wait::within;
 use serde_json::Value;
 
 use crate::bridge::{FILE, app, is_missing, write_random};
@@ -204,7 +205,7 @@ fn the_kernels_routes_are_followed() {
     let keys = "routes = [\"kernel:4711\", \"203.0.113.64/26 via 198.51.100.2\"]";
     let running = hosted.start(keys, [""; 2]);
     // Addresses behind the server, to which the kernel's table alone has routes.
-    for address in ["203.0.113.5/32", "203.0.113.65/32", "2001:db8:9::5/128"] {
+    for address in ["203.0.113.5/32", "203.0.113.65/32", "203.0.113.193/32", "2001:db8:9::5/128"] {
         server.run(&format!("ip address add {address} dev lo"));
     }
     let reaches = |address: &str, wanted: bool| {
@@ -233,12 +234,45 @@ fn the_kernels_routes_are_followed() {
     reaches("2001:db8:9::5", true);
     // What cannot be followed is counted.
     route("add 203.0.113.128/26 dev lo");
-    route("add 203.0.113.192/26 via inet6 2001:db8:2::2 dev wan0");
+    route("add 240.1.0.0/16 via 198.51.100.2");
     route("add 203.0.113.64/26 via 198.51.100.2");
     eventually("routes that are ignored for their reasons", || {
         let ignored = &followed(&hosted)["ignored"];
-        ["other_device", "ipv6_next_hop", "static_route"].iter().all(|reason| ignored[reason] == 1)
+        ["other_device", "reserved", "static_route"].iter().all(|reason| ignored[reason] == 1)
     });
+    // An IPv4 route to an IPv6 next hop, which answers by neighbour discovery (RFC 8950).
+    let found = server.run("ip -6 -o address show dev lan scope link");
+    let link_local = found.split_whitespace().find(|word| word.starts_with("fe80:")).unwrap();
+    let link_local = link_local.split('/').next().unwrap();
+    route("add blackhole 203.0.113.192/26 metric 5");
+    reaches("203.0.113.193", false);
+    route(&format!("add 203.0.113.192/26 via inet6 {link_local} dev wan0"));
+    reaches("203.0.113.193", true);
+    let bellows = |words: &str| hosted.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
+    let shown = bellows("route show 203.0.113.192/26 proto kernel -j").fine().json();
+    let via = serde_json::json!({ "family": "inet6", "host": link_local });
+    assert_eq!((&shown["routes"][0]["via"], &shown["routes"][0]["dev"]), (&via, &Value::from("right")), "{shown:#}");
+    let found = bellows("route lookup 203.0.113.193 -j").fine().json();
+    assert_eq!((&found["ways"][0]["neighbour"], &found["ways"][0]["kind"]), (&link_local.into(), &"complete".into()));
+    route(&format!("del 203.0.113.192/26 via inet6 {link_local} dev wan0"));
+    reaches("203.0.113.193", false);
+    route("del blackhole 203.0.113.192/26 metric 5");
+    bellows(&format!("route add 203.0.113.192/27 via inet6 {link_local} dev right")).fine();
+    reaches("203.0.113.193", true);
+    // A sender is told if such a next hop does not answer.
+    bellows("route replace 203.0.113.192/27 via inet6 fe80::dead dev right").fine();
+    let said = netns::run(client.namespace(), "ping -n -c 1 -W 8 203.0.113.193").unwrap_err();
+    assert!(said.contains("Destination Host Unreachable"), "{said}");
+    // Neighbours that Linux has for good are permanent here, too.
+    let neighbour = |words: &str| hosted.router.run(&format!("ip neighbour {words} dev wan0"));
+    neighbour("add 198.51.100.77 lladdr 04:00:00:00:00:77 nud permanent");
+    neighbour("add 198.51.100.78 lladdr 01:00:00:00:00:78 nud permanent");
+    let line = "198.51.100.77 dev right lladdr 04:00:00:00:00:77 PERMANENT proto kernel\n";
+    eventually("a neighbour of Linux", || bellows("neighbour show 198.51.100.77").fine().stdout == line);
+    eventually("one that no station can be", || followed(&hosted)["ignored"]["neighbours"] == 1);
+    assert!(bellows("neighbour del 198.51.100.77").stderr.contains("comes from Linux: remove it there"));
+    neighbour("del 198.51.100.77");
+    eventually("no such neighbour", || bellows("neighbour show 198.51.100.77").fine().stdout.is_empty());
     // The kernel removes the routes of a device that is down, and says so of some.
     hosted.router.run("ip link set wan0 down");
     eventually("no routes", || followed(&hosted)["followed"] == serde_json::json!({ "ipv4": 0, "ipv6": 0 }));
@@ -251,7 +285,7 @@ fn a_flood_of_routes_is_followed_while_packets_flow() {
     if is_missing("host::a_flood_of_routes_is_followed_while_packets_flow", &[]) {
         return;
     }
-    const ROUTES: u32 = 20_000;
+    let routes = crate::routes::size();
     let hosted = Hosted::new();
     let running = hosted.start("routes = \"kernel:4711\"", [""; 2]);
     let prefix = |number: u32| format!("{}.{}.{}.0/24", 20 + (number >> 16), number >> 8 & 0xff, number & 0xff);
@@ -266,10 +300,10 @@ fn a_flood_of_routes_is_followed_while_packets_flow() {
     traffic::wait_for_answer(client, HOSTS[1][0]);
     std::thread::scope(|scope| {
         let pings = scope.spawn(|| client.run(&format!("ping -n -q -i 0.01 -c 300 {}", HOSTS[1][0])));
-        batch("add", 0..ROUTES);
-        eventually("all routes", || count() == u64::from(ROUTES));
-        batch("del", 100..ROUTES);
-        eventually("the routes that are left", || count() == 100);
+        batch("add", 0..routes);
+        within(crate::routes::PATIENCE, "all routes", || count() == u64::from(routes));
+        batch("del", 100..routes);
+        within(crate::routes::PATIENCE, "the routes that are left", || count() == 100);
         let said = pings.join().unwrap();
         assert!(said.contains(" 0% packet loss"), "{said}");
     });

@@ -12,6 +12,14 @@ use crate::router::Routed;
 /// An address behind the second host, to which the router has no route at first.
 const BEHIND: &str = "100.64.0.9";
 
+/// How long many routes may take.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Many routes: the size of the Internet's table in `BELLOWS_ROUTES`.
+pub fn size() -> u32 {
+    std::env::var("BELLOWS_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+}
+
 /// So many routes, those of the pings among them.
 fn table(routes: u32, first: u32) -> String {
     let mut text = String::from("100.64.0.0/10 via 198.51.100.2\n");
@@ -67,5 +75,33 @@ fn routes_change_while_a_host_pings() {
     bellows("route flush proto control").fine();
     let said = ping(1, 1.0).join().unwrap();
     assert!(said.contains("Destination Net Unreachable"), "{said}");
+    routed.stop(running);
+}
+
+#[test]
+fn a_file_of_many_routes_is_carried_out_while_a_host_pings() {
+    if is_missing("routes::a_file_of_many_routes_is_carried_out_while_a_host_pings", &[]) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&[]);
+    routed.hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
+    let bellows = |words: &str| routed.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
+    bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).fine();
+    routed.sandbox.write("many.txt", &table(size(), 0x1400_0000));
+    let client = routed.hosts[0].namespace();
+    thread::scope(|scope| {
+        let pings = scope.spawn(|| netns::run(client, &format!("ping -n -q -c 300 -i 0.01 -W 5 {BEHIND}")));
+        let said = bellows("route add -f many.txt -j").fine().json();
+        assert_eq!((&said["added"], &said["failed"]), (&(size() + 1).into(), &0.into()), "{said:#}");
+        let fib = bellows("show fib --json").fine().json();
+        assert_eq!(fib["vrfs"][0]["ipv4"]["origins"]["control"], size() + 2);
+        let said = bellows("route replace -f many.txt -j").fine().json();
+        assert_eq!(said["replaced"], size() + 1, "{said:#}");
+        let said = bellows("route flush root 16.0.0.0/4 -j").fine().json();
+        assert!(said["deleted"].as_u64() > Some(u64::from(size().min(1 << 20) / 2)), "{said:#}");
+        let said = pings.join().unwrap().unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    });
     routed.stop(running);
 }

@@ -19,6 +19,12 @@ pub(super) const INNER: u32 = NODE | 2 << 29;
 /// A line whose intervals have entries, which may lead on.
 pub(super) const WIDE: u32 = NODE | 3 << 29;
 
+/// The bits that an entry of a wide line or of a [path](super::path) differ in, besides those of other kinds.
+pub(super) const KIND_OR_PATH: u32 = KIND | 1 << WIDTH_SHIFT;
+
+/// A path.
+pub(super) const PATH: u32 = WIDE | 1 << WIDTH_SHIFT;
+
 /// The number of bits that cells are for, of which 5 are enough.
 const WIDTH_SHIFT: u32 = 24;
 
@@ -41,6 +47,11 @@ pub(super) fn of_cells(unit: u32, width: u8) -> u32 {
 #[inline(always)]
 pub(super) fn kind(entry: u32) -> u32 {
     entry & KIND
+}
+
+#[inline(always)]
+pub(super) fn is_path(entry: u32) -> bool {
+    entry & KIND_OR_PATH == PATH
 }
 
 /// The number of bits that cells are for. Of no use for other entries.

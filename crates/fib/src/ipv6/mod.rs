@@ -8,6 +8,7 @@
 
 mod entry;
 mod line;
+mod path;
 
 use crate::Prefix;
 use crate::cells::Cells;
@@ -66,17 +67,26 @@ impl Layout for u128 {
     fn reach(cells: &Cells, prefix: Prefix<u128>) -> (Window, usize) {
         let (mut window, mut cell) = (ROOT, 0);
         while prefix.length() > window.end() {
-            let entry = cells.load(cell + prefix.address().bits(window) as usize);
+            let mut entry = cells.load(cell + prefix.address().bits(window) as usize);
+            let mut offset = window.end();
+            while entry::is_path(entry)
+                && let Some(behind) = path::behind(cells, entry, prefix)
+            {
+                (entry, offset) = behind;
+            }
             if entry::kind(entry) != CELLS {
                 break;
             }
-            window = Window { offset: window.end(), width: entry::width(entry) as u8 };
+            window = Window { offset, width: entry::width(entry) as u8 };
             cell = entry::place(entry);
         }
         (window, cell)
     }
 
     fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> u32 {
+        if let Some(path) = path::build(builder, leaves, offset, default) {
+            return path;
+        }
         let few = leaves.len() <= line::MAX_PREFIXES;
         let line = few.then(|| line::build(builder, leaves, offset, default)).flatten();
         line.unwrap_or_else(|| make_cells(builder, leaves, offset, default))
@@ -85,6 +95,9 @@ impl Layout for u128 {
     fn free(builder: &mut Builder<'_, u128>, entry: u32, offset: u8) {
         if entry & NODE == 0 {
             return;
+        }
+        if entry::is_path(entry) {
+            return path::free(builder, entry);
         }
         if entry::kind(entry) != CELLS {
             return line::free(builder, entry, offset + line::WIDTH);
@@ -118,7 +131,7 @@ impl Layout for u128 {
     }
 }
 
-/// What follows the bits of a key that are at hand.
+/// What follows the bits of a key that are at hand: 48 of them, of which lines and cells take some.
 const END: u32 = 1 << 15;
 
 /// Goes on behind the root. Hot.
@@ -147,7 +160,7 @@ fn look_up_many<S: Search>(table: &Cells, keys: &[u128], entries: &mut Column, n
     }
 }
 
-/// Goes on behind wide lines, and behind cells behind cells, or wherever keys are if not `HAS_LINES`. Hot.
+/// Goes on behind wide lines and paths, and behind cells behind cells, or wherever keys are if not `HAS_LINES`. Hot.
 #[inline(always)]
 fn look_up_others<S: Search, const HAS_LINES: bool>(
     table: &Cells,
@@ -157,11 +170,19 @@ fn look_up_others<S: Search, const HAS_LINES: bool>(
 ) {
     let mut turns: Places = [0; _];
     let count = S::places((KIND, entry::WIDE), entries, &mut turns);
-    let is_wide = count >= WIDE_ONES;
-    if is_wide || !HAS_LINES {
-        let (mut rests, mut found) = (*rests, [0; _]);
-        if is_wide {
-            wide::<S>(table, entries, (&mut rests, behind), &turns[..count]);
+    if count >= WIDE_ONES || !HAS_LINES {
+        let (mut rests, mut behind, mut found) = (*rests, *behind, [0; _]);
+        for _ in 0..STEPS {
+            let count = S::places((entry::KIND_OR_PATH, entry::WIDE), entries, &mut turns);
+            let is_wide = count > 0;
+            if is_wide {
+                wide::<S>(table, entries, (&mut rests, &mut behind), &turns[..count]);
+            }
+            let count = S::places((entry::KIND_OR_PATH, entry::PATH), entries, &mut turns);
+            paths(table, keys, entries, (&mut rests, &mut behind), &turns[..count]);
+            if !is_wide && count == 0 {
+                break;
+            }
         }
         lines::<S>(table, entries, &rests, &mut found);
         next.copy_from_slice(&found[..next.len()]);
@@ -171,6 +192,9 @@ fn look_up_others<S: Search, const HAS_LINES: bool>(
         look_up_each(table, keys, &turns[..count], next);
     }
 }
+
+/// Steps through wide lines and paths that are taken by many keys together: those to the hosts on a link, and one more.
+const STEPS: usize = 4;
 
 /// Looks up some keys of a batch step by step.
 #[inline(never)]
@@ -232,18 +256,39 @@ fn cells<S: Search>(table: &Cells, entries: &mut Column, rests: &mut Column, beh
 
 /// Takes the keys at these turns, whose entry leads to a wide line, to what is behind it. Hot.
 #[inline(always)]
-fn wide<S: Search>(table: &Cells, entries: &mut Column, (rests, behind): (&mut Column, &Column), turns: &[u32]) {
+fn wide<S: Search>(table: &Cells, entries: &mut Column, (rests, behind): (&mut Column, &mut Column), turns: &[u32]) {
     let mut found = *entries;
     for &turn in turns {
         let turn = turn as usize % BATCH;
         // SAFETY: the entry led to a wide line.
         found[turn] = unsafe { line::wide::<S>(table, entry::place(entries[turn]), (rests[turn] >> 16) as u16) };
     }
-    for (((entry, rest), &behind), found) in entries.iter_mut().zip(rests).zip(behind).zip(found) {
+    for (((entry, rest), behind), found) in entries.iter_mut().zip(rests).zip(behind).zip(found) {
         // The end is the last bit that is set. It has to be behind the bits of a second line.
-        let is_wide = are(*entry, entry::WIDE) & 0_u32.wrapping_sub((behind != 0).into());
+        let is_here = *entry & entry::KIND_OR_PATH == entry::WIDE;
+        let is_wide = 0_u32.wrapping_sub((is_here & (*behind != 0)).into());
         *entry = found & is_wide | *entry & !is_wide;
-        *rest = (*rest << line::WIDTH | behind >> line::WIDTH) & is_wide | *rest & !is_wide;
+        *rest = (*rest << line::WIDTH | *behind >> line::WIDTH) & is_wide | *rest & !is_wide;
+        *behind = *behind << line::WIDTH & is_wide | *behind & !is_wide;
+    }
+}
+
+/// Takes the keys at these turns, whose entry leads to a path, to what is behind it. Hot.
+#[inline(always)]
+fn paths(
+    table: &Cells,
+    keys: &[u128],
+    entries: &mut Column,
+    (rests, behind): (&mut Column, &mut Column),
+    turns: &[u32],
+) {
+    for &turn in turns {
+        let turn = turn as usize % BATCH;
+        let key = keys.get(turn).copied().unwrap_or_default();
+        // SAFETY: the entry led to a path.
+        let (entry, rest) = unsafe { path::follow(table, entry::place(entries[turn]), key) };
+        let (first, second) = ((rest >> 96) as u32, (rest >> 64) as u32);
+        (entries[turn], rests[turn], behind[turn]) = (entry, first, second & !(u32::MAX >> line::WIDTH) | END);
     }
 }
 
@@ -282,26 +327,33 @@ const _: () = assert!(NOWHERE == 0, "the unit of an entry that leads to no line"
 
 /// Looks up a key step by step.
 fn look_up_one(table: &Cells, key: u128) -> u32 {
-    let (mut window, mut entry) = (ROOT, table.load(key.bits(ROOT) as usize));
+    let (mut entry, mut rest) = (table.load(key.bits(ROOT) as usize), key << ROOT.width);
     loop {
-        let is_cells = entry::kind(entry) == CELLS;
-        let width = if is_cells { entry::width(entry) as u8 } else { line::WIDTH };
-        window = Window { offset: window.end(), width };
-        let (place, value) = (entry::place(entry), key.bits(window));
-        entry = match entry::kind(entry) {
-            CELLS => table.load(place + value as usize),
+        let (place, value) = (entry::place(entry), (rest >> (128 - line::WIDTH)) as u16);
+        let width;
+        (entry, width) = match entry::kind(entry) {
+            CELLS => {
+                let width = entry::width(entry);
+                (table.load(place + usize::from(value >> (u32::from(line::WIDTH) - width))), width)
+            }
             // SAFETY: the entry leads to a line of this kind, and an inner line to leaves; the dictionary has a number
             // for each code.
             kind @ (LEAF | INNER) => unsafe {
                 let is_leaf = kind == LEAF;
-                let place = if is_leaf { place } else { line::leaf_of::<Baseline>(table, place, value as u16) };
-                let code = line::code::<Baseline>(table, place, value as u16);
+                let place = if is_leaf { place } else { line::leaf_of::<Baseline>(table, place, value) };
+                let code = line::code::<Baseline>(table, place, value);
                 return table.word(DICTIONARY + usize::from(code));
             },
+            _ if entry::is_path(entry) => {
+                // SAFETY: as above.
+                (entry, rest) = unsafe { path::follow(table, place, key) };
+                continue;
+            }
             // SAFETY: as above.
-            entry::WIDE => unsafe { line::wide::<Baseline>(table, place, value as u16) },
+            entry::WIDE => (unsafe { line::wide::<Baseline>(table, place, value) }, line::WIDTH.into()),
             _ => return entry.wrapping_sub(1),
         };
+        rest <<= width;
     }
 }
 

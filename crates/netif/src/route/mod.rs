@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use bellows_sys::netlink::Family;
 use bellows_wire::MacAddr;
 
-pub use self::monitor::{RouteEvent, RouteMonitor};
+pub use self::monitor::{RouteEvent, RouteMonitor, events};
 pub use self::names::{table_name, table_number};
 use crate::netlink::{Connection, DUMP, Request};
 

@@ -70,7 +70,7 @@ impl RouteMonitor {
     pub fn next(&mut self, mut each: impl FnMut(RouteEvent)) -> io::Result<bool> {
         match self.socket.receive() {
             Ok(bytes) => {
-                messages(bytes).filter_map(|message| event(&message)).for_each(each);
+                events(bytes).for_each(each);
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -87,6 +87,11 @@ impl AsFd for RouteMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// The changes that messages of the kernel tell, in any bytes.
+pub fn events(bytes: &[u8]) -> impl Iterator<Item = RouteEvent> + '_ {
+    messages(bytes).filter_map(|message| event(&message))
 }
 
 /// Whether messages were lost: too many, or one that is too long.

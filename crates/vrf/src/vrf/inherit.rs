@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use bellows_fib::{Path, Route};
-use bellows_wire::MacAddr;
 
 use super::{IfExists, Vrf, VrfChanges, VrfError};
+use crate::family::IpFamily;
 use crate::neighbours::NeighbourKey;
 use crate::origin::{Origin, RouteKey};
 use crate::route::{IpPrefix, RouteSpec};
@@ -41,11 +41,11 @@ struct Translation<'o, 'n, 'v> {
 
 impl Translation<'_, '_, '_> {
     /// The number of a next hop in the other domain, if its interface is still there, and its mark.
-    fn of(&mut self, next: u32) -> (Option<u32>, u64) {
+    fn of(&mut self, next: u32, packets: IpFamily) -> (Option<u32>, u64) {
         if let Some(&known) = self.known.get(&next) {
             return known;
         }
-        let number = self.from.action(next).and_then(|action| self.to.next(&action).ok());
+        let number = self.from.action(next).and_then(|action| self.to.next(&action, packets).ok());
         let translated = (number, self.from.mark(next));
         self.known.insert(next, translated);
         translated
@@ -55,14 +55,12 @@ impl Translation<'_, '_, '_> {
 impl VrfChanges<'_> {
     /// Changes the configuration's neighbours to those of a domain with the same interfaces.
     fn follow_neighbours(&mut self, new: &VrfChanges<'_>) {
-        let wanted: HashMap<NeighbourKey, MacAddr> = new.permanent().map(|(key, mac, _)| (key, mac)).collect();
-        let configured = |(key, mac, origin)| (origin == Origin::Static).then_some((key, mac));
-        let known: HashMap<NeighbourKey, MacAddr> = self.permanent().filter_map(configured).collect();
+        let (wanted, known) = (new.configured(), self.configured());
         for key in known.keys().filter(|key| !wanted.contains_key(key)) {
-            self.remove_neighbour(*key);
+            self.remove_neighbour(*key, Origin::Static);
         }
         for (&key, &mac) in &wanted {
-            if known.get(&key) != Some(&mac) && self.permanent_origin(key) != Some(Origin::Control) {
+            if known.get(&key) != Some(&mac) {
                 // Its interface is there, and without room for an adjacency the neighbour is asked.
                 let _ = self.enter_neighbour(key, mac, Origin::Static);
             }
@@ -106,7 +104,7 @@ impl Vrf {
         drop(keys);
         let mut translation = Translation { from: &new, to: &mut live, known: HashMap::new() };
         for (key, next, _) in wanted {
-            let (number, mark) = translation.of(next);
+            let (number, mark) = translation.of(next, key.0.family());
             let live = &mut *translation.to;
             let Some(number) = number else {
                 inherited.lost += 1;
@@ -172,8 +170,7 @@ impl Vrf {
         }
         for (key, mac, _) in old.permanent().filter(|(.., origin)| *origin == Origin::Control) {
             let key = old.vrf.same_neighbour(key, self);
-            let kept = key
-                .is_some_and(|key| own.vrf.is_permanent(key) || own.enter_neighbour(key, mac, Origin::Control).is_ok());
+            let kept = key.is_some_and(|key| own.enter_neighbour(key, mac, Origin::Control).is_ok());
             inherited.lost += usize::from(!kept);
         }
         drop(old);

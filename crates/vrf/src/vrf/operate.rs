@@ -3,7 +3,7 @@
 use bellows_fib::Route;
 
 use super::{IfExists, VrfChanges, VrfError};
-use crate::adjacency::{Kind, special};
+use crate::adjacency::Kind;
 use crate::command::RouteCommand;
 use crate::origin::{Origin, RouteKey};
 use crate::route::{Action, IpPrefix, NextHop, RoutePattern, RouteSpec};
@@ -48,7 +48,8 @@ impl<'v> VrfChanges<'v> {
         if if_exists == IfExists::Refuse && exists {
             return Err(VrfError::Exists(route.prefix, route.metric));
         }
-        let next = self.next(&route.action)?;
+        check_prefix(route.prefix)?;
+        let next = self.next(&route.action, route.prefix.family())?;
         self.enter(route.prefix, Route { metric: route.metric, next }, origin);
         Ok(())
     }
@@ -56,19 +57,6 @@ impl<'v> VrfChanges<'v> {
     /// Where a route comes from; for a route that exists.
     pub fn origin(&self, key: RouteKey) -> Origin {
         self.next_hops.origins.get(key).unwrap_or_default()
-    }
-
-    /// The number for what becomes of packets: an adjacency, or a group.
-    pub(super) fn next(&mut self, action: &Action) -> Result<u32, VrfError> {
-        match action {
-            Action::Blackhole => Ok(special::BLACKHOLE),
-            Action::Unreachable => Ok(special::UNREACHABLE),
-            Action::Prohibit => Ok(special::PROHIBIT),
-            Action::Forward(hops) => match hops.as_slice() {
-                [hop] => self.adjacency(hop),
-                hops => self.group(hops),
-            },
-        }
     }
 
     /// The number of the route of a key, if there is one.
@@ -102,7 +90,7 @@ impl<'v> VrfChanges<'v> {
     pub(super) fn restore_neighbour(&mut self, key: RouteKey) {
         let (Some(address), 0) = (key.0.address_of_host(), key.1) else { return };
         let (Ok(number), None) = (self.link_of(address), self.number(key)) else { return };
-        let index = self.next_hops.neighbours.get(&(number, address)).copied();
+        let index = self.next_hops.neighbours.get(&(number, address, key.0.family())).copied();
         let known = index.and_then(|index| self.vrf.adjacencies.get(index));
         if let (Some(next), Some(adjacency)) = (index, known)
             && adjacency.kind == Kind::Complete
@@ -134,6 +122,11 @@ impl<'v> VrfChanges<'v> {
             (own, action) => own == *action,
         }
     }
+}
+
+/// Refuses prefixes that nothing is forwarded to.
+pub(super) fn check_prefix(prefix: IpPrefix) -> Result<(), VrfError> {
+    prefix.reserved().map_or(Ok(()), |block| Err(VrfError::Reserved(prefix, block)))
 }
 
 impl Batch<'_, '_> {
@@ -194,6 +187,7 @@ impl Batch<'_, '_> {
 
     /// The key of a route, and whether somebody entered one with it.
     fn find(&self, route: &RouteSpec) -> Result<(RouteKey, bool), VrfError> {
+        check_prefix(route.prefix)?;
         let key = (route.prefix, route.metric);
         if self.changes.number(key).is_none() {
             return Ok((key, false));
@@ -207,7 +201,7 @@ impl Batch<'_, '_> {
     }
 
     fn enter(&mut self, key: RouteKey, action: &Action) -> Result<Done, VrfError> {
-        let next = self.changes.next(action)?;
+        let next = self.changes.next(action, key.0.family())?;
         let before = self.changes.enter(key.0, Route { metric: key.1, next }, Origin::Control);
         self.note(key, before);
         Ok(match before {

@@ -2,13 +2,40 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{PoisonError, RwLockReadGuard, TryLockError};
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use bellows_wire::MacAddr;
 
 use super::{Vrf, VrfChanges, VrfError, is_link_local};
+use crate::family::IpFamily;
 use crate::neighbours::NeighbourKey;
 use crate::origin::Origin;
+
+/// The Ethernet addresses of a neighbour that somebody entered. What is given up lets the next one come forth.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entered {
+    by_command: Option<MacAddr>,
+    configured: Option<MacAddr>,
+    of_kernel: Option<MacAddr>,
+}
+
+impl Entered {
+    /// The place of an origin. Interfaces and neighbours themselves enter none.
+    fn place(&mut self, origin: Origin) -> &mut Option<MacAddr> {
+        match origin {
+            Origin::Static => &mut self.configured,
+            Origin::Kernel => &mut self.of_kernel,
+            Origin::Control | Origin::Connected | Origin::Neighbour => &mut self.by_command,
+        }
+    }
+
+    /// The one that counts, and who entered it.
+    fn first(&self) -> Option<(MacAddr, Origin)> {
+        let Entered { by_command, configured, of_kernel } = *self;
+        let all = [(by_command, Origin::Control), (configured, Origin::Static), (of_kernel, Origin::Kernel)];
+        all.into_iter().find_map(|(mac, origin)| Some((mac?, origin)))
+    }
+}
 
 /// How often a worker looks again for a neighbour while another one is being entered.
 const LOOKS: usize = 64;
@@ -17,9 +44,9 @@ impl Vrf {
     /// A neighbour's Ethernet address that somebody entered. For workers, which do not wait: rarely, while another one
     /// is being entered, none is found.
     pub fn permanent_mac(&self, key: NeighbourKey) -> Option<MacAddr> {
-        let mac = |all: &HashMap<_, (MacAddr, Origin)>| all.get(&key).map(|&(mac, _)| mac);
+        let mac = |all: &HashMap<_, Entered>| all.get(&key).and_then(Entered::first).map(|(mac, _)| mac);
         for _ in 0..LOOKS {
-            match self.permanent.try_read() {
+            match self.entered.try_read() {
                 Ok(all) => return mac(&all),
                 Err(TryLockError::Poisoned(poisoned)) => return mac(&poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
@@ -29,8 +56,13 @@ impl Vrf {
     }
 
     /// Those that somebody entered, for threads that have the right to change them.
-    fn entered(&self) -> RwLockReadGuard<'_, HashMap<NeighbourKey, (MacAddr, Origin)>> {
-        self.permanent.read().unwrap_or_else(PoisonError::into_inner)
+    fn entered(&self) -> RwLockReadGuard<'_, HashMap<NeighbourKey, Entered>> {
+        self.entered.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same to be changed, for a moment: workers look at them.
+    fn entered_mut(&self) -> RwLockWriteGuard<'_, HashMap<NeighbourKey, Entered>> {
+        self.entered.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether somebody entered a neighbour's Ethernet address.
@@ -40,45 +72,67 @@ impl Vrf {
 }
 
 impl VrfChanges<'_> {
-    /// Enters a neighbour's Ethernet address for good, in place of what was known of it.
+    /// Enters a neighbour's Ethernet address for good, in place of what was heard of it. That of a command comes before
+    /// that of the configuration, and both before that of Linux.
     ///
     /// # Errors
-    /// If its address is on none of the interface's links, or there is no room.
+    /// If its address is on none of the interface's links, or that of no other station, or there is no room.
     pub fn enter_neighbour(&mut self, key: NeighbourKey, mac: MacAddr, origin: Origin) -> Result<(), VrfError> {
         let (number, address) = key;
         let link = self.vrf.interface(number).ok_or_else(|| VrfError::NoInterface(number.to_string()))?;
         if !is_link_local(address) && !link.has_on_link(address) && origin == Origin::Control {
             return Err(VrfError::NotOnLink(address, link.name.clone()));
         }
-        let index = self.neighbour(number, address)?;
-        self.vrf.permanent.write().unwrap_or_else(PoisonError::into_inner).insert(key, (mac, origin));
+        self.check_station(key)?;
+        let index = self.neighbour(number, address, IpFamily::of(address))?;
+        let first = {
+            let mut all = self.vrf.entered_mut();
+            let entered = all.entry(key).or_default();
+            *entered.place(origin) = Some(mac);
+            entered.first()
+        };
+        let mac = first.map_or(mac, |(first, _)| first);
         self.complete(index, key, mac);
         Ok(())
     }
 
-    /// Forgets an address that somebody entered. Returns whether there was one.
-    pub fn remove_neighbour(&mut self, key: NeighbourKey) -> bool {
-        let was_entered = self.vrf.permanent.write().unwrap_or_else(PoisonError::into_inner).remove(&key).is_some();
-        if was_entered {
-            self.unresolve(key.0, key.1);
+    /// Forgets an address that somebody of this origin entered. Returns whether there was one. The neighbour then has the
+    /// address that others have entered, or none.
+    pub fn remove_neighbour(&mut self, key: NeighbourKey, origin: Origin) -> bool {
+        let (was_entered, left) = {
+            let mut all = self.vrf.entered_mut();
+            let Some(entered) = all.get_mut(&key) else { return false };
+            let was_entered = entered.place(origin).take().is_some();
+            let left = entered.first();
+            if left.is_none() {
+                all.remove(&key);
+            }
+            (was_entered, left)
+        };
+        let own = (key.0, key.1, IpFamily::of(key.1));
+        match (left, self.next_hops.neighbours.get(&own).copied()) {
+            (Some((mac, _)), Some(index)) => self.complete(index, key, mac),
+            _ => self.unresolve(key.0, key.1),
         }
         was_entered
     }
 
     /// The neighbours whose addresses somebody entered.
     pub fn permanent(&self) -> impl Iterator<Item = (NeighbourKey, MacAddr, Origin)> + use<> {
-        let all: Vec<_> = self.vrf.entered().iter().map(|(&key, &(mac, origin))| (key, mac, origin)).collect();
+        let first =
+            |(&key, entered): (&NeighbourKey, &Entered)| entered.first().map(|(mac, origin)| (key, mac, origin));
+        let all: Vec<_> = self.vrf.entered().iter().filter_map(first).collect();
         all.into_iter()
+    }
+
+    /// The neighbours whose addresses are configured.
+    pub(super) fn configured(&self) -> HashMap<NeighbourKey, MacAddr> {
+        self.vrf.entered().iter().filter_map(|(&key, entered)| Some((key, entered.configured?))).collect()
     }
 
     /// A neighbour's address that somebody entered, and who.
     pub fn permanent_of(&self, key: NeighbourKey) -> Option<(MacAddr, Origin)> {
-        self.vrf.entered().get(&key).copied()
-    }
-
-    /// Who entered a neighbour's address.
-    pub fn permanent_origin(&self, key: NeighbourKey) -> Option<Origin> {
-        self.permanent_of(key).map(|(_, origin)| origin)
+        self.vrf.entered().get(&key).and_then(Entered::first)
     }
 
     /// The interface on whose link an address is.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bellows_fib::{Address, Prefix, Rib, Route};
 
+use super::operate::check_prefix;
 use super::{VrfChanges, VrfError};
 use crate::origin::{Origin, RouteKey};
 use crate::route::{IpPrefix, RouteSpec};
@@ -52,7 +53,8 @@ impl VrfChanges<'_> {
                 _ => {}
             }
         }
-        let next = self.next(&route.action)?;
+        check_prefix(route.prefix)?;
+        let next = self.next(&route.action, route.prefix.family())?;
         *self.next_hops.uses.entry(next).or_default() += 1;
         let entry = Route { metric: route.metric, next };
         match route.prefix {

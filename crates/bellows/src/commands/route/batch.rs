@@ -8,7 +8,7 @@ use bellows_apps::vrf::requests::{BareVerb, Change, Changed, LineError, Request}
 use serde_json::json;
 
 use crate::command_error::CommandError;
-use crate::operating::{Counts, Domain, Lines};
+use crate::operating::{Counts, Domain, Lines, value_of};
 use crate::terminal;
 use crate::text::{plural, span};
 
@@ -17,14 +17,7 @@ const MAX_SHOWN: u64 = 20;
 
 /// Whether a line is that of a route that follows from interfaces and neighbours, as `show` prints it.
 fn follows(line: &str) -> bool {
-    ["connected", "neighbour", "kernel"].iter().any(|origin| {
-        line.match_indices("proto").any(|(at, found)| {
-            let rest = line[at + found.len()..].trim_start();
-            line[..at].ends_with(' ')
-                && rest.len() < line[at + found.len()..].len()
-                && rest.split_whitespace().next() == Some(origin)
-        })
-    })
+    matches!(value_of(line, "proto"), Some("connected" | "neighbour" | "kernel"))
 }
 
 /// Carries out the commands of a file. Each batch takes effect as a whole.
@@ -101,6 +94,10 @@ pub fn replace_all(domain: &mut Domain, file: &Path, json: bool) -> Result<ExitC
         lines.show_progress(staged);
     }
     lines.clear_progress();
+    if staged == 0 {
+        let message = format!("`{}` has no routes, so that none would be left", lines.name());
+        return Err(CommandError::Usage(format!("{message}; `bellows route flush all` removes all routes")));
+    }
     let answer = domain.ask(&Request::Swap { routes: staged as usize })?;
     if json {
         let mut value = answer;
@@ -137,6 +134,7 @@ mod tests {
             ("10.0.0.0/8 dev connected", false),
             ("proto", false),
             ("10.0.0.0/8 dev myproto connected", false),
+            ("10.0.0.0/8 dev proto proto kernel", true),
         ] {
             assert_eq!(follows(line), expected, "{line}");
         }

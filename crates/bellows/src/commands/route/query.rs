@@ -51,9 +51,10 @@ pub fn show(
     let (mut shown, mut is_first) = (0, true);
     loop {
         let rest = limit.map(|limit| limit - shown);
-        let page = Page { select: select.clone(), after: after.take(), limit: rest };
+        let page = Page { select: select.clone(), after: after.take(), limit: rest, only_count };
         let answer =
             if rest == Some(0) { json!({ "routes": [], "next": null }) } else { domain.ask(&Request::Routes(page))? };
+        shown += answer["count"].as_u64().unwrap_or_default() as usize;
         let routes = answer["routes"].as_array().map_or(&[][..], Vec::as_slice);
         let mut text = String::new();
         if as_json && is_first {
@@ -63,7 +64,7 @@ pub fn show(
             if as_json {
                 text += if shown + index == 0 { "\n    " } else { ",\n    " };
                 text += &route.to_string();
-            } else if !only_count {
+            } else {
                 text += &sanitize(&line(route));
                 text.push('\n');
             }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{NeighbourSelection, Request};
+use bellows_apps::vrf::requests::{NeighbourPage, NeighbourSelection, Request};
 use bellows_observe::RuntimeDir;
 use serde_json::{Value, json};
 
@@ -12,17 +12,33 @@ use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, span};
 
 pub fn execute(runtime_dir: &RuntimeDir, vrf: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
-    print(Domain::all(runtime_dir, vrf)?, NeighbourSelection::default(), json)
+    print(Domain::all(runtime_dir, vrf)?, &NeighbourSelection::default(), json)
+}
+
+/// A page of neighbours: the first one, or the next one of those that were begun. Also returns whether there are more.
+pub fn page(
+    domain: &mut Domain,
+    select: &NeighbourSelection,
+    goes_on: bool,
+) -> Result<(Vec<Value>, bool), CommandError> {
+    let mut answer = domain.ask(&Request::Neighbours(NeighbourPage { select: select.clone(), goes_on }))?;
+    let Value::Array(page) = answer["neighbours"].take() else { return Ok((Vec::new(), false)) };
+    Ok((page, answer["more"] == true))
 }
 
 /// Prints the neighbours of these domains.
-pub fn print(domains: Vec<Domain>, select: NeighbourSelection, json: bool) -> Result<ExitCode, CommandError> {
+pub fn print(domains: Vec<Domain>, select: &NeighbourSelection, json: bool) -> Result<ExitCode, CommandError> {
     let mut tables = Vec::new();
     let mut network = String::new();
     for mut domain in domains {
-        let answer = domain.ask(&Request::Neighbours(select.clone()))?;
+        let (mut all, mut more) = page(&mut domain, select, false)?;
+        while more {
+            let next = page(&mut domain, select, true)?;
+            all.extend(next.0);
+            more = next.1;
+        }
         network = domain.network();
-        tables.push((domain.name().to_owned(), answer["neighbours"].as_array().cloned().unwrap_or_default()));
+        tables.push((domain.name().to_owned(), all));
     }
     if json {
         let vrfs: Vec<Value> =

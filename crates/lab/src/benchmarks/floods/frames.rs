@@ -189,15 +189,8 @@ const SENDER: [u8; 6] = [4, 0, 0, 0, 0, 1];
 fn ip4(to: Ipv4Addr, protocol: IpProtocol, ttl: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = framed(0x0800, SENDER, 20 + payload.len());
     frame[34..].copy_from_slice(payload);
-    let header = Ipv4Header {
-        src: SENDER4,
-        dst: to,
-        protocol,
-        ttl,
-        traffic_class: 0,
-        identification: 0,
-        dont_fragment: true,
-    };
+    let header =
+        Ipv4Header { src: SENDER4, dst: to, protocol, ttl, traffic_class: 0, identification: 0, dont_fragment: true };
     header.emit(&mut frame[14..]).unwrap_or_else(|error| fail(&error));
     frame
 }

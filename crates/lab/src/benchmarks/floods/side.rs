@@ -89,9 +89,8 @@ struct Stock {
 impl Stock {
     fn of(flood: Flood) -> Stock {
         let mut random = Rng::with_seed(11);
-        let packet = |frame: Vec<u8>| {
-            Packet::from_bytes(&frame).unwrap_or_else(|| fail(&"there is no buffer for a packet"))
-        };
+        let packet =
+            |frame: Vec<u8>| Packet::from_bytes(&frame).unwrap_or_else(|| fail(&"there is no buffer for a packet"));
         let packets = (0..FORWARDING).map(|_| packet(flood.forwarded(&mut random))).collect();
         let frames = (0..FLOODING).map(|_| flood.frame(&mut random)).collect();
         let spare = flood.forwarded(&mut random);

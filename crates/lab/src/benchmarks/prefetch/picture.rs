@@ -116,7 +116,14 @@ mod tests {
     #[test]
     fn curves_rise_with_the_clocks_and_have_names() {
         let svg = svg("a title", &[spot(256, 10.0, 10.0), spot(65_536, 35.0, 54.0)]);
-        for wanted in ["<title>a title</title>", "M60.0 302.7L510.0 184.3", "M60.0 302.7L510.0 94.4", "as it is", "no look-ahead", "65536"] {
+        for wanted in [
+            "<title>a title</title>",
+            "M60.0 302.7L510.0 184.3",
+            "M60.0 302.7L510.0 94.4",
+            "as it is",
+            "no look-ahead",
+            "65536",
+        ] {
             assert!(svg.contains(wanted), "{wanted} in {svg}");
         }
         assert_eq!(svg.matches("<circle").count(), 4);

@@ -211,8 +211,9 @@ impl Side for Trying {
             control.stop();
             results
         });
-        let figures =
-            |app: &&str| results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0, 0.0, 0.0], of_trial);
+        let figures = |app: &&str| {
+            results.iter().find(|result| result.app == *app).map_or([-1.0, 0.0, 0.0, 1.0, 0.0, 0.0], of_trial)
+        };
         Turn { figures: self.apps.iter().flat_map(figures).collect(), took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }
@@ -245,7 +246,9 @@ impl Side for Sampling {
         });
         let (mut all, mut samples, mut hottest) = (0, 0, 0);
         for function in &report.functions {
-            let Some(node) = self.apps.iter().position(|node| function.apps.iter().any(|app| app == node)) else { continue };
+            let Some(node) = self.apps.iter().position(|node| function.apps.iter().any(|app| app == node)) else {
+                continue;
+            };
             all += function.samples;
             if node > 0 {
                 continue;

@@ -1,0 +1,76 @@
+//! Why routes and neighbours cannot be entered.
+
+use std::io;
+use std::net::IpAddr;
+
+use bellows_fib::GroupError;
+
+use crate::adjacency::Exhausted;
+use crate::interface::MAX_INTERFACES;
+use crate::reserved::Reserved;
+use crate::route::IpPrefix;
+
+/// Why a route or a neighbour cannot be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum VrfError {
+    /// Too many interfaces.
+    #[error("{0} interfaces are too many: give at most {MAX_INTERFACES}")]
+    Interfaces(usize),
+    /// There is no interface of this name.
+    #[error("there is no interface `{0}`")]
+    NoInterface(String),
+    /// No interface has the next hop on its link.
+    #[error("no interface has {0} on its link: name the interface with `dev`")]
+    Gateway(IpAddr),
+    /// A link-local next hop without an interface.
+    #[error("{0} may be on any link: name the interface with `dev`")]
+    LinkLocal(IpAddr),
+    /// A next hop that no station has as its address.
+    #[error("no neighbour can have the address {0}: give the address of a router on the link")]
+    NotAStation(IpAddr),
+    /// A next hop that is this router.
+    #[error("{0} is an address of this router, on `{1}`: give the address of another one")]
+    OwnAddress(IpAddr, String),
+    /// A next hop that is the address of a network, or of all its stations.
+    #[error("{0} is the address of a whole link of `{1}`: give that of a router on it")]
+    LinkAddress(IpAddr, String),
+    /// A next hop of IPv4 for IPv6 packets.
+    #[error("IPv6 packets cannot be sent to the IPv4 next hop {0}")]
+    Family(IpAddr),
+    /// A next hop of IPv6 on an interface that has no address to ask for it with.
+    #[error("`{1}` has no IPv6 address with which to find {0}: give it one")]
+    NoIpv6(IpAddr, String),
+    /// A prefix that no packet is forwarded to.
+    #[error("{0} is within {1}, where no router forwards packets to: leave the route out")]
+    Reserved(IpPrefix, Reserved),
+    /// Neighbours that were learned leave room for the next hops of routes.
+    #[error("the neighbours that were learned have no more room: the rest is for the next hops of routes")]
+    Learned,
+    /// There is no room for another adjacency.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
+    /// There is no memory for tables.
+    #[error("no memory for the forwarding table: {0}")]
+    Memory(#[from] io::Error),
+    /// There is a route to the prefix with the same metric.
+    #[error("there is a route to {0} with metric {1} already: replace it, or give another metric")]
+    Exists(IpPrefix, u32),
+    /// The route is that of an interface or a neighbour.
+    #[error("the route to {0} with metric {1} is that of an interface: give another metric")]
+    Connected(IpPrefix, u32),
+    /// The route is that of Linux.
+    #[error("the route to {0} with metric {1} comes from Linux: change it there, or give another metric")]
+    Kernel(IpPrefix, u32),
+    /// There is no route to remove.
+    #[error("there is no such route to {0}")]
+    NoRoute(IpPrefix),
+    /// The routes to be joined are not both to neighbours.
+    #[error("the route to {0} forwards nothing, so that it can have no further ways")]
+    NotForwarding(IpPrefix),
+    /// A neighbour is not on the link.
+    #[error("{0} is not on a link of `{1}`")]
+    NotOnLink(IpAddr, String),
+    /// The ways of a route do not make a group.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+}
