@@ -67,7 +67,9 @@ pub struct Arguments {
     /// Evict packets from all caches before they come again
     #[arg(long)]
     memory: bool,
-    /// Draw the clocks of the first node by packets in flight, with look-ahead and without, in this SVG file
+    /// Draw the clocks of the first node in this SVG file
+    ///
+    /// By packets in flight, with look-ahead and without.
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
     /// Packets in flight
@@ -79,7 +81,9 @@ pub struct Arguments {
     /// Distances of all nodes, packets
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16], value_parser = whole(1..=64))]
     ahead: Vec<usize>,
-    /// The fixed load, as a share of what the slowest router carries
+    /// Load, relative to the slowest router
+    ///
+    /// A share of what the slowest router carries at full speed, in the case `load`.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
     load: f64,
     /// Runs of each kind in the case `verdict`
