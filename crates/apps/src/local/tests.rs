@@ -314,7 +314,7 @@ fn echo_requests_beyond_the_limit_are_dropped() {
             false => Rig::new(Local::<V4>::new(domain()).answering(100), &["input"], &["output"]),
             true => Rig::new(Local::<V6>::new(domain()).answering(100), &["input"], &["output"]),
         };
-        let mut answered = |rig: &mut Rig, time: u64| {
+        let answered = |rig: &mut Rig, time: u64| {
             rig.set_time(time);
             rig.send("input", std::iter::repeat_n(&echo, 50));
             rig.settle();
