@@ -49,25 +49,10 @@ pub(super) fn behind(cells: &Cells, entry: u32, prefix: Prefix<u128>) -> Option<
 
 /// Makes a path, and what it leads to, if that leaves lines out. `leaves` are in order.
 pub(super) fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> Option<u32> {
-    let [(first, _), .., (last, _)] = leaves else { return single(builder, leaves, offset, default) };
-    let same = (first.address() ^ last.address()).leading_zeros() as u8;
+    let (address, last) = (leaves.first()?.0.address(), leaves.last()?.0.address());
+    let same = (address ^ last).leading_zeros() as u8;
     let shortest = leaves.iter().map(|(prefix, _)| prefix.length()).min()?;
-    make(builder, leaves, offset, (same.min(shortest), default))
-}
-
-fn single(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> Option<u32> {
-    let (prefix, _) = leaves.first()?;
-    // A line alone does for it.
-    let length = prefix.length();
-    (length > offset + super::line::WIDTH).then(|| make(builder, leaves, offset, (length, default))).flatten()
-}
-
-fn make(
-    builder: &mut Builder<'_, u128>,
-    leaves: &[Leaf<u128>],
-    offset: u8,
-    (length, default): (u8, u32),
-) -> Option<u32> {
+    let length = same.min(shortest);
     if length < offset + MIN_BITS {
         return None;
     }
@@ -75,7 +60,6 @@ fn make(
         [(prefix, entry), rest @ ..] if prefix.length() == length => (*entry, rest),
         _ => (default, leaves),
     };
-    let address = leaves.first()?.0.address();
     let within = if rest.is_empty() { within } else { u128::build(builder, rest, length, within) };
     let mask = !0_u128 << (128 - length);
     let mut words = [0; UNIT];
