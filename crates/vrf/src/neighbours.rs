@@ -176,7 +176,7 @@ impl Outline {
             }
         };
         // Multiply-shift, of which two keys seldom have the same hash.
-        (word ^ u64::from(interface) << 48).wrapping_mul(self.secret) as usize >> (64 - OUTLINE_BITS)
+        ((word ^ u64::from(interface) << 48).wrapping_mul(self.secret) >> (64 - OUTLINE_BITS)) as usize
     }
 
     fn add(&mut self, key: NeighbourKey) {
@@ -380,6 +380,22 @@ mod tests {
             assert_eq!(all_due(&mut neighbours, old + question * SECOND), [Due::Ask(key(1), Some(ONE))]);
         }
         assert_eq!(all_due(&mut neighbours, old + 3 * SECOND), [Due::Gone(key(1), Some(ONE))]);
+    }
+
+    #[test]
+    fn nobody_who_is_known_is_taken_for_a_stranger() {
+        let mut neighbours = Neighbours::new(NeighbourLimits::default());
+        let keys: Vec<NeighbourKey> = (0..200).map(key).collect();
+        assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "an empty table knows nobody");
+        for &key in &keys {
+            neighbours.put_reachable(key, ONE, 0);
+            neighbours.put_reachable(key, OTHER, 1);
+        }
+        assert!(keys.iter().all(|&key| neighbours.may_know(key)));
+        assert!(keys[..100].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
+        assert!(keys[100..].iter().all(|&key| neighbours.may_know(key)));
+        assert!(keys[100..].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
+        assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "those who are gone are strangers");
     }
 
     #[test]
