@@ -24,6 +24,12 @@ pub(crate) struct Lanes {
     reasons: Vec<u16>,
 }
 
+/// The lanes of the outputs, without that of packets to drop.
+#[inline]
+fn outputs(vectors: &mut [Vector]) -> &mut [Vector] {
+    vectors.split_last_mut().map_or(&mut [], |(_, outputs)| outputs)
+}
+
 impl Lanes {
     pub(crate) fn new() -> Lanes {
         Lanes { vectors: vec![Vector::new()], numbers: vec![0; CAPACITY], reasons: Vec::with_capacity(CAPACITY) }
@@ -35,12 +41,6 @@ impl Lanes {
         if outputs + 1 != self.vectors.len() {
             self.vectors.resize_with(outputs + 1, Vector::new);
         }
-    }
-
-    /// The lanes of the outputs.
-    #[inline]
-    fn outputs(&mut self) -> &mut [Vector] {
-        self.vectors.split_last_mut().map_or(&mut [], |(_, outputs)| outputs)
     }
 
     /// The places for the outputs of the first packets of an input.
@@ -73,8 +73,7 @@ impl Lanes {
     #[inline]
     pub(crate) fn send_numbered<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, count: usize) {
         let Lanes { vectors, numbers, .. } = self;
-        let outputs = vectors.split_last_mut().map_or(&mut [][..], |(_, outputs)| outputs);
-        input.scatter(&numbers[..count], outputs);
+        input.scatter(&numbers[..count], outputs(vectors));
         self.send(io);
     }
 
@@ -143,7 +142,7 @@ impl Lanes {
     /// Sends the packets. Those that do not fit are dropped at the link. Hot.
     #[inline]
     pub(crate) fn send<A: App>(&mut self, io: &Io<A>) {
-        for (index, lane) in self.outputs().iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+        for (index, lane) in outputs(&mut self.vectors).iter_mut().enumerate().filter(|(_, lane)| !lane.is_empty()) {
             let mut output = io.output(index);
             output.send_from(lane);
             if !lane.is_empty() {

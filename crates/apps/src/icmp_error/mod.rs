@@ -39,8 +39,8 @@ pub use self::v6::V6;
 /// first one that the router has (RFC 1812, section 4.3.2.4; RFC 6724). It has as much of the packet as fits into 576
 /// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to
 /// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
-/// beyond that are dropped. Senders that have a better first hop on their link are redirected, with a limit of the same
-/// size.
+/// beyond that are dropped, and so are packets beyond eight for each error that may be sent, whether or not one is sent
+/// about them. Senders that have a better first hop on their link are redirected, with a limit of the same size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
