@@ -16,6 +16,7 @@ mod access_rules;
 mod capacity;
 mod claims;
 mod forwarding;
+mod headers;
 mod icmp_error;
 mod ip_frame;
 pub mod ipv6_link;
@@ -30,7 +31,9 @@ mod port;
 mod reverse_path;
 mod rewrite;
 pub mod router;
+mod segmentation;
 pub mod state_table;
+mod tunnel;
 mod virtio;
 mod vlan_header;
 pub mod vrf;
@@ -61,8 +64,11 @@ apps! {
     Bridge(bridge),
     Counter(counter),
     Delay(delay),
+    Dispatch(dispatch),
     EthernetInput(ethernet_input),
     Fragment(fragment),
+    Geneve(geneve),
+    Gre(gre),
     Impair(impair),
     Inject(inject),
     InterfaceOutput(interface_output),
@@ -79,6 +85,7 @@ apps! {
     Ip6ReversePath(ip6_reverse_path),
     Ip6Rewrite(ip6_rewrite),
     Join(join),
+    KeyedTunnel(keyed_tunnel),
     KernelRoutes(kernel_routes),
     Match(matching),
     Nd(nd),
@@ -104,4 +111,5 @@ apps! {
     VlanMux(vlan_mux),
     VlanTag(vlan_tag),
     VlanUntag(vlan_untag),
+    Vxlan(vxlan),
 }

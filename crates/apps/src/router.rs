@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_list::{self, AccessList, Direction};
 use crate::arp::{self, Arp};
+use crate::dispatch::{self, Dispatch, Rule};
 use crate::ethernet_input::{self, EthernetInput};
 use crate::fragment::{self, Fragment};
 use crate::icmp_error;
@@ -51,6 +52,9 @@ use crate::{local, lookup, reverse_path, rewrite};
 ///
 /// With `reverse_path`, sources of an interface's packets are checked; with `access_in` and `access_out`, rules tell
 /// which packets may come in and go out. What the host sends is not checked.
+///
+/// With `services`, packets for the router itself leave by ports of their own, as do those of tunnels, and packets that
+/// come in there are sent as the router's.
 ///
 /// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -123,6 +127,25 @@ impl Checks {
     }
 }
 
+/// Adds what tells the packets of services from others for the router. Returns the app that comes before the local one.
+fn add_services(parts: &mut Parts, ip: &str, services: &[Rule]) -> String {
+    let rules: Vec<Rule> = services.iter().filter(|rule| rule.is_of(ip == "ip6")).cloned().collect();
+    let local = format!("{ip}-local");
+    if rules.is_empty() {
+        return local;
+    }
+    let app = format!("{ip}-dispatch");
+    let names: BTreeSet<String> = rules.iter().map(|rule| rule.to.clone()).collect();
+    parts.app::<Dispatch>(&app, dispatch::Config { rules }).from_key("services");
+    parts.link(format!("{app}.other -> {local}.input"));
+    for name in names {
+        let port = format!("{ip}-{name}");
+        parts.input(&port, format!("{ip}-lookup.service-{name}"));
+        parts.output(&port, format!("{app}.{name}"));
+    }
+    app
+}
+
 /// Adds the devices of the host, and the apps between them and the router.
 fn add_host(parts: &mut Parts, interfaces: &[(String, InterfaceConfig)], namespace: Option<&PathBuf>) {
     if interfaces.is_empty() {
@@ -192,6 +215,7 @@ impl Compound for Router {
             host.into_iter().map(|(name, it)| (name.clone(), it.clone())).collect();
         let namespace = config.host_namespace.clone();
         let checks = Checks::of(&config);
+        let services = config.services.clone();
         let mut config = config;
         let tables: Vec<String> = config.routes.extract_if(.., |text| text.starts_with(KERNEL)).collect();
         parts.object::<RoutingDomain>(VRF, config);
@@ -210,12 +234,13 @@ impl Compound for Router {
         let checked4 = checks.add::<Ip4ReversePath>(parts, "ip4");
         let checked6 = checks.add::<Ip6ReversePath>(parts, "ip6");
         for (ip, [before_lookup, before_rewrite]) in [("ip4", checked4), ("ip6", checked6)] {
+            let before_local = add_services(parts, ip, &services);
             for [from, to] in [
                 [format!("ethernet-input.{ip}"), format!("{ip}-input.input")],
                 [format!("{ip}-input.output"), format!("{before_lookup}.input")],
                 [format!("{ip}-lookup.output"), format!("{before_rewrite}.input")],
                 [format!("{ip}-lookup.local"), format!("{ip}-reassemble.input")],
-                [format!("{ip}-reassemble.output"), format!("{ip}-local.input")],
+                [format!("{ip}-reassemble.output"), format!("{before_local}.input")],
                 [format!("{ip}-reassemble.error"), format!("{ip}-icmp-error.reassemble")],
                 [format!("{ip}-rewrite.fragment"), format!("{ip}-fragment.input")],
                 // They go where the packet went, whose ports `access_out` has seen.

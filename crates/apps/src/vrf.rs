@@ -22,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::access_rules::Rule;
+use crate::dispatch;
 use crate::ipv6_link::{AddressState, AddressStates, Advertise, Advertised};
 use crate::policy::{Policies, Policy, ReversePath};
 
@@ -53,6 +54,13 @@ pub struct Config {
     /// 16,384, which next hops of routes and neighbours that were entered always find.
     #[schemars(extend("x-unit" = "neighbours"), range(min = 16, max = 1000000))]
     pub neighbours: Neighbours,
+
+    /// What the router has besides forwarding, such as the ends of tunnels: rules as those of `dispatch`, for packets whose
+    /// destination is the router. The app `router` has a pair of ports `ip4-NAME` and `ip6-NAME` for those that lead to
+    /// `NAME`, by the family of the packets: `[{ to = "tunnels", protocol = "l2tp" }]`. What it is given there is sent as
+    /// the router's own. Packets of a service that is not linked are handled as if there were none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<dispatch::Rule>,
 
     /// The network namespace of the host's devices and routes: a name of `ip netns`, or a path such as
     /// `/proc/PID/ns/net`. By default that of the process.

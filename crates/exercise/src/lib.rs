@@ -8,6 +8,8 @@ pub mod backend;
 pub mod filter;
 pub mod frames;
 pub mod netlink;
-#[cfg(feature = "router")]
+#[cfg(feature = "networks")]
 pub mod router;
+#[cfg(feature = "networks")]
+pub mod tunnels;
 pub mod wire;

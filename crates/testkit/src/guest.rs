@@ -36,6 +36,25 @@ const MODULES: [&str; 8] = [
 const VLAN_MODULES: [&str; 5] =
     ["net/llc/llc.ko", "net/802/stp.ko", "net/802/garp.ko", "net/802/mrp.ko", "net/8021q/8021q.ko"];
 
+/// The modules for tunnels, in this order.
+const TUNNEL_MODULES: [&str; 15] = [
+    "net/ipv4/udp_tunnel.ko",
+    "net/ipv6/ip6_udp_tunnel.ko",
+    "drivers/net/vxlan/vxlan.ko",
+    "drivers/net/geneve.ko",
+    "net/ipv4/gre.ko",
+    "net/ipv4/ip_tunnel.ko",
+    "net/ipv4/ip_gre.ko",
+    "net/ipv6/tunnel6.ko",
+    "net/ipv6/ip6_tunnel.ko",
+    "net/ipv6/ip6_gre.ko",
+    "net/l2tp/l2tp_core.ko",
+    "net/l2tp/l2tp_netlink.ko",
+    "net/l2tp/l2tp_eth.ko",
+    "net/l2tp/l2tp_ip.ko",
+    "net/l2tp/l2tp_ip6.ko",
+];
+
 /// The init process of the guest: it sets up the system and then executes commands from the serial line.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -201,7 +220,7 @@ fn initial_files(kernel: &Path, setup: &Setup<'_>) -> Vec<u8> {
         files.file(name, 0o644, content.as_bytes());
     }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
-    for module in MODULES.iter().chain(&VLAN_MODULES) {
+    for module in MODULES.iter().chain(&VLAN_MODULES).chain(&TUNNEL_MODULES) {
         // A module that is not in this kernel's folder is built in.
         if let Ok(content) = fs::read(modules.join(module)) {
             files.file(&format!("modules/{}", module.rsplit('/').next().unwrap()), 0o644, &content);
@@ -248,6 +267,12 @@ impl<'a> Setup<'a> {
     /// network backends `net0` and `net1`. `properties` are those of the cards, each after a comma.
     pub fn new(folder: &'a Path, backends: [Vec<String>; 2], properties: [&'a str; 2]) -> Setup<'a> {
         Setup { cards: backends.into_iter().zip(properties).collect(), ..Setup::without_cards(folder) }
+    }
+
+    /// A guest with cards at vhost-user sockets.
+    pub fn with_cards(folder: &'a Path, cards: [Card<'a>; 2]) -> Setup<'a> {
+        let backends = [cards[0].backend(0), cards[1].backend(1)];
+        Setup::new(folder, backends, cards.map(|card| card.properties))
     }
 
     /// A guest without cards.
@@ -301,13 +326,17 @@ pub struct Guest {
 impl Guest {
     /// Boots a guest that keeps its files in `folder`, with cards at vhost-user sockets.
     pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
-        let backends = [cards[0].backend(0), cards[1].backend(1)];
-        Setup::new(folder, backends, cards.map(|card| card.properties)).boot()
+        Setup::with_cards(folder, cards).boot()
     }
 
     /// Loads what it takes to have VLAN devices.
     pub fn load_vlans(&mut self) {
         self.load(&VLAN_MODULES);
+    }
+
+    /// Loads what it takes to have tunnels: L2TP, GRE, VXLAN and Geneve.
+    pub fn load_tunnels(&mut self) {
+        self.load(&TUNNEL_MODULES);
     }
 
     /// Loads modules. One that is not there is built in.

@@ -28,7 +28,7 @@ impl IpProtocol {
 crate::view::impl_field! { IpProtocol: 1, |[number]: [u8; 1]| IpProtocol(number), |protocol: IpProtocol| [protocol.0]; }
 
 /// Source and destination of a packet, of the same family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum IpPair {
     V4 { src: Ipv4Addr, dst: Ipv4Addr },

@@ -15,7 +15,7 @@ use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingErr
 use bellows_engine::{App, Counters, DropReason, Input, Io, Output, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
 use bellows_vrf::{IcmpError, Reason, Tag};
-use bellows_wire::offload::{Checksums, GsoPacket, Kind as GsoKind, MAX_HEADER_LEN, finish_checksum};
+use bellows_wire::offload::{GsoPacket, Kind as GsoKind, finish_checksum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,7 @@ use self::v4::Header;
 use self::v6::Identifications;
 use crate::forwarding::ETHERNET;
 use crate::ip_frame::{IpFrame, Version};
+use crate::segmentation::{kind_of, segment};
 use crate::vrf::RoutingDomain;
 
 /// Fragments IP packets that are longer than `mtu` bytes.
@@ -131,10 +132,6 @@ enum Refused {
     Malformed,
     BadChecksum,
 }
-
-/// The pool has no buffer.
-#[derive(Debug)]
-struct NoBuffer;
 
 /// How a packet becomes fragments.
 struct Plan {
@@ -295,11 +292,7 @@ fn fate(packet: &Packet, mtu: u16, is_source: bool) -> Fate {
 
 /// What becomes of a GSO packet, which is in effect as long as its segments.
 fn fate_of_gso(frame: &[u8], offload: Offload, may_fragment: bool, ip: IpFrame, mtu: u16) -> Fate {
-    let kind = match offload.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_TCP4 => GsoKind::Tcp4,
-        Offload::GSO_TCP6 => GsoKind::Tcp6,
-        _ => return Fate::Drop(Fragment::BAD_OFFLOAD),
-    };
+    let Some(kind) = kind_of(offload) else { return Fate::Drop(Fragment::BAD_OFFLOAD) };
     let Ok(gso) = GsoPacket::new(frame, kind, offload.segment_size) else {
         return Fate::Drop(Fragment::BAD_OFFLOAD);
     };
@@ -314,41 +307,6 @@ fn fate_of_gso(frame: &[u8], offload: Offload, may_fragment: bool, ip: IpFrame, 
     // No fragment but the last has less than this much of a segment.
     let least = usize::from(mtu).saturating_sub(gso.header_len() - ip.at + 8 + 8).max(8);
     Fate::Segment(kind, gso.count() * (1 + length.div_ceil(least)))
-}
-
-/// Adds the segments behind the first to `others`, and makes the packet the first one.
-fn segment(packet: &mut Packet, kind: GsoKind, size: u16, others: &mut Vector) -> Result<(), NoBuffer> {
-    let mut first = [0; MAX_HEADER_LEN];
-    let gso = GsoPacket::new(packet.bytes(), kind, size).map_err(|_| NoBuffer)?;
-    let (header, mut length) = (gso.header_len(), gso.len());
-    for (index, segment) in gso.segments(Checksums::Whole).enumerate() {
-        if index == 0 {
-            segment.write_headers(&mut first[..header]);
-            length = segment.len();
-            continue;
-        }
-        let mut made = new_packet(segment.len())?;
-        segment.write(made.extend(segment.len()));
-        copy_metadata(packet, &mut made);
-        others.push(made).map_err(|_| NoBuffer)?;
-    }
-    packet.truncate(length);
-    packet.clear_offload();
-    packet.bytes_mut()[..header].copy_from_slice(&first[..header]);
-    Ok(())
-}
-
-fn new_packet(length: usize) -> Result<Packet, NoBuffer> {
-    Packet::with_room(length).ok_or(NoBuffer)
-}
-
-/// Gives a part of a packet the packet's tag, time and interface.
-fn copy_metadata(from: &Packet, to: &mut Packet) {
-    to.set_tag(from.tag());
-    if let Some(mut meta) = from.meta() {
-        meta.original_length = to.len() as u32;
-        to.set_meta(meta);
-    }
 }
 
 impl Configure for Fragment {

@@ -4,7 +4,8 @@ use bellows_packet::{Packet, Vector};
 use bellows_wire::Sum;
 use bellows_wire::ipv4::Ipv4Packet;
 
-use super::{NoBuffer, Plan, Refused, copy_metadata, new_packet};
+use super::{Plan, Refused};
+use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
 /// The longest header, bytes.
 const MAX_HEADER: usize = 60;

@@ -5,7 +5,8 @@ use bellows_sys::keyed_hash::{KeyedHash, Words};
 use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 
-use super::{NoBuffer, Plan, Refused, copy_metadata, new_packet};
+use super::{Plan, Refused};
+use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
 /// Bytes of a fragment header.
 const HEADER: usize = 8;

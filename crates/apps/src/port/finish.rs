@@ -4,7 +4,9 @@
 use bellows_engine::{App, DropReason, Io};
 use bellows_packet::{Offload, Packet, Vector};
 use bellows_ports::Accepted;
-use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport};
+use bellows_wire::offload::{Checksums, GsoPacket, Transport};
+
+use crate::segmentation::kind_of;
 
 /// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
@@ -220,12 +222,7 @@ impl Finisher {
 
 /// The packet as a GSO packet, if it can be cut.
 fn gso_packet(packet: &Packet, claim: Offload) -> Option<GsoPacket<'_>> {
-    let kind = match claim.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_TCP4 => Kind::Tcp4,
-        Offload::GSO_TCP6 => Kind::Tcp6,
-        _ => return None,
-    };
-    GsoPacket::new(packet.bytes(), kind, claim.segment_size).ok()
+    GsoPacket::new(packet.bytes(), kind_of(claim)?, claim.segment_size).ok()
 }
 
 /// Finishes the checksum of a frame's TCP or UDP header, if the claim points to it. Writes nothing else in the packet,
@@ -241,6 +238,7 @@ mod tests {
     use super::super::samples::gso_packet;
     use super::*;
     use bellows_packet::pool;
+    use bellows_wire::offload::Kind;
     use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 

@@ -22,6 +22,7 @@ mod shared;
 mod soak;
 mod switched;
 mod traffic;
+mod tunnels;
 mod vlans;
 
 #[path = "../support/mod.rs"]

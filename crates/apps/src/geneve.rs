@@ -1,0 +1,122 @@
+//! `geneve`: Ethernet or IP over Geneve.
+
+use bellows_config::{Bench, SettingError};
+use bellows_wire::{EtherType, IpProtocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::gre::Carried;
+use crate::tunnel::udp::{self, NUMBER_AT, Udp};
+use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+
+/// Carries Ethernet frames or IP packets over IPv4 or IPv6 by Geneve (RFC 8926).
+///
+/// Each session is a port of its name, to one other end. `ip4` and `ip6` have packets in tunnels, behind an Ethernet
+/// header of which only the EtherType is written; link them to a service of a `router` for UDP to port 6081.
+///
+/// No options are sent. Received options are skipped, unless one of them is critical: then the packet is refused, and so
+/// are control messages. The source port of UDP tells flows apart. A received checksum of UDP is verified unless it
+/// is 0. On Linux: `ip link add type geneve id … remote …`.
+///
+/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't fragment".
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Config(tunnel::Config<Session>);
+
+/// A session of Geneve.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// The address of the other end.
+    pub remote: String,
+
+    /// The address of this end. Without it, `local` of the app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+
+    /// The virtual network identifier, from 0 to 16,777,215.
+    #[schemars(range(max = 16777215))]
+    pub vni: u32,
+
+    /// The port of both ends.
+    #[serde(default = "port")]
+    #[schemars(range(min = 1))]
+    pub port: u16,
+
+    /// Whether packets are sent with a checksum of UDP; otherwise it is 0 (RFC 6935 for IPv6).
+    #[serde(default)]
+    pub checksum: bool,
+
+    /// What it carries: `"ethernet"` or `"ip"`.
+    #[serde(default)]
+    pub payload: Carried,
+}
+
+fn port() -> u16 {
+    6_081
+}
+
+/// Geneve.
+pub struct Generic;
+
+/// Puts packets into Geneve tunnels.
+pub type Geneve = Tunnel<Generic>;
+
+/// Bytes of the header without options, and the units of their length.
+const HEADER: usize = 8;
+const UNIT: usize = 4;
+
+/// The length of options in the first byte, and the version.
+const OPTIONS: u8 = 0x3f;
+
+/// Flags in the second byte: a control message, and options that must be known.
+const CONTROL: u8 = 0x80;
+const CRITICAL: u8 = 0x40;
+
+/// Where the header is, and in it the EtherType, behind that of IP.
+const ETHER_TYPE_AT: usize = udp::HEADER + 2;
+
+impl Protocol for Generic {
+    const NAME: &'static str = "geneve";
+    const PROTOCOL: IpProtocol = IpProtocol::UDP;
+    type Session = Session;
+    type Config = Config;
+
+    fn common(config: &Config) -> &tunnel::Config<Session> {
+        &config.0
+    }
+
+    fn ends(session: &Session) -> Ends<'_> {
+        Ends { local: session.local.as_deref(), remote: &session.remote }
+    }
+
+    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+        let number = udp::number(session.vni)?;
+        let (carried, type_mask, payload) = match session.payload {
+            Carried::Ethernet => (EtherType::BRIDGED_ETHERNET.0, 0xff, Payload::Ethernet),
+            Carried::Ip => (0, 0, Payload::Ip { ether_type_at: ETHER_TYPE_AT }),
+        };
+        let header = [&[0, 0], &carried.to_be_bytes()[..], &number, &[0]].concat();
+        let mask = [0xff, CONTROL | CRITICAL, type_mask, type_mask, 0xff, 0xff, 0xff, 0];
+        let udp = Udp { port: session.port, header: &header, mask: &mask, options_at: Some(0) };
+        let checksum = if session.checksum { Checksum::Udp } else { Checksum::None };
+        udp.shape(session.vni, payload, checksum)
+    }
+
+    fn read(payload: &[u8]) -> Result<Seen, Refusal> {
+        let header = udp::behind::<HEADER>(payload)?;
+        let options = usize::from(header[0] & OPTIONS) * UNIT;
+        if header[0] & !OPTIONS != 0 || header[1] & (CONTROL | CRITICAL) != 0 {
+            return Err(Refusal::BadHeader);
+        }
+        let id = Some(udp::read_number(&header[NUMBER_AT..]));
+        Ok(Seen { id, options, carries: Some(EtherType(u16::from_be_bytes([header[2], header[3]]))) })
+    }
+
+    fn bench() -> Bench {
+        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", vni = 7 } }")
+    }
+}
+
+#[cfg(test)]
+mod tests;

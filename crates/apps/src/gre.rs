@@ -1,0 +1,145 @@
+//! `gre`: Ethernet or IP over GRE.
+
+use bellows_config::{Bench, SettingError};
+use bellows_wire::{EtherType, IpProtocol};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+
+/// Carries Ethernet frames or IP packets over IPv4 or IPv6 by GRE (RFC 2784, with the key of RFC 2890).
+///
+/// Each session is a port of its name. `ip4` and `ip6` have packets in tunnels, behind an Ethernet header of which
+/// only the EtherType is written; link them to a service of a `router` for protocol 47. A session that carries IP
+/// takes and gives packets behind an Ethernet header as well, whose addresses are 0.
+///
+/// A received packet belongs to the session with its addresses and its key, and must have the same flags: with a
+/// `checksum`, which is verified, or without. Packets with sequence numbers or a routing field are refused. On Linux:
+/// `ip link add type ip6gretap` or `gretap` for frames, `ip6gre` or `gre` for IP.
+///
+/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't fragment".
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Config(tunnel::Config<Session>);
+
+/// A session of GRE.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// The address of the other end.
+    pub remote: String,
+
+    /// The address of this end. Without it, `local` of the app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+
+    /// The key in both directions. Without it, packets have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<u32>,
+
+    /// Whether packets have a checksum in both directions.
+    #[serde(default)]
+    pub checksum: bool,
+
+    /// What it carries: `"ethernet"` or `"ip"`.
+    #[serde(default)]
+    pub payload: Carried,
+}
+
+/// What a session carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum Carried {
+    /// Frames.
+    #[default]
+    Ethernet,
+    /// IPv4 and IPv6 packets.
+    Ip,
+}
+
+/// GRE.
+pub struct Generic;
+
+/// Puts packets into GRE tunnels.
+pub type Gre = Tunnel<Generic>;
+
+/// Flags in the first two bytes, and the version.
+const CHECKSUM: u16 = 0x8000;
+const KEY: u16 = 0x2000;
+const VERSION: u16 = 0x0007;
+
+/// Bytes of the flags and the protocol, and of each field that flags announce.
+const FIXED: usize = 4;
+const FIELD: usize = 4;
+
+impl Protocol for Generic {
+    const NAME: &'static str = "gre";
+    const PROTOCOL: IpProtocol = IpProtocol::GRE;
+    type Session = Session;
+    type Config = Config;
+
+    fn common(config: &Config) -> &tunnel::Config<Session> {
+        &config.0
+    }
+
+    fn ends(session: &Session) -> Ends<'_> {
+        Ends { local: session.local.as_deref(), remote: &session.remote }
+    }
+
+    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+        let flags = flag(session.checksum, CHECKSUM) | flag(session.key.is_some(), KEY);
+        let (carried, payload) = match session.payload {
+            Carried::Ethernet => (EtherType::BRIDGED_ETHERNET.0, Payload::Ethernet),
+            Carried::Ip => (0, Payload::Ip { ether_type_at: 2 }),
+        };
+        let mut header = [flags.to_be_bytes(), carried.to_be_bytes()].concat();
+        let mut mask = match session.payload {
+            Carried::Ethernet => vec![0xff; FIXED],
+            Carried::Ip => vec![0xff, 0xff, 0, 0],
+        };
+        let checksum = if session.checksum { Checksum::Gre } else { Checksum::None };
+        if session.checksum {
+            header.extend([0; FIELD]);
+            mask.extend([0; FIELD]);
+        }
+        let id_at = session.key.map(|key| {
+            let at = header.len();
+            header.extend(key.to_be_bytes());
+            mask.extend([0xff; FIELD]);
+            at
+        });
+        let (send, expect) = (header.clone(), header);
+        Ok(Shape { id: session.key, id_at, send, expect, mask, options_at: None, cookie: 0..0, payload, checksum, is_udp: false })
+    }
+
+    fn read(payload: &[u8]) -> Result<Seen, Refusal> {
+        let fixed = payload.first_chunk::<FIXED>().ok_or(Refusal::Malformed)?;
+        let flags = u16::from_be_bytes([fixed[0], fixed[1]]);
+        if flags & VERSION != 0 {
+            return Err(Refusal::BadHeader);
+        }
+        // Others change the length of the header, or must be 0 (RFC 2784, section 2.3).
+        if flags & !(CHECKSUM | KEY) != 0 {
+            return Err(Refusal::BadFlags);
+        }
+        let at = FIXED + if flags & CHECKSUM != 0 { FIELD } else { 0 };
+        let id = match flags & KEY {
+            0 => None,
+            _ => {
+                let key = payload.get(at..).and_then(<[u8]>::first_chunk).ok_or(Refusal::Malformed)?;
+                Some(u32::from_be_bytes(*key))
+            }
+        };
+        let carries = Some(EtherType(u16::from_be_bytes([fixed[2], fixed[3]])));
+        Ok(Seen { id, options: 0, carries })
+    }
+
+    fn bench() -> Bench {
+        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", key = 7 } }")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,21 @@
+//! Headers of received packets as a whole, for apps that tell packets apart by several fields at once.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `whole.rs` | templates of headers to send, and patterns that received ones are compared with |
+//! | `guesses.rs` | which of many patterns a packet can have |
+//! | `outer.rs` | the outermost IP header, read field by field |
+
+mod guesses;
+mod outer;
+mod whole;
+
+pub(crate) use guesses::{Ends, Guesses, is_v6};
+pub(crate) use outer::{NotWhole, Outer};
+pub(crate) use whole::{Pattern, Template};
+
+use crate::forwarding::ETHERNET;
+
+/// Bytes of the headers of Ethernet and IP.
+pub(crate) const HEADERS_V4: usize = ETHERNET + 20;
+pub(crate) const HEADERS_V6: usize = ETHERNET + 40;

@@ -1,0 +1,53 @@
+//! Packets in place of one that is too long to be sent: the segments of GSO packets, and parts of any packet.
+
+use bellows_packet::{Offload, Packet, Vector};
+use bellows_wire::offload::{Checksums, GsoPacket, Kind, MAX_HEADER_LEN};
+
+/// There is no free buffer, or no room for so many packets.
+#[derive(Debug)]
+pub(crate) struct NoBuffer;
+
+/// How a GSO packet is segmented, if this is known.
+pub(crate) fn kind_of(offload: Offload) -> Option<Kind> {
+    match offload.gso_type & !Offload::GSO_ECN {
+        Offload::GSO_TCP4 => Some(Kind::Tcp4),
+        Offload::GSO_TCP6 => Some(Kind::Tcp6),
+        _ => None,
+    }
+}
+
+/// Adds the segments behind the first to `others`, and makes the packet the first one.
+pub(crate) fn segment(packet: &mut Packet, kind: Kind, size: u16, others: &mut Vector) -> Result<(), NoBuffer> {
+    let mut first = [0; MAX_HEADER_LEN];
+    let gso = GsoPacket::new(packet.bytes(), kind, size).map_err(|_| NoBuffer)?;
+    let (header, mut length) = (gso.header_len(), gso.len());
+    for (index, segment) in gso.segments(Checksums::Whole).enumerate() {
+        if index == 0 {
+            segment.write_headers(&mut first[..header]);
+            length = segment.len();
+            continue;
+        }
+        let mut made = new_packet(segment.len())?;
+        segment.write(made.extend(segment.len()));
+        copy_metadata(packet, &mut made);
+        others.push(made).map_err(|_| NoBuffer)?;
+    }
+    packet.truncate(length);
+    packet.clear_offload();
+    packet.bytes_mut()[..header].copy_from_slice(&first[..header]);
+    Ok(())
+}
+
+/// An empty packet with room for so many bytes.
+pub(crate) fn new_packet(length: usize) -> Result<Packet, NoBuffer> {
+    Packet::with_room(length).ok_or(NoBuffer)
+}
+
+/// Gives a part of a packet the packet's tag, time and interface.
+pub(crate) fn copy_metadata(from: &Packet, to: &mut Packet) {
+    to.set_tag(from.tag());
+    if let Some(mut meta) = from.meta() {
+        meta.original_length = to.len() as u32;
+        to.set_meta(meta);
+    }
+}

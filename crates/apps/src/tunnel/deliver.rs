@@ -1,0 +1,76 @@
+//! Packets that come out of tunnels.
+
+use bellows_engine::{DropReason, Io};
+use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
+
+use super::index::Index;
+use super::received::{Refusal, take_out};
+use super::session::Session;
+use super::{Protocol, Tunnel};
+use crate::lanes::{UNUSUAL, Verdict};
+
+impl<P: Protocol> Tunnel<P> {
+    /// Takes packets out of their tunnels. Hot.
+    pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
+        let Tunnel { sessions, index: by_header, outputs, lanes, .. } = self;
+        let mut input = io.input(index);
+        let packets = input.packets_mut();
+        let numbers = lanes.numbers(packets.len());
+        Simd::chosen().run(TakeOut { sessions, index: by_header, outputs, packets, ahead: io.prefetch(), numbers });
+        lanes.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
+            Ok(session) if outputs[session] == UNUSUAL => Verdict::Drop(Self::UNKNOWN_PORT),
+            Ok(session) => Verdict::To(outputs[session].into()),
+            Err(refusal) => Verdict::Drop(Self::reason(refusal)),
+        });
+    }
+
+    /// The counter of a refusal.
+    fn reason(refusal: Refusal) -> DropReason<Self> {
+        match refusal {
+            Refusal::Malformed => Self::MALFORMED,
+            Refusal::Fragment => Self::FRAGMENT,
+            Refusal::OtherProtocol => Self::OTHER_PROTOCOL,
+            Refusal::BadHeader => Self::BAD_HEADER,
+            Refusal::NoSession => Self::NO_SESSION,
+            Refusal::BadCookie => Self::BAD_COOKIE,
+            Refusal::BadFlags => Self::BAD_FLAGS,
+            Refusal::BadChecksum => Self::BAD_CHECKSUM,
+            Refusal::BadPayload => Self::BAD_PAYLOAD,
+        }
+    }
+}
+
+/// Takes usual packets out, and numbers them by the outputs of their sessions.
+struct TakeOut<'a> {
+    sessions: &'a [Session],
+    index: &'a Index,
+    outputs: &'a [u16],
+    packets: &'a mut [Packet],
+    ahead: usize,
+    numbers: &'a mut [u16],
+}
+
+impl Loop for TakeOut<'_> {
+    type Result = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let TakeOut { sessions, index, outputs, packets, ahead, numbers } = self;
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            let packet = &mut packets[at];
+            let place = index.guess(packet.bytes());
+            *number = match (sessions.get(place), outputs.get(place)) {
+                (Some(session), Some(&output)) if session.pattern.is_start_of(packet.bytes()) => {
+                    // Of a session without an output, the packet is dropped as it came.
+                    if output != UNUSUAL && session.take_out(packet) { output } else { UNUSUAL }
+                }
+                _ => UNUSUAL,
+            };
+        }
+    }
+}

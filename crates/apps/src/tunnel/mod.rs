@@ -1,0 +1,270 @@
+//! Tunnels that put a fixed header in front of what they carry: `keyed-tunnel`, `gre`, `vxlan` and `geneve`.
+//!
+//! All sessions of an app share the ports `ip4` and `ip6`, and each has a port of its own name. What differs between the protocols is a [`Protocol`]: the header behind that of IP, and how a received one is read.
+//!
+//! A header that is sent is a [template](crate::headers::Template) with a few fields set for each packet. A received one is
+//! compared with a [pattern](crate::headers::Pattern) as a whole, so that one comparison checks the addresses, the protocol, the
+//! session and the cookie. What does not match is [read](received) field by field, to be accepted in another form
+//! (options, extension headers) or refused by name.
+
+mod deliver;
+mod ends;
+mod index;
+mod received;
+mod send;
+mod session;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod udp;
+
+use std::collections::BTreeMap;
+
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_engine::{App, Counters, Io, Ports, counters};
+use bellows_packet::Vector;
+use bellows_wire::IpProtocol;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use ends::Ends;
+pub use received::{Refusal, Seen};
+pub use session::{Checksum, Payload, Shape};
+
+use crate::lanes::{Lanes, UNUSUAL};
+use index::Index;
+use session::Session;
+
+/// What is one protocol's own.
+pub trait Protocol: Send + Sized + 'static {
+    /// The app's name.
+    const NAME: &'static str;
+
+    /// The protocol in the IP header.
+    const PROTOCOL: IpProtocol;
+
+    /// The keys of a session.
+    type Session: Clone + std::fmt::Debug + PartialEq + DeserializeOwned + Serialize + JsonSchema + Send + Sync;
+
+    /// The keys of the app.
+    type Config: Clone + std::fmt::Debug + PartialEq + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static;
+
+    /// The keys that all protocols have.
+    fn common(config: &Self::Config) -> &Config<Self::Session>;
+
+    /// The headers of a session.
+    ///
+    /// # Errors
+    /// If a value is out of its range; `sessions` is the key.
+    fn shape(config: &Self::Config, session: &Self::Session) -> Result<Shape, SettingError>;
+
+    /// The addresses of a session.
+    fn ends(session: &Self::Session) -> Ends<'_>;
+
+    /// Reads a received header behind that of IP.
+    ///
+    /// # Errors
+    /// If it is none of this protocol.
+    fn read(payload: &[u8]) -> Result<Seen, Refusal>;
+
+    /// How to measure the app.
+    fn bench() -> Bench;
+}
+
+/// The keys that all tunnels have.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config<S> {
+    /// The address of this end for all sessions that do not name one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+
+    /// The hop limit, or time to live, of packets that are sent, from 1 to 255.
+    #[serde(default = "hop_limit")]
+    #[schemars(range(min = 1))]
+    pub hop_limit: u8,
+
+    /// The traffic class, or type of service, of packets that are sent: DSCP and ECN, from 0 to 255.
+    #[serde(default)]
+    pub traffic_class: u8,
+
+    /// The sessions, by the names of their ports.
+    pub sessions: BTreeMap<String, S>,
+}
+
+fn hop_limit() -> u8 {
+    64
+}
+
+/// The measurement of packets that go into a tunnel over IPv6.
+pub(crate) fn bench(sessions: &str) -> Bench {
+    let keys = format!("local = \"2001:db8::1\", {sessions}");
+    Bench::Rows(vec![BenchRow { label: "into a tunnel", keys, outputs: &["ip6"], ..BenchRow::default() }])
+}
+
+/// Puts packets into tunnels, and takes them out.
+pub struct Tunnel<P: Protocol> {
+    sessions: Vec<Session>,
+    names: Vec<String>,
+    index: Index,
+    /// What each input is.
+    inputs: Vec<PortKind>,
+    /// The output of each session.
+    outputs: Vec<u16>,
+    /// Those of IPv4 and IPv6.
+    transports: [Option<u16>; 2],
+    lanes: Lanes,
+    segments: Vector,
+    protocol: std::marker::PhantomData<P>,
+}
+
+/// What a port is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortKind {
+    /// Of packets in tunnels, over IPv6 or IPv4.
+    Transport {
+        is_v6: bool,
+    },
+    Session(usize),
+    Unknown,
+}
+
+/// The names of the ports with the packets of tunnels.
+const TRANSPORTS: [&str; 2] = ["ip4", "ip6"];
+
+/// Sessions of an app.
+const MAX_SESSIONS: usize = 4_096;
+
+counters! { for[P: Protocol] Tunnel<P>;
+    drop MALFORMED = "malformed", "packets whose header is not whole, or says that the packet is longer than it is";
+    drop FRAGMENT = "fragment", "fragments, which `reassemble` has to put together first";
+    drop OTHER_PROTOCOL = "other_protocol", "packets of another protocol or to another port";
+    drop BAD_HEADER = "bad_header", "packets whose header has a version, flags or options that this end does not know";
+    drop NO_SESSION = "no_session", "packets to no session: of another station, to another address, or with another number";
+    drop BAD_COOKIE = "bad_cookie", "packets of a session with another cookie than the expected one";
+    drop BAD_FLAGS = "bad_flags", "packets of a session with other flags than the expected ones";
+    drop BAD_CHECKSUM = "bad_checksum", "packets with a wrong checksum";
+    drop BAD_PAYLOAD = "bad_payload", "packets that carry another protocol than their session does";
+    drop TOO_SHORT = "too_short", "packets to send without a whole Ethernet header";
+    drop TOO_LONG = "too_long", "packets to send that are too long for a header of IP";
+    drop NOT_IP = "not_ip", "packets to send that are not IP, for a session that carries IP";
+    drop NO_HEADROOM = "no_headroom", "packets without room for the headers of the tunnel";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose checksum or segmentation was left to this app and cannot be done";
+    drop NO_MEMORY = "no_memory", "packets that were to be segmented while no buffer was free";
+    drop UNKNOWN_PORT = "unknown_port", "packets from inputs, or to outputs, that are not linked, or do not have the name of a session, `ip4` or `ip6`";
+    count SEGMENTED = "segmented", "packets that were segmented before they were sent (GSO)";
+}
+
+impl<P: Protocol> App for Tunnel<P> {
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "`ip4` and `ip6`, and the names of sessions" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "`ip4` and `ip6`, and the names of sessions" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.inputs.len() != io.inputs() {
+            self.rewire(io);
+        }
+        for index in 0..self.inputs.len() {
+            match self.inputs[index] {
+                PortKind::Transport { .. } => self.deliver(io, index),
+                PortKind::Session(session) => self.send(io, index, session),
+                PortKind::Unknown => io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT),
+            }
+        }
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.rewire(io);
+    }
+}
+
+impl<P: Protocol> Tunnel<P> {
+    /// The kind of a port.
+    fn kind(&self, name: Option<&str>) -> PortKind {
+        match name {
+            Some("ip4") => PortKind::Transport { is_v6: false },
+            Some("ip6") => PortKind::Transport { is_v6: true },
+            Some(name) => {
+                let place = self.names.binary_search_by(|other| other.as_str().cmp(name));
+                place.map_or(PortKind::Unknown, PortKind::Session)
+            }
+            None => PortKind::Unknown,
+        }
+    }
+
+    /// Finds the ports.
+    #[cold]
+    fn rewire(&mut self, io: &Io<Self>) {
+        self.inputs = (0..io.inputs()).map(|input| self.kind(io.input_name(input))).collect();
+        self.outputs = vec![UNUSUAL; self.sessions.len()];
+        self.transports = [None; 2];
+        for output in 0..io.outputs() {
+            match self.kind(io.output_name(output)) {
+                PortKind::Transport { is_v6 } => self.transports[usize::from(is_v6)] = Some(output as u16),
+                PortKind::Session(session) => self.outputs[session] = output as u16,
+                PortKind::Unknown => {}
+            }
+        }
+        self.lanes.resize(io.outputs());
+    }
+}
+
+impl<P: Protocol> Configure for Tunnel<P> {
+    const NAME: &'static str = P::NAME;
+    type Config = P::Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        P::bench()
+    }
+
+    fn check_outputs(config: &P::Config, outputs: &[&str]) -> Result<(), SettingError> {
+        let sessions = &P::common(config).sessions;
+        let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !sessions.contains_key(**name);
+        let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
+        let message = format!("an output is called `{name}`, but no session");
+        Err(SettingError::at("sessions", message, "name outputs `ip4`, `ip6`, or as a session"))
+    }
+
+    fn configure(config: P::Config, _: &Context) -> Result<Tunnel<P>, SettingError> {
+        let common = P::common(&config);
+        let wrong = |message: String, help: &str| Err(SettingError::at("sessions", message, help));
+        if common.sessions.is_empty() {
+            return wrong("there is no session".to_owned(), "add a table `sessions.NAME`");
+        }
+        if common.sessions.len() > MAX_SESSIONS {
+            let help = format!("spread them over several apps of up to {MAX_SESSIONS}");
+            return wrong(format!("{} sessions are too many for one app", common.sessions.len()), &help);
+        }
+        if let Some(name) = TRANSPORTS.iter().find(|name| common.sessions.contains_key(**name)) {
+            return wrong(format!("a session cannot be called `{name}`"), "that is a port of the tunnels; rename it");
+        }
+        if common.hop_limit == 0 {
+            let message = "packets with a hop limit of 0 go nowhere";
+            return Err(SettingError::at("hop_limit", message, "give a number from 1 to 255"));
+        }
+        let mut sessions = Vec::with_capacity(common.sessions.len());
+        for (name, session) in &common.sessions {
+            let addresses = P::ends(session).read(name, common.local.as_deref())?;
+            let shape = P::shape(&config, session).map_err(|error| error.in_entry(name))?;
+            sessions.push(Session::new(addresses, P::PROTOCOL, common, shape));
+        }
+        let index = Index::new(&sessions).map_err(|(one, other)| {
+            let names: Vec<&String> = common.sessions.keys().collect();
+            let message =
+                format!("the sessions `{}` and `{}` have the same addresses and number", names[one], names[other]);
+            SettingError::at("sessions", message, "give one of them another number or address")
+        })?;
+        Ok(Tunnel {
+            names: common.sessions.keys().cloned().collect(),
+            outputs: vec![UNUSUAL; sessions.len()],
+            sessions,
+            index,
+            inputs: Vec::new(),
+            transports: [None; 2],
+            lanes: Lanes::new(),
+            segments: Vector::new(),
+            protocol: std::marker::PhantomData,
+        })
+    }
+}

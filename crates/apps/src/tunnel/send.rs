@@ -1,0 +1,147 @@
+//! Packets that go into tunnels.
+
+use bellows_engine::{DropReason, Io};
+use bellows_packet::{CAPACITY, Offload, Packet};
+use bellows_sys::simd::{Loop, Simd};
+use bellows_wire::offload::{GsoPacket, Kind, finish_checksum};
+
+use super::session::{Payload, Session};
+use super::{Protocol, Tunnel};
+use crate::forwarding::ETHERNET;
+use crate::lanes::UNUSUAL;
+use crate::segmentation::{self, kind_of};
+
+impl<P: Protocol> Tunnel<P> {
+    /// Puts packets into the tunnel of a session. Hot.
+    pub(super) fn send(&mut self, io: &Io<Self>, index: usize, session: usize) {
+        let Some(output) = self.transports[usize::from(self.sessions[session].is_v6())] else {
+            return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
+        };
+        let Tunnel { sessions, lanes, .. } = self;
+        let mut input = io.input(index);
+        let packets = input.packets_mut();
+        if packets.is_empty() {
+            return;
+        }
+        let numbers = lanes.numbers(packets.len());
+        let are_usual =
+            Simd::chosen().run(PutIn { session: &sessions[session], packets, ahead: io.prefetch(), output, numbers });
+        if are_usual {
+            // All go the same way.
+            drop(input);
+            return io.forward(index, output.into());
+        }
+        drop(input);
+        self.send_mixed(io, index, session, output);
+    }
+
+    /// Sends a vector of which some packets have their headers, and looks at the others one by one.
+    #[inline(never)]
+    fn send_mixed(&mut self, io: &Io<Self>, index: usize, session: usize, output: u16) {
+        let mut input = io.input(index);
+        let count = input.len();
+        let numbers = self.lanes.numbers(count).to_vec();
+        for (mut packet, number) in (&mut input).into_iter().zip(numbers) {
+            self.lanes.make_room(io, 1);
+            if number != UNUSUAL {
+                self.lanes.push(output.into(), packet);
+                continue;
+            }
+            match self.sessions[session].prepare::<P>(&mut packet) {
+                Ok(None) => self.lanes.push(output.into(), packet),
+                Ok(Some(gso)) => self.segment(io, packet, gso, session, output),
+                Err(reason) => io.drop(packet, reason),
+            }
+        }
+        self.lanes.send(io);
+    }
+
+    /// Sends the segments of a GSO packet.
+    fn segment(&mut self, io: &Io<Self>, mut packet: Packet, gso: Gso, session: usize, output: u16) {
+        if segmentation::segment(&mut packet, gso.kind, gso.size, &mut self.segments).is_err() {
+            self.segments.drain(usize::MAX).for_each(drop);
+            return io.drop(packet, Self::NO_MEMORY);
+        }
+        io.count(Self::SEGMENTED, 1);
+        self.lanes.make_room(io, 1 + self.segments.len());
+        let session = &self.sessions[session];
+        for mut packet in std::iter::once(packet).chain(self.segments.drain(usize::MAX)) {
+            if session.put_in(&mut packet) {
+                self.lanes.push(output.into(), packet);
+            } else {
+                let reason = session.refusal::<P>(&packet);
+                io.drop(packet, reason);
+            }
+        }
+    }
+}
+
+/// How a packet is segmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gso {
+    kind: Kind,
+    size: u16,
+}
+
+impl Session {
+    /// Puts a packet in after its offload has been done; a GSO packet stays as it is, to be segmented.
+    fn prepare<P: Protocol>(&self, packet: &mut Packet) -> Result<Option<Gso>, DropReason<Tunnel<P>>> {
+        if let Some(offload) = packet.offload() {
+            if offload.is_gso() {
+                return gso(packet, offload).map(Some).ok_or(Tunnel::BAD_OFFLOAD);
+            }
+            let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
+            if offload.needs_checksum() && finish_checksum(packet.bytes_mut(), start, offset).is_err() {
+                return Err(Tunnel::BAD_OFFLOAD);
+            }
+            packet.clear_offload();
+        }
+        if self.put_in(packet) { Ok(None) } else { Err(self.refusal(packet)) }
+    }
+
+    /// Why a packet without an offload cannot be put in.
+    fn refusal<P: Protocol>(&self, packet: &Packet) -> DropReason<Tunnel<P>> {
+        match self.shape.payload {
+            _ if packet.len() < ETHERNET => Tunnel::TOO_SHORT,
+            Payload::Ip { .. } if !self.carries(packet) => Tunnel::NOT_IP,
+            _ if !self.fits(packet) => Tunnel::TOO_LONG,
+            _ => Tunnel::NO_HEADROOM,
+        }
+    }
+}
+
+/// How a GSO packet is segmented, if it is one and its segments are not too many.
+fn gso(packet: &Packet, offload: Offload) -> Option<Gso> {
+    let (kind, size) = (kind_of(offload)?, offload.segment_size);
+    let count = GsoPacket::new(packet.bytes(), kind, size).ok()?.count();
+    (count < CAPACITY).then_some(Gso { kind, size })
+}
+
+/// Puts usual packets in. The result says whether all are usual.
+struct PutIn<'a> {
+    session: &'a Session,
+    packets: &'a mut [Packet],
+    ahead: usize,
+    output: u16,
+    numbers: &'a mut [u16],
+}
+
+impl Loop for PutIn<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let PutIn { session, packets, ahead, output, numbers } = self;
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let mut are_usual = true;
+        for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            let is_usual = session.put_in(&mut packets[at]);
+            *number = if is_usual { output } else { UNUSUAL };
+            are_usual &= is_usual;
+        }
+        are_usual
+    }
+}

@@ -1,0 +1,341 @@
+//! A session: the headers that it sends and expects.
+
+use bellows_packet::Packet;
+use bellows_wire::ipv4::Ipv4Header;
+use bellows_wire::ipv6::Ipv6Header;
+use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
+
+use super::Config;
+use crate::forwarding::ETHERNET;
+use crate::headers::{HEADERS_V4, HEADERS_V6, Pattern, Template};
+
+/// What a session carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Frames.
+    Ethernet,
+    /// IP packets. The header has their EtherType, at so many bytes behind that of IP.
+    Ip { ether_type_at: usize },
+}
+
+/// The checksum of a session's packets, which covers all behind the header of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// There is none; for UDP, 0 is sent.
+    None,
+    /// In the header of GRE (RFC 2784).
+    Gre,
+    /// In the header of UDP.
+    Udp,
+}
+
+/// The headers of a session behind that of IP.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// The number by which received packets name the session, if there is one, and where its 4 bytes are.
+    pub id: Option<u32>,
+    pub id_at: Option<usize>,
+    /// What is sent.
+    pub send: Vec<u8>,
+    /// What is expected, and the bits of it that matter.
+    pub expect: Vec<u8>,
+    pub mask: Vec<u8>,
+    /// The byte that says how long options are, which usual packets do not have.
+    pub options_at: Option<usize>,
+    /// The bytes of a cookie in what is expected.
+    pub cookie: std::ops::Range<usize>,
+    pub payload: Payload,
+    pub checksum: Checksum,
+    /// Whether the first header is that of UDP, whose source port tells flows apart.
+    pub is_udp: bool,
+}
+
+/// A session.
+pub(super) struct Session {
+    /// Of packets that are sent, and of received ones.
+    pub(super) addresses: IpPair,
+    pub(super) received: IpPair,
+    pub(super) shape: Shape,
+    template: Template,
+    /// The sum of the words of the IPv4 header in the template, without length and checksum.
+    header_sum: u32,
+    pub(super) pattern: Pattern,
+    /// Bytes of headers, with that of Ethernet, that go in front of a packet, and come off.
+    added: usize,
+    removed: usize,
+}
+
+/// Ports of UDP that tell flows apart (RFC 7348, section 5).
+const FLOW_PORTS: u16 = 0xc000;
+
+/// Where the fields of UDP are.
+const UDP_LENGTH: usize = 4;
+const UDP_CHECKSUM: usize = 6;
+/// Where that of GRE is.
+const GRE_CHECKSUM: usize = 4;
+
+impl Session {
+    /// A session between these ends.
+    pub(super) fn new<S>(addresses: IpPair, protocol: IpProtocol, common: &Config<S>, shape: Shape) -> Session {
+        let sent = headers(addresses, protocol, common.hop_limit, common.traffic_class, &shape.send);
+        let received = match addresses {
+            IpPair::V4 { src, dst } => IpPair::V4 { src: dst, dst: src },
+            IpPair::V6 { src, dst } => IpPair::V6 { src: dst, dst: src },
+        };
+        let expected = headers(received, protocol, 0, 0, &shape.expect);
+        let mut mask = vec![0; expected.len()];
+        let ip = ip_length(&addresses);
+        let (ip_mask, shape_mask) = mask[ETHERNET..].split_at_mut(ip);
+        shape_mask.copy_from_slice(&shape.mask);
+        match addresses {
+            IpPair::V4 { .. } => {
+                ip_mask[0] = 0xff;
+                // Neither "more fragments" nor an offset.
+                ip_mask[6..8].copy_from_slice(&[0x3f, 0xff]);
+                ip_mask[9] = 0xff;
+                ip_mask[12..].fill(0xff);
+            }
+            IpPair::V6 { .. } => {
+                ip_mask[0] = 0xf0;
+                ip_mask[6] = 0xff;
+                ip_mask[8..].fill(0xff);
+            }
+        }
+        let (added, removed) = match shape.payload {
+            Payload::Ethernet => (sent.len(), expected.len()),
+            // The Ethernet header of what they carry is of no use.
+            Payload::Ip { .. } => (sent.len() - ETHERNET, expected.len() - ETHERNET),
+        };
+        let header = &sent[ETHERNET..ETHERNET + ip];
+        let words = header.as_chunks::<2>().0.iter().enumerate().filter(|(at, _)| !matches!(at, 1 | 5));
+        let header_sum = words.map(|(_, word)| u32::from(u16::from_be_bytes(*word))).sum();
+        let (template, pattern) = (Template::new(&sent), Pattern::new(&expected, &mask));
+        Session { addresses, received, shape, template, header_sum, pattern, added, removed }
+    }
+
+    /// Whether it is over IPv6.
+    pub(super) fn is_v6(&self) -> bool {
+        matches!(self.addresses, IpPair::V6 { .. })
+    }
+
+    /// Bytes of the headers of Ethernet and IP.
+    #[inline(always)]
+    pub(super) fn start(&self) -> usize {
+        match self.addresses {
+            IpPair::V4 { .. } => HEADERS_V4,
+            IpPair::V6 { .. } => HEADERS_V6,
+        }
+    }
+
+    /// Whether a packet can be put into the tunnel as it is. Hot.
+    #[inline(always)]
+    pub(super) fn takes(&self, packet: &Packet) -> bool {
+        self.carries(packet) & self.fits(packet) && !packet.has_offload() && packet.headroom() >= self.added
+    }
+
+    /// Whether a packet is of the kind that the session carries. Hot.
+    #[inline(always)]
+    pub(super) fn carries(&self, packet: &Packet) -> bool {
+        match self.shape.payload {
+            Payload::Ethernet => packet.len() >= ETHERNET,
+            Payload::Ip { .. } => ether_type(packet.bytes()).is_some(),
+        }
+    }
+
+    /// Whether a packet with the headers is no longer than one of IP can be. Hot.
+    #[inline(always)]
+    pub(super) fn fits(&self, packet: &Packet) -> bool {
+        packet.len() + self.added <= ETHERNET + usize::from(u16::MAX)
+    }
+
+    /// Puts a packet into the tunnel, if it [takes](Session::takes) it: false if not. Hot.
+    #[inline(always)]
+    pub(super) fn put_in(&self, packet: &mut Packet) -> bool {
+        if !self.takes(packet) {
+            return false;
+        }
+        let carried = match self.shape.payload {
+            Payload::Ip { .. } => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
+            Payload::Ethernet => EtherType(0),
+        };
+        let port = if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 };
+        packet.set_tag(0);
+        let frame = packet.prepend(self.added);
+        self.template.write(frame);
+        let start = self.start();
+        self.set_lengths(frame);
+        if let Payload::Ip { ether_type_at } = self.shape.payload {
+            write(frame, start + ether_type_at, carried.0);
+        }
+        if self.shape.is_udp {
+            let length = frame.len() - start;
+            write(frame, start, port);
+            write(frame, start + UDP_LENGTH, length as u16);
+        }
+        if self.shape.checksum != Checksum::None {
+            self.set_checksum(frame);
+        }
+        true
+    }
+
+    /// Writes the lengths of IP, and the checksum of IPv4. Hot.
+    #[inline(always)]
+    fn set_lengths(&self, frame: &mut [u8]) {
+        let length = (frame.len() - ETHERNET) as u16;
+        match self.addresses {
+            IpPair::V4 { .. } => {
+                write(frame, ETHERNET + 2, length);
+                let sum = self.header_sum + u32::from(length);
+                let sum = (sum & 0xffff) + (sum >> 16);
+                write(frame, ETHERNET + 10, !((sum + (sum >> 16)) as u16));
+            }
+            IpPair::V6 { .. } => write(frame, ETHERNET + 4, length - 40),
+        }
+    }
+
+    /// Writes the checksum of a packet whose other fields are set.
+    fn set_checksum(&self, frame: &mut [u8]) {
+        let start = self.start();
+        let (at, checksum) = match self.shape.checksum {
+            Checksum::None => return,
+            Checksum::Gre => (GRE_CHECKSUM, Sum::new().add_bytes(&frame[start..]).finish()),
+            Checksum::Udp => {
+                let sum = self.addresses.pseudo_header(IpProtocol::UDP, frame.len() - start);
+                (UDP_CHECKSUM, sum.add_bytes(&frame[start..]).finish_udp())
+            }
+        };
+        write(frame, start + at, checksum);
+    }
+
+    /// Takes a packet whose header is the expected one out of the tunnel. False if its lengths are not right, or if it
+    /// has something that takes a closer look: an offload, or a checksum. Hot.
+    #[inline(always)]
+    pub(super) fn take_out(&self, packet: &mut Packet) -> bool {
+        let frame = packet.bytes();
+        let length = match self.addresses {
+            IpPair::V4 { .. } => usize::from(read(frame, ETHERNET + 2)),
+            IpPair::V6 { .. } => 40 + usize::from(read(frame, ETHERNET + 4)),
+        };
+        let end = ETHERNET + length;
+        let least = self.removed + ETHERNET;
+        let has_checksum = match self.shape.checksum {
+            _ if self.shape.is_udp => {
+                let start = self.start();
+                // Every UDP datagram of a tunnel ends where its packet does.
+                let is_whole = usize::from(read(frame, start + UDP_LENGTH)) == end - start;
+                !is_whole | (read(frame, start + UDP_CHECKSUM) != 0)
+            }
+            checksum => checksum != Checksum::None,
+        };
+        if (end > frame.len()) | (end < least) | has_checksum || packet.has_offload() {
+            return false;
+        }
+        match self.shape.payload {
+            Payload::Ethernet => {
+                cut(packet, self.removed, end);
+                true
+            }
+            Payload::Ip { ether_type_at } => {
+                let kind = EtherType(read(frame, self.start() + ether_type_at));
+                if !is_ip(kind) {
+                    return false;
+                }
+                cut(packet, self.removed, end);
+                uncover(packet, kind);
+                true
+            }
+        }
+    }
+}
+
+/// Removes the headers of a tunnel, and what is behind the packet that it carries. Hot.
+#[inline(always)]
+pub(super) fn cut(packet: &mut Packet, removed: usize, end: usize) {
+    packet.truncate(end);
+    packet.trim_front(removed);
+    packet.set_tag(0);
+}
+
+/// Makes the first bytes of a packet an Ethernet header of IP. Hot.
+#[inline(always)]
+pub(super) fn uncover(packet: &mut Packet, kind: EtherType) {
+    if let Some(header) = packet.bytes_mut().first_chunk_mut::<ETHERNET>() {
+        *header = [0; ETHERNET];
+        header[ETHERNET - 2..].copy_from_slice(&kind.0.to_be_bytes());
+    }
+}
+
+/// The headers of Ethernet and IP in front of that of a tunnel, with lengths and checksum of 0.
+fn headers(addresses: IpPair, protocol: IpProtocol, hop_limit: u8, traffic_class: u8, behind: &[u8]) -> Vec<u8> {
+    let ip = ip_length(&addresses);
+    let mut headers = vec![0; ETHERNET + ip];
+    let (ethernet, header) = headers.split_at_mut(ETHERNET);
+    let (kind, result) = match addresses {
+        IpPair::V4 { src, dst } => {
+            let fields = Ipv4Header {
+                src,
+                dst,
+                protocol,
+                ttl: hop_limit,
+                traffic_class,
+                identification: 0,
+                dont_fragment: true,
+            };
+            (EtherType::IPV4, fields.emit(header))
+        }
+        IpPair::V6 { src, dst } => {
+            let fields = Ipv6Header { src, dst, next_header: protocol, hop_limit, traffic_class, flow_label: 0 };
+            (EtherType::IPV6, fields.emit(header))
+        }
+    };
+    debug_assert!(result.is_ok(), "a header and nothing else fits");
+    ethernet[ETHERNET - 2..].copy_from_slice(&kind.0.to_be_bytes());
+    if matches!(addresses, IpPair::V4 { .. }) {
+        header[2..4].fill(0);
+        header[10..12].fill(0);
+    }
+    headers.extend_from_slice(behind);
+    headers
+}
+
+fn ip_length(addresses: &IpPair) -> usize {
+    match addresses {
+        IpPair::V4 { .. } => HEADERS_V4 - ETHERNET,
+        IpPair::V6 { .. } => HEADERS_V6 - ETHERNET,
+    }
+}
+
+/// The EtherType of an IP packet behind an Ethernet header without tags. Hot.
+#[inline(always)]
+fn ether_type(frame: &[u8]) -> Option<EtherType> {
+    let header = frame.first_chunk::<ETHERNET>()?;
+    let kind = EtherType(u16::from_be_bytes([header[ETHERNET - 2], header[ETHERNET - 1]]));
+    is_ip(kind).then_some(kind)
+}
+
+/// Whether an EtherType is that of IPv4 or IPv6.
+#[inline(always)]
+pub(super) fn is_ip(kind: EtherType) -> bool {
+    kind == EtherType::IPV4 || kind == EtherType::IPV6
+}
+
+/// The source port of a flow. Hot.
+#[inline(always)]
+fn flow_port(frame: &[u8]) -> u16 {
+    let hash = bellows_wire::flow::hash(frame, bellows_wire::flow::Directions::Apart).unwrap_or(0);
+    FLOW_PORTS | (hash ^ (hash >> 16)) as u16
+}
+
+/// A number of two bytes; 0 behind the end. Hot.
+#[inline(always)]
+pub(super) fn read(frame: &[u8], at: usize) -> u16 {
+    frame.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes))
+}
+
+/// Writes a number of two bytes, unless it is behind the end. Hot.
+#[inline(always)]
+fn write(frame: &mut [u8], at: usize, number: u16) {
+    if let Some(bytes) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *bytes = number.to_be_bytes();
+    }
+}

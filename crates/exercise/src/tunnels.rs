@@ -1,0 +1,100 @@
+//! Packets into tunnels of every kind: what comes out is a part of what went in, and nothing is lost without a count.
+
+use bellows_apps::registry;
+use bellows_config::{Overrides, load_str};
+use bellows_engine::Settings;
+use bellows_packet::Packet;
+use bellows_rig::Rig;
+use std::path::Path;
+
+/// A network in which packets for 192.0.2.1 and 2001:db8::1 go to the tunnels of their protocols, each with sessions over
+/// both families.
+const NETWORK: &str = r#"
+links = [
+  "from.output -> dispatch.input",
+  "dispatch.other -> all.other",
+  "dispatch.l2tp -> l2tp.ip6", "l2tp.a -> all.l2tp-a", "l2tp.b -> all.l2tp-b",
+  "dispatch.gre -> gre.ip6", "gre.a -> all.gre-a", "gre.b -> all.gre-b", "gre.c -> all.gre-c",
+  "dispatch.vxlan -> vxlan.ip6", "vxlan.a -> all.vxlan-a", "vxlan.b -> all.vxlan-b",
+  "dispatch.geneve -> geneve.ip6", "geneve.a -> all.geneve-a", "geneve.b -> all.geneve-b",
+  "all.output -> to.input",
+]
+
+[apps]
+from.app = "source"
+all.app = "join"
+to.app = "sink"
+
+[apps.dispatch]
+app = "dispatch"
+rules = [
+  { to = "l2tp", protocol = "l2tp" },
+  { to = "gre", protocol = "gre" },
+  { to = "vxlan", protocol = "udp", port = 4789 },
+  { to = "geneve", protocol = "udp", port = 6081 },
+]
+
+[apps.l2tp]
+app = "keyed-tunnel"
+sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", expect_session = 1 }
+sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", expect_cookie = "00000000", sublayer = "default" }
+
+[apps.gre]
+app = "gre"
+sessions.a = { local = "192.0.2.1", remote = "192.0.2.2" }
+sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", key = 1, checksum = true }
+sessions.c = { local = "192.0.2.1", remote = "192.0.2.2", key = 1, payload = "ip" }
+
+[apps.vxlan]
+app = "vxlan"
+sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", vni = 1 }
+sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1 }
+
+[apps.geneve]
+app = "geneve"
+sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", vni = 1 }
+sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1, payload = "ip" }
+"#;
+
+/// The tunnels.
+pub struct Tunnels(Rig);
+
+impl Tunnels {
+    /// Tunnels that have met nothing yet.
+    ///
+    /// # Panics
+    /// If their network is wrong.
+    #[allow(clippy::new_without_default, reason = "it starts an engine")]
+    pub fn new() -> Tunnels {
+        let loaded = load_str(NETWORK, "tunnels.toml", Path::new("."), &registry(), &Overrides::default());
+        let network = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).network;
+        Tunnels(Rig::around(network, &["from"], &["to"], Settings::default()))
+    }
+
+    /// Has a packet go through, and checks what becomes of it. Returns whether it was carried by a tunnel.
+    ///
+    /// # Panics
+    /// If something comes out that was not in it, or if it is lost without a count.
+    pub fn check(&mut self, packet: &[u8]) -> bool {
+        // A longer one does not arrive.
+        let Some(sent) = Packet::from_bytes(packet) else { return false };
+        let before = self.drops();
+        self.0.send_packets("from", [sent]);
+        self.0.settle();
+        let came = self.0.received("to");
+        assert_eq!(came.len() as u64 + self.drops() - before, 1, "{packet:02x?}");
+        let Some(came) = came.first() else { return false };
+        if came == packet {
+            return false;
+        }
+        // The Ethernet header of an IP packet is new.
+        let is_part = |part: &[u8]| packet.windows(part.len().max(1)).any(|window| window == part);
+        assert!(is_part(came) || is_part(&came[14..]), "{came:02x?} was not in {packet:02x?}");
+        true
+    }
+
+    /// All packets that were dropped.
+    fn drops(&self) -> u64 {
+        self.0.snapshot().apps.iter().map(|app| app.dropped()).sum()
+    }
+}
