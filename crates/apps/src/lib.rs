@@ -19,6 +19,7 @@ mod forwarding;
 mod icmp_error;
 mod ip_frame;
 pub mod ipv6_link;
+mod ipv6_options;
 mod lanes;
 mod limit;
 mod local;

@@ -4,6 +4,7 @@ mod listing;
 mod neighbour_requests;
 mod operator;
 pub mod requests;
+mod shown_route;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
