@@ -46,7 +46,8 @@ pub struct Config {
     #[schemars(with = "OneOrMany")]
     pub routes: Vec<String>,
 
-    /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
+    /// A text file with one more route on each line, plain or compressed with gzip. Empty lines and those that begin with
+    /// `#` do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 

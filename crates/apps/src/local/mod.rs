@@ -277,7 +277,9 @@ impl<F: Family> Local<F> {
         };
         match kind.message {
             Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
-            Message::Echo | Message::BadOptions(_) if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
+            Message::Echo | Message::BadOptions(_) if self.punts_echo && host.is_some() => {
+                tell(packet, Reason::ProtocolUnreachable)
+            }
             // Those behind options or extension headers were not looked for above.
             Message::Echo if to_one && !self.limit.admits(io.now()) => Verdict::Drop(Self::RATE_LIMITED),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {

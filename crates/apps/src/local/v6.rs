@@ -34,7 +34,9 @@ impl Family for V6 {
                     _ if sum() != 0 => Message::BadChecksum,
                     // What an authentication header says is for the host.
                     message_type::V6_ECHO_REQUEST if upper.authenticated => Message::Other,
-                    message_type::V6_ECHO_REQUEST => destination_options(ip).map_or_else(Message::BadOptions, |()| Message::Echo),
+                    message_type::V6_ECHO_REQUEST => {
+                        destination_options(ip).map_or_else(Message::BadOptions, |()| Message::Echo)
+                    }
                     kind if mld::is_of_listeners(kind) => Message::Listeners,
                     _ => Message::Other,
                 }
