@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::check6::{HOP_BY_HOP, check};
 use crate::forwarding::columns::Columns;
+use crate::ipv6_options::{BadOptions, check_options};
 use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
@@ -39,6 +40,9 @@ counters! { Ip6Input;
     drop BAD_OPTIONS = "bad_options", "packets whose hop-by-hop options do not fit, or must be known but are not";
     count OPTIONS = "options", "packets with hop-by-hop options";
 }
+
+/// Bytes of an IPv6 header without extension headers.
+const IPV6_HEADER: usize = 40;
 
 /// The places of the outputs.
 const OUTPUT: u16 = 0;
@@ -91,7 +95,7 @@ enum Fault {
 /// Why it is dropped.
 fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
     let ip = frame.get(ETHERNET..).unwrap_or_default();
-    let (fixed, payload) = ip.split_first_chunk::<40>().ok_or(Fault::Silent(Ip6Input::TOO_SHORT))?;
+    let (fixed, payload) = ip.split_first_chunk::<IPV6_HEADER>().ok_or(Fault::Silent(Ip6Input::TOO_SHORT))?;
     if fixed[0] >> 4 != 6 {
         return Err(Fault::Silent(Ip6Input::VERSION));
     }
@@ -112,40 +116,15 @@ fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
     if payload_length == 0 {
         return Err(Fault::Silent(Ip6Input::BAD_LENGTH));
     }
-    check_options(payload, destination_is_multicast).map(|()| true)
+    match check_options(payload, IPV6_HEADER, &[ROUTER_ALERT], destination_is_multicast) {
+        Ok(()) => Ok(true),
+        Err(BadOptions::Silent) => Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
+        Err(BadOptions::Told(error)) => Err(Fault::Told(error, Ip6Input::BAD_OPTIONS)),
+    }
 }
 
-/// Checks hop-by-hop options, at the start of a payload.
-fn check_options(payload: &[u8], is_multicast: bool) -> Result<(), Fault> {
-    let bad = |at: usize| {
-        let error = IcmpError { reason: Reason::ParameterProblem, value: 40 + at as u16 };
-        Fault::Told(error, Ip6Input::BAD_OPTIONS)
-    };
-    let length = payload.get(1).map(|&units| (usize::from(units) + 1) * 8);
-    let Some(options) = length.and_then(|length| payload.get(..length)) else { return Err(bad(1)) };
-    let mut at = 2;
-    while let Some(&kind) = options.get(at) {
-        // Pad1 alone has no length.
-        if kind == 0 {
-            at += 1;
-            continue;
-        }
-        let end = options.get(at + 1).map(|&length| at + 2 + usize::from(length));
-        let Some(end) = end.filter(|&end| end <= options.len()) else { return Err(bad(at)) };
-        // PadN and Router Alert (RFC 2711) are known. The two highest bits of others say what to do (RFC 8200, 4.2).
-        if !matches!(kind, 1 | 5) {
-            let error = IcmpError { reason: Reason::Unrecognized, value: 40 + at as u16 };
-            match kind >> 6 {
-                0 => {}
-                1 => return Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
-                3 if is_multicast => return Err(Fault::Silent(Ip6Input::BAD_OPTIONS)),
-                _ => return Err(Fault::Told(error, Ip6Input::BAD_OPTIONS)),
-            }
-        }
-        at = end;
-    }
-    Ok(())
-}
+/// The kind of the hop-by-hop option that is known besides padding: Router Alert (RFC 2711).
+const ROUTER_ALERT: u8 = 5;
 
 impl Configure for Ip6Input {
     const NAME: &'static str = "ip6-input";

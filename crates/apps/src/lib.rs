@@ -20,6 +20,7 @@ mod headers;
 mod icmp_error;
 mod ip_frame;
 pub mod ipv6_link;
+mod ipv6_options;
 mod lanes;
 mod limit;
 mod local;

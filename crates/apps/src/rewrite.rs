@@ -203,13 +203,13 @@ fn rewrite_unusual<F: Family>(
     let length = segment.unwrap_or_else(|| F::length(headers).min(length - ETHERNET));
     let is_too_big = length > usize::from(adjacency.mtu);
     // An error is about the packet as it came, so that what is too big does not age.
-    let aged = if is_too_big || tag.interface() == 0 { Ok(()) } else { F::age_thoroughly(headers) };
+    let aged = if is_too_big || tag.interface() == 0 {
+        Ok(())
+    } else {
+        F::age_thoroughly(headers, adjacency.interface == tag.interface())
+    };
     match aged {
         Err(Refusal::SourceScope) => return Verdict::Drop(Rewrite::SOURCE_SCOPE),
-        // That it must not leave its link is no reason if it would not.
-        Err(Refusal::BeyondScope) if adjacency.interface == tag.interface() => {
-            return Verdict::Drop(Rewrite::SOURCE_SCOPE);
-        }
         Err(Refusal::BeyondScope) => {
             return exits.tell(packet, IcmpError::of(Reason::BeyondScope), Rewrite::SOURCE_SCOPE);
         }

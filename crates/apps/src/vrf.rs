@@ -4,6 +4,7 @@ mod listing;
 mod neighbour_requests;
 mod operator;
 pub mod requests;
+mod shown_route;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -46,7 +47,8 @@ pub struct Config {
     #[schemars(with = "OneOrMany")]
     pub routes: Vec<String>,
 
-    /// A text file with one more route on each line. Empty lines and those that begin with `#` do not count.
+    /// A text file with one more route on each line, plain or compressed with gzip. Empty lines and those that begin with
+    /// `#` do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 

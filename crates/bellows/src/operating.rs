@@ -1,12 +1,15 @@
 //! Requests to the routing domains of running networks, and files of lines that are sent in batches.
 
+use std::cell::Cell;
 use std::fmt::Write;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bellows_apps::vrf::requests::{self, LineError, MAX_LINES};
+use bellows_config::plain_text;
 use bellows_inspect::control::{Connection, Reply, Request, ask};
 use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
@@ -191,13 +194,27 @@ pub struct Batch {
     pub numbers: Vec<u64>,
 }
 
-/// A file of lines, read in batches. Empty lines and those that begin with `#` do not count.
+/// A file whose reader says how far it has come.
+struct Counted {
+    file: File,
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read(to)?;
+        self.read.set(self.read.get() + length as u64);
+        Ok(length)
+    }
+}
+
+/// A file of lines, plain or compressed with gzip, read in batches. Empty lines and those that begin with `#` do not count.
 pub struct Lines {
     reader: Box<dyn BufRead>,
     name: String,
     number: u64,
-    length: Option<u64>,
-    read: u64,
+    /// The length of the file, and how much of it has been read.
+    length: Option<(u64, Rc<Cell<u64>>)>,
     /// Lines that were left out.
     pub skipped: u64,
     progress: Option<Instant>,
@@ -213,13 +230,15 @@ impl Lines {
             name,
             number: 0,
             length,
-            read: 0,
             skipped: 0,
             progress: is_shown.then(Instant::now),
             is_at_end: false,
         };
         if path == Path::new("-") {
-            return Ok(of(Box::new(BufReader::new(io::stdin())), "standard input".to_owned(), None));
+            let name = "standard input".to_owned();
+            let reader = plain_text(io::stdin())
+                .map_err(|error| CommandError::Usage(format!("{name} cannot be read: {error}")))?;
+            return Ok(of(reader, name, None));
         }
         let name = path.display().to_string();
         let unreadable = |error: io::Error| CommandError::Usage(format!("`{name}` cannot be read: {error}"));
@@ -228,8 +247,10 @@ impl Lines {
         if metadata.is_dir() {
             return Err(CommandError::Usage(format!("`{name}` is a folder, not a file of lines")));
         }
-        let length = metadata.is_file().then_some(metadata.len());
-        let reader = Box::new(BufReader::with_capacity(1 << 20, file));
+        let read = Rc::new(Cell::new(0));
+        let counted = Counted { file, read: Rc::clone(&read) };
+        let reader = plain_text(counted).map_err(unreadable)?;
+        let length = metadata.is_file().then_some((metadata.len(), read));
         Ok(of(reader, name.clone(), length))
     }
 
@@ -252,7 +273,6 @@ impl Lines {
                 self.is_at_end = true;
                 break;
             }
-            self.read += length as u64;
             self.number += 1;
             let place = |lines: &Lines| format!("{}:{}", lines.name, lines.number);
             if length > MAX_LINE {
@@ -283,8 +303,8 @@ impl Lines {
             return;
         }
         self.progress = Some(Instant::now());
-        let share = self.length.filter(|length| *length > 0);
-        let share = share.map(|length| format!("{:3.0} % ", 100.0 * self.read as f64 / length as f64));
+        let share = self.length.as_ref().filter(|(length, _)| *length > 0);
+        let share = share.map(|(length, read)| format!("{:3.0} % ", 100.0 * read.get() as f64 / *length as f64));
         terminal::show_status(&format!("{}{} routes", share.unwrap_or_default(), scaled(done as f64)));
     }
 

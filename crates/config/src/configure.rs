@@ -18,6 +18,7 @@ use crate::bases::{Bases, base_of};
 use crate::bench::{Bench, BenchFiles};
 use crate::objects::{Change, Objects};
 use crate::resources::Resource;
+use crate::text_file::open_text;
 
 /// An app that a network file can name.
 ///
@@ -233,8 +234,8 @@ impl Context {
             return Err(SettingError::at(key, format!("`{name}` is not a file"), "give the path of a text file"));
         }
         let mut bytes = Vec::new();
-        let file = std::fs::File::open(&path).map_err(unreadable)?;
-        file.take(max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let text = open_text(&path).map_err(unreadable)?;
+        text.take(max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > max {
             let message = format!("`{name}` is longer than {} MiB", max >> 20);
             return Err(SettingError::at(key, message, "give the path of a shorter text file"));
@@ -254,7 +255,11 @@ fn text_mark(bytes: &[u8]) -> String {
 
 /// What a fingerprint says of text files with their present contents; those that cannot be read differ from all others.
 pub(crate) fn text_marks(paths: &[PathBuf]) -> String {
-    let mark = |path: &PathBuf| std::fs::read(path).map_or_else(|error| format!(" {error}"), |text| text_mark(&text));
+    let mark = |path: &PathBuf| {
+        let mut text = Vec::new();
+        let read = open_text(path).and_then(|mut file| file.read_to_end(&mut text));
+        read.map_or_else(|error| format!(" {error}"), |_| text_mark(&text))
+    };
     paths.iter().map(mark).collect()
 }
 

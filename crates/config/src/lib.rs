@@ -25,6 +25,7 @@
 //! | `schema` | checks values against a JSON Schema, and describes types in words |
 //! | `resources` | files and sockets that apps use, and conflicts between them |
 //! | `load` | creates the apps and checks the links |
+//! | `text_file` | text files, plain or compressed with gzip |
 //! | `written` | where in a written string a part of its text is |
 //! | `assignment` | writes workers of apps into network files |
 //!
@@ -52,6 +53,7 @@ mod registry;
 mod resources;
 mod schema;
 mod source;
+mod text_file;
 mod value;
 mod values;
 mod worker;
@@ -71,4 +73,5 @@ pub use objects::Change;
 pub use registry::Registry;
 pub use resources::Resource;
 pub use source::Overrides;
+pub use text_file::{open_text, plain_text};
 pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};

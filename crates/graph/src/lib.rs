@@ -20,6 +20,7 @@
 use std::collections::HashMap;
 
 mod dot;
+mod frames;
 mod layout;
 mod simplex;
 mod svg;

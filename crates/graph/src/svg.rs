@@ -7,10 +7,19 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use crate::frames::{Frame, Framing};
 use crate::layout::{Draft, Part, Placement, Shape, Spacing, Turn, WireSpan};
-use crate::{Graph, Link, Ports, compounds, escaped, printable, shortened};
+use crate::{Graph, Link, Ports, escaped, printable, shortened};
 
-const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
+const SPACING: Spacing = Spacing {
+    apps: 26,
+    app_to_lane: 16,
+    lanes: 16,
+    lane: 0,
+    below_frame_top: 20,
+    above_frame_bottom: 10,
+    around_frame: 14,
+};
 
 const MARGIN: i32 = 24;
 /// The space between unconnected parts of the network.
@@ -28,6 +37,8 @@ const ARROW: i32 = 8;
 /// The space between the parallel parts of links that turn.
 const TURN_GAP: i32 = 9;
 const CORNER: i32 = 8;
+/// The space between a frame and the curves beside it.
+const FRAME_GAP: i32 = 4;
 /// The maximum number of characters drawn of a name and of other text; the tooltip has all of them.
 const NAME_LENGTH: usize = 44;
 const TEXT_LENGTH: usize = 36;
@@ -85,100 +96,6 @@ pub struct Label {
     pub rect: Rect,
     pub text: String,
     pub drops: bool,
-}
-
-/// The space between a frame and its apps: at the top, where the worker's name is, and on the other sides.
-const FRAME_TOP: i32 = 14;
-const FRAME_SIDE: i32 = 7;
-
-/// The maximum number of apps for which frames are drawn.
-const MAX_FRAMED: usize = 1_000;
-
-/// A frame around apps of one worker, or around parts of one compound app.
-#[derive(Debug)]
-pub struct Frame {
-    pub rect: Rect,
-    /// The worker's name, or the compound app's.
-    pub name: String,
-    /// Its class in the picture.
-    pub class: &'static str,
-}
-
-impl Rect {
-    pub fn union(self, other: Rect) -> Rect {
-        let (x, y) = (self.x.min(other.x), self.y.min(other.y));
-        let right = (self.x + self.width).max(other.x + other.width);
-        let bottom = (self.y + self.height).max(other.y + other.height);
-        Rect { x, y, width: right - x, height: bottom - y }
-    }
-
-    fn meets(self, other: Rect) -> bool {
-        self.x < other.x + other.width
-            && other.x < self.x + self.width
-            && self.y < other.y + other.height
-            && other.y < self.y + self.height
-    }
-
-    /// The frame around it that has room for this many frames inside.
-    fn framed(self, inside: i32) -> Rect {
-        let (side, top) = ((inside + 1) * FRAME_SIDE, (inside + 1) * FRAME_TOP);
-        let (x, y) = (self.x - side, self.y - top);
-        Rect { x, y, width: self.width + 2 * side, height: self.height + top + side }
-    }
-}
-
-/// The space that frames need around the picture beyond its margin, which has room for one.
-fn room_for_frames(graph: &Graph) -> i32 {
-    let depth = graph.apps.iter().map(|node| compounds(&node.name).len()).max().unwrap_or(0);
-    let workers = usize::from(graph.apps.iter().any(|node| node.worker.is_some()));
-    i32::try_from((depth + workers).saturating_sub(1)).unwrap_or(0).saturating_mul(FRAME_TOP)
-}
-
-/// The frames of workers, and within them those of compound apps.
-fn frames(graph: &Graph, apps: &[AppBox]) -> Vec<Frame> {
-    if apps.len() > MAX_FRAMED {
-        return Vec::new();
-    }
-    let compounds: Vec<Vec<&str>> = graph.apps.iter().map(|node| compounds(&node.name)).collect();
-    let depth = compounds.iter().map(Vec::len).max().unwrap_or(0);
-    let inside = |level: usize| i32::try_from(depth - level).unwrap_or(0);
-    let mut all = around("worker", graph, apps, inside(0), |app| graph.apps[app].worker.as_deref());
-    for level in 0..depth {
-        all.extend(around("compound", graph, apps, inside(level + 1), |app| compounds[app].get(level).copied()));
-    }
-    all
-}
-
-/// Frames around the apps of each name: as large as they can be without meeting one of another name, or another app.
-fn around<'g>(
-    class: &'static str,
-    graph: &'g Graph,
-    apps: &[AppBox],
-    inside: i32,
-    name: impl Fn(usize) -> Option<&'g str>,
-) -> Vec<Frame> {
-    let all = || 0..graph.apps.len();
-    let framed = |app: usize| Some(Frame { rect: apps[app].rect.framed(inside), name: name(app)?.to_owned(), class });
-    let mut frames: Vec<Frame> = all().filter_map(framed).collect();
-    let others: Vec<Rect> = all().filter(|&app| name(app).is_none()).map(|app| apps[app].rect).collect();
-    let mut at = 0;
-    while at < frames.len() {
-        let joins = |other: &usize| {
-            let whole = frames[at].rect.union(frames[*other].rect);
-            let stays_apart = |frame: &Frame| frame.name == frames[at].name || !frame.rect.meets(whole);
-            frames[*other].name == frames[at].name
-                && frames.iter().all(stays_apart)
-                && !others.iter().any(|other| other.meets(whole))
-        };
-        match (at + 1..frames.len()).find(joins) {
-            Some(other) => {
-                let other = frames.remove(other);
-                frames[at].rect = frames[at].rect.union(other.rect);
-            }
-            None => at += 1,
-        }
-    }
-    frames
 }
 
 /// The positions of everything, in pixels.
@@ -307,6 +224,7 @@ fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> Shape {
 /// The inputs for all parts of a drawing.
 struct Plan<'a> {
     placement: Placement,
+    framing: Framing,
     shapes: Vec<Shape>,
     texts: Vec<Texts<'a>>,
     /// The sizes of each app's texts.
@@ -318,7 +236,8 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// `None` if the network is too large to be drawn.
     fn of(graph: &Graph, ports: &'a Ports) -> Option<Self> {
-        let draft = Draft::of(graph.apps.len(), ports);
+        let framing = Framing::of(graph);
+        let draft = Draft::of(graph.apps.len(), ports, framing.groups.clone());
         if !draft.is_placeable() {
             return None;
         }
@@ -335,7 +254,7 @@ impl<'a> Plan<'a> {
         let shapes: Vec<Shape> = texts.iter().zip(&lines).map(|(texts, lines)| shape(texts, lines)).collect();
         let placement = draft.place(&shapes, SPACING);
         let widths = texts.iter().map(Texts::width).collect();
-        Some(Plan { placement, shapes, texts, widths, link_texts })
+        Some(Plan { placement, framing, shapes, texts, widths, link_texts })
     }
 }
 
@@ -356,8 +275,8 @@ impl Drawing {
         let columns: Vec<Columns> = plan.placement.parts.iter().map(|part| Columns::of(part, &plan)).collect();
         let widest = columns.iter().map(|columns| columns.width).max().unwrap_or(0).max(480);
         let top = MARGIN + if graph.title.is_some() { TITLE } else { 0 };
-        let left = MARGIN + room_for_frames(graph);
-        let (mut x, mut y, mut shelf) = (left, top + room_for_frames(graph), 0);
+        let left = MARGIN;
+        let (mut x, mut y, mut shelf) = (left, top, 0);
         for (part, columns) in plan.placement.parts.iter().zip(&columns) {
             if x > left && x + columns.width > left + widest {
                 (x, y, shelf) = (left, y + shelf + PART_GAP, 0);
@@ -368,14 +287,23 @@ impl Drawing {
             shelf = shelf.max(part.height);
         }
         drawing.height = y + shelf + left;
-        drawing.frames = frames(graph, &drawing.apps);
+        // Outer frames first.
+        drawing.frames.sort_by_key(|frame| frame.group);
         let title = graph.title.as_deref().map_or(0, |title| text_width(&printable(title), 15, true));
         drawing.width = drawing.width.max(title + 2 * MARGIN);
         Some(drawing)
     }
 
     fn add_part(&mut self, plan: &Plan, part: &Part, columns: &Columns, (left, top): (i32, i32)) {
-        let Plan { placement, shapes, texts, widths, link_texts } = plan;
+        let Plan { placement, framing, shapes, texts, widths, link_texts } = plan;
+        for frame in &part.frames {
+            let side = framing.side(frame.group);
+            let (first, last) = (&columns.gaps[frame.columns.0], &columns.gaps[frame.columns.1 + 1]);
+            let (x, right) = (first.curves.1 + first.before - side, last.curves.0 - last.behind + side);
+            let (width, height) = (right - x, frame.bottom - frame.top);
+            let rect = Rect { x: left + x, y: top + frame.top, width, height };
+            self.frames.push(framing.frame(frame.group, rect));
+        }
         for &app in &part.apps {
             let column = placement.column[app];
             let width = columns.box_width(column, widths[app]);
@@ -440,13 +368,23 @@ struct Columns {
 struct Gap {
     /// The start and end of the curves.
     curves: (i32, i32),
+    /// The space before the curves for frames that end here, and behind them for those that begin.
+    behind: i32,
+    before: i32,
     /// For each turn: its stretch, and its position.
     at: Vec<(WireSpan, i32)>,
 }
 
 impl Columns {
     fn of(part: &Part, plan: &Plan) -> Self {
-        let Plan { placement, widths, link_texts, .. } = plan;
+        let Plan { placement, framing, widths, link_texts, .. } = plan;
+        let mut room_for_frames = vec![(0, 0); part.columns + 1];
+        for frame in &part.frames {
+            let room = framing.side(frame.group) + FRAME_GAP;
+            let (ends, begins) = (frame.columns.1 + 1, frame.columns.0);
+            room_for_frames[ends].0 = room.max(room_for_frames[ends].0);
+            room_for_frames[begins].1 = room.max(room_for_frames[begins].1);
+        }
         let mut columns = vec![0; part.columns];
         for &app in &part.apps {
             let widest = &mut columns[placement.column[app]];
@@ -477,10 +415,12 @@ impl Columns {
             } else {
                 28 + (steepest / 4).min(70) + i32::try_from(curves.count()).unwrap_or(0).min(20) * 2
             };
-            let start = turns + behind_lanes * TURN_GAP + if behind_lanes > 0 { TURN_GAP } else { 0 };
+            let (room_behind, room_before) = room_for_frames[gap];
+            let start = turns + behind_lanes * TURN_GAP + if behind_lanes > 0 { TURN_GAP } else { 0 } + room_behind;
             let end = start + bend;
             let arrows = if gap == 0 { stretches.len().min(1) } else { usize::from(gap < part.columns) };
             x = end
+                + room_before
                 + before_lanes * TURN_GAP
                 + if before_lanes > 0 { TURN_GAP } else { 0 }
                 + if arrows > 0 { ARROW + 4 } else { 0 };
@@ -488,7 +428,7 @@ impl Columns {
             at.extend(behind.into_iter().map(|(stretch, lane)| (stretch, turns + (lane + 1) * TURN_GAP)));
             let before_edge = x - ARROW - 4;
             at.extend(before.into_iter().map(|(stretch, lane)| (stretch, before_edge - (lane + 1) * TURN_GAP)));
-            this.gaps.push(Gap { curves: (start, end), at });
+            this.gaps.push(Gap { curves: (start, end), behind: room_behind, before: room_before, at });
             if gap < part.columns {
                 this.left.push(x);
                 x += this.columns[gap];
@@ -564,7 +504,7 @@ impl Pen {
     }
 
     fn cross(&mut self, columns: &Columns, gap: usize, stretch: &WireSpan, (left, top): (i32, i32)) {
-        let Gap { curves, at } = &columns.gaps[gap];
+        let Gap { curves, at, .. } = &columns.gaps[gap];
         let (begin, end) = (left + curves.0, left + curves.1);
         let (from, to) = (top + stretch.from, top + stretch.to);
         match stretch.shape {
@@ -707,15 +647,15 @@ pub fn svg(graph: &Graph) -> Option<String> {
     if graph.title.is_some() {
         let _ = writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{title}</text>", MARGIN + 12);
     }
-    for Frame { rect: Rect { x, y, width, height }, name, class } in &drawing.frames {
+    for Frame { rect: Rect { x, y, width, height }, name, class, .. } in &drawing.frames {
         let dashes = if *class == "worker" { " stroke-dasharray=\"2 3\"" } else { "" };
         let _ = writeln!(
             out,
             "<g class=\"{class}\"><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"9\" fill=\"none\" \
              stroke=\"#8996a9\"{dashes}/><text class=\"kind\" x=\"{}\" y=\"{}\">{}</text></g>",
             x + 8,
-            y + 11,
-            escaped(&shortened(name, TEXT_LENGTH))
+            y + 13,
+            escaped(&shortened(name, frame_name_length(*width)))
         );
     }
     for path in &drawing.paths {
@@ -730,6 +670,11 @@ pub fn svg(graph: &Graph) -> Option<String> {
     }
     out.push_str("</svg>\n");
     Some(out)
+}
+
+/// The number of characters that surely have room at the top of a frame.
+fn frame_name_length(width: i32) -> usize {
+    usize::try_from((width - 12) / 7).unwrap_or(0).min(NAME_LENGTH)
 }
 
 /// The ports that have a link, each as app and port.

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Turn, WireSpan};
+use crate::layout::{Draft, DraftPart, Groups, Part, Placement, Shape, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, printable, shortened};
 
-const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
+const SPACING: Spacing =
+    Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1, below_frame_top: 0, above_frame_bottom: 0, around_frame: 0 };
 /// The space between unconnected parts of the network.
 const PART_GAP: (usize, usize) = (4, 1);
 const NAME_LENGTH: usize = 44;
@@ -30,7 +31,7 @@ const DENSITIES: [Density; 2] = [Density { track: 2, padding: 1 }, Density { tra
 pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     let ports = Ports::of(graph);
     let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
-    let draft = Draft::of(graph.apps.len(), &ports);
+    let draft = Draft::of(graph.apps.len(), &ports, Groups::default());
     let body = if !draft.is_placeable() {
         list(graph, &ports, Ranked { column: &draft.column, top: &vec![0; shapes.len()] }, draft.parts, unicode)
     } else {

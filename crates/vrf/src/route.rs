@@ -341,18 +341,28 @@ impl Words<'_> {
 /// The route in the language of `ip route`.
 impl fmt::Display for RouteSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.action {
-            Action::Blackhole => write!(f, "blackhole {}", self.prefix)?,
-            Action::Unreachable => write!(f, "unreachable {}", self.prefix)?,
-            Action::Prohibit => write!(f, "prohibit {}", self.prefix)?,
+        self.action.write(self.prefix, self.metric, f)
+    }
+}
+
+impl Action {
+    /// Writes the route to a prefix, as [`RouteSpec`] does.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    pub fn write(&self, prefix: IpPrefix, metric: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Blackhole => write!(f, "blackhole {prefix}")?,
+            Action::Unreachable => write!(f, "unreachable {prefix}")?,
+            Action::Prohibit => write!(f, "prohibit {prefix}")?,
             Action::Forward(hops) => {
-                write!(f, "{}", self.prefix)?;
+                write!(f, "{prefix}")?;
                 for hop in hops {
                     if hops.len() > 1 {
                         f.write_str(" nexthop")?;
                     }
                     if let Some(gateway) = hop.gateway {
-                        let is_other = IpFamily::of(gateway) != self.prefix.family();
+                        let is_other = IpFamily::of(gateway) != prefix.family();
                         write!(f, " via {}{gateway}", if is_other { "inet6 " } else { "" })?;
                     }
                     if let Some(interface) = &hop.interface {
@@ -364,8 +374,8 @@ impl fmt::Display for RouteSpec {
                 }
             }
         }
-        if self.metric != 0 {
-            write!(f, " metric {}", self.metric)?;
+        if metric != 0 {
+            write!(f, " metric {metric}")?;
         }
         Ok(())
     }

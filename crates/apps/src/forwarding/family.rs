@@ -57,11 +57,11 @@ pub trait Family: Send + 'static {
     /// Whether no hop is left behind this one, and the source may be told so.
     fn has_run_out(headers: &Self::Headers) -> bool;
 
-    /// As [`Family::age`], for any packet.
+    /// As [`Family::age`], for any packet. It may leave by the interface that received it, and so stay on its link.
     ///
     /// # Errors
     /// Why the packet must not be forwarded.
-    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal>;
+    fn age_thoroughly(headers: &mut Self::Headers, stays_on_link: bool) -> Result<(), Refusal>;
 
     /// Bytes of the packet without its Ethernet header, as its header says.
     fn length(headers: &Self::Headers) -> usize;
@@ -162,7 +162,7 @@ impl Family for V4 {
         headers[V4_AT + 8] <= 1 && headers[V4_AT + 12..V4_AT + 14] != [169, 254]
     }
 
-    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
+    fn age_thoroughly(headers: &mut Self::Headers, _: bool) -> Result<(), Refusal> {
         // RFC 3927, section 2.7.
         if headers[V4_AT + 12..V4_AT + 14] == [169, 254] {
             return Err(Refusal::SourceScope);
@@ -232,13 +232,13 @@ impl Family for V6 {
         headers[V6_AT + 7] <= 1 && matches!(headers[V6_AT + 8], 0x20..=0x3f | 0xfc | 0xfd)
     }
 
-    fn age_thoroughly(headers: &mut Self::Headers) -> Result<(), Refusal> {
+    fn age_thoroughly(headers: &mut Self::Headers, stays_on_link: bool) -> Result<(), Refusal> {
         let source = Ipv6Addr::from_octets(std::array::from_fn(|at| headers[V6_AT + 8 + at]));
         // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7; RFC 4007, section 9.
         if source.is_unspecified() || source.is_loopback() || source.is_multicast() {
             return Err(Refusal::SourceScope);
         }
-        if source.is_unicast_link_local() {
+        if source.is_unicast_link_local() && !stays_on_link {
             return Err(Refusal::BeyondScope);
         }
         if headers[V6_AT + 7] <= 1 {

@@ -160,6 +160,7 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     }
     let (kind, ip) = rest.split_at(2);
     let mut ip = ip.to_vec();
+    let mut stays_on_link = false;
     let destination: IpAddr = match kind {
         [0x08, 0x00] => {
             let view = Ipv4Packet::new_checked(&ip[..]).ok()?;
@@ -180,13 +181,11 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
         [0x86, 0xdd] => {
             let view = Ipv6Packet::new_checked(&ip[..]).ok()?;
             let source = view.src();
-            let stays = source.is_unicast_link_local()
-                || source.is_unspecified()
-                || source.is_loopback()
-                || source.is_multicast();
-            if view.hop_limit() <= 1 || stays || ip[6] == 0 {
+            let is_nobodys = source.is_unspecified() || source.is_loopback() || source.is_multicast();
+            if view.hop_limit() <= 1 || is_nobodys || ip[6] == 0 {
                 return None;
             }
+            stays_on_link = source.is_unicast_link_local();
             view.dst().into()
         }
         _ => return None,
@@ -236,6 +235,10 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
             }
         };
     let to = &all[index];
+    // RFC 4291, section 2.5.6.
+    if stays_on_link && to.name != from.name {
+        return None;
+    }
     let length = if ip[0] >> 4 == 4 {
         u16::from_be_bytes([ip[2], ip[3]]).into()
     } else {

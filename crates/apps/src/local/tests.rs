@@ -4,9 +4,10 @@ use bellows_rig::Rig;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{Interface, Vrf};
 use bellows_wire::MacAddr;
-use bellows_wire::icmp::Echo;
-use bellows_wire::ipv4::Ipv4Header;
+use bellows_wire::icmp::{Echo, IcmpMessage};
+use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
 use bellows_wire::ipv6::Ipv6Header;
+use bellows_wire::{IpPair, IpProtocol, Sum};
 
 fn domain() -> Arc<RoutingDomain> {
     let addresses = ["10.0.1.1", "2001:db8::1", "fe80::1"].map(|address| InterfaceAddress {
@@ -124,6 +125,87 @@ fn the_rest_is_punted_told_or_dropped_by_name() {
     ] {
         assert_eq!(fate::<V6>(outputs, &frame).0, expected, "{frame:02x?}");
     }
+}
+
+/// An echo request behind extension headers: each one's kind and the bytes behind its first one.
+fn behind(headers: &[(IpProtocol, &[u8])]) -> Vec<u8> {
+    let mut frame = packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6);
+    let mut next = IpProtocol::ICMPV6;
+    for (kind, rest) in headers.iter().rev() {
+        frame.splice(54..54, [&[next.0][..], rest].concat());
+        next = *kind;
+    }
+    let length = (frame.len() - 54) as u16;
+    frame[18..20].copy_from_slice(&length.to_be_bytes());
+    frame[20] = next.0;
+    frame
+}
+
+const PADDING: &[u8] = &[0, 1, 4, 0, 0, 0, 0];
+const HOP_BY_HOP: (IpProtocol, &[u8]) = (IpProtocol::IPV6_HOP_BY_HOP, PADDING);
+const FOR_DESTINATION: (IpProtocol, &[u8]) = (IpProtocol::IPV6_DESTINATION, PADDING);
+/// A routing header without further hops.
+const ROUTED: (IpProtocol, &[u8]) = (IpProtocol::IPV6_ROUTE, &[0, 4, 0, 0, 0, 0, 0]);
+
+#[test]
+fn echo_requests_behind_extension_headers_are_answered_without_them() {
+    let long = [&[1, 1, 12][..], &[0; 12]].concat();
+    let plain = fate::<V6>(&["output", "punt"], &behind(&[]));
+    assert_eq!((&*plain.0, plain.1.len(), plain.1[20]), ("output", 54 + 24, IpProtocol::ICMPV6.0));
+    for headers in [
+        &[HOP_BY_HOP][..],
+        &[FOR_DESTINATION],
+        &[(IpProtocol::IPV6_DESTINATION, &long)],
+        &[ROUTED],
+        &[HOP_BY_HOP, FOR_DESTINATION, ROUTED, FOR_DESTINATION],
+        // Those that are not known, and may be skipped.
+        &[(IpProtocol::IPV6_DESTINATION, &[0, 0x3e, 4, 0, 0, 0, 0])],
+    ] {
+        assert_eq!(fate::<V6>(&["output", "punt"], &behind(headers)), plain, "{headers:?}");
+        // What lies behind the packet does not count.
+        let padded = [behind(headers), vec![0xaa; 9]].concat();
+        let (output, reply) = fate::<V6>(&["output", "punt"], &padded);
+        assert_eq!((&*output, &reply), ("output", &plain.1), "{headers:?}");
+    }
+}
+
+#[test]
+fn options_that_must_be_known_are_told() {
+    let option = |kind| [0, kind, 4, 0, 0, 0, 0];
+    let tag = |frame: &[u8]| {
+        let mut rig = Rig::new(Local::<V6>::new(domain()), &["input"], &["output", "error"]);
+        let mut packet = Packet::from_bytes(frame).unwrap();
+        packet.set_tag(Tag::received_on(1).0);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        let told = rig.received_packets("error").first().map(|packet| Tag(packet.tag()).number());
+        (told.map(IcmpError::from_number), rig.counts().drops["bad_options"])
+    };
+    let unrecognized = |value| Some(IcmpError { reason: Reason::Unrecognized, value });
+    for (kind, told) in [(0x5e, None), (0x9e, unrecognized(50)), (0xc9, unrecognized(50))] {
+        let option = option(kind);
+        let frame = behind(&[HOP_BY_HOP, (IpProtocol::IPV6_DESTINATION, &option)]);
+        assert_eq!(tag(&frame), (told, u64::from(told.is_none())), "{kind:#x}");
+        assert_eq!(fate::<V6>(&["output"], &frame).0, "bad_options", "nobody tells it");
+    }
+    // An option that is longer than its header.
+    let frame = behind(&[(IpProtocol::IPV6_DESTINATION, &[0, 1, 9, 0, 0, 0, 0])]);
+    assert_eq!(tag(&frame).0, Some(IcmpError { reason: Reason::ParameterProblem, value: 42 }));
+    // A header that is longer than the packet.
+    let frame = behind(&[(IpProtocol::IPV6_DESTINATION, &[200, 1, 4, 0, 0, 0, 0])]);
+    assert_eq!(fate::<V6>(&["output", "error"], &frame).0, "malformed");
+}
+
+#[test]
+fn echo_requests_behind_extension_headers_have_the_same_limit() {
+    let mut rig = Rig::new(Local::<V6>::new(domain()).answering(20), &["input"], &["output"]);
+    for _ in 0..10 {
+        let mut packet = Packet::from_bytes(&behind(&[FOR_DESTINATION])).unwrap();
+        packet.set_tag(Tag::received_on(1).0);
+        rig.send_packets("input", [packet]);
+    }
+    rig.settle();
+    assert_eq!((rig.received("output").len(), rig.counts().drops["rate_limited"]), (2, 8));
 }
 
 #[test]

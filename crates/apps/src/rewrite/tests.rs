@@ -164,6 +164,27 @@ fn fragments_are_sent_like_other_packets() {
 }
 
 #[test]
+fn what_comes_from_a_link_local_address_may_stay_on_its_link() {
+    let all = &["a", "b", "error"][..];
+    let redirect = Tag::received_on(1).with(IcmpError::of(Reason::Redirect).number());
+    // RFC 4291, section 2.5.6, forbids to leave the link alone.
+    assert_eq!(errors::<V6>(false, all, "fe80::7", "2001:db8:20::3", 3), []);
+    assert_eq!(errors::<V6>(true, all, "fe80::7", "2001:db8:20::3", 3), [redirect]);
+    assert_eq!(errors::<V6>(true, all, "fe80::9", "2001:db8:20::3", 3), [], "it is the next hop itself");
+    let domain = domain(false);
+    let mut rig = Rig::new(Rewrite::<V6>::new(Arc::clone(&domain)), &["input"], all);
+    let mut last_hop = packet(&domain, "fe80::7", "2001:db8:20::3");
+    last_hop.bytes_mut()[21] = 1;
+    rig.send_packets("input", [packet(&domain, "fe80::7", "2001:db8:20::3"), last_hop]);
+    rig.settle();
+    let sent = rig.received("a");
+    assert_eq!((sent.len(), &sent[0][..6], sent[0][21]), (1, &MAC.0[..], 63), "a hop less");
+    let told = Tag::received_on(1).with(IcmpError::of(Reason::TimeExceeded).number());
+    assert_eq!(rig.received_packets("error").iter().map(|packet| Tag(packet.tag())).collect::<Vec<_>>(), [told]);
+    assert_eq!(rig.counts().drops["source_scope"], 0);
+}
+
+#[test]
 fn who_sends_from_a_link_local_address_beyond_the_link_is_told() {
     let domain = domain(false);
     let told = Tag::received_on(1).with(IcmpError::of(Reason::BeyondScope).number());
@@ -186,10 +207,6 @@ fn who_sends_from_a_link_local_address_beyond_the_link_is_told() {
         assert_eq!(error.first().map(|packet| Tag(packet.tag())), expected, "{source} {outputs:?}");
         assert_eq!(rig.counts().drops["source_scope"], u64::from(expected.is_none()), "{source} {outputs:?}");
     }
-    let mut rig = Rig::new(Rewrite::<V6>::new(Arc::clone(&domain)), &["input"], &["a", "b", "error"]);
-    rig.send_packets("input", [packet(&domain, "fe80::7", "2001:db8:20::3")]);
-    rig.settle();
-    assert_eq!(rig.counts().drops["source_scope"], 1, "it would not leave the link");
     let mut rig = Rig::new(Rewrite::<V4>::new(Arc::clone(&domain)), &["input"], &["a", "b", "error"]);
     rig.send_packets("input", [packet(&domain, "169.254.1.1", "21.1.2.3")]);
     rig.settle();

@@ -1,20 +1,22 @@
 //! What control clients are told of routes and tables.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bellows_engine::RequestError;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, RouteSpec, Target, VrfChanges, Way};
+use bellows_vrf::{IpFamily, Listed, Origin, RouteFilter, RouteKey, Target, VrfChanges, Way};
 use serde_json::{Map, Value, json};
 
 use super::operator::Operator;
-use super::requests::{LookUp, MAX_ROUTES, Page, Selection, origins};
+use super::requests::{LookUp, MAX_ROUTES, MAX_ROUTES_OF_TEXT, Page, RouteLines, Selection, origins};
+use super::shown_route::Destinations;
 
 /// The most routes that are looked at for one page.
 pub(super) const MAX_LOOKS: usize = 65_536;
 
-/// About the most bytes of a page: routes may have hundreds of ways.
-const MAX_BYTES: usize = 4 << 20;
+/// About the most bytes of a page's text: routes may have hundreds of ways, and JSON is several times as long.
+const MAX_BYTES: usize = 2 << 20;
 
 /// Behind which route a page begins.
 pub(super) fn read_after(page: &Page) -> Result<Option<RouteKey>, RequestError> {
@@ -61,72 +63,45 @@ impl Operator {
     pub(super) fn routes(&self, page: &Page) -> Result<Value, RequestError> {
         let filter = self.filter(&page.select)?;
         let after = read_after(page)?;
-        let limit = page.limit.unwrap_or(MAX_ROUTES).clamp(1, MAX_ROUTES);
+        let max = if page.text.is_some() { MAX_ROUTES_OF_TEXT } else { MAX_ROUTES };
+        let limit = page.limit.unwrap_or(max).clamp(1, max);
         let changes = self.domain.tables().lock();
         let (listed, mut next) = changes.list(&filter, after, limit, MAX_LOOKS);
         if page.only_count {
             return Ok(json!({ "count": listed.len(), "next": next_page(next) }));
         }
-        let (mut routes, mut bytes) = (Vec::with_capacity(listed.len()), 0);
-        for (place, one) in listed.iter().enumerate() {
-            let route = self.route(&changes, one);
-            // Each way is in the text and as a value.
-            bytes += 200 + 4 * route["route"].as_str().map_or(0, str::len);
-            routes.push(route);
-            if bytes > MAX_BYTES && place + 1 < listed.len() {
+        let destinations = Destinations::of(self.domain.tables(), &changes, &listed);
+        // Others may change the tables while the list is written.
+        drop(changes);
+        let (mut routes, mut text, mut bytes, mut count) = (Vec::new(), String::new(), 0, 0);
+        for one in &listed {
+            let route = destinations.show(one);
+            bytes += route.size();
+            count += 1;
+            let written = match page.text {
+                Some(RouteLines::Plain) => writeln!(text, "{route}").map_err(|error| error.to_string()),
+                Some(RouteLines::Json) => {
+                    serde_json::to_string(&route).map_err(|error| error.to_string()).map(|route| {
+                        text += &route;
+                        text.push('\n');
+                    })
+                }
+                None => serde_json::to_value(&route).map_err(|error| error.to_string()).map(|route| routes.push(route)),
+            };
+            written.map_err(|error| RequestError::failure(format!("a route cannot be written: {error}")))?;
+            if bytes > MAX_BYTES && count < listed.len() {
                 next = Some((one.prefix, one.metric));
                 break;
             }
         }
         // The macro `json` would copy them.
-        let answer = [("routes".to_owned(), Value::Array(routes)), ("next".to_owned(), next_page(next))];
-        Ok(Value::Object(answer.into_iter().collect()))
-    }
-
-    /// A route as `ip -j route` writes it, and as text.
-    fn route(&self, changes: &VrfChanges<'_>, listed: &Listed) -> Value {
-        let Listed { prefix, metric, next, origin } = *listed;
-        let target = changes.target(next);
-        let mut value = Map::new();
-        let text = match changes.action(next) {
-            Some(action) => RouteSpec { prefix, action, metric }.to_string(),
-            None => format!("{} {prefix}", target.word().unwrap_or_default()),
-        };
-        value.insert("route".to_owned(), json!(text));
-        if let Some(word) = target.word() {
-            value.insert("type".to_owned(), json!(word));
-        }
-        value.insert("dst".to_owned(), json!(prefix.to_string()));
-        let way = |way: &Way| {
-            let mut hop = Map::new();
-            match way.gateway {
-                Some(gateway) if IpFamily::of(gateway) == prefix.family() => {
-                    hop.insert("gateway".to_owned(), json!(gateway.to_string()));
-                }
-                Some(gateway) => {
-                    let family = if gateway.is_ipv6() { "inet6" } else { "inet" };
-                    hop.insert("via".to_owned(), json!({ "family": family, "host": gateway.to_string() }));
-                }
-                None => {}
+        let list = match page.text {
+            Some(_) => {
+                [("count".to_owned(), json!(count)), ("text".to_owned(), Value::String(text))].into_iter().collect()
             }
-            hop.insert("dev".to_owned(), json!(self.name(way.interface)));
-            hop
+            None => Map::from_iter([("routes".to_owned(), Value::Array(routes))]),
         };
-        match &target {
-            Target::Forward(ways) if ways.len() == 1 => value.extend(ways.iter().flat_map(way)),
-            Target::Forward(ways) => {
-                let several = ways.iter().map(|one| {
-                    let mut hop = way(one);
-                    hop.insert("weight".to_owned(), json!(one.weight));
-                    Value::Object(hop)
-                });
-                value.insert("nexthops".to_owned(), several.collect());
-            }
-            _ => {}
-        }
-        value.insert("protocol".to_owned(), json!(origin.name()));
-        value.insert("metric".to_owned(), json!(metric));
-        Value::Object(value)
+        Ok(Value::Object(list.into_iter().chain([("next".to_owned(), next_page(next))]).collect()))
     }
 
     fn name(&self, interface: u16) -> String {
@@ -182,7 +157,7 @@ impl Operator {
         let (bits, cells) = changes.place(prefix);
         json!({
             "address": address.to_string(),
-            "route": self.route(&changes, &listed),
+            "route": Destinations::of(self.domain.tables(), &changes, &[listed.clone()]).show(&listed),
             "next": route.next,
             "ways": ways,
             "compiled": {

@@ -10,6 +10,9 @@ pub const MAX_LINES: usize = 4_096;
 /// The maximum number of routes of an answer.
 pub const MAX_ROUTES: usize = 4_096;
 
+/// The maximum number of routes of an answer that is text.
+pub const MAX_ROUTES_OF_TEXT: usize = 16_384;
+
 /// A request.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -145,11 +148,24 @@ pub struct Page {
     /// `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<(String, u32)>,
-    /// The maximum number of routes, up to [`MAX_ROUTES`].
+    /// The maximum number of routes, up to [`MAX_ROUTES`], or [`MAX_ROUTES_OF_TEXT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Give the number of routes alone.
     pub only_count: bool,
+    /// Give the routes as a text of lines, which is much faster for long lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<RouteLines>,
+}
+
+/// What is on the lines of a list of routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouteLines {
+    /// Routes in the language of `ip route`, with their origins.
+    Plain,
+    /// Routes as `ip -j route` writes them.
+    Json,
 }
 
 /// A look-up.

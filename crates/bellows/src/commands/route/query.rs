@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, Selection};
+use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection};
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
 
@@ -49,27 +49,29 @@ pub fn show(
     as_json: bool,
 ) -> Result<ExitCode, CommandError> {
     let (mut shown, mut is_first) = (0, true);
+    let form = if as_json { RouteLines::Json } else { RouteLines::Plain };
     loop {
         let rest = limit.map(|limit| limit - shown);
-        let page = Page { select: select.clone(), after: after.take(), limit: rest, only_count };
-        let answer =
-            if rest == Some(0) { json!({ "routes": [], "next": null }) } else { domain.ask(&Request::Routes(page))? };
-        shown += answer["count"].as_u64().unwrap_or_default() as usize;
-        let routes = answer["routes"].as_array().map_or(&[][..], Vec::as_slice);
+        let page = Page { select: select.clone(), after: after.take(), limit: rest, only_count, text: Some(form) };
+        let mut answer =
+            if rest == Some(0) { json!({ "count": 0, "next": null }) } else { domain.ask(&Request::Routes(page))? };
         let mut text = String::new();
         if as_json && is_first {
             begin(&mut text, domain);
         }
-        for (index, route) in routes.iter().enumerate() {
-            if as_json {
+        let lines = match answer["text"].take() {
+            Value::String(lines) => lines,
+            _ => String::new(),
+        };
+        if as_json {
+            for (index, route) in lines.lines().enumerate() {
                 text += if shown + index == 0 { "\n    " } else { ",\n    " };
-                text += &route.to_string();
-            } else {
-                text += &sanitize(&line(route));
-                text.push('\n');
+                text += route;
             }
+        } else {
+            text += &sanitize(&lines);
         }
-        shown += routes.len();
+        shown += answer["count"].as_u64().unwrap_or_default() as usize;
         after = serde_json::from_value(answer["next"].clone()).unwrap_or_default();
         let is_last = after.is_none() || limit == Some(shown);
         if as_json && is_last {

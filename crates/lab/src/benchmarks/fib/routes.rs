@@ -1,6 +1,7 @@
 //! Routes of a benchmark: those of a file, or like those of the Internet.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
 use bellows_fib::{Family, Prefix};
@@ -38,7 +39,9 @@ impl Prefixes {
     /// The first word of each line of a file, as far as there is one that does not begin with `#`.
     pub(in crate::benchmarks) fn read(path: &Path) -> Result<Prefixes, String> {
         let place = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{place}: {error}"))?;
+        let mut text = String::new();
+        let read = bellows_config::open_text(path).and_then(|mut file| file.read_to_string(&mut text));
+        read.map_err(|error| format!("{place}: {error}"))?;
         let mut prefixes = Prefixes::default();
         for (line, text) in (1..).zip(text.lines()) {
             let Some(word) = text.split_whitespace().next().filter(|word| !word.starts_with('#')) else { continue };

@@ -1,30 +1,36 @@
 //! Packets for a router itself, of both families: `ip4-local` and `ip6-local`.
 
+mod v4;
+mod v6;
+
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason, Tag};
-use bellows_wire::icmp::{IcmpMessage, message_type};
-use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Packet;
-use bellows_wire::{IpPair, IpProtocol, Sum, mld};
+use bellows_wire::mld;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
+use crate::ipv6_options::BadOptions;
 use crate::lanes::{Lanes, Verdict};
 use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
+pub use v4::V4;
+pub use v6::V6;
+
 /// Takes the packets that are for the router itself.
 ///
-/// Echo requests to one address are answered through `output`; link it to the look-up. Answers from or to link-local
+/// Echo requests to one address are answered through `output`; link it to the look-up. Extension headers of IPv6 are not
+/// repeated in the answer, and options for the destination that the router does not know are treated as their types say. Answers from or to link-local
 /// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
 /// behind it. IPv6 neighbour discovery, and queries and reports of multicast groups, go to `nd`. If `punt` is not
 /// linked, the senders of packets to ports and protocols are told through `error` that nobody serves them, and the rest
@@ -76,11 +82,11 @@ pub trait Family: Send + Sized + 'static {
     /// Whether an IP packet is an echo request without options or extension headers.
     fn is_echo_request(ip: &[u8]) -> bool;
 
-    /// Turns an echo request into its reply.
+    /// Turns an echo request into its reply, and returns the bytes of that.
     ///
     /// # Errors
     /// If its header is not right.
-    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error>;
+    fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error>;
 }
 
 /// A packet for the router.
@@ -95,6 +101,8 @@ pub struct Kind {
 enum Message {
     Echo,
     BadChecksum,
+    /// An echo request behind options that must be known but are not, or that do not fit.
+    BadOptions(BadOptions),
     Discovery,
     /// Of listeners to multicast groups.
     Listeners,
@@ -121,6 +129,7 @@ pub struct Local<F> {
 counters! { for[F: Family] Local<F>;
     drop MALFORMED = "malformed", "packets whose header or message is not whole";
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
+    drop BAD_OPTIONS = "bad_options", "IPv6 echo requests with options for the destination that do not fit, or must be known but are not";
     drop RATE_LIMITED = "rate_limited", "echo requests beyond the limit of answers";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
@@ -268,9 +277,14 @@ impl<F: Family> Local<F> {
         };
         match kind.message {
             Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
-            Message::Echo if self.punts_echo && host.is_some() => tell(packet, Reason::ProtocolUnreachable),
+            Message::Echo | Message::BadOptions(_) if self.punts_echo && host.is_some() => {
+                tell(packet, Reason::ProtocolUnreachable)
+            }
+            // Those behind options or extension headers were not looked for above.
+            Message::Echo if to_one && !self.limit.admits(io.now()) => Verdict::Drop(Self::RATE_LIMITED),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
-                Ok(()) => {
+                Ok(length) => {
+                    packet.truncate(ETHERNET + length);
                     self.limit.pay(io.now());
                     // Link-local addresses mean something on their own link alone.
                     let stays = [kind.source, kind.destination].into_iter().any(is_link_local_v6) && io.is_linked(LINK);
@@ -284,6 +298,11 @@ impl<F: Family> Local<F> {
                 Err(_) => Verdict::Drop(Self::MALFORMED),
             },
             Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
+            Message::BadOptions(BadOptions::Told(error)) if to_one && io.is_linked(ERROR) => {
+                packet.set_tag(tag.with(error.number()).0);
+                Verdict::To(ERROR)
+            }
+            Message::BadOptions(_) => Verdict::Drop(Self::BAD_OPTIONS),
             Message::Discovery | Message::Listeners if io.is_linked(ND) => Verdict::To(ND),
             Message::Routed(value) => match host {
                 Some(host) => punt(packet, host),
@@ -320,125 +339,8 @@ fn is_many(address: IpAddr) -> bool {
     }
 }
 
-/// The local packets of IPv4.
-pub struct V4;
-
 /// The hops that a reply may take.
 const HOPS: u8 = 64;
-
-impl Family for V4 {
-    const NAME: &'static str = "ip4-local";
-
-    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
-        let view = Ipv4Packet::new_checked(ip)?;
-        let message = match view.protocol() {
-            _ if view.more_fragments() || view.fragment_offset() != 0 => Message::Fragment,
-            IpProtocol::ICMP => {
-                let icmp = IcmpMessage::new_checked(view.payload())?;
-                match icmp.message_type() {
-                    _ if Sum::new().add_bytes(view.payload()).finish() != 0 => Message::BadChecksum,
-                    message_type::V4_ECHO_REQUEST => Message::Echo,
-                    _ => Message::Other,
-                }
-            }
-            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
-            _ => Message::Protocol,
-        };
-        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
-    }
-
-    fn is_echo_request(ip: &[u8]) -> bool {
-        let is = |header: &[u8; 21]| {
-            header[0] == 0x45
-                && (header[6] & 0x3f, header[7]) == (0, 0)
-                && header[9] == IpProtocol::ICMP.0
-                && header[20] == message_type::V4_ECHO_REQUEST
-        };
-        ip.first_chunk().is_some_and(is)
-    }
-
-    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
-        let mut view = Ipv4Packet::new_checked(ip)?;
-        let (src, dst): (Ipv4Addr, Ipv4Addr) = (view.src(), view.dst());
-        view.set_src(dst);
-        view.set_dst(src);
-        view.set_ttl(HOPS);
-        view.fill_checksum();
-        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
-        icmp.set_message_type(message_type::V4_ECHO_REPLY);
-        icmp.fill_checksum(&IpPair::V4 { src: dst, dst: src });
-        Ok(())
-    }
-}
-
-/// The local packets of IPv6.
-pub struct V6;
-
-impl Family for V6 {
-    const NAME: &'static str = "ip6-local";
-
-    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
-        let view = Ipv6Packet::new_checked(ip)?;
-        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
-        let message = match upper.protocol {
-            _ if upper.fragment.is_some() => Message::Fragment,
-            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
-            IpProtocol::ICMPV6 => {
-                let icmp = IcmpMessage::new_checked(upper.payload)?;
-                let addresses = view.addresses();
-                let sum = || {
-                    addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
-                };
-                match icmp.message_type() {
-                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects. Who takes
-                    // them checks them.
-                    133..=137 => Message::Discovery,
-                    _ if sum() != 0 => Message::BadChecksum,
-                    // An echo behind extension headers is for the host.
-                    message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
-                    kind if mld::is_of_listeners(kind) => Message::Listeners,
-                    _ => Message::Other,
-                }
-            }
-            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
-            // No next header: there is nothing to serve (RFC 8200, section 4.7).
-            IpProtocol(59) => Message::Other,
-            _ => Message::Protocol,
-        };
-        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
-    }
-
-    fn is_echo_request(ip: &[u8]) -> bool {
-        let is = |header: &[u8; 41]| header[6] == IpProtocol::ICMPV6.0 && header[40] == message_type::V6_ECHO_REQUEST;
-        ip.first_chunk().is_some_and(is)
-    }
-
-    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
-        let mut view = Ipv6Packet::new_checked(ip)?;
-        let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
-        view.set_src(dst);
-        view.set_dst(src);
-        view.set_hop_limit(HOPS);
-        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
-        icmp.set_message_type(message_type::V6_ECHO_REPLY);
-        icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
-        Ok(())
-    }
-}
-
-/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,
-/// of which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
-fn routing_header(ip: &[u8]) -> Option<u16> {
-    let (mut kind, mut at) = (IpProtocol(*ip.get(6)?), 40);
-    while matches!(kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE) {
-        let header = ip.get(at..)?.first_chunk::<4>()?;
-        if kind == IpProtocol::IPV6_ROUTE && header[3] > 0 {
-            return u16::try_from(at + 2).ok();
-        }
-        (kind, at) = (IpProtocol(header[0]), at + 8 + 8 * usize::from(header[1]));
-    }
-    None
-}
 
 impl<F: Family> Configure for Local<F> {
     const NAME: &'static str = F::NAME;

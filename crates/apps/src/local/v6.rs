@@ -1,0 +1,119 @@
+//! Packets of IPv6 for the router.
+
+use std::net::Ipv6Addr;
+
+use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::ipv6::Ipv6Packet;
+use bellows_wire::{IpPair, IpProtocol, mld};
+
+use super::{Family, HOPS, Kind, Message};
+use crate::ipv6_options::{BadOptions, check_options};
+
+/// The local packets of IPv6.
+pub struct V6;
+
+impl Family for V6 {
+    const NAME: &'static str = "ip6-local";
+
+    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
+        let view = Ipv6Packet::new_checked(ip)?;
+        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
+        let message = match upper.protocol {
+            _ if upper.fragment.is_some() => Message::Fragment,
+            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
+            IpProtocol::ICMPV6 => {
+                let icmp = IcmpMessage::new_checked(upper.payload)?;
+                let addresses = view.addresses();
+                let sum = || {
+                    addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
+                };
+                match icmp.message_type() {
+                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects. Who takes
+                    // them checks them.
+                    133..=137 => Message::Discovery,
+                    _ if sum() != 0 => Message::BadChecksum,
+                    // What an authentication header says is for the host.
+                    message_type::V6_ECHO_REQUEST if upper.authenticated => Message::Other,
+                    message_type::V6_ECHO_REQUEST => {
+                        destination_options(ip).map_or_else(Message::BadOptions, |()| Message::Echo)
+                    }
+                    kind if mld::is_of_listeners(kind) => Message::Listeners,
+                    _ => Message::Other,
+                }
+            }
+            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
+            // No next header: there is nothing to serve (RFC 8200, section 4.7).
+            IpProtocol(59) => Message::Other,
+            _ => Message::Protocol,
+        };
+        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
+    }
+
+    fn is_echo_request(ip: &[u8]) -> bool {
+        let is = |header: &[u8; 41]| header[6] == IpProtocol::ICMPV6.0 && header[40] == message_type::V6_ECHO_REQUEST;
+        ip.first_chunk().is_some_and(is)
+    }
+
+    fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error> {
+        let length = without_extension_headers(ip)?;
+        let mut view = Ipv6Packet::new_checked(&mut *ip)?;
+        let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
+        view.set_src(dst);
+        view.set_dst(src);
+        view.set_hop_limit(HOPS);
+        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
+        icmp.set_message_type(message_type::V6_ECHO_REPLY);
+        icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
+        Ok(length)
+    }
+}
+
+/// Moves an ICMPv6 message to the end of the fixed header, and returns the bytes of the packet. Answers to echo requests
+/// have no extension headers.
+fn without_extension_headers(ip: &mut [u8]) -> Result<usize, bellows_wire::Error> {
+    let view = Ipv6Packet::new_checked(&*ip)?;
+    let (whole, message) = (view.payload().len(), view.upper_layer()?.payload.len());
+    if whole == message {
+        return Ok(ip.len());
+    }
+    let start = FIXED_HEADER + whole - message;
+    ip.copy_within(start..start + message, FIXED_HEADER);
+    ip[4..6].copy_from_slice(&(message as u16).to_be_bytes());
+    ip[6] = IpProtocol::ICMPV6.0;
+    Ok(FIXED_HEADER + message)
+}
+
+/// Bytes of an IPv6 header without extension headers.
+const FIXED_HEADER: usize = 40;
+
+/// The extension headers of a packet up to the first one of another kind than hop-by-hop options, options for the
+/// destination, and routing headers: each one's kind, its position, and what is there.
+fn extension_headers(ip: &[u8]) -> impl Iterator<Item = (IpProtocol, usize, &[u8])> {
+    let mut next = ip.get(6).map(|&kind| (IpProtocol(kind), FIXED_HEADER));
+    std::iter::from_fn(move || {
+        let (kind, at) = next.filter(|(kind, _)| {
+            matches!(*kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE)
+        })?;
+        let header = ip.get(at..)?;
+        let [following, units] = *header.first_chunk::<2>()?;
+        next = Some((IpProtocol(following), at + 8 + 8 * usize::from(units)));
+        Some((kind, at, header))
+    })
+}
+
+/// Checks the options for the destination, of which none is known. Hop-by-hop options were checked when the packet came.
+fn destination_options(ip: &[u8]) -> Result<(), BadOptions> {
+    let is_multicast = ip.get(24) == Some(&0xff);
+    extension_headers(ip)
+        .filter(|(kind, ..)| *kind == IpProtocol::IPV6_DESTINATION)
+        .try_for_each(|(_, at, header)| check_options(header, at, &[], is_multicast))
+}
+
+/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,
+/// of which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
+fn routing_header(ip: &[u8]) -> Option<u16> {
+    let has_further_hops = |header: &[u8]| header.get(3).is_some_and(|&left| left > 0);
+    extension_headers(ip)
+        .find(|(kind, _, header)| *kind == IpProtocol::IPV6_ROUTE && has_further_hops(header))
+        .and_then(|(_, at, _)| u16::try_from(at + 2).ok())
+}
