@@ -293,6 +293,68 @@ fn table(count: usize, neighbour: u8) -> String {
     text
 }
 
+/// The bytes as a gzip file (RFC 1952), in blocks that are not compressed (RFC 1951, section 3.2.4).
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut file = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let mut blocks = bytes.chunks(0xffff).peekable();
+    while let Some(block) = blocks.next() {
+        let length = block.len() as u16;
+        file.push(u8::from(blocks.peek().is_none()));
+        file.extend([length.to_le_bytes(), (!length).to_le_bytes()].concat());
+        file.extend(block);
+    }
+    let sum = bytes.iter().fold(!0_u32, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 })
+    });
+    file.extend([(!sum).to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat());
+    file
+}
+
+#[test]
+fn compressed_files_are_read_and_long_lists_are_whole() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("static.gz"), gzip(b"100.64.0.0/10 via 198.51.100.3\n")).unwrap();
+    let router = Router::start(&sandbox, &network("[]", "file = \"static.gz\""));
+    assert_eq!(router.show(""), ["100.64.0.0/10 via 198.51.100.3 dev right proto static"]);
+    // More than a page of text has, with several next hops, metrics and kinds.
+    let route = |number: u32| {
+        let prefix = format!("20.{}.{}.0/24", number / 256, number % 256);
+        match number % 4 {
+            0 => format!("blackhole {prefix}"),
+            1 => format!("{prefix} via 198.51.100.2 dev right metric {number}"),
+            2 => format!(
+                "{prefix} nexthop via 198.51.100.2 dev right weight 1 nexthop via 198.51.100.3 dev right weight 2"
+            ),
+            _ => format!("{prefix} dev right"),
+        }
+    };
+    let routes: Vec<String> = (0..17_000).map(route).collect();
+    std::fs::write(sandbox.path("routes.gz"), gzip(routes.join("\n").as_bytes())).unwrap();
+    router.route("add -f routes.gz").fine();
+    let listed: Vec<String> = routes.iter().map(|route| format!("{route} proto control")).collect();
+    assert_eq!(router.show("proto control"), listed);
+    let json = router.route("show proto control --json").fine().json();
+    let shown: Vec<&str> = json["routes"].as_array().unwrap().iter().filter_map(|it| it["route"].as_str()).collect();
+    assert_eq!(shown, routes);
+    assert_eq!(
+        json["routes"][2],
+        json!({
+            "route": routes[2], "dst": "20.0.2.0/24",
+            "nexthops": [
+                { "gateway": "198.51.100.2", "dev": "right", "weight": 1 },
+                { "gateway": "198.51.100.3", "dev": "right", "weight": 2 },
+            ],
+            "protocol": "control", "metric": 0,
+        })
+    );
+    let damaged = &gzip(routes.join("\n").as_bytes())[..5_000];
+    std::fs::write(sandbox.path("damaged.gz"), damaged).unwrap();
+    let answer = router.route("replace-all -f damaged.gz");
+    assert!(answer.stderr.contains("its gzip data is damaged or not whole"), "{answer:#?}");
+    assert_eq!(router.show("--count"), ["17,001 routes"]);
+    router.stop();
+}
+
 #[test]
 fn all_routes_are_replaced_under_traffic_and_no_packet_is_lost() {
     let sandbox = Sandbox::new();

@@ -4,9 +4,7 @@
 //! lost, or if the kernel may have removed routes without a word, it reads the table again: routes that are still there
 //! stay in the routing domain all the time, and those that are not are removed at the end.
 
-use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,11 +16,10 @@ use bellows_netif::interface::{Interface, Interfaces};
 use bellows_netif::route::{KernelNeighbour, RouteEvent, RouteMonitor, RouteTables};
 use bellows_sys::namespace;
 use bellows_sys::wake::sleep_until_readable;
-use bellows_vrf::Origin;
-use bellows_wire::MacAddr;
 use tracing::{error, warn};
 
 use super::install::{Devices, install, retract};
+use super::neighbours::Neighbours;
 use super::set::{Key, RouteSet, Standing};
 use super::shown::Shown;
 use crate::vrf::RoutingDomain;
@@ -64,17 +61,7 @@ pub(super) struct Follower {
 /// What a follower has put into the routing domain, and leaves to its successor.
 pub(super) struct State {
     set: RouteSet,
-    neighbours: HashMap<(u32, IpAddr), Neighbour>,
-    /// Neighbours that cannot be entered, or for which there was no room.
-    refused: HashSet<(u32, IpAddr)>,
-}
-
-/// A neighbour that the routing domain has from the kernel.
-struct Neighbour {
-    interface: u16,
-    mac: MacAddr,
-    /// The reading that last had it.
-    generation: u32,
+    neighbours: Neighbours,
 }
 
 impl Follower {
@@ -96,8 +83,6 @@ impl Follower {
             let limit = followed.limit;
             let mut state = state.unwrap_or_else(|| State::new(limit));
             state.set.set_limit(limit);
-            // What a predecessor has read last is older than what is read next.
-            let generation = state.neighbours.values().map(|known| known.generation).max().unwrap_or(0);
             let worker = Worker {
                 followed,
                 domain,
@@ -107,7 +92,6 @@ impl Follower {
                 devices: Devices::new(),
                 has_other_devices: false,
                 changed: Vec::new(),
-                generation,
                 due: None,
             };
             *own_left.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker.run(&first));
@@ -155,7 +139,7 @@ impl Drop for Follower {
 
 impl State {
     fn new(limit: usize) -> State {
-        State { set: RouteSet::new(limit), neighbours: HashMap::new(), refused: HashSet::new() }
+        State { set: RouteSet::new(limit), neighbours: Neighbours::default() }
     }
 
     /// Removes everything from the routing domain.
@@ -167,15 +151,7 @@ impl State {
             // Without memory the next commit tries again.
             let _ = changes.commit();
         }
-        let mut changes = domain.tables().lock();
-        let keys: Vec<_> =
-            self.neighbours.iter().map(|(&(_, address), neighbour)| (neighbour.interface, address)).collect();
-        // What was heard of them meanwhile has not reached the tables.
-        domain.forgotten().forget(keys.iter().copied());
-        for key in keys {
-            changes.remove_neighbour(key, Origin::Kernel);
-        }
-        let _ = changes.commit();
+        self.neighbours.retract(domain);
     }
 }
 
@@ -209,8 +185,6 @@ struct Worker {
     has_other_devices: bool,
     /// Keys whose routes have changed and that the routing domain has not yet.
     changed: Vec<Key>,
-    /// The number of the present reading of neighbours.
-    generation: u32,
     /// When the table is to be read again.
     due: Option<Instant>,
 }
@@ -252,6 +226,7 @@ impl Worker {
             if retried.elapsed() >= INTERVAL {
                 retried = Instant::now();
                 behind = self.retry(behind);
+                self.retry_neighbours();
             }
         }
         self.state
@@ -421,8 +396,8 @@ impl Worker {
     }
 
     fn show(&self) {
-        let State { set, neighbours, refused } = &self.state;
-        self.shown.set_routes(set, neighbours.len(), refused.len());
+        let State { set, neighbours } = &self.state;
+        self.shown.set_routes(set, neighbours.followed(), neighbours.refused());
     }
 
     /// The number of the interface that a device belongs to.
@@ -432,61 +407,32 @@ impl Worker {
 
     /// Reads the neighbours that an administrator has set.
     fn read_neighbours(&mut self, sockets: &mut Sockets) -> io::Result<bool> {
-        self.generation = self.generation.wrapping_add(1);
+        self.state.neighbours.begin_reading();
         let mut neighbours = Vec::new();
         let is_consistent = sockets.tables.neighbours(|neighbour| neighbours.push(neighbour))?;
         neighbours.iter().for_each(|neighbour| self.set_neighbour(neighbour));
         if is_consistent {
-            let there: HashSet<_> = neighbours.iter().map(|neighbour| (neighbour.device, neighbour.address)).collect();
-            self.state.refused.retain(|key| there.contains(key));
-            let generation = self.generation;
-            let is_gone = |(_, neighbour): &(&(u32, IpAddr), &Neighbour)| neighbour.generation != generation;
-            let gone: Vec<(u32, IpAddr)> = self.state.neighbours.iter().filter(is_gone).map(|(key, _)| *key).collect();
-            for (device, address) in gone {
-                self.set_neighbour(&KernelNeighbour { device, address, mac: None });
-            }
+            let gone = self.state.neighbours.end_reading(&neighbours);
+            gone.iter().for_each(|neighbour| self.set_neighbour(neighbour));
         }
         Ok(is_consistent)
     }
 
     fn set_neighbour(&mut self, neighbour: &KernelNeighbour) {
-        let key = (neighbour.device, neighbour.address);
-        let generation = self.generation;
-        let wanted = neighbour.mac.and_then(|mac| Some((mac, self.interface_of(neighbour.device)?)));
-        self.state.refused.remove(&key);
-        if let (Some((mac, interface)), Some(known)) = (wanted, self.state.neighbours.get_mut(&key))
-            && (known.mac, known.interface) == (mac, interface)
-        {
-            known.generation = generation;
-            return;
-        }
-        let before = self.state.neighbours.remove(&key);
-        if before.is_none() && wanted.is_none() {
-            return;
-        }
-        let mut changes = self.domain.tables().lock();
-        // One on another interface stays for nobody.
-        let gone = before.map(|known| known.interface).filter(|&known| wanted.is_none_or(|(_, now)| now != known));
-        if let Some(interface) = gone {
-            let key = (interface, neighbour.address);
-            self.domain.forgotten().forget([key]);
-            changes.remove_neighbour(key, Origin::Kernel);
-        }
-        if let Some((mac, interface)) = wanted {
-            let entered = if mac.is_station() {
-                changes.enter_neighbour((interface, neighbour.address), mac, Origin::Kernel).is_ok()
-            } else {
-                false
-            };
-            if entered {
-                self.state.neighbours.insert(key, Neighbour { interface, mac, generation });
-            } else {
-                changes.remove_neighbour((interface, neighbour.address), Origin::Kernel);
-                self.state.refused.insert(key);
-            }
-        }
-        if let Err(error) = changes.commit() {
+        let interface = self.interface_of(neighbour.device);
+        if let Err(error) = self.state.neighbours.set(&self.domain, neighbour, interface) {
             self.shown.fails(&error.to_string());
+        }
+    }
+
+    /// Enters neighbours that were refused before, if there is room for them now.
+    fn retry_neighbours(&mut self) {
+        let before = self.state.neighbours.followed();
+        for neighbour in self.state.neighbours.waiting(BATCH) {
+            self.set_neighbour(&neighbour);
+        }
+        if self.state.neighbours.followed() != before {
+            self.show();
         }
     }
 }

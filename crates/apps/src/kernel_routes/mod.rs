@@ -9,6 +9,7 @@
 
 mod follower;
 mod install;
+mod neighbours;
 mod set;
 mod shown;
 #[cfg(test)]

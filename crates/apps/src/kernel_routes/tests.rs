@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use bellows_netif::route::{Insertion, KernelRoute, RouteKind, Special, Way};
+use bellows_netif::route::{Insertion, KernelNeighbour, KernelRoute, RouteKind, Special, Way};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::route::IpPrefix;
 use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf};
@@ -9,6 +9,7 @@ use bellows_wire::MacAddr;
 use proptest::prelude::*;
 
 use super::install::{Devices, install, retract};
+use super::neighbours::Neighbours;
 use super::set::{Deed, Key, RouteSet, Standing};
 
 /// A kernel's table in the plainest way: the routes of each prefix and metric in their order.
@@ -348,6 +349,55 @@ fn routes_without_room_are_entered_when_there_is_room() {
         set.count(Standing::NoRoom) == [0, 0]
     });
     assert_eq!((set.count(Standing::Followed), set.waiting(None, 9)), ([room, 0], Vec::new()));
+}
+
+#[test]
+fn neighbours_without_room_are_entered_when_there_is_room() {
+    let domain = crate::vrf::RoutingDomain::new(vrf());
+    let mut neighbours = Neighbours::default();
+    let neighbour = |number: u8, mac: [u8; 6]| KernelNeighbour {
+        device: 7,
+        address: IpAddr::from([10, 0, 1, number]),
+        mac: Some(MacAddr(mac)),
+    };
+    let host = |number| neighbour(number, [4, 0, 0, 0, 0, number]);
+    neighbours.begin_reading();
+    let read: Vec<KernelNeighbour> = (1..=60).map(host).chain([neighbour(99, [1, 0, 0, 0, 0, 9])]).collect();
+    read.iter().for_each(|neighbour| neighbours.set(&domain, neighbour, Some(1)).unwrap());
+    assert_eq!(neighbours.end_reading(&read), []);
+    let (room, refused) = (neighbours.followed(), neighbours.refused());
+    assert!(room > 0 && refused > 10 && room + refused == 61, "{room} {refused}");
+    // All have their turn, but the one that no station can be.
+    let mut tried: Vec<IpAddr> = Vec::new();
+    for _ in 0..refused {
+        tried.extend(neighbours.waiting(3).iter().map(|neighbour| neighbour.address));
+        if tried.len() >= refused - 1 {
+            break;
+        }
+    }
+    tried.sort_unstable();
+    tried.dedup();
+    assert_eq!(tried.len(), refused - 1);
+    let mut retry = || {
+        neighbours.waiting(100).iter().for_each(|neighbour| neighbours.set(&domain, neighbour, Some(1)).unwrap());
+        (neighbours.followed(), neighbours.refused())
+    };
+    // The first call ends the round, the second one begins another.
+    retry();
+    assert_eq!(retry(), (room, refused), "there is no room yet");
+    neighbours.set(&domain, &KernelNeighbour { mac: None, ..host(1) }, Some(1)).unwrap();
+    assert_eq!(neighbours.followed(), room - 1);
+    bellows_testkit::eventually("there is room for another neighbour", || {
+        neighbours.waiting(100).iter().for_each(|neighbour| neighbours.set(&domain, neighbour, Some(1)).unwrap());
+        (neighbours.followed(), neighbours.refused()) == (room, refused - 1)
+    });
+    // Those that the next reading does not have are gone, whether there was room for them or not.
+    neighbours.begin_reading();
+    neighbours.set(&domain, &host(2), Some(1)).unwrap();
+    for gone in neighbours.end_reading(&[host(2)]) {
+        neighbours.set(&domain, &gone, Some(1)).unwrap();
+    }
+    assert_eq!((neighbours.followed(), neighbours.refused()), (1, 0));
 }
 
 #[test]
