@@ -16,7 +16,7 @@ use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
 ///
-/// Checked are the version, the lengths, the header's checksum, the time to live, the fragment offset, the options, and
+/// Checked are the version, the lengths, the header's checksum, the fragment offset, the options, and
 /// that the source is an address of one host. Options stay as they are; packets with a source route are refused. Packets
 /// whose sender is to be told why they are dropped go to `error`, if it is linked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -51,7 +51,6 @@ counters! { Ip4Input;
     drop VERSION = "version", "packets that are not of version 4";
     drop HEADER_TOO_SHORT = "hdr_too_short", "packets with a header length below 20 bytes";
     drop BAD_CHECKSUM = "bad_checksum", "packets with a wrong header checksum";
-    drop TIME_EXPIRED = "time_expired", "packets that arrive with a time to live of 0, if `error` is not linked";
     drop FRAGMENT_OFFSET_ONE = "fragment_offset_one", "fragments at offset 8, which can hide a TCP header (RFC 1858)";
     drop BAD_SOURCE = "src_martian", "packets whose source is not one host: multicast, broadcast, loopback, 0/8, 240/4";
     drop SOURCE_ROUTE = "source_route", "packets with a source route, if `error` is not linked";
@@ -99,12 +98,7 @@ fn judge(io: &Io<Ip4Input>, packet: &mut Packet, verifies: bool) -> Verdict<Ip4I
         Ok(header) => header,
         Err(reason) => return Verdict::Drop(reason),
     };
-    let (ttl, options) = (header[8], &header[20..]);
-    let option = find_option(options);
-    if ttl == 0 {
-        return refuse(packet, IcmpError::of(Reason::TimeExceeded), Ip4Input::TIME_EXPIRED);
-    }
-    match option {
+    match find_option(&header[20..]) {
         Found::Nothing => {}
         Found::SourceRoute => return refuse(packet, IcmpError::of(Reason::SourceRoute), Ip4Input::SOURCE_ROUTE),
         Found::Bad { at } => {
@@ -272,7 +266,6 @@ mod tests {
             ("version", with(|ip| ip[0] = 0x65)),
             ("hdr_too_short", with(|ip| ip[0] = 0x44)),
             ("bad_length", frame(26)[..HEADERS].to_vec()),
-            ("time_expired", with(|ip| ip[8] = 0)),
             ("fragment_offset_one", with(|ip| ip[7] = 1)),
             ("fragment_offset_one", with(|ip| ip[6..8].copy_from_slice(&0x2001u16.to_be_bytes()))),
             ("src_martian", with(|ip| ip[12] = 0)),
@@ -299,7 +292,6 @@ mod tests {
     #[test]
     fn senders_are_told_if_anybody_tells_them() {
         let cases = [
-            (with(|ip| ip[8] = 0), IcmpError::of(Reason::TimeExceeded)),
             (
                 with(|ip| {
                     ip[0] = 0x46;
@@ -324,6 +316,8 @@ mod tests {
     fn unusual_packets_that_are_right_pass() {
         for frame in [
             frame(0),
+            // A packet for the router itself may have no hop left (RFC 1812, section 4.2.2.9).
+            with(|ip| ip[8] = 0),
             [frame(0), vec![0; 26]].concat(),
             with(|ip| ip[6..8].copy_from_slice(&0x2002u16.to_be_bytes())),
             with(|ip| ip[12..20].copy_from_slice(&[0, 0, 0, 0, 255, 255, 255, 255])),
@@ -362,7 +356,7 @@ mod tests {
                 ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             let packet = Packet::from_bytes(&bytes).unwrap();
-            let thorough = header_of(&packet, true).is_ok_and(|header| header.len() == 20 && header[8] != 0);
+            let thorough = header_of(&packet, true).is_ok_and(|header| header.len() == 20);
             // The exception for hosts without an address is left to the thorough check.
             let quick = is_right::<true>(bytes.first_chunk().unwrap(), length);
             prop_assert_eq!(quick, thorough && bytes[ETHERNET + 12] != 0);

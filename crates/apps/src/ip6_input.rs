@@ -18,7 +18,7 @@ use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
 ///
-/// Checked are the version, the length, the hop limit, the hop-by-hop options, and that the source may be that of a
+/// Checked are the version, the length, the hop-by-hop options, and that the source may be that of a
 /// packet on a wire. Hop-by-hop options that a router does not know are treated as their types say. Packets whose sender
 /// is to be told why they are dropped go to `error`, if it is linked. The app has no keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -35,8 +35,7 @@ counters! { Ip6Input;
     drop TOO_SHORT = "too_short", "packets without a whole IPv6 header";
     drop BAD_LENGTH = "bad_length", "packets that end before their payload length, and jumbograms";
     drop VERSION = "version", "packets that are not of version 6";
-    drop TIME_EXPIRED = "time_expired", "packets that arrive with a hop limit of 0, if `error` is not linked";
-    drop BAD_SOURCE = "src_martian", "packets whose source is multicast or the loopback address";
+    drop BAD_SOURCE = "src_martian", "packets whose source is multicast, the loopback address, or an IPv4-mapped one";
     drop BAD_OPTIONS = "bad_options", "packets whose hop-by-hop options do not fit, or must be known but are not";
     count OPTIONS = "options", "packets with hop-by-hop options";
 }
@@ -103,11 +102,8 @@ fn look_closely(frame: &[u8]) -> Result<bool, Fault> {
     let payload = payload.get(..payload_length).ok_or(Fault::Silent(Ip6Input::BAD_LENGTH))?;
     let source = Ipv6Addr::from_octets(std::array::from_fn(|at| fixed[8 + at]));
     let destination_is_multicast = fixed[24] == 0xff;
-    if source.is_multicast() || source.is_loopback() {
+    if source.is_multicast() || source.is_loopback() || source.to_ipv4_mapped().is_some() {
         return Err(Fault::Silent(Ip6Input::BAD_SOURCE));
-    }
-    if fixed[7] == 0 {
-        return Err(Fault::Told(IcmpError::of(Reason::TimeExceeded), Ip6Input::TIME_EXPIRED));
     }
     if fixed[6] != HOP_BY_HOP {
         return Ok(false);

@@ -344,9 +344,10 @@ impl VrfChanges<'_> {
             (LINK_LOCAL_V4, special::MARTIAN),
             ("240.0.0.0/4", special::MARTIAN),
             ("255.255.255.255/32", special::LOCAL),
-            // RFC 4291, sections 2.5.2, 2.5.3, 2.5.6 and 2.7.
+            // RFC 4291, sections 2.5.2, 2.5.3, 2.5.5.2, 2.5.6 and 2.7.
             ("::/128", special::MARTIAN),
             ("::1/128", special::MARTIAN),
+            ("::ffff:0:0/96", special::MARTIAN),
             ("fe80::/10", special::LOCAL),
             ("ff00::/8", special::MULTICAST),
             ("ff00::/16", special::MARTIAN),

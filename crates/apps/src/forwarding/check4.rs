@@ -83,7 +83,6 @@ fn are_right<const VERIFY: bool>(row: [u32; 4], destination: u32, length: u32) -
     let is_right = (first & 0xff == 0x45)
         & (total_length.wrapping_sub(20) <= length.wrapping_sub(HEADERS as u32))
         & !hides_tcp
-        & (third & 0xff != 0)
         & (network.wrapping_sub(1) < 223)
         & (network != 127);
     if VERIFY { is_right & has_right_checksum([first, second, third, source, destination]) } else { is_right }

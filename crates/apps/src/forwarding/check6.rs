@@ -67,7 +67,6 @@ fn are_right(row: [u32; 4], length: u32) -> bool {
     (first & 0xf0 == 0x60)
         & (payload_length <= length.wrapping_sub(HEADERS as u32))
         & (second >> 16 & 0xff != u32::from(HOP_BY_HOP))
-        & (second >> 24 != 0)
         & (source & 0xff != 0xff)
         & (source | source_rest != 0)
 }

@@ -56,7 +56,6 @@ fn is_right_v4(frame: &[u8], verifies: bool) -> bool {
     ip[0] == 0x45
         && (20..=ip.len()).contains(&total_length)
         && u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff != 1
-        && ip[8] != 0
         && !matches!(ip[12], 0 | 127 | 224..)
         && (!verifies || sum(ip) == 0xffff)
 }
@@ -64,12 +63,7 @@ fn is_right_v4(frame: &[u8], verifies: bool) -> bool {
 fn is_right_v6(frame: &[u8]) -> bool {
     let Some(ip) = frame.get(14..).filter(|ip| ip.len() >= 40) else { return false };
     let payload_length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
-    ip[0] >> 4 == 6
-        && payload_length <= ip.len() - 40
-        && ip[6] != 0
-        && ip[7] != 0
-        && ip[8] != 0xff
-        && ip[8..16] != [0; 8]
+    ip[0] >> 4 == 6 && payload_length <= ip.len() - 40 && ip[6] != 0 && ip[8] != 0xff && ip[8..16] != [0; 8]
 }
 
 fn packets(frames: &[Vec<u8>], tags: &[Tag]) -> Vec<Packet> {

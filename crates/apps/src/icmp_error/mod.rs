@@ -92,6 +92,12 @@ pub trait Family: Send + Sized + 'static {
         received_on: Option<&Interface>,
     ) -> Result<(), DropReason<IcmpErrors<Self>>>;
 
+    /// Whether an error may be sent about packets to many stations.
+    fn may_be_about_many(error: IcmpError) -> bool {
+        let _ = error;
+        false
+    }
+
     /// The family's addresses.
     type Address: Copy + Into<IpAddr>;
 
@@ -188,7 +194,7 @@ pub struct IcmpErrors<F> {
 counters! { for[F: Family] IcmpErrors<F>;
     drop RATE_LIMITED = "rate_limited", "packets beyond the limit of errors";
     drop ABOUT_ERROR = "about_icmp_error", "ICMP errors";
-    drop ABOUT_FRAGMENT = "about_fragment", "fragments behind the first";
+    drop ABOUT_FRAGMENT = "about_fragment", "IPv4 fragments behind the first";
     drop ABOUT_MANY = "about_multicast", "packets to many, or in a frame to many";
     drop ABOUT_SOURCE = "about_source", "packets whose source is not one host";
     drop NO_ADDRESS = "no_address", "packets from interfaces without an address that may be used";
@@ -263,7 +269,7 @@ impl<F: Family> IcmpErrors<F> {
         }
         self.looks.pay(now);
         let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Self::MALFORMED)?;
-        if ethernet[0] & 1 == 1 {
+        if ethernet[0] & 1 == 1 && !F::may_be_about_many(error) {
             return Err(Self::ABOUT_MANY);
         }
         let tables = self.domain.tables();

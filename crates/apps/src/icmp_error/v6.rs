@@ -35,9 +35,7 @@ impl Family for V6 {
             let octets: [u8; 16] = std::array::from_fn(|index| header[at + index]);
             Ipv6Addr::from(octets)
         });
-        // Those two are sent about packets to many, too: path-MTU discovery, and options that must be known.
-        let goes_to_many = error.reason == Reason::TooBig || error.reason == Reason::Unrecognized;
-        if destination.is_multicast() && !goes_to_many {
+        if destination.is_multicast() && !V6::may_be_about_many(error) {
             return Err(IcmpErrors::<V6>::ABOUT_MANY);
         }
         if source.is_unspecified() || source.is_multicast() || source.is_loopback() {
@@ -46,8 +44,9 @@ impl Family for V6 {
         let Ok(view) = Ipv6Packet::new_checked(ip) else { return Err(IcmpErrors::<V6>::MALFORMED) };
         // A chain of headers that cannot be followed may hide an error.
         let upper = view.upper_layer().map_err(|_| IcmpErrors::<V6>::MALFORMED)?;
+        // A later fragment does not show what it is a part of, and is answered (RFC 4443 has no rule against it).
         if upper.fragment.as_ref().is_some_and(|fragment| fragment.offset != 0) {
-            return Err(IcmpErrors::<V6>::ABOUT_FRAGMENT);
+            return Ok(());
         }
         // Types below 128 are errors; 137 are redirects.
         let is_error = upper.payload.first().is_none_or(|&kind| kind < 128 || kind == 137);
@@ -55,6 +54,11 @@ impl Family for V6 {
             return Err(IcmpErrors::<V6>::ABOUT_ERROR);
         }
         Ok(())
+    }
+
+    /// Path-MTU discovery, and options that must be known.
+    fn may_be_about_many(error: IcmpError) -> bool {
+        error.reason == Reason::TooBig || error.reason == Reason::Unrecognized
     }
 
     type Address = Ipv6Addr;

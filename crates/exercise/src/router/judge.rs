@@ -190,7 +190,11 @@ fn is_good_v6(bytes: &[u8]) -> Result<(), &'static str> {
         (source, ["an IPv6 packet from an address that no station has", "an IPv6 packet from a link alone"]),
         (destination, ["an IPv6 packet to an address that no station has", "an IPv6 packet to a link alone"]),
     ] {
-        if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+        if address.is_unspecified()
+            || address.is_loopback()
+            || address.is_multicast()
+            || address.to_ipv4_mapped().is_some()
+        {
             return Err(words[0]);
         }
         if address.is_unicast_link_local() {
@@ -210,7 +214,11 @@ pub fn may_be_answered(frame: &[u8], own: [u8; 6]) -> Result<(), &'static str> {
     if frame[..6] != own && !is_multicast {
         return Err("a frame for others");
     }
-    let (protocol, payload) = packet.upper_layer().ok_or("a fragment after the first")?;
+    // What a later fragment of IPv6 is a part of cannot be seen.
+    let (protocol, payload) = match packet.upper_layer() {
+        None if packet.source.is_ipv6() => (59, &[][..]),
+        upper => upper.ok_or("a fragment after the first")?,
+    };
     match (packet.source, packet.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             if word(packet.packet, 6) & 0x1fff != 0 {

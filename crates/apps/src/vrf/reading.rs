@@ -1,0 +1,147 @@
+//! What the keys of a routing domain say: interfaces, policies and routes, checked.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use bellows_config::SettingError;
+use bellows_vrf::interface::{InterfaceAddress, VlanTag};
+use bellows_vrf::route::RouteError;
+use bellows_vrf::{IfExists, Interface, RouteSpec};
+use bellows_wire::{MacAddr, ndp};
+
+use super::config::{InterfaceConfig, KERNEL, MIN_MTU_V6};
+use super::{ERROR4, HOST, RESERVED};
+use crate::access_rules::Rule;
+use crate::ipv6_link::Advertised;
+use crate::policy::{Policy, ReversePath};
+pub(super) fn interface_advertise(
+    config: &InterfaceConfig,
+    interface: &Interface,
+) -> Result<Option<Advertised>, SettingError> {
+    config.advertise.as_ref().map(|advertise| advertise.read(interface)).transpose()
+}
+
+/// Reads what interfaces have besides their addresses.
+pub(super) fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> Result<Vec<Policy>, SettingError> {
+    let mut policies: Vec<Policy> = Vec::new();
+    for (name, interface) in interfaces {
+        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
+        if let Some(host) = &interface.host {
+            check_device(host)
+                .map_err(|message| wrong(message, "give `host` a name of at most 15 bytes, like lan0"))?;
+            if policies.iter().any(|policy| policy.host.as_ref() == Some(host)) {
+                return Err(wrong(format!("two interfaces have the `host` device `{host}`"), "give each its own"));
+            }
+        }
+        let read = |rules: &[String], key: &str| -> Result<Vec<Rule>, SettingError> {
+            let rule = |(place, text): (usize, &String)| {
+                Rule::parse(text).map_err(|error| {
+                    let at = match text.get(error.range.clone()) {
+                        None | Some("") => String::new(),
+                        Some(part) => format!(", at `{part}`"),
+                    };
+                    wrong(format!("rule {} of `{key}`, `{text}`{at}: {}", place + 1, error.message), &error.help)
+                })
+            };
+            rules.iter().enumerate().map(rule).collect()
+        };
+        policies.push(Policy {
+            host: interface.host.clone(),
+            reverse_path: interface.reverse_path,
+            access_in: read(&interface.access_in, "access_in")?,
+            access_out: read(&interface.access_out, "access_out")?,
+        });
+    }
+    Ok(policies)
+}
+
+/// Whether a network device can have a name.
+fn check_device(name: &str) -> Result<(), String> {
+    let is_name = (1..=MAX_DEVICE).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && name.chars().all(|character| character.is_ascii_graphic() && !matches!(character, '/' | ':' | '%'));
+    if is_name { Ok(()) } else { Err(format!("`{name}` cannot be a device's name")) }
+}
+
+/// The longest name of a network device, bytes.
+const MAX_DEVICE: usize = bellows_sys::tap::MAX_NAME;
+
+/// Enters a route.
+pub(super) fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Result<(), RouteError> {
+    if text.starts_with(KERNEL) {
+        return Err(RouteError {
+            message: "an app follows a table of the kernel".to_owned(),
+            help: "add an app `kernel-routes`, or use the app `router`, which has one".to_owned(),
+            range: 0..text.len(),
+        });
+    }
+    let route = RouteSpec::parse(text)?;
+    changes.add(&route, IfExists::Refuse).map_err(|error| RouteError {
+        message: error.to_string(),
+        help: "correct the route, or the interfaces".to_owned(),
+        range: 0..text.len(),
+    })
+}
+
+impl InterfaceConfig {
+    pub(super) fn read(&self, name: &str) -> Result<Interface, SettingError> {
+        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help);
+        let mac = read_mac(&self.mac)
+            .map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
+        let mut addresses = Vec::new();
+        for text in &self.addresses {
+            addresses.push(read_address(text).ok_or_else(|| {
+                let help = "write an address and the bits of the prefix on the link: \"192.0.2.1/24\"";
+                wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
+            })?);
+        }
+        let is_link_local =
+            |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let has_v6 = addresses.iter().any(|own| own.address.is_ipv6());
+        if has_v6 && !addresses.iter().any(is_link_local) {
+            addresses.push(InterfaceAddress { address: ndp::link_local(mac).into(), length: 64 });
+        }
+        if self.mtu < 68 || has_v6 && self.mtu < MIN_MTU_V6 {
+            return Err(wrong(
+                format!("an `mtu` of {} is too small", self.mtu),
+                "give 68 or more, and 1280 or more for an interface with an IPv6 address",
+            ));
+        }
+        let port = self.port.clone().unwrap_or_else(|| name.to_owned());
+        if RESERVED.contains(&port.as_str()) || [HOST, ERROR4].contains(&port.as_str()) {
+            return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
+        }
+        let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];
+        let tags: Vec<VlanTag> =
+            vlans.into_iter().filter_map(|(protocol, id)| Some(VlanTag { protocol, id: id? })).collect();
+        if let Some(tag) = tags.iter().find(|tag| !(1..=4094).contains(&tag.id)) {
+            return Err(wrong(format!("there is no VLAN {}", tag.id), "give a number from 1 to 4094"));
+        }
+        if self.service_vlan.is_some() && self.vlan.is_none() {
+            return Err(wrong("`service_vlan` is around no `vlan`".to_owned(), "give `vlan` as well"));
+        }
+        Ok(Interface { name: name.to_owned(), port, mac, mtu: self.mtu, tags, addresses })
+    }
+}
+
+/// The Ethernet address of a station.
+pub(super) fn read_mac(text: &str) -> Result<MacAddr, String> {
+    let mac: MacAddr = text.parse().map_err(|error| format!("{error}"))?;
+    match mac.is_station() {
+        true => Ok(mac),
+        false if mac == MacAddr::default() => Err(format!("{text} is the address of no station")),
+        false => Err(format!("{text} is a multicast address")),
+    }
+}
+
+/// An address and the length of its prefix.
+fn read_address(text: &str) -> Option<InterfaceAddress> {
+    let (address, length) = text.split_once('/')?;
+    let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let is_possible = match address {
+        IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_unspecified() && !v4.is_broadcast() && !v4.is_loopback(),
+        IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
+    };
+    ((1..=bits).contains(&length) && is_possible).then_some(InterfaceAddress { address, length })
+}
