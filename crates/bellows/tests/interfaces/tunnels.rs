@@ -29,7 +29,7 @@ mtu = 1600
 addresses = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
-/// A tunnel: the app, its session, and what makes the device `t` in the guest.
+/// A tunnel: the app, its session, and what makes the device `wire` in the guest.
 struct Kind {
     app: &'static str,
     session: &'static str,
@@ -47,7 +47,7 @@ const KINDS: [Kind; 9] = [
         session: "l2tp6",
         keys: "expect_session = 11\nsend_session = 12\nexpect_cookie = \"0102030405060708\"\nsend_cookie = \"1112131415161718\"",
         device: "ip l2tp add tunnel tunnel_id 1 peer_tunnel_id 2 encap ip local 2001:db8::2 remote 2001:db8::1 && \
-            ip l2tp add session name t tunnel_id 1 session_id 12 peer_session_id 11 l2spec_type none \
+            ip l2tp add session name wire tunnel_id 1 session_id 12 peer_session_id 11 l2spec_type none \
             cookie 1112131415161718 peer_cookie 0102030405060708",
     },
     Kind {
@@ -55,49 +55,49 @@ const KINDS: [Kind; 9] = [
         session: "l2tp4",
         keys: "expect_session = 21\nsend_session = 22\nsublayer = \"default\"",
         device: "ip l2tp add tunnel tunnel_id 3 peer_tunnel_id 4 encap ip local 192.0.2.2 remote 192.0.2.1 && \
-            ip l2tp add session name t tunnel_id 3 session_id 22 peer_session_id 21",
+            ip l2tp add session name wire tunnel_id 3 session_id 22 peer_session_id 21",
     },
     Kind {
         app: "gre",
         session: "gre4",
         keys: "key = 7",
-        device: "ip link add t type gretap local 192.0.2.2 remote 192.0.2.1 key 7",
+        device: "ip link add wire type gretap local 192.0.2.2 remote 192.0.2.1 key 7",
     },
     Kind {
         app: "gre",
         session: "gre4sum",
         keys: "checksum = true",
-        device: "ip link add t type gretap local 192.0.2.2 remote 192.0.2.1 csum",
+        device: "ip link add wire type gretap local 192.0.2.2 remote 192.0.2.1 csum",
     },
     Kind {
         app: "gre",
         session: "gre6",
         keys: "key = 9",
-        device: "ip link add t type ip6gretap local 2001:db8::2 remote 2001:db8::1 key 9",
+        device: "ip link add wire type ip6gretap local 2001:db8::2 remote 2001:db8::1 key 9",
     },
     Kind {
         app: "vxlan",
         session: "vxlan4",
         keys: "vni = 1",
-        device: "ip link add t type vxlan id 1 local 192.0.2.2 remote 192.0.2.1 dstport 4789",
+        device: "ip link add wire type vxlan id 1 local 192.0.2.2 remote 192.0.2.1 dstport 4789",
     },
     Kind {
         app: "vxlan",
         session: "vxlan6",
         keys: "vni = 2\nchecksum = true",
-        device: "ip link add t type vxlan id 2 local 2001:db8::2 remote 2001:db8::1 dstport 4789",
+        device: "ip link add wire type vxlan id 2 local 2001:db8::2 remote 2001:db8::1 dstport 4789",
     },
     Kind {
         app: "geneve",
         session: "geneve4",
         keys: "vni = 3",
-        device: "ip link add t type geneve id 3 remote 192.0.2.1",
+        device: "ip link add wire type geneve id 3 remote 192.0.2.1",
     },
     Kind {
         app: "geneve",
         session: "geneve6",
         keys: "vni = 4\nchecksum = true",
-        device: "ip link add t type geneve id 4 remote 2001:db8::1",
+        device: "ip link add wire type geneve id 4 remote 2001:db8::1",
     },
 ];
 
@@ -162,7 +162,7 @@ fn each_tunnel_is_that_of_linux() {
     guest.eventually("ping -c 1 -W 1 192.0.2.1 && ping -6 -c 1 -W 1 2001:db8::1");
     for Kind { session, device, .. } in &KINDS {
         guest.run(device);
-        guest.run("ip link set t mtu 1500 up && ip addr add 10.0.0.1/24 dev t");
+        guest.run("ip link set dev wire mtu 1500 up && ip addr add 10.0.0.1/24 dev wire");
         guest.eventually("ping -c 1 -W 1 10.0.0.2");
         for size in [0, 1000, 1472, 3000] {
             guest.run(&format!("ping -c 2 -W 30 -s {size} 10.0.0.2"));
@@ -170,7 +170,7 @@ fn each_tunnel_is_that_of_linux() {
         guest.run("exchange 1");
         eprintln!("{test}: {session}");
         // The session and its tunnel go together.
-        guest.run("ip link del t || ip l2tp del session tunnel_id 1 session_id 12");
+        guest.run("ip link del dev wire || ip l2tp del session tunnel_id 1 session_id 12");
         guest.run("for tunnel in 1 3; do ip l2tp del tunnel tunnel_id $tunnel; done; far ip neigh flush all; true");
     }
     let counters = running.counters();
