@@ -1,26 +1,33 @@
 //! Packets for a router itself, of both families: `ip4-local` and `ip6-local`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `v4.rs`, `v6.rs` | what packets of a family are, and replies to echo requests |
 
 #[cfg(test)]
 mod tests;
+mod v4;
+mod v6;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-use bellows_packet::Packet;
+use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};
-use bellows_wire::icmp::{IcmpMessage, message_type};
-use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Packet;
-use bellows_wire::{IpPair, IpProtocol, Sum, mld};
+use bellows_wire::mld;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
-use crate::lanes::{Lanes, Verdict};
+use crate::lanes::{Lanes, Refused, Verdict};
 use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
+
+pub use self::v4::V4;
+pub use self::v6::V6;
 
 /// Takes the packets that are for the router itself.
 ///
@@ -76,11 +83,39 @@ pub trait Family: Send + Sized + 'static {
     /// Whether an IP packet is an echo request without options or extension headers.
     fn is_echo_request(ip: &[u8]) -> bool;
 
+    /// Writes what a glance tells of packets. Hot.
+    fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
+        for (packet, fate) in packets.iter().zip(fates) {
+            let is_echo = packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
+            *fate = if is_echo & glance.limits_echo { Fate::Limited } else { Fate::Open };
+        }
+    }
+
     /// Turns an echo request into its reply.
     ///
     /// # Errors
     /// If its header is not right.
     fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error>;
+}
+
+/// What a glance may decide.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// Whether echo requests are beyond the limit.
+    limits_echo: bool,
+    /// The interface from which all neighbour discovery to addresses beyond the link-local ones is for `nd` alone.
+    discovery_from: Option<u16>,
+}
+
+/// What a glance tells of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing: it is looked at closely.
+    Open,
+    /// It is an echo request beyond the limit.
+    Limited,
+    /// It is for `nd`.
+    Discovery,
 }
 
 /// A packet for the router.
@@ -115,6 +150,9 @@ pub struct Local<F> {
     /// That of answers to echo requests.
     limit: Limit,
     lanes: Lanes,
+    refused: Refused<Local<F>>,
+    /// What a glance tells of the packets of a call.
+    fates: Vec<Fate>,
     family: std::marker::PhantomData<F>,
 }
 
@@ -153,18 +191,7 @@ impl<F: Family> App for Local<F> {
     fn push(&mut self, io: &Io<Self>) {
         self.lanes.resize(io.outputs());
         for index in 0..io.inputs() {
-            for mut packet in &mut io.input(index) {
-                match self.judge(io, &mut packet) {
-                    Verdict::To(output) => {
-                        if output == ND {
-                            self.copy_for_host(io, &packet);
-                        }
-                        self.lanes.push(output, packet);
-                    }
-                    Verdict::Drop(reason) => io.drop(packet, reason),
-                }
-            }
-            self.lanes.send(io);
+            self.take(io, index);
         }
     }
 }
@@ -173,7 +200,9 @@ impl<F: Family> Local<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
         let limit = Self::limit(echo_rate());
-        Local { domain, punts_echo: false, limit, lanes: Lanes::new(), family: std::marker::PhantomData }
+        let fates = vec![Fate::Open; CAPACITY];
+        let (lanes, refused) = (Lanes::new(), Refused::new());
+        Local { domain, punts_echo: false, limit, lanes, refused, fates, family: std::marker::PhantomData }
     }
 
     /// The app, which leaves echo requests to the host or not.
@@ -192,6 +221,52 @@ impl<F: Family> Local<F> {
     pub fn answering(mut self, echo_rate: u32) -> Local<F> {
         self.limit = Self::limit(echo_rate);
         self
+    }
+
+    /// Takes the packets of an input.
+    fn take(&mut self, io: &Io<Self>, index: usize) {
+        let mut input = io.input(index);
+        let Some(first) = input.packets().first() else { return };
+        let number = Tag(first.tag()).interface();
+        let glance = Glance {
+            limits_echo: !self.punts_echo && !self.limit.admits(io.now()),
+            // Others are copied for the host, or are for no address of the router that it may use.
+            discovery_from: Some(number).filter(|_| {
+                let policy = self.domain.policies().of(number);
+                io.is_linked(ND)
+                    && !self.domain.addresses().are_some_barred()
+                    && policy.is_none_or(|policy| policy.host.is_none())
+            }),
+        };
+        let fates = &mut self.fates[..input.len()];
+        F::glance_at(input.packets(), glance, fates);
+        let fate = fates[0];
+        if fate != Fate::Open && fates.iter().all(|&other| other == fate) {
+            if fate == Fate::Limited {
+                return io.drop_all(&mut input, Self::RATE_LIMITED);
+            }
+            drop(input);
+            return io.forward(index, ND);
+        }
+        for (place, mut packet) in (&mut input).into_iter().enumerate() {
+            let verdict = match self.fates[place] {
+                Fate::Open => self.judge(io, &mut packet),
+                Fate::Limited => Verdict::Drop(Self::RATE_LIMITED),
+                Fate::Discovery => Verdict::To(ND),
+            };
+            match verdict {
+                Verdict::To(output) => {
+                    if output == ND && self.fates[place] == Fate::Open {
+                        self.copy_for_host(io, &packet);
+                    }
+                    self.lanes.push(output, packet);
+                }
+                Verdict::Drop(reason) => self.refused.push(io, packet, reason),
+            }
+        }
+        drop(input);
+        self.refused.drop_all(io);
+        self.lanes.send(io);
     }
 
     /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, and questions for
@@ -320,125 +395,8 @@ fn is_many(address: IpAddr) -> bool {
     }
 }
 
-/// The local packets of IPv4.
-pub struct V4;
-
 /// The hops that a reply may take.
 const HOPS: u8 = 64;
-
-impl Family for V4 {
-    const NAME: &'static str = "ip4-local";
-
-    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
-        let view = Ipv4Packet::new_checked(ip)?;
-        let message = match view.protocol() {
-            _ if view.more_fragments() || view.fragment_offset() != 0 => Message::Fragment,
-            IpProtocol::ICMP => {
-                let icmp = IcmpMessage::new_checked(view.payload())?;
-                match icmp.message_type() {
-                    _ if Sum::new().add_bytes(view.payload()).finish() != 0 => Message::BadChecksum,
-                    message_type::V4_ECHO_REQUEST => Message::Echo,
-                    _ => Message::Other,
-                }
-            }
-            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
-            _ => Message::Protocol,
-        };
-        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
-    }
-
-    fn is_echo_request(ip: &[u8]) -> bool {
-        let is = |header: &[u8; 21]| {
-            header[0] == 0x45
-                && (header[6] & 0x3f, header[7]) == (0, 0)
-                && header[9] == IpProtocol::ICMP.0
-                && header[20] == message_type::V4_ECHO_REQUEST
-        };
-        ip.first_chunk().is_some_and(is)
-    }
-
-    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
-        let mut view = Ipv4Packet::new_checked(ip)?;
-        let (src, dst): (Ipv4Addr, Ipv4Addr) = (view.src(), view.dst());
-        view.set_src(dst);
-        view.set_dst(src);
-        view.set_ttl(HOPS);
-        view.fill_checksum();
-        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
-        icmp.set_message_type(message_type::V4_ECHO_REPLY);
-        icmp.fill_checksum(&IpPair::V4 { src: dst, dst: src });
-        Ok(())
-    }
-}
-
-/// The local packets of IPv6.
-pub struct V6;
-
-impl Family for V6 {
-    const NAME: &'static str = "ip6-local";
-
-    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
-        let view = Ipv6Packet::new_checked(ip)?;
-        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
-        let message = match upper.protocol {
-            _ if upper.fragment.is_some() => Message::Fragment,
-            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
-            IpProtocol::ICMPV6 => {
-                let icmp = IcmpMessage::new_checked(upper.payload)?;
-                let addresses = view.addresses();
-                let sum = || {
-                    addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
-                };
-                match icmp.message_type() {
-                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects. Who takes
-                    // them checks them.
-                    133..=137 => Message::Discovery,
-                    _ if sum() != 0 => Message::BadChecksum,
-                    // An echo behind extension headers is for the host.
-                    message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
-                    kind if mld::is_of_listeners(kind) => Message::Listeners,
-                    _ => Message::Other,
-                }
-            }
-            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
-            // No next header: there is nothing to serve (RFC 8200, section 4.7).
-            IpProtocol(59) => Message::Other,
-            _ => Message::Protocol,
-        };
-        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
-    }
-
-    fn is_echo_request(ip: &[u8]) -> bool {
-        let is = |header: &[u8; 41]| header[6] == IpProtocol::ICMPV6.0 && header[40] == message_type::V6_ECHO_REQUEST;
-        ip.first_chunk().is_some_and(is)
-    }
-
-    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
-        let mut view = Ipv6Packet::new_checked(ip)?;
-        let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
-        view.set_src(dst);
-        view.set_dst(src);
-        view.set_hop_limit(HOPS);
-        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
-        icmp.set_message_type(message_type::V6_ECHO_REPLY);
-        icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
-        Ok(())
-    }
-}
-
-/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,
-/// of which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
-fn routing_header(ip: &[u8]) -> Option<u16> {
-    let (mut kind, mut at) = (IpProtocol(*ip.get(6)?), 40);
-    while matches!(kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE) {
-        let header = ip.get(at..)?.first_chunk::<4>()?;
-        if kind == IpProtocol::IPV6_ROUTE && header[3] > 0 {
-            return u16::try_from(at + 2).ok();
-        }
-        (kind, at) = (IpProtocol(header[0]), at + 8 + 8 * usize::from(header[1]));
-    }
-    None
-}
 
 impl<F: Family> Configure for Local<F> {
     const NAME: &'static str = F::NAME;

@@ -1,0 +1,116 @@
+//! The local packets of IPv6.
+
+use std::net::Ipv6Addr;
+
+use bellows_packet::Packet;
+use bellows_vrf::Tag;
+use bellows_wire::icmp::{IcmpMessage, message_type};
+use bellows_wire::ipv6::Ipv6Packet;
+use bellows_wire::{IpPair, IpProtocol, mld};
+
+use super::{Family, Fate, Glance, HOPS, Kind, Message};
+use crate::forwarding::ETHERNET;
+
+/// The local packets of IPv6.
+pub struct V6;
+
+impl Family for V6 {
+    const NAME: &'static str = "ip6-local";
+
+    fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
+        let view = Ipv6Packet::new_checked(ip)?;
+        let (upper, routed) = (view.upper_layer()?, routing_header(ip));
+        let message = match upper.protocol {
+            _ if upper.fragment.is_some() => Message::Fragment,
+            _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
+            IpProtocol::ICMPV6 => {
+                let icmp = IcmpMessage::new_checked(upper.payload)?;
+                let addresses = view.addresses();
+                let sum = || {
+                    addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
+                };
+                match icmp.message_type() {
+                    // Who takes them checks them.
+                    kind if is_of_discovery(kind) => Message::Discovery,
+                    _ if sum() != 0 => Message::BadChecksum,
+                    // An echo behind extension headers is for the host.
+                    message_type::V6_ECHO_REQUEST if view.next_header() == IpProtocol::ICMPV6 => Message::Echo,
+                    kind if mld::is_of_listeners(kind) => Message::Listeners,
+                    _ => Message::Other,
+                }
+            }
+            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
+            // No next header: there is nothing to serve (RFC 8200, section 4.7).
+            IpProtocol(59) => Message::Other,
+            _ => Message::Protocol,
+        };
+        Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
+    }
+
+    fn is_echo_request(ip: &[u8]) -> bool {
+        let is = |header: &[u8; 41]| header[6] == IpProtocol::ICMPV6.0 && header[40] == message_type::V6_ECHO_REQUEST;
+        ip.first_chunk().is_some_and(is)
+    }
+
+    fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
+        for (packet, fate) in packets.iter().zip(fates) {
+            let is_limited = glance.limits_echo && packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
+            let is_discovery = glance.discovery_from == Some(Tag(packet.tag()).interface()) && is_discovery(packet);
+            *fate = match (is_limited, is_discovery) {
+                (true, _) => Fate::Limited,
+                (_, true) => Fate::Discovery,
+                _ => Fate::Open,
+            };
+        }
+    }
+
+    fn reply(ip: &mut [u8]) -> Result<(), bellows_wire::Error> {
+        let mut view = Ipv6Packet::new_checked(ip)?;
+        let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
+        view.set_src(dst);
+        view.set_dst(src);
+        view.set_hop_limit(HOPS);
+        let mut icmp = IcmpMessage::new_checked(view.payload_mut())?;
+        icmp.set_message_type(message_type::V6_ECHO_REPLY);
+        icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
+        Ok(())
+    }
+}
+
+/// Bytes of an ICMP header.
+const ICMP: usize = 8;
+
+/// Whether an ICMPv6 message is one of neighbour discovery (RFC 4861, section 4): router and neighbour solicitations and
+/// advertisements, redirects.
+#[inline]
+fn is_of_discovery(kind: u8) -> bool {
+    matches!(kind, 133..=137)
+}
+
+/// Whether a packet is certainly one of neighbour discovery: right behind its IPv6 header, which is whole, and not to a
+/// link-local address.
+#[inline]
+fn is_discovery(packet: &Packet) -> bool {
+    let Some(header) = packet.bytes().first_chunk::<{ ETHERNET + 40 + ICMP }>() else { return false };
+    let length = usize::from(u16::from_be_bytes([header[ETHERNET + 4], header[ETHERNET + 5]]));
+    let is_link_local = (header[ETHERNET + 24] == 0xfe) & (header[ETHERNET + 25] & 0xc0 == 0x80);
+    (header[ETHERNET] >> 4 == 6)
+        & (ICMP..=packet.len() - ETHERNET - 40).contains(&length)
+        & (header[ETHERNET + 6] == IpProtocol::ICMPV6.0)
+        & is_of_discovery(header[ETHERNET + 40])
+        & !is_link_local
+}
+
+/// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,
+/// of which type 0 is obsolete (RFC 5095); those without further hops are skipped (RFC 8200, section 4.4).
+fn routing_header(ip: &[u8]) -> Option<u16> {
+    let (mut kind, mut at) = (IpProtocol(*ip.get(6)?), 40);
+    while matches!(kind, IpProtocol::IPV6_HOP_BY_HOP | IpProtocol::IPV6_DESTINATION | IpProtocol::IPV6_ROUTE) {
+        let header = ip.get(at..)?.first_chunk::<4>()?;
+        if kind == IpProtocol::IPV6_ROUTE && header[3] > 0 {
+            return u16::try_from(at + 2).ok();
+        }
+        (kind, at) = (IpProtocol(header[0]), at + 8 + 8 * usize::from(header[1]));
+    }
+    None
+}
