@@ -283,13 +283,19 @@ impl AddressStates {
 
     /// Whether an address is one of an interface's that must not be used.
     pub fn is_barred(&self, number: u16, address: Ipv6Addr) -> bool {
-        self.barred.load(Relaxed) > 0 && self.get(number, address).is_some_and(|state| state != AddressState::Preferred)
+        self.are_some_barred() && self.get(number, address).is_some_and(|state| state != AddressState::Preferred)
+    }
+
+    /// Whether there is any address that must not be used.
+    #[inline]
+    pub fn are_some_barred(&self) -> bool {
+        self.barred.load(Relaxed) > 0
     }
 
     /// Whether packets that an interface receives are not for the router although it has their destination: the address
     /// must not be used on that link, or on any other that has it.
     pub fn is_barred_on_link(&self, number: u16, address: Ipv6Addr) -> bool {
-        if self.barred.load(Relaxed) == 0 {
+        if !self.are_some_barred() {
             return false;
         }
         match (self.get(number, address), self.interfaces.get(&address)) {

@@ -15,6 +15,38 @@ pub(crate) enum Verdict<A> {
     Drop(DropReason<A>),
 }
 
+/// Packets of a call that are dropped together, as many as have the same reason one behind the other. Between two calls
+/// there are none.
+pub(crate) struct Refused<A> {
+    packets: Vector,
+    reason: Option<DropReason<A>>,
+}
+
+impl<A: App> Refused<A> {
+    pub(crate) fn new() -> Refused<A> {
+        Refused { packets: Vector::new(), reason: None }
+    }
+
+    /// Adds a packet. Hot.
+    #[inline]
+    pub(crate) fn push(&mut self, io: &Io<A>, packet: Packet, reason: DropReason<A>) {
+        if self.reason.is_some_and(|other| other.position() != reason.position()) || self.packets.room() == 0 {
+            self.drop_all(io);
+        }
+        self.reason = Some(reason);
+        // There is room.
+        drop(self.packets.push(packet));
+    }
+
+    /// Drops the packets.
+    #[inline]
+    pub(crate) fn drop_all(&mut self, io: &Io<A>) {
+        if let Some(reason) = self.reason.take() {
+            io.drop_vector(&mut self.packets, reason);
+        }
+    }
+}
+
 /// The packets of a call, by their outputs. Between two calls there are none.
 pub(crate) struct Lanes {
     /// One for each output, and one for packets to drop.

@@ -6,14 +6,15 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Contents, Packet};
 use bellows_vrf::adjacency::special;
-use bellows_vrf::{IcmpError, Reason, Tag, Vrf};
+use bellows_vrf::{Tag, Vrf};
 use bellows_wire::flow::{self, Directions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::UNUSUAL;
 use crate::forwarding::family::{Family, Headers};
-use crate::forwarding::look::{LOCAL, has_groups, read, tag};
+use crate::forwarding::look::{ERROR, Exits, LOCAL, has_groups, read, tag};
+use crate::forwarding::repeated::Repeated;
 use crate::lanes::{Lanes, Verdict};
 use crate::vrf::RoutingDomain;
 
@@ -39,6 +40,7 @@ pub struct LookUp<F: Family> {
     lanes: Lanes,
     destinations: Vec<F::Address>,
     adjacencies: Vec<u32>,
+    repeated: Repeated<F>,
 }
 
 counters! { for[F: Family] LookUp<F>;
@@ -51,9 +53,6 @@ counters! { for[F: Family] LookUp<F>;
     drop NOT_LOCAL = "local", "packets for this router, if `local` is not linked";
     drop TOO_SHORT = "too_short", "packets without a whole header";
 }
-
-/// The place of an output.
-const ERROR: usize = 2;
 
 impl<F: Family> App for LookUp<F> {
     const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets behind an Ethernet header, with checked headers" };
@@ -76,24 +75,25 @@ impl<F: Family> LookUp<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> LookUp<F> {
         let (destinations, adjacencies) = (vec![F::Address::default(); CAPACITY], vec![0; CAPACITY]);
-        LookUp { domain, lanes: Lanes::new(), destinations, adjacencies }
+        LookUp { domain, lanes: Lanes::new(), destinations, adjacencies, repeated: Repeated::new() }
     }
 
     /// Looks up the packets of an input. Hot.
     fn look_up(&mut self, io: &Io<Self>, index: usize) {
-        let LookUp { domain, lanes, destinations, adjacencies } = self;
+        let LookUp { domain, lanes, destinations, adjacencies, repeated } = self;
         let mut input = io.input(index);
         let mut packets = input.contents_mut();
         let count = packets.packets().len();
         let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
         if read::<F>(packets.packets(), io.prefetch(), destinations) {
             let vrf = domain.tables();
-            F::look_up(vrf, io, destinations, adjacencies);
+            repeated.look_up(vrf, io, destinations, adjacencies);
             if has_groups(adjacencies) {
                 vrf.choose_paths(io, adjacencies, |place| flow_hash(&packets.packets()[place]));
             }
-            tag(&mut packets, adjacencies, lanes.numbers(count), io.is_linked(LOCAL.into()));
-            lanes.send_all(io, index, input, |packet| refuse(io, packet));
+            let local = tag(&mut packets, adjacencies, lanes.numbers(count), exits(io));
+            repeated.keep(destinations, adjacencies, local);
+            lanes.send_all(io, index, input, refuse);
         } else {
             for mut packet in &mut input {
                 let Some(verdict) = look_up_one::<F>(domain.tables(), io, &mut packet) else {
@@ -121,27 +121,27 @@ fn look_up_one<F: Family>(vrf: &Vrf, io: &Io<LookUp<F>>, packet: &mut Packet) ->
     let (mut adjacency, mut number) = ([0], [0]);
     F::look_up(vrf, io, &[destination], &mut adjacency);
     vrf.choose_paths(io, &mut adjacency, |_| flow_hash(packet));
-    tag(&mut Contents::of(std::slice::from_mut(packet)), &mut adjacency, &mut number, io.is_linked(LOCAL.into()));
-    Some(if number[0] == UNUSUAL { refuse(io, packet) } else { Verdict::To(number[0].into()) })
+    tag(&mut Contents::of(std::slice::from_mut(packet)), &mut adjacency, &mut number, exits(io));
+    Some(if number[0] == UNUSUAL { refuse(packet) } else { Verdict::To(number[0].into()) })
 }
 
-/// What becomes of a packet that leads to no adjacency.
-fn refuse<F: Family>(io: &Io<LookUp<F>>, packet: &mut Packet) -> Verdict<LookUp<F>> {
-    let tag = Tag(packet.tag());
-    let (reason, drop) = match tag.number() {
-        special::BLACKHOLE => return Verdict::Drop(LookUp::BLACKHOLE),
-        special::MULTICAST => return Verdict::Drop(LookUp::MULTICAST),
-        special::LOCAL => return Verdict::Drop(LookUp::NOT_LOCAL),
-        special::UNREACHABLE => (Reason::HostUnreachable, LookUp::UNREACHABLE),
-        special::PROHIBIT => (Reason::Prohibited, LookUp::PROHIBITED),
-        special::NO_ROUTE => (Reason::NoRoute, LookUp::NO_ROUTE),
-        _ => return Verdict::Drop(LookUp::MARTIAN),
-    };
-    if !io.is_linked(ERROR) {
-        return Verdict::Drop(drop);
-    }
-    packet.set_tag(tag.with(IcmpError::of(reason).number()).0);
-    Verdict::To(ERROR)
+/// Why a packet is dropped that leads to no adjacency, and whose sender is not told.
+fn refuse<F: Family>(packet: &mut Packet) -> Verdict<LookUp<F>> {
+    Verdict::Drop(match Tag(packet.tag()).number() {
+        special::NO_ROUTE => LookUp::NO_ROUTE,
+        special::BLACKHOLE => LookUp::BLACKHOLE,
+        special::UNREACHABLE => LookUp::UNREACHABLE,
+        special::PROHIBIT => LookUp::PROHIBITED,
+        special::LOCAL => LookUp::NOT_LOCAL,
+        special::MULTICAST => LookUp::MULTICAST,
+        _ => LookUp::MARTIAN,
+    })
+}
+
+/// The outputs that are linked.
+fn exits<F: Family>(io: &Io<LookUp<F>>) -> Exits {
+    let [has_local, has_error] = [LOCAL, ERROR].map(|output| io.is_linked(output.into()));
+    Exits { has_local, has_error }
 }
 
 impl<F: Family> Configure for LookUp<F> {

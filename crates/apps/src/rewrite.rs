@@ -153,13 +153,15 @@ impl<F: Family> Rewrite<F> {
             return;
         }
         self.redirect(io, input.packets());
+        let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
         let Rewrite { domain, outputs, lanes, batch, .. } = self;
         let vrf = domain.tables();
         let packets = input.contents_mut();
         let numbers = lanes.numbers(packets.packets().len());
         let (adjacencies, outputs) = (vrf.adjacencies(), &outputs[..]);
-        rewrite(Simd::chosen(), batch, packets, io.prefetch(), Ways { adjacencies, outputs }, numbers);
-        let Rewrite { error, resolve, resolve6, fragment, .. } = *self;
+        let [to_error, to_resolve] = [error, resolve].map(|output| output.unwrap_or(UNUSUAL));
+        let ways = Ways { adjacencies, outputs, error: to_error, resolve: to_resolve };
+        rewrite(Simd::chosen(), batch, packets, io.prefetch(), ways, numbers);
         let ends = Exits { error, resolve, resolve6, fragment };
         self.lanes.send_all(io, index, input, |packet| rewrite_unusual(packet, adjacencies, outputs, &ends));
     }

@@ -188,4 +188,24 @@ impl<S: Start> FramesMut<'_, S> {
             (packet.tag(), unsafe { &mut *packet.start().as_ptr().cast::<S>() })
         })
     }
+
+    /// The tag and the start of one packet, which can be changed in place. Hot.
+    ///
+    /// # Panics
+    /// If there is no such packet.
+    #[inline(always)]
+    pub fn at_mut(&mut self, place: usize) -> (u32, &mut S) {
+        let packet = &mut self.packets[place];
+        // SAFETY: as in `iter_mut`.
+        (packet.tag(), unsafe { &mut *packet.start().as_ptr().cast::<S>() })
+    }
+
+    /// Sets the tag of one packet. Hot.
+    ///
+    /// # Panics
+    /// If there is no such packet.
+    #[inline(always)]
+    pub fn set_tag(&mut self, place: usize, tag: u32) {
+        self.packets[place].set_tag(tag);
+    }
 }

@@ -93,14 +93,20 @@ proptest! {
             Some((mut frames, _)) => {
                 prop_assert!(is_long);
                 frames.iter_mut().for_each(|(tag, start)| start[1] = !start[1] ^ tag as u8);
+                for place in 0..frames.packets().len() {
+                    let (tag, start) = frames.at_mut(place);
+                    start[0] = !start[0];
+                    frames.set_tag(place, !tag);
+                }
             }
         }
         let numbers: Vec<u32> = (0..before.len() as u32).collect();
         contents.set_tags_with(&numbers, |tag, number| tag ^ number);
         contents.set_tags(|packet| packet.tag().wrapping_add(packet.len() as u32));
-        for ((packet, (tag, mut bytes)), number) in packets.iter().zip(before).zip(0..) {
+        for ((packet, (mut tag, mut bytes)), number) in packets.iter().zip(before).zip(0..) {
             if is_long {
                 bytes[1] = !bytes[1] ^ tag as u8;
+                (bytes[0], tag) = (!bytes[0], !tag);
             }
             prop_assert_eq!(packet.bytes(), &bytes[..]);
             prop_assert_eq!(packet.tag(), (tag ^ number).wrapping_add(bytes.len() as u32));

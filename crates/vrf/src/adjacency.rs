@@ -47,6 +47,9 @@ const INTERFACE_SHIFT: u32 = KIND_BITS;
 const MTU_SHIFT: u32 = INTERFACE_SHIFT + 12;
 const LENGTH_SHIFT: u32 = MTU_SHIFT + 16;
 
+/// The code of [`Kind::Incomplete`] in a head if the next hop's family is not that of the packets.
+const INCOMPLETE_OTHER: u64 = 4;
+
 /// What an adjacency is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -108,7 +111,30 @@ impl Shape {
     /// Whether the neighbour's link-layer address is known.
     #[inline(always)]
     pub fn is_complete(self) -> bool {
-        self.0 & ((1 << KIND_BITS) - 1) == Kind::Complete as u64
+        self.code() == Kind::Complete as u64
+    }
+
+    #[inline(always)]
+    fn code(self) -> u64 {
+        self.0 & ((1 << KIND_BITS) - 1)
+    }
+
+    /// Whether there is such an adjacency at all.
+    #[inline(always)]
+    pub fn is_used(self) -> bool {
+        self.code() != Kind::Unused as u64
+    }
+
+    /// Whether the link-layer address of a neighbour with an address of the packets' family is not known.
+    #[inline(always)]
+    pub fn is_unresolved(self) -> bool {
+        (self.code() == Kind::Incomplete as u64) | self.is_glean()
+    }
+
+    /// Whether the neighbour is the packet's destination.
+    #[inline(always)]
+    pub fn is_glean(self) -> bool {
+        self.code() == Kind::Glean as u64
     }
 
     /// The number of the interface.
@@ -130,9 +156,9 @@ impl Shape {
     }
 
     fn kind(self) -> Kind {
-        match self.0 & ((1 << KIND_BITS) - 1) {
+        match self.code() {
             1 => Kind::Complete,
-            2 => Kind::Incomplete,
+            2 | INCOMPLETE_OTHER => Kind::Incomplete,
             3 => Kind::Glean,
             _ => Kind::Unused,
         }
@@ -262,7 +288,12 @@ impl Adjacencies {
     /// Writes a line. The caller has the lock.
     fn write(&self, index: u32, adjacency: &Adjacency) {
         let Some(line) = self.lines.get(index as usize) else { return };
-        let shape = adjacency.kind as u64
+        let is_other = adjacency.next_hop.is_some_and(|next| IpFamily::of(next) != adjacency.packets());
+        let code = match adjacency.kind {
+            Kind::Incomplete if is_other => INCOMPLETE_OTHER,
+            kind => kind as u64,
+        };
+        let shape = code
             | u64::from(adjacency.interface & 0xfff) << INTERFACE_SHIFT
             | u64::from(adjacency.mtu) << MTU_SHIFT
             | u64::from(adjacency.length) << LENGTH_SHIFT;
@@ -386,6 +417,15 @@ mod tests {
             (true, [[0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe, 0xff, 0xfe]; 2])
         );
         assert!(indices[1..].iter().all(|&index| !table.shape(index).is_complete()));
+        // The headers of these are none of IPv6.
+        let kinds = |index| {
+            let shape = table.shape(index);
+            (shape.is_used(), shape.is_unresolved(), shape.is_glean())
+        };
+        assert_eq!(indices.map(kinds), [(true, false, false), (true, false, false), (true, true, true)]);
+        table.set(indices[1], &Adjacency { next_hop: Some([10, 0, 0, 1].into()), ..v6 });
+        assert_eq!(kinds(indices[1]), (true, true, false));
+        assert_eq!(kinds(special::NO_ROUTE), (false, false, false));
     }
 
     #[test]

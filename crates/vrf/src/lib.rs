@@ -9,7 +9,7 @@
 //! | `route` | routes as people write them |
 //! | `discovery` | what IPv6 neighbours say |
 //! | `forgotten` | neighbours to be asked anew |
-//! | `neighbours` | the states of neighbours |
+//! | `neighbours`, `outline` | the states of neighbours, and hashes of those who are known |
 //! | `adjacency` | what it takes to send packets to a neighbour |
 //! | `family` | the families of the Internet Protocol |
 //! | `reserved` | destinations that no router forwards to |
@@ -27,6 +27,7 @@ mod family;
 mod forgotten;
 mod icmp_error;
 mod origin;
+mod outline;
 mod reserved;
 mod tag;
 mod vrf;

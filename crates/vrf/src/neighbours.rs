@@ -4,10 +4,11 @@
 //! which neighbours they use: a neighbour is asked again, by its own Ethernet address, before its answer is too old.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
 use bellows_wire::MacAddr;
+
+use crate::outline::{Counts, Outline};
 
 /// A neighbour: the number of the interface whose link it is on, and its address.
 pub type NeighbourKey = (u16, IpAddr);
@@ -137,6 +138,8 @@ struct Entry {
     asked: u8,
     /// When something is due.
     deadline: u64,
+    /// Whether as many packets as there may be wait for an answer.
+    is_awaited: bool,
 }
 
 /// The neighbours of a family.
@@ -149,47 +152,15 @@ pub struct Neighbours {
     outline: Outline,
 }
 
-/// A hash of few bits of each neighbour, so that floods of packets about strangers cost a look at a byte each.
-#[derive(Debug)]
-struct Outline {
-    /// Nobody may know which addresses have the same hash.
-    secret: u64,
-    /// The neighbours with each hash, up to a number that stays.
-    counts: Box<[u8]>,
-}
-
-/// Bits of a neighbour's hash.
-const OUTLINE_BITS: u32 = 16;
-
-impl Outline {
-    fn new() -> Outline {
-        Outline { secret: RandomState::new().hash_one(0) | 1, counts: vec![0; 1 << OUTLINE_BITS].into() }
-    }
-
-    #[inline]
-    fn place(&self, (interface, address): NeighbourKey) -> usize {
-        let word = match address {
-            IpAddr::V4(address) => u32::from(address).into(),
-            IpAddr::V6(address) => {
-                let bits = u128::from(address);
-                ((bits >> 64) as u64).rotate_left(23) ^ bits as u64
-            }
-        };
-        // Multiply-shift, of which two keys seldom have the same hash.
-        ((word ^ u64::from(interface) << 48).wrapping_mul(self.secret) >> (64 - OUTLINE_BITS)) as usize
-    }
-
-    fn add(&mut self, key: NeighbourKey) {
-        let place = self.place(key);
-        self.counts[place] = self.counts[place].saturating_add(1);
-    }
-
-    fn remove(&mut self, key: NeighbourKey) {
-        let place = self.place(key);
-        if self.counts[place] < u8::MAX {
-            self.counts[place] -= 1;
-        }
-    }
+/// What a glance tells of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Glance {
+    /// There is no such neighbour, nor room for one: it would be [`Wanted::Full`].
+    Full,
+    /// As many packets as there may be wait for it. Seldom there is no such neighbour.
+    Awaited,
+    /// Who wants to know must look closer.
+    Open,
 }
 
 impl Neighbours {
@@ -202,7 +173,34 @@ impl Neighbours {
     /// False if there is no such neighbour; true if there is one, and seldom otherwise. Hot.
     #[inline]
     pub fn may_know(&self, key: NeighbourKey) -> bool {
-        self.outline.counts[self.outline.place(key)] > 0
+        self.outline.counts(key).all > 0
+    }
+
+    /// What can be told of a neighbour that is [wanted](Neighbours::want) without a look at it. Hot.
+    #[inline]
+    pub fn glance(&self, key: NeighbourKey, need: Need) -> Glance {
+        match self.outline.counts(key) {
+            Counts { all: 0, .. } if self.has_no_room(need) => Glance::Full,
+            Counts { all: 0 | u8::MAX, .. } => Glance::Open,
+            Counts { all, awaited } if all == awaited => Glance::Awaited,
+            _ => Glance::Open,
+        }
+    }
+
+    /// Notes that as many packets as there may be wait for a neighbour, until it answers or is gone.
+    pub fn set_awaited(&mut self, key: NeighbourKey) {
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.mac.is_none() && !entry.is_awaited) {
+            entry.is_awaited = true;
+            self.outline.set_awaited(key, true);
+        }
+    }
+
+    /// Whether nobody can be waited for besides those who are.
+    #[inline]
+    fn has_no_room(&self, need: Need) -> bool {
+        let more = if need == Need::NextHop { self.limits.for_routes } else { 0 };
+        let NeighbourLimits { neighbours, incomplete, .. } = self.limits;
+        self.entries.len() >= neighbours.saturating_add(more) || self.incomplete >= incomplete.saturating_add(more)
     }
 
     /// The number of neighbours.
@@ -223,7 +221,8 @@ impl Neighbours {
     /// Enters a neighbour whose address is configured.
     pub fn enter(&mut self, key: NeighbourKey, mac: MacAddr) {
         self.remove(key);
-        let permanent = Entry { state: NeighbourState::Permanent, mac: Some(mac), asked: 0, deadline: u64::MAX };
+        let state = NeighbourState::Permanent;
+        let permanent = Entry { state, mac: Some(mac), asked: 0, deadline: u64::MAX, is_awaited: false };
         self.entries.insert(key, permanent);
         self.outline.add(key);
     }
@@ -231,7 +230,9 @@ impl Neighbours {
     /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it
     /// did: not without room, and not in place of one that is known here.
     pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
-        let Some(&Entry { state, mac: Some(mac), asked, deadline }) = from.entries.get(&known) else { return false };
+        let Some(&Entry { state, mac: Some(mac), asked, deadline, .. }) = from.entries.get(&known) else {
+            return false;
+        };
         if self.is_full() || self.entries.contains_key(&key) {
             return false;
         }
@@ -247,7 +248,7 @@ impl Neighbours {
     /// Forgets a neighbour. Returns its address, if it was known.
     pub fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
         let entry = self.entries.remove(&key)?;
-        self.outline.remove(key);
+        self.outline.remove(key, entry.is_awaited);
         self.deadlines.remove(&(entry.deadline, key));
         self.incomplete -= usize::from(entry.state == NeighbourState::Incomplete);
         entry.mac
@@ -255,15 +256,12 @@ impl Neighbours {
 
     /// What to do with a packet to a neighbour.
     pub fn want(&mut self, key: NeighbourKey, need: Need, now: u64) -> Wanted {
-        let more = if need == Need::NextHop { self.limits.for_routes } else { 0 };
-        let NeighbourLimits { neighbours, incomplete, .. } = self.limits;
         // A flood of packets to strangers finds no room, and needs no look-up.
         let known = if self.may_know(key) { self.entries.get(&key) } else { None };
         match known {
             Some(&Entry { mac: Some(mac), .. }) => Wanted::Known(mac),
             Some(_) => Wanted::Waiting,
-            None if self.entries.len() >= neighbours.saturating_add(more) => Wanted::Full,
-            None if self.incomplete >= incomplete.saturating_add(more) => Wanted::Full,
+            None if self.has_no_room(need) => Wanted::Full,
             None => {
                 self.put(key, NeighbourState::Incomplete, None, 1, now.saturating_add(self.limits.retransmit));
                 Wanted::Ask
@@ -327,177 +325,18 @@ impl Neighbours {
     }
 
     fn put(&mut self, key: NeighbourKey, state: NeighbourState, mac: Option<MacAddr>, asked: u8, deadline: u64) {
+        // Packets go on to wait while the neighbour is asked again.
+        let is_awaited = mac.is_none() && self.entries.get(&key).is_some_and(|entry| entry.is_awaited);
         self.remove(key);
         self.incomplete += usize::from(state == NeighbourState::Incomplete);
-        self.entries.insert(key, Entry { state, mac, asked, deadline });
+        self.entries.insert(key, Entry { state, mac, asked, deadline, is_awaited });
         self.outline.add(key);
+        if is_awaited {
+            self.outline.set_awaited(key, true);
+        }
         self.deadlines.insert((deadline, key));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const SECOND: u64 = 1_000_000_000;
-    const ONE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-
-    fn key(number: u8) -> NeighbourKey {
-        (1, IpAddr::from([192, 0, 2, number]))
-    }
-
-    fn all_due(neighbours: &mut Neighbours, now: u64) -> Vec<Due> {
-        std::iter::from_fn(|| neighbours.due(now)).collect()
-    }
-
-    #[test]
-    fn a_neighbour_that_does_not_answer_is_asked_three_times() {
-        let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Ask);
-        assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Waiting);
-        assert_eq!(all_due(&mut neighbours, SECOND - 1), []);
-        assert_eq!(all_due(&mut neighbours, SECOND), [Due::Ask(key(1), None)]);
-        assert_eq!(all_due(&mut neighbours, 2 * SECOND), [Due::Ask(key(1), None)]);
-        assert_eq!(all_due(&mut neighbours, 3 * SECOND), [Due::Gone(key(1), None)]);
-        assert!(neighbours.is_empty() && neighbours.next_deadline().is_none());
-    }
-
-    #[test]
-    fn an_answer_holds_and_is_asked_for_again_before_it_is_too_old() {
-        let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        neighbours.want(key(1), Need::Destination, 0);
-        assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, SECOND / 2), Learned::Changed);
-        assert_eq!(neighbours.want(key(1), Need::Destination, SECOND), Wanted::Known(ONE));
-        let old = SECOND / 2 + 30 * SECOND;
-        assert_eq!(all_due(&mut neighbours, old - 1), []);
-        assert_eq!(all_due(&mut neighbours, old), [Due::Ask(key(1), Some(ONE))]);
-        assert_eq!(neighbours.want(key(1), Need::Destination, old), Wanted::Known(ONE), "it is used while it is asked");
-        assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, old), Learned::Confirmed);
-        let old = old + 30 * SECOND;
-        for question in 0..3 {
-            assert_eq!(all_due(&mut neighbours, old + question * SECOND), [Due::Ask(key(1), Some(ONE))]);
-        }
-        assert_eq!(all_due(&mut neighbours, old + 3 * SECOND), [Due::Gone(key(1), Some(ONE))]);
-    }
-
-    #[test]
-    fn nobody_who_is_known_is_taken_for_a_stranger() {
-        let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        let keys: Vec<NeighbourKey> = (0..200).map(key).collect();
-        assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "an empty table knows nobody");
-        for &key in &keys {
-            neighbours.put_reachable(key, ONE, 0);
-            neighbours.put_reachable(key, OTHER, 1);
-        }
-        assert!(keys.iter().all(|&key| neighbours.may_know(key)));
-        assert!(keys[..100].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
-        assert!(keys[100..].iter().all(|&key| neighbours.may_know(key)));
-        assert!(keys[100..].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
-        assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "those who are gone are strangers");
-    }
-
-    #[test]
-    fn a_neighbour_keeps_its_state_when_others_take_it_over() {
-        let mut old = Neighbours::new(NeighbourLimits::default());
-        old.hear(key(1), ONE, Heard::Question, 0);
-        old.put_stale(key(2), Some(OTHER), 0);
-        old.want(key(3), Need::Destination, 0);
-        old.put_stale(key(4), Some(ONE), 0);
-        assert_eq!(all_due(&mut old, 6 * SECOND).len(), 3);
-        old.put_stale(key(2), Some(OTHER), 6 * SECOND);
-        let mut new = Neighbours::new(NeighbourLimits { reachable: 20 * SECOND, ..NeighbourLimits::default() });
-        let adopted = [1, 2, 3, 4, 2].map(|number| new.adopt(key(number), &old, key(number), 6 * SECOND));
-        assert_eq!(adopted, [true, true, false, true, false], "once each, if its address is known");
-        let states = [1, 2, 3, 4].map(|number| new.state(key(number)));
-        let expected = [(NeighbourState::Reachable, ONE), (NeighbourState::Delay, OTHER), (NeighbourState::Probe, ONE)];
-        let [reachable, delay, probe] = expected.map(|(state, mac)| Some((state, Some(mac))));
-        assert_eq!(states, [reachable, delay, None, probe]);
-        assert_eq!(all_due(&mut new, 7 * SECOND), [Due::Ask(key(4), Some(ONE))], "it has been asked once");
-        assert_eq!(all_due(&mut new, 8 * SECOND), [Due::Ask(key(4), Some(ONE))]);
-        assert_eq!(all_due(&mut new, 9 * SECOND), [Due::Gone(key(4), Some(ONE))]);
-        assert_eq!(all_due(&mut new, 11 * SECOND), [Due::Ask(key(2), Some(OTHER))]);
-        all_due(&mut new, 12 * SECOND);
-        all_due(&mut new, 13 * SECOND);
-        all_due(&mut new, 14 * SECOND);
-        assert_eq!(all_due(&mut new, 26 * SECOND), [Due::Ask(key(1), Some(ONE))], "answers hold for 20 seconds now");
-    }
-
-    #[test]
-    fn announcements_change_what_is_known_and_enter_nothing() {
-        let mut neighbours = Neighbours::new(NeighbourLimits::default());
-        assert_eq!(neighbours.hear(key(1), ONE, Heard::Announcement, 0), Learned::Ignored);
-        assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, 0), Learned::Ignored);
-        assert_eq!(neighbours.hear(key(1), ONE, Heard::Question, 0), Learned::Changed);
-        assert_eq!(neighbours.hear(key(1), OTHER, Heard::Announcement, 0), Learned::Changed);
-        neighbours.enter(key(1), ONE);
-        assert_eq!(neighbours.hear(key(1), OTHER, Heard::Question, 0), Learned::Ignored);
-        assert_eq!(all_due(&mut neighbours, u64::MAX - 1), [], "what is configured stays");
-    }
-
-    #[test]
-    fn a_flood_takes_no_room_from_known_neighbours() {
-        let limits = NeighbourLimits { neighbours: 20, incomplete: 5, ..NeighbourLimits::default() };
-        let mut neighbours = Neighbours::new(limits);
-        for number in 0..10 {
-            assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
-        }
-        let wanted: Vec<Wanted> = (100..110).map(|number| neighbours.want(key(number), Need::Destination, 0)).collect();
-        assert_eq!(wanted, [[Wanted::Ask; 5], [Wanted::Full; 5]].concat());
-        for number in 10..15 {
-            assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
-        }
-        assert_eq!(neighbours.hear(key(99), ONE, Heard::Question, 0), Learned::Full);
-        assert!((0..10).all(|number| neighbours.want(key(number), Need::Destination, 0) == Wanted::Known(ONE)));
-        all_due(&mut neighbours, SECOND);
-        all_due(&mut neighbours, 2 * SECOND);
-        all_due(&mut neighbours, 3 * SECOND);
-        assert_eq!((neighbours.len(), neighbours.want(key(100), Need::Destination, 3 * SECOND)), (15, Wanted::Ask));
-    }
-
-    #[test]
-    fn next_hops_of_routes_have_room_of_their_own() {
-        let limits = NeighbourLimits { neighbours: 8, incomplete: 4, for_routes: 2, ..NeighbourLimits::default() };
-        let mut neighbours = Neighbours::new(limits);
-        let want = |neighbours: &mut Neighbours, number, need| neighbours.want(key(number), need, 0);
-        (0..4).for_each(|number| assert_eq!(want(&mut neighbours, number, Need::Destination), Wanted::Ask));
-        assert_eq!(want(&mut neighbours, 5, Need::Destination), Wanted::Full);
-        assert_eq!(
-            [5, 6, 7].map(|number| want(&mut neighbours, number, Need::NextHop)),
-            [Wanted::Ask, Wanted::Ask, Wanted::Full]
-        );
-        (10..12).for_each(|number| assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed));
-        assert_eq!(neighbours.hear(key(12), ONE, Heard::Question, 0), Learned::Full);
-        [5, 6].iter().for_each(|&it| assert_eq!(neighbours.hear(key(it), ONE, Heard::Answer, 0), Learned::Changed));
-        assert_eq!(
-            [7, 8, 9].map(|number| want(&mut neighbours, number, Need::NextHop)),
-            [Wanted::Ask, Wanted::Ask, Wanted::Full]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..6, 0u8..16, 0u64..4), 0..200)) {
-            let limits = NeighbourLimits { neighbours: 8, incomplete: 3, for_routes: 2, ..NeighbourLimits::default() };
-            let mut neighbours = Neighbours::new(limits);
-            let mut now = 0;
-            for (step, number, seconds) in steps {
-                now += seconds * SECOND;
-                match step {
-                    0 => drop(neighbours.want(key(number), Need::Destination, now)),
-                    1 => drop(neighbours.hear(key(number), ONE, Heard::Question, now)),
-                    2 => drop(neighbours.hear(key(number), OTHER, Heard::Answer, now)),
-                    3 => drop(neighbours.remove(key(number))),
-                    5 => drop(neighbours.want(key(number), Need::NextHop, now)),
-                    _ => drop(all_due(&mut neighbours, now)),
-                }
-                let incomplete = neighbours.iter().filter(|(_, state, _)| *state == NeighbourState::Incomplete).count();
-                prop_assert!(neighbours.len() <= 10 && incomplete <= 5 && incomplete == neighbours.incomplete);
-                prop_assert_eq!(neighbours.deadlines.len(), neighbours.len());
-                prop_assert!(neighbours.iter().all(|(_, state, mac)| mac.is_none() == (state == NeighbourState::Incomplete)));
-                prop_assert!(neighbours.next_deadline().is_none_or(|deadline| step != 4 || deadline > now));
-            }
-        }
-    }
-}
+mod tests;

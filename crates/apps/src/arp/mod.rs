@@ -1,4 +1,12 @@
 //! `arp`: finds the Ethernet addresses of IPv4 neighbours, and answers those who look for the router's.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `strangers.rs` | which packets are refused at a glance |
+
+mod strangers;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,9 +21,10 @@ use bellows_wire::{EtherType, MacAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::strangers::Link;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, limits};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Refused};
 use crate::limit::Hearing;
 use crate::vrf::{HOST, RoutingDomain};
 
@@ -66,10 +75,13 @@ pub struct Arp {
     resolver: Resolver,
     hearing: Hearing,
     lanes: Lanes,
+    refused: Refused<Arp>,
     error: Option<u16>,
     host: Option<u16>,
     /// The numbers of interfaces with a proxy.
     proxy: Vec<u16>,
+    /// The links of interfaces, by their numbers, of which there is no 0.
+    links: Vec<Link>,
     /// When an address may be defended again.
     defends_at: u64,
     has_announced: bool,
@@ -118,7 +130,16 @@ impl App for Arp {
     fn push(&mut self, io: &Io<Self>) {
         self.resolver.forget();
         let domain = Arc::clone(&self.resolver.domain);
-        for packet in &mut io.input(INPUT) {
+        let mut input = io.input(INPUT);
+        if let Some(reason) = self.refuse_all(io, input.packets()) {
+            io.drop_all(&mut input, reason);
+        }
+        for packet in &mut input {
+            if let Some(refused) = self.refuse(io.now(), &packet) {
+                let reason = refused.count(io, 1);
+                self.refused.push(io, packet, reason);
+                continue;
+            }
             let heard = self.hear(io, &domain, &packet);
             // The host may have asked, even if the router has not.
             let is_proper = heard.map_or_else(|reason| reason.position() == Arp::UNASKED.position(), |()| true);
@@ -129,10 +150,21 @@ impl App for Arp {
             }
             self.lanes.make_room(io, MAX_SENT);
         }
-        for packet in &mut io.input(RESOLVE) {
+        drop(input);
+        let mut input = io.input(RESOLVE);
+        if self.are_too_many(io, input.packets()) {
+            io.drop_all(&mut input, Arp::WAITING_FULL);
+        }
+        for packet in &mut input {
+            if self.are_too_many(io, std::slice::from_ref(&packet)) {
+                self.refused.push(io, packet, Arp::WAITING_FULL);
+                continue;
+            }
             self.resolve(io, packet);
             self.lanes.make_room(io, MAX_SENT);
         }
+        drop(input);
+        self.refused.drop_all(io);
         self.upkeep(io);
     }
 
@@ -182,13 +214,16 @@ impl Arp {
 
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
+        let links = std::iter::once(Link::default()).chain(domain.tables().interfaces().iter().map(Link::of)).collect();
         Arp {
             resolver: Resolver::new(domain, limits),
             hearing: Hearing::new(),
             lanes: Lanes::new(),
+            refused: Refused::new(),
             error: None,
             host: None,
             proxy: Vec::new(),
+            links,
             defends_at: 0,
             has_announced: false,
         }
@@ -203,14 +238,17 @@ impl Arp {
         self.lanes.send(io);
     }
 
+    /// Whether none of these packets to resolve finds room.
+    fn are_too_many(&self, io: &Io<Self>, packets: &[Packet]) -> bool {
+        let destination = |packet: &Packet| destination_of(packet).map(IpAddr::from);
+        !packets.is_empty() && self.resolver.are_too_many(packets, io.now(), destination)
+    }
+
     /// Takes in a packet to a neighbour that is not known.
     fn resolve(&mut self, io: &Io<Self>, packet: Packet) {
-        let at = ETHERNET + 16..ETHERNET + 20;
-        let Some(bytes) = packet.bytes().get(at).and_then(|bytes| bytes.first_chunk::<4>()) else {
-            return io.drop(packet, Arp::NO_HEADER);
-        };
-        let (destination, index) = (Ipv4Addr::from(*bytes).into(), Tag(packet.tag()).number());
-        let resolved = self.resolver.resolve(packet, index, destination, io.now());
+        let Some(destination) = destination_of(&packet) else { return io.drop(packet, Arp::NO_HEADER) };
+        let index = Tag(packet.tag()).number();
+        let resolved = self.resolver.resolve(packet, index, destination.into(), io.now());
         self.act(io, resolved);
     }
 
@@ -398,6 +436,12 @@ impl Arp {
 /// Bytes of the smallest Ethernet frame, without its check sequence.
 const MIN_FRAME: usize = 60;
 
+/// The destination of an IPv4 packet behind an Ethernet header.
+fn destination_of(packet: &Packet) -> Option<Ipv4Addr> {
+    let bytes = packet.bytes().get(ETHERNET + 16..ETHERNET + 20)?.first_chunk::<4>()?;
+    Some((*bytes).into())
+}
+
 /// Whether an address can be that of a station on an interface's links.
 fn is_station_of(interface: &Interface, address: Ipv4Addr) -> bool {
     let is_many =
@@ -425,6 +469,3 @@ impl Configure for Arp {
         Ok(Arp { proxy, ..Arp::new(domain, limits) })
     }
 }
-
-#[cfg(test)]
-mod tests;

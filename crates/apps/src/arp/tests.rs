@@ -2,6 +2,7 @@ use super::*;
 use bellows_rig::Rig;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::{IfExists, RouteSpec, Vrf};
+use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -337,4 +338,102 @@ fn a_flood_of_strangers_costs_neither_answers_nor_neighbours_that_are_known() {
     let neighbours = rig.status().unwrap()["neighbours"].take();
     let is_known = |it: &serde_json::Value| it["address"] == "10.0.1.7" && it["state"] == "reachable";
     assert!(neighbours.as_array().unwrap().iter().any(is_known), "{neighbours:#}");
+}
+
+#[test]
+fn packets_that_wait_are_replaced_by_newer_ones_but_not_by_a_flood() {
+    let domain = domain();
+    let limits = NeighbourLimits { incomplete: 2, ..NeighbourLimits::default() };
+    let mut rig = Rig::new(Arp::new(Arc::clone(&domain), limits), &["input", "resolve"], &["a", "b", "error"]);
+    rig.set_time(SECOND);
+    rig.settle();
+    let numbered = |to: u8, number: u16| {
+        let mut packet = packet(&domain, [10, 0, 1, to]);
+        packet.bytes_mut()[50..52].copy_from_slice(&number.to_be_bytes());
+        packet
+    };
+    // Two neighbours are asked; packets to others find no room.
+    rig.send_packets("resolve", [7, 8, 9, 10].map(|to| numbered(to, 0)));
+    rig.settle();
+    assert_eq!((rig.received("a").len(), drops(&rig)), (3, vec![("waiting_full".to_owned(), 2)]));
+    for number in 1..2_001 {
+        rig.send_packets("resolve", [numbered(7, number)]);
+        rig.settle();
+    }
+    // Three wait, and as many as may be are replaced at once.
+    assert_eq!(drops(&rig), [("waiting_full".to_owned(), 2 + 1_998)]);
+    rig.send_packets("input", [arp(1, ArpOperation::REPLY, HOST, [10, 0, 1, 7], [10, 0, 1, 1])]);
+    rig.settle();
+    let waited = |rig: &mut Rig| -> Vec<u16> {
+        rig.received("a").iter().map(|frame| u16::from_be_bytes([frame[50], frame[51]])).collect()
+    };
+    assert_eq!(waited(&mut rig), [1_250, 1_251, 1_252], "each of the first ones takes the place of the oldest");
+    // After a pause, the newest are wanted again.
+    rig.send_packets("resolve", (1..3).map(|number| numbered(8, number)));
+    rig.settle();
+    rig.set_time(SECOND + SECOND / 2);
+    rig.send_packets("resolve", [numbered(8, 3)]);
+    rig.settle();
+    rig.send_packets("input", [arp(1, ArpOperation::REPLY, HOST, [10, 0, 1, 8], [10, 0, 1, 1])]);
+    rig.settle();
+    assert_eq!(waited(&mut rig), [1, 2, 3]);
+}
+
+/// Frames of few stations: most of them are ARP packets, some changed in a byte or cut.
+fn any_arp() -> impl Strategy<Value = Packet> {
+    let address = || {
+        prop_oneof![
+            4 => (0u8..12).prop_map(|last| [10, 0, 1, last]),
+            1 => prop::sample::select(vec![[10, 0, 1, 255], [10, 0, 2, 1], [0; 4], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]]),
+        ]
+    };
+    let macs = vec![OWN.0, [4, 0, 0, 0, 0, 9], [4, 0, 0, 0, 0, 8], [5, 0, 0, 0, 0, 9], [0; 6]];
+    let change = prop_oneof![4 => Just(None), 1 => (0usize..42, any::<u8>()).prop_map(Some)];
+    let cut = prop_oneof![9 => Just(60), 1 => 0usize..60];
+    (0u16..4, 1u16..4, prop::sample::select(macs), address(), address(), change, cut).prop_map(
+        |(interface, operation, mac, sender, target, change, cut)| {
+            let mut packet = arp(interface, ArpOperation(operation), MacAddr(mac), sender, target);
+            if let Some((at, byte)) = change {
+                packet.bytes_mut()[at] = byte;
+            }
+            packet.truncate(cut);
+            packet
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_glance_refuses_what_a_closer_look_refuses(
+        packets in prop::collection::vec(any_arp(), 1..60),
+        is_flooded in any::<bool>(),
+        has_host in any::<bool>(),
+        proxy in prop::sample::subsequence(vec![1u16, 2], 0..2),
+    ) {
+        let outputs: &[&str] = if has_host { &["a", "b", "host"] } else { &["a", "b"] };
+        let mut found = Vec::new();
+        for glances in [true, false] {
+            let mut app = Arp::new(domain(), NeighbourLimits { neighbours: 6, ..NeighbourLimits::default() });
+            app.proxy.clone_from(&proxy);
+            if !glances {
+                app.links.clear();
+            }
+            let mut rig = Rig::new(app, &["input", "resolve"], outputs);
+            rig.set_time(SECOND);
+            rig.settle();
+            // More than strangers may ask at once.
+            let questions = if is_flooded { 1_300 } else { 0 };
+            for _ in 0..questions / 100 {
+                let stranger = || arp(1, ArpOperation::REQUEST, MacAddr([4, 0, 0, 0, 0, 77]), [10, 0, 1, 0], [10, 0, 1, 1]);
+                rig.send_packets("input", (0..100).map(|_| stranger()));
+                rig.settle();
+            }
+            rig.send_packets("input", packets.iter().map(|packet| packet.copy().unwrap()));
+            rig.settle();
+            let sent: Vec<_> = outputs.iter().map(|output| rig.received(output)).collect();
+            let counts = rig.counts();
+            found.push((sent, counts.drops, counts.counters));
+        }
+        prop_assert_eq!(&found[0], &found[1]);
+    }
 }

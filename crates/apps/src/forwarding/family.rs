@@ -11,7 +11,7 @@ use super::header::{ETHERNET, load_u32, load_u64, store};
 /// A family of the Internet Protocol, whose header is behind an Ethernet header.
 pub trait Family: Send + 'static {
     /// An address, the first byte in the highest bits.
-    type Address: Copy + Default + Send + 'static;
+    type Address: Copy + Default + Eq + Send + 'static;
 
     /// The names of the family's apps.
     const LOOKUP: &'static str;

@@ -3,14 +3,24 @@
 use bellows_fib::{FIRST_GROUP, NO_ROUTE};
 use bellows_packet::{Contents, Packet};
 use bellows_sys::simd::{Loop, Simd};
-use bellows_vrf::Tag;
 use bellows_vrf::adjacency::special;
+use bellows_vrf::{IcmpError, Reason, Tag};
 
 use super::family::{Family, Headers};
 use super::{LookAhead, STEP, UNUSUAL, USUAL};
 
 /// The number of packets for the router itself.
 pub const LOCAL: u16 = 1;
+
+/// The number of packets whose sender is told why they are not forwarded.
+pub const ERROR: u16 = 2;
+
+/// Which outputs there are besides the usual one.
+#[derive(Clone, Copy)]
+pub struct Exits {
+    pub has_local: bool,
+    pub has_error: bool,
+}
 
 /// Reads the destinations of packets. Returns whether all have one. Hot.
 #[inline(never)]
@@ -45,11 +55,23 @@ impl Loop for HasGroups<'_> {
     }
 }
 
-/// Tags packets with their adjacencies, and numbers them by their outputs. Hot.
+/// Tags packets with their adjacencies, and numbers them by their outputs; those without a route, or whose route says that
+/// their sender is told, are tagged with the error. Returns how many are for the router. Hot.
 #[inline(never)]
-pub fn tag(packets: &mut Contents<'_>, adjacencies: &mut [u32], numbers: &mut [u16], has_local: bool) {
-    Simd::chosen().run(Classify { adjacencies, numbers, local: if has_local { LOCAL } else { UNUSUAL } });
+pub fn tag(packets: &mut Contents<'_>, adjacencies: &mut [u32], numbers: &mut [u16], exits: Exits) -> usize {
+    let local = if exits.has_local { LOCAL } else { UNUSUAL };
+    let number = |special, reason| if exits.has_error { IcmpError::of(reason).number() } else { special };
+    let [no_route, unreachable, prohibited] = [
+        (special::NO_ROUTE, Reason::NoRoute),
+        (special::UNREACHABLE, Reason::HostUnreachable),
+        (special::PROHIBIT, Reason::Prohibited),
+    ]
+    .map(|(special, reason)| number(special, reason));
+    let error = if exits.has_error { ERROR } else { UNUSUAL };
+    let classify = Classify { adjacencies, numbers, local, error, no_route, unreachable, prohibited };
+    let count = Simd::chosen().run(classify);
     packets.set_tags_with(adjacencies, |tag, adjacency| Tag(tag).with(adjacency).0);
+    count as usize
 }
 
 /// Numbers adjacencies by outputs.
@@ -57,18 +79,34 @@ struct Classify<'a> {
     adjacencies: &'a mut [u32],
     numbers: &'a mut [u16],
     local: u16,
+    error: u16,
+    /// What packets without a route, and others whose sender is told, are tagged with.
+    no_route: u32,
+    unreachable: u32,
+    prohibited: u32,
 }
 
 impl Loop for Classify<'_> {
-    type Result = ();
+    type Result = u32;
 
     #[inline(always)]
-    fn run(self) {
+    fn run(self) -> u32 {
+        let mut local = 0;
         for (adjacency, number) in self.adjacencies.iter_mut().zip(self.numbers) {
-            // No route is the highest number. It becomes the special one of the same meaning.
-            *adjacency = if *adjacency == NO_ROUTE { special::NO_ROUTE } else { *adjacency };
-            let other = if *adjacency == special::LOCAL { self.local } else { UNUSUAL };
-            *number = if *adjacency >= special::FIRST { USUAL } else { other };
+            let found = *adjacency;
+            // No route is the highest number, and a special one.
+            let has_none = (found == NO_ROUTE) | (found == special::NO_ROUTE);
+            let (is_unreachable, is_prohibited) = (found == special::UNREACHABLE, found == special::PROHIBIT);
+            let is_told = has_none | is_unreachable | is_prohibited;
+            let refused = if is_unreachable { self.unreachable } else { self.prohibited };
+            let refused = if has_none { self.no_route } else { refused };
+            *adjacency = if is_told { refused } else { found };
+            let is_local = found == special::LOCAL;
+            local += u32::from(is_local);
+            let other = if is_local { self.local } else { UNUSUAL };
+            let other = if is_told { self.error } else { other };
+            *number = if (found >= special::FIRST) & !has_none { USUAL } else { other };
         }
+        local
     }
 }

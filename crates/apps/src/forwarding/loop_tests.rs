@@ -3,12 +3,12 @@
 use bellows_packet::{Contents, Packet};
 use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Adjacency, Kind, MAX_HEADER};
-use bellows_vrf::{Adjacencies, Tag};
+use bellows_vrf::{Adjacencies, IcmpError, Reason, Tag};
 use proptest::prelude::*;
 
 use super::columns::Columns;
 use super::family::{Family, V4, V6};
-use super::{UNUSUAL, USUAL, check4, check6, rewrite};
+use super::{BATCH, FEW, UNUSUAL, USUAL, check4, check6, rewrite};
 
 /// A frame: mostly a right one of a version, with changes in a few bytes, cut somewhere.
 fn frame(version: u8) -> impl Strategy<Value = Vec<u8>> {
@@ -100,43 +100,75 @@ fn adjacencies() -> Adjacencies {
 /// The outputs of interfaces 1 to 3.
 const OUTPUTS: [u16; 4] = [UNUSUAL, 5, 2, 7];
 
-/// The number of a packet, which is rewritten if that is an output.
-fn rewrite_naively(version: u8, adjacencies: &Adjacencies, tag: Tag, frame: &mut [u8]) -> u16 {
-    let Some(adjacency) = adjacencies.get(tag.number()) else { return UNUSUAL };
-    let Some(&output) = OUTPUTS.get(usize::from(adjacency.interface)) else { return UNUSUAL };
-    let fits = frame.len() <= 14 + usize::from(adjacency.mtu) && frame.len() >= if version == 4 { 34 } else { 54 };
-    if adjacency.kind != Kind::Complete || adjacency.length != 14 || !fits || tag.interface() == 0 || output == UNUSUAL
-    {
-        return UNUSUAL;
+/// The outputs of packets whose sender is told about an error, and of those whose next hop is to be resolved.
+const ERROR: u16 = 8;
+const RESOLVE: u16 = 9;
+
+/// The number and the tag of a packet, which is changed if the number is that of an output.
+fn rewrite_naively(
+    version: u8,
+    adjacencies: &Adjacencies,
+    tag: Tag,
+    frame: &mut [u8],
+    is_diverted: bool,
+) -> (u16, Tag) {
+    let unusual = (UNUSUAL, tag);
+    let Some(adjacency) = adjacencies.get(tag.number()) else { return unusual };
+    let output = OUTPUTS.get(usize::from(adjacency.interface)).copied().unwrap_or(UNUSUAL);
+    if frame.len() < if version == 4 { 34 } else { 54 } || tag.interface() == 0 {
+        return unusual;
     }
-    let hops = if version == 4 { 22 } else { 21 };
-    if frame[hops] <= 1 {
-        return UNUSUAL;
+    let (ip, mtu) = (&frame[14..], usize::from(adjacency.mtu));
+    let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+    let (hops, at) = if version == 4 { (ip[8], 22) } else { (ip[7], 21) };
+    let source = word(if version == 4 { 12 } else { 8 });
+    let may_age = hops > 1 && if version == 4 { source != 0xa9fe } else { source != 0 && source < 0xfe80 };
+    let length = if version == 4 { usize::from(word(2)) } else { 40 + usize::from(word(4)) };
+    if ip.len() > mtu {
+        let may_fragment = version == 4 && ip[6] & 0x40 == 0;
+        let is_told = is_diverted && length.min(ip.len()) > mtu && !may_fragment;
+        let error = IcmpError { reason: Reason::TooBig, value: adjacency.mtu };
+        return if is_told { (ERROR, tag.with(error.number())) } else { unusual };
     }
-    if version == 6 {
-        let source = u16::from_be_bytes([frame[22], frame[23]]);
-        if source == 0 || source >= 0xfe80 {
-            return UNUSUAL;
-        }
+    if adjacency.kind == Kind::Complete && (adjacency.length != 14 || output == UNUSUAL) || !may_age {
+        let may_be_told =
+            if version == 4 { source != 0xa9fe } else { matches!(source >> 8, 0x20..=0x3f | 0xfc | 0xfd) };
+        let is_told = is_diverted && adjacency.kind == Kind::Complete && hops <= 1 && may_be_told;
+        let error = IcmpError::of(Reason::TimeExceeded);
+        return if is_told { (ERROR, tag.with(error.number())) } else { unusual };
+    }
+    if adjacency.kind != Kind::Complete && !is_diverted {
+        return unusual;
     }
     // A checksum that is wrong stays wrong by as much.
     let difference = if version == 4 { (0xffff + 0xffff - sum(&frame[14..])) % 0xffff } else { 0 };
-    frame[hops] -= 1;
+    frame[at] -= 1;
     if version == 4 {
         fill_checksum(frame);
         let checksum = u32::from(u16::from_be_bytes([frame[24], frame[25]]));
         let checksum = ((checksum + 0xffff - difference) % 0xffff) as u16;
         frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     }
+    if adjacency.kind != Kind::Complete {
+        return (RESOLVE, tag);
+    }
     frame[..14].copy_from_slice(&adjacency.header[..14]);
-    output
+    (output, tag)
 }
 
 fn rewrite_with<F: Family>(simd: Simd, ahead: usize, packets: &mut [Packet], adjacencies: &Adjacencies) -> Vec<u16> {
     let mut numbers = vec![9; packets.len()];
-    let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS };
+    let ways = rewrite::Ways { adjacencies, outputs: &OUTPUTS, error: ERROR, resolve: RESOLVE };
     rewrite::rewrite(simd, &mut rewrite::Batch::<F>::new(), Contents::of(packets), ahead, ways, &mut numbers);
     numbers
+}
+
+/// Whether floods are diverted from the batch of each packet: it is no small one, and all have whole headers.
+fn are_diverted(version: u8, frames: &[Vec<u8>]) -> Vec<bool> {
+    let least = if version == 4 { 34 } else { 54 };
+    let batches = frames.chunks(BATCH);
+    let is_diverted = |batch: &[Vec<u8>]| batch.len() > FEW && batch.iter().all(|frame| frame.len() >= least);
+    batches.flat_map(|batch| vec![is_diverted(batch); batch.len()]).collect()
 }
 
 /// Frames, and tags of which most are of interface 1 and of adjacencies up to a number.
@@ -145,7 +177,9 @@ fn tagged(version: u8) -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Tag>)> {
         let interface = if all_received { Just(1_u16).boxed() } else { (0u16..3).boxed() };
         let tag = (interface, 16..16 + most).prop_map(|(interface, number)| Tag::received_on(interface).with(number));
         let right = frame(version).prop_filter("whole", |frame| frame.len() >= 60);
+        let whole = frame(version).prop_filter("whole", |frame| frame.len() >= 60);
         let frames = prop_oneof![
+            prop::collection::vec(whole, count),
             prop::collection::vec(
                 right.prop_map(|mut frame| {
                     frame.truncate(300);
@@ -196,8 +230,12 @@ proptest! {
     ], ahead in 0usize..30) {
         let adjacencies = adjacencies();
         let mut expected = frames.clone();
-        let rewrite = |(frame, &tag): (&mut Vec<u8>, &Tag)| rewrite_naively(version, &adjacencies, tag, frame);
-        let expected_numbers: Vec<u16> = expected.iter_mut().zip(&tags).map(rewrite).collect();
+        let rewrite = |((frame, &tag), is_diverted): ((&mut Vec<u8>, &Tag), bool)| {
+            rewrite_naively(version, &adjacencies, tag, frame, is_diverted)
+        };
+        let are_diverted = are_diverted(version, &frames);
+        let (expected_numbers, expected_tags): (Vec<u16>, Vec<Tag>) =
+            expected.iter_mut().zip(&tags).zip(are_diverted).map(rewrite).unzip();
         for simd in Simd::available() {
             let mut packets = packets(&frames, &tags);
             let rewrite = if version == 4 { rewrite_with::<V4> } else { rewrite_with::<V6> };
@@ -205,6 +243,8 @@ proptest! {
             prop_assert_eq!(&numbers, &expected_numbers, "{}", simd.name());
             let found: Vec<&[u8]> = packets.iter().map(Packet::bytes).collect();
             prop_assert_eq!(found, expected.iter().map(Vec::as_slice).collect::<Vec<_>>(), "{}", simd.name());
+            let found: Vec<Tag> = packets.iter().map(|packet| Tag(packet.tag())).collect();
+            prop_assert_eq!(&found, &expected_tags, "{}", simd.name());
         }
     }
 }

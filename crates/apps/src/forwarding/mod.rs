@@ -7,7 +7,9 @@
 //! | `check4`, `check6` | headers |
 //! | `columns` | the headers of a batch, for checks |
 //! | `look` | destinations before a look-up, and adjacencies after it |
+//! | `repeated` | look-ups of vectors with many packets for the router itself |
 //! | `rewrite` | hops and link-layer headers |
+//! | `mixed` | the same in vectors with packets that are not usual |
 //! | `redirect` | packets that leave by the interface that received them: not hot |
 //! | `resolver` | neighbours, and packets that wait for them: not hot |
 //! | `family`, `header` | what differs between IPv4 and IPv6; fields of headers |
@@ -20,7 +22,9 @@ pub(crate) mod header;
 pub(crate) mod look;
 #[cfg(test)]
 mod loop_tests;
+pub(crate) mod mixed;
 pub(crate) mod redirect;
+pub(crate) mod repeated;
 pub(crate) mod resolver;
 pub(crate) mod rewrite;
 pub(crate) mod sort;

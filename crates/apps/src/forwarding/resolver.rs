@@ -9,17 +9,22 @@ use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::neighbours::{Due, Learned, Need, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
-use bellows_vrf::{Interface, IpFamily, Vrf};
+use bellows_vrf::neighbours::{Due, Glance, Learned, Need, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
 use serde_json::{Value, json};
 
 use super::{ETHERNET, UNUSUAL};
 use crate::lanes::Lanes;
+use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
 /// Packets that wait for a neighbour. Linux keeps about as many of the smallest size.
 const MAX_WAITING: usize = 3;
+
+/// Packets a second that wait in place of older ones, and how many at once after a pause: each costs several look-ups.
+const REPLACED: u32 = 10_000;
+const REPLACED_AT_ONCE: u32 = 1_250;
 
 /// Neighbours that are asked or gone in a tick; others follow in the next breath. Their questions fit into a link.
 pub(crate) const MAX_DUE: usize = 256;
@@ -33,6 +38,8 @@ pub(crate) struct Resolver {
     neighbours: Neighbours,
     waiting: HashMap<NeighbourKey, Vec<Packet>>,
     held: usize,
+    /// That of packets that wait in place of older ones.
+    replacements: Limit,
     /// Changes that the tables do not have yet: the last one of each neighbour, so that a neighbour which changes while
     /// the tables are locked takes no more room.
     changes: BTreeMap<NeighbourKey, Option<MacAddr>>,
@@ -114,6 +121,7 @@ impl Resolver {
             neighbours: Neighbours::new(limits),
             waiting: HashMap::new(),
             held: 0,
+            replacements: Limit::new(REPLACED, REPLACED_AT_ONCE),
             changes: BTreeMap::new(),
             outputs: Vec::new(),
             shown,
@@ -170,7 +178,42 @@ impl Resolver {
             // The tables had no room for it, or lost it with an address that a command had entered.
             self.changes.insert(key, Some(mac));
         }
-        self.take_in(packet, key, wanted)
+        self.take_in(packet, key, wanted, now)
+    }
+
+    /// Whether [`Resolver::resolve`] would find all of these packets [`Resolved::Full`]: a flood is, and is dropped at once.
+    /// `destination` is that of a packet's header, if it has a whole one.
+    pub(crate) fn are_too_many(
+        &self,
+        packets: &[Packet],
+        now: u64,
+        destination: impl Fn(&Packet) -> Option<IpAddr>,
+    ) -> bool {
+        let replaces = self.replacements.admits(now);
+        let mut last = (u32::MAX, None);
+        packets.iter().all(|packet| {
+            let index = Tag(packet.tag()).number();
+            if index != last.0 {
+                last = (index, self.unresolved(index));
+            }
+            let (Some((interface, next_hop)), Some(destination)) = (last.1, destination(packet)) else { return false };
+            let need = if next_hop.is_some() { Need::NextHop } else { Need::Destination };
+            let next_hop = next_hop.unwrap_or(destination);
+            if next_hop.is_ipv4() != destination.is_ipv4() || next_hop.is_unspecified() {
+                return false;
+            }
+            match self.neighbours.glance((interface, next_hop), need) {
+                Glance::Full => true,
+                Glance::Awaited => !replaces,
+                Glance::Open => false,
+            }
+        })
+    }
+
+    /// The interface and the next hop of an adjacency that is not complete; none if that is the packet's destination.
+    fn unresolved(&self, index: u32) -> Option<(u16, Option<IpAddr>)> {
+        let adjacency = self.domain.tables().adjacencies().get(index)?;
+        (adjacency.kind != Kind::Complete).then_some((adjacency.interface, adjacency.next_hop))
     }
 
     /// Takes in a packet to a neighbour.
@@ -180,22 +223,29 @@ impl Resolver {
             return self.send(key, mac, packet);
         }
         let wanted = self.neighbours.want(key, Need::Destination, now);
-        self.take_in(packet, key, wanted)
+        self.take_in(packet, key, wanted, now)
     }
 
-    fn take_in(&mut self, packet: Packet, key: NeighbourKey, wanted: Wanted) -> Resolved {
+    fn take_in(&mut self, packet: Packet, key: NeighbourKey, wanted: Wanted, now: u64) -> Resolved {
         match wanted {
             Wanted::Known(mac) => self.send(key, mac, packet),
             Wanted::Full => Resolved::Full(packet),
             Wanted::Ask | Wanted::Waiting => {
                 let waiting = self.waiting.entry(key).or_default();
                 if waiting.len() >= MAX_WAITING {
+                    if !self.replacements.admits(now) {
+                        return Resolved::Full(packet);
+                    }
+                    self.replacements.pay(now);
                     // The last ones are still wanted (RFC 4861, section 7.2.2; RFC 1122, section 2.3.2.2).
                     let oldest = waiting.remove(0);
                     waiting.push(packet);
                     return Resolved::Full(oldest);
                 }
                 waiting.push(packet);
+                if waiting.len() >= MAX_WAITING {
+                    self.neighbours.set_awaited(key);
+                }
                 self.held += 1;
                 self.unshown.insert(key);
                 if wanted == Wanted::Ask { Resolved::Ask(key) } else { Resolved::Waits }

@@ -1,12 +1,13 @@
 //! The rewriting of usual packets.
 
-use bellows_packet::{Contents, Frames, FramesMut, Packet};
+use bellows_packet::{Contents, Frames, FramesMut, Handles, Packet, Start};
 use bellows_sys::simd::{Loop, Simd};
 use bellows_vrf::adjacency::{Lines, Seen, Shape};
 use bellows_vrf::{Adjacencies, Tag};
 
 use super::family::{Family, Headers};
 use super::header::ETHERNET;
+use super::mixed::{Known, Places, rewrite_mixed};
 use super::{BATCH, FEW, LookAhead, STEP, UNUSUAL};
 
 /// What is read from a batch before anything is written. Loops use the room again and again.
@@ -14,12 +15,13 @@ pub struct Batch<F: Family> {
     hops: [F::Hops; BATCH],
     aged: [F::Hops; BATCH],
     heads: [Seen; BATCH],
+    places: Places,
 }
 
 impl<F: Family> Batch<F> {
     pub fn new() -> Box<Batch<F>> {
         let hops = [F::Hops::default(); BATCH];
-        Box::new(Batch { hops, aged: hops, heads: [Seen::default(); BATCH] })
+        Box::new(Batch { hops, aged: hops, heads: [Seen::default(); BATCH], places: Places::NONE })
     }
 }
 
@@ -29,6 +31,10 @@ pub struct Ways<'a> {
     pub adjacencies: &'a Adjacencies,
     /// The output of each interface, by its number.
     pub outputs: &'a [u16],
+    /// The output of packets whose sender is told about an error, or [`UNUSUAL`].
+    pub error: u16,
+    /// The output of packets whose next hop is to be resolved, or [`UNUSUAL`].
+    pub resolve: u16,
 }
 
 impl Ways<'_> {
@@ -39,7 +45,8 @@ impl Ways<'_> {
     }
 }
 
-/// Rewrites packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Hot.
+/// Rewrites packets to complete adjacencies without VLAN tags, and numbers them by their outputs. Of others, those of
+/// usual floods may be tagged and numbered, too. Hot.
 pub fn rewrite<F: Family>(
     simd: Simd,
     batch: &mut Batch<F>,
@@ -76,27 +83,52 @@ impl<F: Family> Loop for Rewrite<'_, F> {
 }
 
 impl<F: Family> Batch<F> {
-    /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
+    /// Rewrites packets, unless one is shorter than its headers: then none has changed, and the result is false. Hot.
     #[inline(always)]
     fn rewrite(&mut self, packets: &mut Contents<'_>, ahead: usize, ways: Ways<'_>, numbers: &mut [u16]) -> bool {
-        let lines = ways.adjacencies.lines();
-        let first_tag = packets.packets().first().map_or(Tag(0), |packet| Tag(packet.tag()));
         let Some((mut frames, handles)) = packets.frames::<F::Headers>() else { return false };
+        let count = numbers.len();
+        read_hops::<F>(&frames.frames(), ahead, &mut self.hops[..count]);
+        if !self.rewrite_usual(&mut frames, handles, ahead, ways, numbers) {
+            let Batch { hops, heads, places, .. } = self;
+            let (hops, heads) = (&hops[..count], &mut heads[..count]);
+            let (lines, first_tag) = (ways.adjacencies.lines(), first_tag(&frames));
+            if Tag(handles.different).number() == 0 {
+                heads.fill(lines.head(first_tag.number()));
+            } else {
+                read_heads(frames.packets(), ahead, lines, heads);
+            }
+            number(heads, ways, numbers);
+            rewrite_mixed::<F>(&mut frames, &mut Known { hops, heads, numbers }, places, ways);
+        }
+        true
+    }
+
+    /// Rewrites packets, if all are usual. Otherwise no packet has changed its IP header, and the result is false. Hot.
+    #[inline(always)]
+    fn rewrite_usual(
+        &mut self,
+        frames: &mut FramesMut<'_, F::Headers>,
+        handles: Handles,
+        ahead: usize,
+        ways: Ways<'_>,
+        numbers: &mut [u16],
+    ) -> bool {
+        let lines = ways.adjacencies.lines();
+        let first_tag = first_tag(frames);
         let is_usual = |shape: Shape| shape.is_usual() & (handles.longest <= ETHERNET + usize::from(shape.mtu()));
         let first = lines.head(first_tag.number());
         if (Tag(handles.least_tag).interface() == 0) | !is_usual(Shape::of(first)) {
             return false;
         }
         let count = numbers.len();
-        let (hops, aged, heads) = (&mut self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
-        read_hops::<F>(&frames.frames(), ahead, hops);
+        let (hops, aged, heads) = (&self.hops[..count], &mut self.aged[..count], &mut self.heads[..count]);
         if !hops.iter().fold(true, |all, &hops| all & F::has_hops(hops)) {
             return false;
         }
-        aged.iter_mut().zip(&*hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
-        let interface = Shape::of(first).interface();
-        let output = ways.output(interface);
+        aged.iter_mut().zip(hops).for_each(|(aged, &hops)| *aged = F::aged(hops));
         if Tag(handles.different).number() == 0 {
+            let output = ways.output(Shape::of(first).interface());
             let (header, is_same) = lines.header_of(first_tag.number(), first);
             if !is_same | (output == UNUSUAL) {
                 return false;
@@ -112,18 +144,29 @@ impl<F: Family> Batch<F> {
         if !heads.iter().fold(true, |all, &head| all & is_usual(Shape::of(head))) {
             return false;
         }
-        let is_other = |head: &Seen| Shape::of(*head).interface() != interface;
-        let has_outputs = if heads.iter().fold(false, |any, head| any | is_other(head)) {
-            number_by_interface(heads, ways, numbers)
-        } else {
-            numbers.fill(output);
-            output != UNUSUAL
-        };
-        has_outputs && write_mixed::<F>(&mut frames, lines, heads, hops, aged)
+        number(heads, ways, numbers) && write_several::<F>(frames, lines, heads, hops, aged)
     }
 }
 
+/// The tag of the first packet.
+#[inline(always)]
+fn first_tag<S: Start>(frames: &FramesMut<'_, S>) -> Tag {
+    frames.packets().first().map_or(Tag(0), |packet| Tag(packet.tag()))
+}
+
 /// Numbers packets by the outputs of their adjacencies. Returns whether all have one. Hot.
+#[inline(always)]
+fn number(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
+    let interface = heads.first().map_or(0, |&head| Shape::of(head).interface());
+    if heads.iter().fold(false, |any, &head| any | (Shape::of(head).interface() != interface)) {
+        return number_by_interface(heads, ways, numbers);
+    }
+    let output = ways.output(interface);
+    numbers.fill(output);
+    output != UNUSUAL
+}
+
+/// As [`number`], for several interfaces. Hot.
 #[inline(never)]
 fn number_by_interface(heads: &[Seen], ways: Ways<'_>, numbers: &mut [u16]) -> bool {
     let mut have_outputs = true;
@@ -161,7 +204,7 @@ fn read_heads(packets: &[Packet], ahead: usize, lines: Lines<'_>, heads: &mut [S
 /// Writes the headers of packets to several adjacencies. Returns false if adjacencies have changed since their heads were
 /// read: then only Ethernet headers have been written. Hot.
 #[inline(never)]
-fn write_mixed<F: Family>(
+fn write_several<F: Family>(
     frames: &mut FramesMut<'_, F::Headers>,
     lines: Lines<'_>,
     heads: &[Seen],

@@ -75,7 +75,7 @@ fn routes() -> Vec<RouteSpec> {
     .to_vec()
 }
 
-fn vrf() -> Vrf {
+pub(super) fn vrf() -> Vrf {
     let vrf = Vrf::new(interfaces(), 100, 1).unwrap();
     let mut changes = vrf.lock();
     routes().iter().for_each(|route| changes.add(route, IfExists::Refuse).unwrap());

@@ -221,7 +221,7 @@ impl<F: Family> App for IcmpErrors<F> {
     fn push(&mut self, io: &Io<Self>) {
         for index in 0..io.inputs() {
             let mut input = io.input(index);
-            if !self.errors.admits(io.now()) && !input.packets().iter().any(is_redirect) {
+            if !self.admits_any(io.now(), input.packets()) {
                 io.drop_all(&mut input, Self::RATE_LIMITED);
                 continue;
             }
@@ -245,8 +245,10 @@ impl<F: Family> App for IcmpErrors<F> {
 const LOOKS: u32 = 8;
 
 /// Whether a packet is one whose sender is to be told a better first hop.
+#[inline]
 fn is_redirect(packet: &Packet) -> bool {
-    IcmpError::from_number(Tag(packet.tag()).number()).reason == Reason::Redirect
+    const REDIRECT: IcmpError = IcmpError::of(Reason::Redirect);
+    Tag(packet.tag()).number() == REDIRECT.number()
 }
 
 impl<F: Family> IcmpErrors<F> {
@@ -256,6 +258,12 @@ impl<F: Family> IcmpErrors<F> {
         let looks = Limit::new(rate.saturating_mul(LOOKS), burst.saturating_mul(LOOKS));
         let frame = vec![0; ETHERNET + F::MAX_LENGTH];
         IcmpErrors { domain, errors, redirects, looks, frame, family: std::marker::PhantomData }
+    }
+
+    /// Whether any of these packets is within the limits. If not, none is looked at.
+    fn admits_any(&self, now: u64, packets: &[Packet]) -> bool {
+        let has_redirect = || packets.iter().fold(false, |any, packet| any | is_redirect(packet));
+        self.looks.admits(now) && (self.errors.admits(now) || self.redirects.admits(now) && has_redirect())
     }
 
     /// The error about a packet, or `None` if there is no buffer.

@@ -1,17 +1,23 @@
 //! Packets for a router itself, of both families: `ip4-local` and `ip6-local`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `v4.rs`, `v6.rs` | what packets of a family are, and replies to echo requests |
 
 mod v4;
 mod v6;
 
 #[cfg(test)]
 mod tests;
+mod v4;
+mod v6;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-use bellows_packet::Packet;
+use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::ipv6::Ipv6Packet;
 use bellows_wire::mld;
@@ -20,12 +26,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
 use crate::ipv6_options::BadOptions;
-use crate::lanes::{Lanes, Verdict};
+use crate::lanes::{Lanes, Refused, Verdict};
 use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
-pub use v4::V4;
-pub use v6::V6;
+pub use self::v4::V4;
+pub use self::v6::V6;
 
 /// Takes the packets that are for the router itself.
 ///
@@ -82,11 +88,39 @@ pub trait Family: Send + Sized + 'static {
     /// Whether an IP packet is an echo request without options or extension headers.
     fn is_echo_request(ip: &[u8]) -> bool;
 
+    /// Writes what a glance tells of packets. Hot.
+    fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
+        for (packet, fate) in packets.iter().zip(fates) {
+            let is_echo = packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
+            *fate = if is_echo & glance.limits_echo { Fate::Limited } else { Fate::Open };
+        }
+    }
+
     /// Turns an echo request into its reply, and returns the bytes of that.
     ///
     /// # Errors
     /// If its header is not right.
     fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error>;
+}
+
+/// What a glance may decide.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// Whether echo requests are beyond the limit.
+    limits_echo: bool,
+    /// The interface from which all neighbour discovery to addresses beyond the link-local ones is for `nd` alone.
+    discovery_from: Option<u16>,
+}
+
+/// What a glance tells of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing: it is looked at closely.
+    Open,
+    /// It is an echo request beyond the limit.
+    Limited,
+    /// It is for `nd`.
+    Discovery,
 }
 
 /// A packet for the router.
@@ -123,6 +157,9 @@ pub struct Local<F> {
     /// That of answers to echo requests.
     limit: Limit,
     lanes: Lanes,
+    refused: Refused<Local<F>>,
+    /// What a glance tells of the packets of a call.
+    fates: Vec<Fate>,
     family: std::marker::PhantomData<F>,
 }
 
@@ -162,18 +199,7 @@ impl<F: Family> App for Local<F> {
     fn push(&mut self, io: &Io<Self>) {
         self.lanes.resize(io.outputs());
         for index in 0..io.inputs() {
-            for mut packet in &mut io.input(index) {
-                match self.judge(io, &mut packet) {
-                    Verdict::To(output) => {
-                        if output == ND {
-                            self.copy_for_host(io, &packet);
-                        }
-                        self.lanes.push(output, packet);
-                    }
-                    Verdict::Drop(reason) => io.drop(packet, reason),
-                }
-            }
-            self.lanes.send(io);
+            self.take(io, index);
         }
     }
 }
@@ -182,7 +208,9 @@ impl<F: Family> Local<F> {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>) -> Local<F> {
         let limit = Self::limit(echo_rate());
-        Local { domain, punts_echo: false, limit, lanes: Lanes::new(), family: std::marker::PhantomData }
+        let fates = vec![Fate::Open; CAPACITY];
+        let (lanes, refused) = (Lanes::new(), Refused::new());
+        Local { domain, punts_echo: false, limit, lanes, refused, fates, family: std::marker::PhantomData }
     }
 
     /// The app, which leaves echo requests to the host or not.
@@ -201,6 +229,52 @@ impl<F: Family> Local<F> {
     pub fn answering(mut self, echo_rate: u32) -> Local<F> {
         self.limit = Self::limit(echo_rate);
         self
+    }
+
+    /// Takes the packets of an input.
+    fn take(&mut self, io: &Io<Self>, index: usize) {
+        let mut input = io.input(index);
+        let Some(first) = input.packets().first() else { return };
+        let number = Tag(first.tag()).interface();
+        let glance = Glance {
+            limits_echo: !self.punts_echo && !self.limit.admits(io.now()),
+            // Others are copied for the host, or are for no address of the router that it may use.
+            discovery_from: Some(number).filter(|_| {
+                let policy = self.domain.policies().of(number);
+                io.is_linked(ND)
+                    && !self.domain.addresses().are_some_barred()
+                    && policy.is_none_or(|policy| policy.host.is_none())
+            }),
+        };
+        let fates = &mut self.fates[..input.len()];
+        F::glance_at(input.packets(), glance, fates);
+        let fate = fates[0];
+        if fate != Fate::Open && fates.iter().all(|&other| other == fate) {
+            if fate == Fate::Limited {
+                return io.drop_all(&mut input, Self::RATE_LIMITED);
+            }
+            drop(input);
+            return io.forward(index, ND);
+        }
+        for (place, mut packet) in (&mut input).into_iter().enumerate() {
+            let verdict = match self.fates[place] {
+                Fate::Open => self.judge(io, &mut packet),
+                Fate::Limited => Verdict::Drop(Self::RATE_LIMITED),
+                Fate::Discovery => Verdict::To(ND),
+            };
+            match verdict {
+                Verdict::To(output) => {
+                    if output == ND && self.fates[place] == Fate::Open {
+                        self.copy_for_host(io, &packet);
+                    }
+                    self.lanes.push(output, packet);
+                }
+                Verdict::Drop(reason) => self.refused.push(io, packet, reason),
+            }
+        }
+        drop(input);
+        self.refused.drop_all(io);
+        self.lanes.send(io);
     }
 
     /// Gives the host what it has to know of neighbour discovery: answers, because it asks itself, and questions for

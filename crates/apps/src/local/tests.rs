@@ -1,13 +1,14 @@
 use super::*;
+use crate::ipv6_link::AddressState;
 use crate::policy::Policy;
 use bellows_rig::Rig;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{Interface, Vrf};
-use bellows_wire::MacAddr;
 use bellows_wire::icmp::{Echo, IcmpMessage};
 use bellows_wire::ipv4::{Ipv4Header, Ipv4Packet};
 use bellows_wire::ipv6::Ipv6Header;
-use bellows_wire::{IpPair, IpProtocol, Sum};
+use bellows_wire::{IpPair, IpProtocol, MacAddr, Sum};
+use proptest::prelude::*;
 
 fn domain() -> Arc<RoutingDomain> {
     let addresses = ["10.0.1.1", "2001:db8::1", "fe80::1"].map(|address| InterfaceAddress {
@@ -406,5 +407,62 @@ fn echo_requests_beyond_the_limit_are_dropped() {
         // A tenth of a second's at once, then one in ten milliseconds.
         assert_eq!([second, second, second + second / 20].map(|time| answered(&mut rig, time)), [10, 0, 5]);
         assert_eq!(rig.counts().drops["rate_limited"], 135);
+    }
+}
+
+/// Packets of a protocol to addresses of the router and to others, changed in a byte or cut.
+fn any_packet() -> impl Strategy<Value = Packet> {
+    let to = prop::sample::select(vec!["2001:db8::1", "fe80::1", "fe80::7", "ff02::1", "2001:db8::7"]);
+    let change = prop_oneof![3 => Just(None), 1 => (14usize..78, any::<u8>()).prop_map(Some)];
+    let cut = prop_oneof![5 => Just(78), 1 => 50usize..78];
+    (to, 126u8..140, change, cut, 0u16..3).prop_map(|(to, kind, change, cut, interface)| {
+        let mut frame = packet("2001:db8::9", to, IpProtocol::ICMPV6);
+        frame[54] = kind;
+        if let Some((at, byte)) = change {
+            frame[at] = byte;
+        }
+        frame.truncate(cut);
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(interface).0);
+        packet
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_glance_finds_the_discovery_that_a_closer_look_finds(
+        packets in prop::collection::vec(any_packet(), 1..40),
+        has_host in any::<bool>(),
+    ) {
+        let outputs = ["output", "punt", "error", "nd", "link"];
+        let mut found = Vec::new();
+        for glances in [true, false] {
+            let interface = |number: u8, addresses: &[&str]| Interface {
+                name: format!("i{number}"),
+                port: format!("i{number}"),
+                mac: MacAddr([2, 0, 0, 0, 0, number]),
+                mtu: 1500,
+                tags: Vec::new(),
+                addresses: addresses
+                    .iter()
+                    .map(|address| InterfaceAddress { address: address.parse().unwrap(), length: 64 })
+                    .collect(),
+            };
+            let all = vec![interface(1, &["2001:db8::1", "fe80::1"]), interface(2, &["fe80::1"]), interface(3, &["fe80::3"])];
+            let vrf = Vrf::new(all, 16, 1).unwrap();
+            let policy = Policy { host: has_host.then(|| "lan0".to_owned()), ..Policy::default() };
+            let domain = Arc::new(RoutingDomain::with_policies(vrf, vec![policy, Policy::default(), Policy::default()]));
+            if !glances {
+                // An address that no packet has must not be used.
+                domain.addresses().set(3, "fe80::3".parse().unwrap(), AddressState::Tentative);
+            }
+            let mut rig = Rig::new(Local::<V6>::new(domain), &["input"], &outputs);
+            rig.set_time(1_000_000_000);
+            rig.send_packets("input", packets.iter().map(|packet| packet.copy().unwrap()));
+            rig.settle();
+            let sent: Vec<Vec<Vec<u8>>> = outputs.iter().map(|output| rig.received(output)).collect();
+            found.push((sent, rig.counts().drops));
+        }
+        prop_assert_eq!(&found[0], &found[1]);
     }
 }

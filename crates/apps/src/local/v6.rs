@@ -2,11 +2,14 @@
 
 use std::net::Ipv6Addr;
 
+use bellows_packet::Packet;
+use bellows_vrf::Tag;
 use bellows_wire::icmp::{IcmpMessage, message_type};
 use bellows_wire::ipv6::Ipv6Packet;
 use bellows_wire::{IpPair, IpProtocol, mld};
 
-use super::{Family, HOPS, Kind, Message};
+use super::{Family, Fate, Glance, HOPS, Kind, Message};
+use crate::forwarding::ETHERNET;
 use crate::ipv6_options::{BadOptions, check_options};
 
 /// The local packets of IPv6.
@@ -28,9 +31,8 @@ impl Family for V6 {
                     addresses.pseudo_header(IpProtocol::ICMPV6, upper.payload.len()).add_bytes(upper.payload).finish()
                 };
                 match icmp.message_type() {
-                    // RFC 4861, section 4: router and neighbour solicitations and advertisements, redirects. Who takes
-                    // them checks them.
-                    133..=137 => Message::Discovery,
+                    // Who takes them checks them.
+                    kind if is_of_discovery(kind) => Message::Discovery,
                     _ if sum() != 0 => Message::BadChecksum,
                     // What an authentication header says is for the host.
                     message_type::V6_ECHO_REQUEST if upper.authenticated => Message::Other,
@@ -54,6 +56,18 @@ impl Family for V6 {
         ip.first_chunk().is_some_and(is)
     }
 
+    fn glance_at(packets: &[Packet], glance: Glance, fates: &mut [Fate]) {
+        for (packet, fate) in packets.iter().zip(fates) {
+            let is_limited = glance.limits_echo && packet.bytes().get(ETHERNET..).is_some_and(Self::is_echo_request);
+            let is_discovery = glance.discovery_from == Some(Tag(packet.tag()).interface()) && is_discovery(packet);
+            *fate = match (is_limited, is_discovery) {
+                (true, _) => Fate::Limited,
+                (_, true) => Fate::Discovery,
+                _ => Fate::Open,
+            };
+        }
+    }
+
     fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error> {
         let length = without_extension_headers(ip)?;
         let mut view = Ipv6Packet::new_checked(&mut *ip)?;
@@ -66,6 +80,30 @@ impl Family for V6 {
         icmp.fill_checksum(&IpPair::V6 { src: dst, dst: src });
         Ok(length)
     }
+}
+
+/// Bytes of an ICMP header.
+const ICMP: usize = 8;
+
+/// Whether an ICMPv6 message is one of neighbour discovery (RFC 4861, section 4): router and neighbour solicitations and
+/// advertisements, redirects.
+#[inline]
+fn is_of_discovery(kind: u8) -> bool {
+    matches!(kind, 133..=137)
+}
+
+/// Whether a packet is certainly one of neighbour discovery: right behind its IPv6 header, which is whole, and not to a
+/// link-local address.
+#[inline]
+fn is_discovery(packet: &Packet) -> bool {
+    let Some(header) = packet.bytes().first_chunk::<{ ETHERNET + FIXED_HEADER + ICMP }>() else { return false };
+    let length = usize::from(u16::from_be_bytes([header[ETHERNET + 4], header[ETHERNET + 5]]));
+    let is_link_local = (header[ETHERNET + 24] == 0xfe) & (header[ETHERNET + 25] & 0xc0 == 0x80);
+    (header[ETHERNET] >> 4 == 6)
+        & (ICMP..=packet.len() - ETHERNET - FIXED_HEADER).contains(&length)
+        & (header[ETHERNET + 6] == IpProtocol::ICMPV6.0)
+        & is_of_discovery(header[ETHERNET + FIXED_HEADER])
+        & !is_link_local
 }
 
 /// Moves an ICMPv6 message to the end of the fixed header, and returns the bytes of the packet. Answers to echo requests

@@ -40,7 +40,7 @@ use self::groups::Groups;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Refused};
 use crate::limit::Hearing;
 use crate::vrf::{ERROR4, RoutingDomain};
 
@@ -101,6 +101,9 @@ fn yes() -> bool {
 
 const REACHABLE_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
 
+/// The IPv6 destination of IPv4 packets.
+const NOBODY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+
 /// Packets that one message, or one thing that is due, can send to an output: those that waited, and an answer.
 const MAX_SENT: usize = 4;
 
@@ -109,6 +112,7 @@ pub struct Nd {
     resolver: Resolver,
     hearing: Hearing,
     lanes: Lanes,
+    refused: Refused<Nd>,
     error: Option<u16>,
     error4: Option<u16>,
     /// The numbers of interfaces with a proxy.
@@ -192,29 +196,51 @@ impl App for Nd {
 
     fn push(&mut self, io: &Io<Self>) {
         self.resolver.forget();
-        for packet in &mut io.input(INPUT) {
+        let mut input = io.input(INPUT);
+        if let Some(reason) = self.refuse_all(input.packets(), io.now()) {
+            io.drop_all(&mut input, reason);
+        }
+        for packet in &mut input {
             if let Err(reason) = self.receive(io, &packet) {
-                io.drop(packet, reason);
+                self.refused.push(io, packet, reason);
+                continue;
             }
             self.lanes.make_room(io, MAX_SENT);
         }
-        for packet in &mut io.input(RESOLVE) {
+        drop(input);
+        let mut input = io.input(RESOLVE);
+        if self.are_too_many(io, input.packets()) {
+            io.drop_all(&mut input, Nd::WAITING_FULL);
+        }
+        for packet in &mut input {
+            if self.are_too_many(io, std::slice::from_ref(&packet)) {
+                self.refused.push(io, packet, Nd::WAITING_FULL);
+                continue;
+            }
             match destination_of(&packet) {
                 Some(destination) => self.resolve(io, packet, destination),
                 None => io.drop(packet, Nd::NO_HEADER),
             }
             self.lanes.make_room(io, MAX_SENT);
         }
-        for packet in &mut io.input(RESOLVE4) {
-            self.resolve(io, packet, Ipv6Addr::UNSPECIFIED);
+        drop(input);
+        let mut input = io.input(RESOLVE4);
+        for packet in &mut input {
+            if self.resolver.are_too_many(std::slice::from_ref(&packet), io.now(), |_| Some(NOBODY.into())) {
+                self.refused.push(io, packet, Nd::WAITING_FULL);
+                continue;
+            }
+            self.resolve(io, packet, NOBODY);
             self.lanes.make_room(io, MAX_SENT);
         }
+        drop(input);
         for input in [REPLIES, ERRORS] {
             for packet in &mut io.input(input) {
                 self.send_on_link(io, packet);
                 self.lanes.make_room(io, MAX_SENT);
             }
         }
+        self.refused.drop_all(io);
         self.finish(io);
     }
 
@@ -274,6 +300,7 @@ impl Nd {
             resolver: Resolver::new(domain, limits),
             hearing: Hearing::new(),
             lanes: Lanes::new(),
+            refused: Refused::new(),
             error: None,
             error4: None,
             proxy: Vec::new(),
@@ -297,6 +324,12 @@ impl Nd {
         let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));
         self.lanes.send(io);
+    }
+
+    /// Whether none of these packets to resolve finds room.
+    fn are_too_many(&self, io: &Io<Self>, packets: &[Packet]) -> bool {
+        let destination = |packet: &Packet| destination_of(packet).map(IpAddr::from);
+        !packets.is_empty() && self.resolver.are_too_many(packets, io.now(), destination)
     }
 
     /// Takes in a packet to a neighbour that is not known: its next hop, or else its destination.

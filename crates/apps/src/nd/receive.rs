@@ -29,6 +29,28 @@ struct Received<'p> {
     message: Message<'p>,
 }
 
+/// Why a message is refused at a glance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    RateLimited,
+    Unasked,
+}
+
+impl Refused {
+    fn reason(self) -> DropReason<Nd> {
+        match self {
+            Refused::RateLimited => Nd::RATE_LIMITED,
+            Refused::Unasked => Nd::UNASKED,
+        }
+    }
+}
+
+/// An address in the first bytes of a message, at an offset behind the Ethernet header.
+fn address_at(header: &[u8; ETHERNET + 64], at: usize) -> Ipv6Addr {
+    let bytes = header.get(ETHERNET + at..).and_then(<[u8]>::first_chunk::<16>);
+    bytes.map_or(Ipv6Addr::UNSPECIFIED, |bytes| Ipv6Addr::from_octets(*bytes))
+}
+
 /// What all messages must be.
 fn check(packet: &Packet) -> Result<Received<'_>, DropReason<Nd>> {
     let (ethernet, ip) = packet.bytes().split_at_checked(ETHERNET).ok_or(Nd::TOO_SHORT)?;
@@ -84,7 +106,9 @@ impl Nd {
         if let Some(done) = self.receive_listeners(io, packet) {
             return done;
         }
-        self.refuse_flood(packet, io.now())?;
+        if let Some(refused) = self.refuse_flood(packet, io.now()) {
+            return Err(refused.reason());
+        }
         let received = check(packet)?;
         let domain = Arc::clone(&self.resolver.domain);
         let interface = domain.tables().interface(received.number).ok_or(Nd::NO_ADJACENCY)?;
@@ -112,33 +136,43 @@ impl Nd {
         }
     }
 
+    /// Why all messages are refused, if they are for one reason.
+    pub(super) fn refuse_all(&self, packets: &[Packet], now: u64) -> Option<DropReason<Nd>> {
+        let (first, others) = packets.split_first()?;
+        let refused = self.refuse_flood(first, now)?;
+        others.iter().all(|packet| self.refuse_flood(packet, now) == Some(refused)).then(|| refused.reason())
+    }
+
     /// Refuses what is beyond the limits, or changes nothing, before it is looked at closely. Only solicitations and
-    /// advertisements directly behind the IPv6 header are; others are few.
-    fn refuse_flood(&self, packet: &Packet, now: u64) -> Result<(), DropReason<Nd>> {
-        let Some(header) = packet.bytes().get(ETHERNET..).and_then(<[u8]>::first_chunk::<64>) else { return Ok(()) };
+    /// advertisements directly behind the IPv6 header are; others are few. Hot.
+    #[inline]
+    fn refuse_flood(&self, packet: &Packet, now: u64) -> Option<Refused> {
+        let header = packet.bytes().first_chunk::<{ ETHERNET + 64 }>()?;
         let number = Tag(packet.tag()).interface();
-        let about = |at: usize| Ipv6Addr::from(std::array::from_fn::<u8, 16, _>(|byte| header[at + byte]));
-        let is_known = |address: Ipv6Addr| self.resolver.may_know((number, address.into()));
-        match header[40] {
-            _ if header[6] != IpProtocol::ICMPV6.0 => Ok(()),
-            message_type::ROUTER_SOLICITATION | message_type::NEIGHBOUR_SOLICITATION => {
-                let is_heard = self.hearing.would_hear(is_known(about(8)), now);
-                if is_heard { Ok(()) } else { Err(Nd::RATE_LIMITED) }
-            }
-            message_type::NEIGHBOUR_ADVERTISEMENT => match about(48) {
-                target if is_known(target) => {
-                    if self.hearing.would_hear(true, now) {
-                        Ok(())
-                    } else {
-                        Err(Nd::RATE_LIMITED)
-                    }
-                }
-                // It may be one of the router's own, or no station's.
-                target if target.is_multicast() || self.own_state(number, target).is_some() => Ok(()),
-                _ => Err(Nd::UNASKED),
-            },
-            _ => Ok(()),
+        if header[ETHERNET + 6] != IpProtocol::ICMPV6.0 {
+            return None;
         }
+        let address = |at| address_at(header, at);
+        let is_known = |address: Ipv6Addr| self.resolver.may_know((number, address.into()));
+        match header[ETHERNET + 40] {
+            message_type::ROUTER_SOLICITATION | message_type::NEIGHBOUR_SOLICITATION => {
+                let is_heard = self.hearing.would_hear(is_known(address(8)), now);
+                (!is_heard).then_some(Refused::RateLimited)
+            }
+            message_type::NEIGHBOUR_ADVERTISEMENT => match address(48) {
+                target if is_known(target) => (!self.hearing.would_hear(true, now)).then_some(Refused::RateLimited),
+                // It may be one of the router's own, or no station's.
+                target if target.is_multicast() || self.has_address(number, target) => None,
+                _ => Some(Refused::Unasked),
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether an interface has an address, or does not exist.
+    fn has_address(&self, number: u16, address: Ipv6Addr) -> bool {
+        let interface = self.resolver.domain.tables().interface(number);
+        interface.is_none_or(|interface| interface.has_address(address.into()))
     }
 
     /// Learns from what a station says. Packets that waited are sent.

@@ -726,6 +726,43 @@ fn a_flood_of_solicitations_stays_within_bounds() {
 
 proptest! {
     #[test]
+    fn a_glance_refuses_what_a_closer_look_refuses(
+        messages in prop::collection::vec((130u8..139, 0usize..6, 0usize..6, any::<bool>(), 1u16..4, 40usize..80), 1..40),
+        is_flooded in any::<bool>(),
+    ) {
+        let mut nd = app(&domain(), false);
+        let known = ip("2001:db8:1::7");
+        nd.resolver.learn((1, known.into()), |neighbours| neighbours.hear_solicitation((1, known.into()), HOST, SECOND));
+        while is_flooded && nd.hearing.hears(false, SECOND) {}
+        let addresses =
+            ["2001:db8:1::7", "2001:db8:1::8", "2001:db8:1::1", "fe80::1", "ff02::1", "fe80::9"].map(ip);
+        for (kind, source, target, is_direct, interface, length) in messages {
+            let mut frame = vec![0; 14 + 64];
+            (frame[14], frame[20], frame[54]) = (0x60, if is_direct { 58 } else { 60 }, kind);
+            frame[22..38].copy_from_slice(&addresses[source].octets());
+            frame[62..78].copy_from_slice(&addresses[target].octets());
+            frame.truncate(14 + length);
+            let mut packet = Packet::from_bytes(&frame).unwrap();
+            packet.set_tag(Tag::received_on(interface).0);
+            let is_known = |address: Ipv6Addr| nd.resolver.may_know((interface, address.into()));
+            let is_beyond = |address| !nd.hearing.would_hear(is_known(address), SECOND);
+            let (source, target) = (addresses[source], addresses[target]);
+            let is_own = nd.own_state(interface, target).is_some() || interface == 3;
+            let expected = match kind {
+                _ if length < 64 || !is_direct => None,
+                133 | 135 => is_beyond(source).then_some("rate_limited"),
+                136 if is_known(target) => is_beyond(target).then_some("rate_limited"),
+                136 => (!target.is_multicast() && !is_own).then_some("unasked"),
+                _ => None,
+            };
+            let reasons = [("rate_limited", Nd::RATE_LIMITED), ("unasked", Nd::UNASKED)];
+            let expected = reasons.into_iter().find(|(name, _)| expected == Some(*name)).map(|(_, it)| it.position());
+            let found = nd.refuse_all(&[packet], SECOND).map(|reason| reason.position());
+            prop_assert_eq!(found, expected, "{} {} {}", kind, source, target);
+        }
+    }
+
+    #[test]
     fn any_bytes_are_a_message_or_dropped(
         kind in 133u8..138,
         rest in prop::collection::vec(any::<u8>(), 0..120),

@@ -295,9 +295,11 @@ impl Vector {
         if vectors.len() > MAX_LANES || vectors.iter().any(|vector| vector.room() < count) {
             return self.scatter_some(numbers, vectors);
         }
-        if let [first, second] = vectors {
-            // SAFETY: both have room for all packets, and no number is greater than 1.
-            unsafe { self.scatter_to_two(numbers, [first, second]) };
+        if let Some(two) = are_two(numbers)
+            && let Ok([first, second]) = vectors.get_disjoint_mut(two.map(usize::from))
+        {
+            // SAFETY: both have room for all packets.
+            unsafe { self.scatter_to_two(numbers, two[0], [first, second]) };
             return count;
         }
         let mut lanes = [Lane { slots: std::ptr::null_mut(), end: 0 }; MAX_LANES];
@@ -333,13 +335,14 @@ impl Vector {
         count
     }
 
-    /// As [`Vector::scatter`], to two vectors: each handle is written to both, and remains in one. There is nothing to
-    /// predict, and no end to load that has just been stored.
+    /// As [`Vector::scatter`], to two vectors: packets with the number `to_first` go to the first one, all others to the
+    /// second one. Each handle is written to both, and remains in one. There is nothing to predict, and no end to load
+    /// that has just been stored.
     ///
     /// # Safety
-    /// There are no more numbers than packets, both vectors have room for all of them, and each number is 0 or 1.
+    /// There are no more numbers than packets, and both vectors have room for all of them.
     #[inline(always)]
-    unsafe fn scatter_to_two(&mut self, numbers: &[u16], vectors: [&mut Vector; 2]) {
+    unsafe fn scatter_to_two(&mut self, numbers: &[u16], to_first: u16, vectors: [&mut Vector; 2]) {
         let mut next: *const Packet = self.front();
         let [mut first, mut second] = [0usize, 0];
         let [mut all_bytes, mut second_bytes] = [0u64, 0];
@@ -351,11 +354,11 @@ impl Vector {
                 let length = (*next).len() as u64;
                 next.copy_to_nonoverlapping(slots[0].add(first), 1);
                 next.copy_to_nonoverlapping(slots[1].add(second), 1);
-                let is_second = usize::from(number);
+                let is_second = usize::from(number != to_first);
                 first += 1 - is_second;
                 second += is_second;
                 all_bytes += length;
-                second_bytes += length * u64::from(number);
+                second_bytes += length & (is_second as u64).wrapping_neg();
                 next = next.add(1);
             }
             let [to_first, to_second] = vectors;
@@ -549,6 +552,17 @@ impl Drop for Drain<'_> {
     }
 }
 
+/// The two different numbers of a list, the first one of the list in front, if there are so many.
+#[inline(always)]
+fn are_two(numbers: &[u16]) -> Option<[u16; 2]> {
+    let &first = numbers.first()?;
+    let different = numbers.iter().fold(0, |different, &number| different | (number ^ first));
+    // If there are two, each differs from the first one in all of these bits, or in none.
+    let second = first ^ different;
+    let are_two = numbers.iter().fold(true, |all, &number| all & ((number == first) | (number == second)));
+    (are_two & (different != 0)).then_some([first, second])
+}
+
 #[cold]
 fn recount(vector: &mut Vector) {
     vector.recount();
@@ -593,8 +607,10 @@ mod tests {
     }
 
     fn scatter(vectors: usize) -> impl Strategy<Value = Step> {
-        let numbers = proptest::collection::vec(prop_oneof![3 => Just(1u16), 1 => 0..vectors as u16], 0..60);
-        numbers.prop_map(move |numbers| Step::Scatter(vectors, numbers))
+        let some = proptest::collection::vec(prop_oneof![3 => Just(1u16), 1 => 0..vectors as u16], 0..60);
+        let of_two = ([0..vectors as u16, 0..vectors as u16], proptest::collection::vec(0..2usize, 0..60));
+        let two = of_two.prop_map(|(two, which)| which.into_iter().map(|at| two[at]).collect::<Vec<u16>>());
+        prop_oneof![some, two].prop_map(move |numbers| Step::Scatter(vectors, numbers))
     }
 
     fn lengths(vector: &Vector) -> VecDeque<usize> {

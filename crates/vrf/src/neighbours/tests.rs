@@ -1,0 +1,210 @@
+//! The states of neighbours over time, and books that agree.
+
+use super::*;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+const ONE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+fn key(number: u8) -> NeighbourKey {
+    (1, IpAddr::from([192, 0, 2, number]))
+}
+
+fn all_due(neighbours: &mut Neighbours, now: u64) -> Vec<Due> {
+    std::iter::from_fn(|| neighbours.due(now)).collect()
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_is_asked_three_times() {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Ask);
+    assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Waiting);
+    assert_eq!(all_due(&mut neighbours, SECOND - 1), []);
+    assert_eq!(all_due(&mut neighbours, SECOND), [Due::Ask(key(1), None)]);
+    assert_eq!(all_due(&mut neighbours, 2 * SECOND), [Due::Ask(key(1), None)]);
+    assert_eq!(all_due(&mut neighbours, 3 * SECOND), [Due::Gone(key(1), None)]);
+    assert!(neighbours.is_empty() && neighbours.next_deadline().is_none());
+}
+
+#[test]
+fn an_answer_holds_and_is_asked_for_again_before_it_is_too_old() {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    neighbours.want(key(1), Need::Destination, 0);
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, SECOND / 2), Learned::Changed);
+    assert_eq!(neighbours.want(key(1), Need::Destination, SECOND), Wanted::Known(ONE));
+    let old = SECOND / 2 + 30 * SECOND;
+    assert_eq!(all_due(&mut neighbours, old - 1), []);
+    assert_eq!(all_due(&mut neighbours, old), [Due::Ask(key(1), Some(ONE))]);
+    assert_eq!(neighbours.want(key(1), Need::Destination, old), Wanted::Known(ONE), "it is used while it is asked");
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, old), Learned::Confirmed);
+    let old = old + 30 * SECOND;
+    for question in 0..3 {
+        assert_eq!(all_due(&mut neighbours, old + question * SECOND), [Due::Ask(key(1), Some(ONE))]);
+    }
+    assert_eq!(all_due(&mut neighbours, old + 3 * SECOND), [Due::Gone(key(1), Some(ONE))]);
+}
+
+#[test]
+fn nobody_who_is_known_is_taken_for_a_stranger() {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    let keys: Vec<NeighbourKey> = (0..200).map(key).collect();
+    assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "an empty table knows nobody");
+    for &key in &keys {
+        neighbours.put_reachable(key, ONE, 0);
+        neighbours.put_reachable(key, OTHER, 1);
+    }
+    assert!(keys.iter().all(|&key| neighbours.may_know(key)));
+    assert!(keys[..100].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
+    assert!(keys[100..].iter().all(|&key| neighbours.may_know(key)));
+    assert!(keys[100..].iter().all(|&key| neighbours.remove(key) == Some(OTHER)));
+    assert!(!keys.iter().any(|&key| neighbours.may_know(key)), "those who are gone are strangers");
+}
+
+#[test]
+fn a_glance_tells_who_finds_no_room_and_for_whom_enough_packets_wait() {
+    let limits = NeighbourLimits { incomplete: 1, for_routes: 1, ..NeighbourLimits::default() };
+    let mut neighbours = Neighbours::new(limits);
+    let glance = |neighbours: &Neighbours, number, need| neighbours.glance(key(number), need);
+    assert_eq!(glance(&neighbours, 1, Need::Destination), Glance::Open, "there is room");
+    assert_eq!(neighbours.want(key(1), Need::Destination, 0), Wanted::Ask);
+    assert_eq!(glance(&neighbours, 1, Need::Destination), Glance::Open, "no packet waits yet");
+    // Others may have the same hash.
+    let strangers: Vec<u8> = (2..200).filter(|&number| !neighbours.may_know(key(number))).collect();
+    assert!(strangers.len() > 190);
+    assert!(strangers.iter().all(|&number| glance(&neighbours, number, Need::Destination) == Glance::Full));
+    assert!(strangers.iter().all(|&number| glance(&neighbours, number, Need::NextHop) == Glance::Open));
+    (0..2).for_each(|_| neighbours.set_awaited(key(1)));
+    assert_eq!(glance(&neighbours, 1, Need::Destination), Glance::Awaited);
+    assert_eq!(all_due(&mut neighbours, SECOND).len(), 1);
+    assert_eq!(glance(&neighbours, 1, Need::Destination), Glance::Awaited, "it is asked again");
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, SECOND), Learned::Changed);
+    neighbours.set_awaited(key(1));
+    assert_eq!(glance(&neighbours, 1, Need::Destination), Glance::Open, "nothing waits for who is known");
+    assert_eq!(neighbours.want(key(2), Need::Destination, SECOND), Wanted::Ask);
+    neighbours.set_awaited(key(2));
+    all_due(&mut neighbours, 2 * SECOND);
+    all_due(&mut neighbours, 3 * SECOND);
+    all_due(&mut neighbours, 4 * SECOND);
+    assert_eq!(glance(&neighbours, 2, Need::Destination), Glance::Open, "it is gone");
+    assert!(neighbours.outline.all_counts().iter().all(|counts| counts.awaited == 0));
+}
+
+#[test]
+fn a_neighbour_keeps_its_state_when_others_take_it_over() {
+    let mut old = Neighbours::new(NeighbourLimits::default());
+    old.hear(key(1), ONE, Heard::Question, 0);
+    old.put_stale(key(2), Some(OTHER), 0);
+    old.want(key(3), Need::Destination, 0);
+    old.put_stale(key(4), Some(ONE), 0);
+    assert_eq!(all_due(&mut old, 6 * SECOND).len(), 3);
+    old.put_stale(key(2), Some(OTHER), 6 * SECOND);
+    let mut new = Neighbours::new(NeighbourLimits { reachable: 20 * SECOND, ..NeighbourLimits::default() });
+    let adopted = [1, 2, 3, 4, 2].map(|number| new.adopt(key(number), &old, key(number), 6 * SECOND));
+    assert_eq!(adopted, [true, true, false, true, false], "once each, if its address is known");
+    let states = [1, 2, 3, 4].map(|number| new.state(key(number)));
+    let expected = [(NeighbourState::Reachable, ONE), (NeighbourState::Delay, OTHER), (NeighbourState::Probe, ONE)];
+    let [reachable, delay, probe] = expected.map(|(state, mac)| Some((state, Some(mac))));
+    assert_eq!(states, [reachable, delay, None, probe]);
+    assert_eq!(all_due(&mut new, 7 * SECOND), [Due::Ask(key(4), Some(ONE))], "it has been asked once");
+    assert_eq!(all_due(&mut new, 8 * SECOND), [Due::Ask(key(4), Some(ONE))]);
+    assert_eq!(all_due(&mut new, 9 * SECOND), [Due::Gone(key(4), Some(ONE))]);
+    assert_eq!(all_due(&mut new, 11 * SECOND), [Due::Ask(key(2), Some(OTHER))]);
+    all_due(&mut new, 12 * SECOND);
+    all_due(&mut new, 13 * SECOND);
+    all_due(&mut new, 14 * SECOND);
+    assert_eq!(all_due(&mut new, 26 * SECOND), [Due::Ask(key(1), Some(ONE))], "answers hold for 20 seconds now");
+}
+
+#[test]
+fn announcements_change_what_is_known_and_enter_nothing() {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Announcement, 0), Learned::Ignored);
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, 0), Learned::Ignored);
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Question, 0), Learned::Changed);
+    assert_eq!(neighbours.hear(key(1), OTHER, Heard::Announcement, 0), Learned::Changed);
+    neighbours.enter(key(1), ONE);
+    assert_eq!(neighbours.hear(key(1), OTHER, Heard::Question, 0), Learned::Ignored);
+    assert_eq!(all_due(&mut neighbours, u64::MAX - 1), [], "what is configured stays");
+}
+
+#[test]
+fn a_flood_takes_no_room_from_known_neighbours() {
+    let limits = NeighbourLimits { neighbours: 20, incomplete: 5, ..NeighbourLimits::default() };
+    let mut neighbours = Neighbours::new(limits);
+    for number in 0..10 {
+        assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
+    }
+    let wanted: Vec<Wanted> = (100..110).map(|number| neighbours.want(key(number), Need::Destination, 0)).collect();
+    assert_eq!(wanted, [[Wanted::Ask; 5], [Wanted::Full; 5]].concat());
+    for number in 10..15 {
+        assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed);
+    }
+    assert_eq!(neighbours.hear(key(99), ONE, Heard::Question, 0), Learned::Full);
+    assert!((0..10).all(|number| neighbours.want(key(number), Need::Destination, 0) == Wanted::Known(ONE)));
+    all_due(&mut neighbours, SECOND);
+    all_due(&mut neighbours, 2 * SECOND);
+    all_due(&mut neighbours, 3 * SECOND);
+    assert_eq!((neighbours.len(), neighbours.want(key(100), Need::Destination, 3 * SECOND)), (15, Wanted::Ask));
+}
+
+#[test]
+fn next_hops_of_routes_have_room_of_their_own() {
+    let limits = NeighbourLimits { neighbours: 8, incomplete: 4, for_routes: 2, ..NeighbourLimits::default() };
+    let mut neighbours = Neighbours::new(limits);
+    let want = |neighbours: &mut Neighbours, number, need| neighbours.want(key(number), need, 0);
+    (0..4).for_each(|number| assert_eq!(want(&mut neighbours, number, Need::Destination), Wanted::Ask));
+    assert_eq!(want(&mut neighbours, 5, Need::Destination), Wanted::Full);
+    assert_eq!(
+        [5, 6, 7].map(|number| want(&mut neighbours, number, Need::NextHop)),
+        [Wanted::Ask, Wanted::Ask, Wanted::Full]
+    );
+    (10..12).for_each(|number| assert_eq!(neighbours.hear(key(number), ONE, Heard::Question, 0), Learned::Changed));
+    assert_eq!(neighbours.hear(key(12), ONE, Heard::Question, 0), Learned::Full);
+    [5, 6].iter().for_each(|&it| assert_eq!(neighbours.hear(key(it), ONE, Heard::Answer, 0), Learned::Changed));
+    assert_eq!(
+        [7, 8, 9].map(|number| want(&mut neighbours, number, Need::NextHop)),
+        [Wanted::Ask, Wanted::Ask, Wanted::Full]
+    );
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..7, 0u8..16, 0u64..4), 0..200)) {
+        let limits = NeighbourLimits { neighbours: 8, incomplete: 3, for_routes: 2, ..NeighbourLimits::default() };
+        let mut neighbours = Neighbours::new(limits);
+        let mut now = 0;
+        for (step, number, seconds) in steps {
+            now += seconds * SECOND;
+            match step {
+                0 => drop(neighbours.want(key(number), Need::Destination, now)),
+                1 => drop(neighbours.hear(key(number), ONE, Heard::Question, now)),
+                2 => drop(neighbours.hear(key(number), OTHER, Heard::Answer, now)),
+                3 => drop(neighbours.remove(key(number))),
+                5 => drop(neighbours.want(key(number), Need::NextHop, now)),
+                6 => neighbours.set_awaited(key(number)),
+                _ => drop(all_due(&mut neighbours, now)),
+            }
+            let incomplete = neighbours.iter().filter(|(_, state, _)| *state == NeighbourState::Incomplete).count();
+            prop_assert!(neighbours.len() <= 10 && incomplete <= 5 && incomplete == neighbours.incomplete);
+            let mut counts = vec![Counts::default(); neighbours.outline.all_counts().len()];
+            for (&key, entry) in &neighbours.entries {
+                let place = &mut counts[neighbours.outline.place(key)];
+                place.all += 1;
+                place.awaited += u8::from(entry.is_awaited);
+                prop_assert!(!entry.is_awaited || entry.mac.is_none());
+            }
+            prop_assert!(*counts == *neighbours.outline.all_counts());
+            for (number, need) in (0..16).flat_map(|number| [(number, Need::Destination), (number, Need::NextHop)]) {
+                let is_awaited = neighbours.entries.get(&key(number)).is_some_and(|entry| entry.is_awaited);
+                let glance = neighbours.glance(key(number), need);
+                let is_known = neighbours.state(key(number)).is_some();
+                prop_assert!(glance != Glance::Full || !is_known && neighbours.has_no_room(need));
+                prop_assert!(glance != Glance::Awaited || !is_known || is_awaited);
+            }
+            prop_assert_eq!(neighbours.deadlines.len(), neighbours.len());
+            prop_assert!(neighbours.iter().all(|(_, state, mac)| mac.is_none() == (state == NeighbourState::Incomplete)));
+            prop_assert!(neighbours.next_deadline().is_none_or(|deadline| step != 4 || deadline > now));
+        }
+    }
+}
