@@ -8,7 +8,7 @@ use bellows_packet::{Offload, Packet};
 use bellows_sys::simd::Simd;
 use bellows_vrf::adjacency::{Kind, MAX_HEADER};
 use bellows_vrf::{Adjacencies, IcmpError, IpFamily, Reason, Tag};
-use bellows_wire::offload::{GsoPacket, Kind as GsoKind};
+use bellows_wire::offload::GsoPacket;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
 use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
+use crate::segmentation::kind_of;
 use crate::vrf::{RESERVED, RoutingDomain};
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
@@ -264,12 +265,7 @@ impl Exits {
 /// Bytes of the IP packets that a GSO packet will be segmented into.
 fn segment_length(packet: &Packet) -> Option<usize> {
     let offload = packet.offload().filter(Offload::is_gso)?;
-    let kind = match offload.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_TCP4 => GsoKind::Tcp4,
-        Offload::GSO_TCP6 => GsoKind::Tcp6,
-        _ => return None,
-    };
-    let gso = GsoPacket::new(packet.bytes(), kind, offload.segment_size).ok()?;
+    let gso = GsoPacket::new(packet.bytes(), kind_of(offload)?, offload.segment_size).ok()?;
     Some(gso.longest_segment() - ETHERNET)
 }
 

@@ -4,9 +4,6 @@
 //! |---|---|
 //! | `v4.rs`, `v6.rs` | what packets of a family are, and replies to echo requests |
 
-mod v4;
-mod v6;
-
 #[cfg(test)]
 mod tests;
 mod v4;
