@@ -1,17 +1,22 @@
-//! What look-ups and changes cost in a table of the prefixes of a file, one in a line, compressed by gzip.
+//! What look-ups and changes cost in a table of the prefixes of a file, one in a line, compressed by gzip; and look-ups of
+//! the same keys in the tables of the crates `poptrie` and `prefix-trie`, in turns in the same process.
 //!
 //! `fib_clocks FILE [NUMBERS]`: each prefix has one of so many numbers at random (256 if not given).
 
+mod contest;
+
 use std::error::Error;
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bellows_fib::{Family, Fib, NO_ROUTE, Prefix, Rib, Route};
+use bellows_fib::{Fib, Prefix, Rib, Route};
 use bellows_shared::{Breath, Readers};
 use bellows_sys::clock;
 use bellows_sys::memory::Words;
+use contest::{Known, LookUp, allocated};
 use flate2::read::GzDecoder;
 
 const BATCH: usize = 128;
@@ -24,7 +29,7 @@ struct Call;
 // SAFETY: no reader is enrolled, so none passes.
 unsafe impl Breath for Call {}
 
-trait Random: Family {
+trait Random: Known {
     /// An address of those that are in use anywhere.
     fn anywhere() -> Self;
 
@@ -58,10 +63,11 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
     }
     let any = || prefixes[fastrand::usize(..prefixes.len())];
     let route = || Route { metric: 0, next: fastrand::u32(..numbers) };
+    let routes: Vec<(Prefix<A>, Route)> = prefixes.iter().map(|&prefix| (prefix, route())).collect();
     let start = Instant::now();
     let mut rib = Rib::default();
-    for &prefix in prefixes {
-        rib.insert(prefix, route());
+    for &(prefix, route) in &routes {
+        rib.insert(prefix, route);
     }
     let collected = start.elapsed();
     let fib = Fib::<A>::with_readers(Arc::new(Readers::new()))?;
@@ -71,7 +77,16 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
     changes.commit()?;
     println!("{name}: collected in {collected:.1?}, compiled in {:.1?}, {:?}", start.elapsed(), changes.size());
     drop(changes);
-    look_ups(&fib, prefixes);
+    let routes: Vec<(Prefix<A>, u32)> = routes.into_iter().map(|(prefix, route)| (prefix, route.next)).collect();
+    let mut tables: Vec<(&str, Box<dyn LookUp<A> + '_>)> = vec![("bellows", Box::new(Own(&fib)))];
+    for name in contest::NAMES {
+        let (start, before) = (Instant::now(), allocated());
+        let table = contest::table(name, &routes).ok_or("a table is missing")?;
+        let mebibytes = (allocated() - before) >> 20;
+        println!("  {name}: made of all routes in {:.1?}, {mebibytes} MiB with them", start.elapsed());
+        tables.push((name, table));
+    }
+    look_ups(&tables, prefixes);
     let mut changes = fib.lock();
     for commit in [1, 100] {
         let start = Instant::now();
@@ -84,12 +99,22 @@ fn measure<A: Random>(name: &str, prefixes: &[Prefix<A>], numbers: u32) -> Resul
         println!("  {:.0} changes a second, committed by {commit}", CHANGES as f64 / start.elapsed().as_secs_f64());
     }
     drop(changes);
-    look_ups(&fib, prefixes);
+    println!("  then:");
+    look_ups(&tables[..1], prefixes);
     Ok(())
 }
 
-/// Measures look-ups of different sets of keys.
-fn look_ups<A: Random>(fib: &Fib<A>, prefixes: &[Prefix<A>]) {
+/// This crate's table.
+struct Own<'f, A: Known>(&'f Fib<A>);
+
+impl<A: Known> LookUp<A> for Own<'_, A> {
+    fn look_up(&self, keys: &[A], next: &mut [u32]) {
+        self.0.tables(&Call).look_up(keys, next);
+    }
+}
+
+/// Measures look-ups of different sets of keys: the best of some passes, in which the tables take turns.
+fn look_ups<A: Random>(tables: &[(&str, Box<dyn LookUp<A> + '_>)], prefixes: &[Prefix<A>]) {
     let any = || prefixes[fastrand::usize(..prefixes.len())];
     let anywhere: Vec<A> = (0..KEYS).map(|_| A::anywhere()).collect();
     let by_prefix = |count: usize| (0..count).map(|_| A::within(any())).collect::<Vec<A>>();
@@ -107,18 +132,34 @@ fn look_ups<A: Random>(fib: &Fib<A>, prefixes: &[Prefix<A>]) {
         let huge = &mut huge[..keys.len()];
         huge.copy_from_slice(&keys);
         let keys = &*huge;
-        let (mut next, mut clocks, mut without) = ([0; BATCH], u64::MAX, 0);
+        let found = tables.iter().map(|(_, table)| {
+            let mut next = vec![0; keys.len()];
+            table.look_up(keys, &mut next);
+            next
+        });
+        let found: Vec<Vec<u32>> = found.collect();
+        assert!(found.iter().all(|next| *next == found[0]), "all tables find the same");
+        let mut clocks = vec![u64::MAX; tables.len()];
         for _ in 0..ROUNDS {
-            let start = clock::ticks();
-            for _ in 0..KEYS / keys.len() {
-                for keys in keys.chunks(BATCH) {
-                    fib.tables(&Call).look_up(keys, &mut next);
-                    without += u32::from(next[0] == NO_ROUTE);
-                }
+            for ((_, table), clocks) in tables.iter().zip(&mut clocks) {
+                let pass = || {
+                    let mut next = [0; BATCH];
+                    for keys in keys.chunks(BATCH) {
+                        table.look_up(keys, &mut next);
+                        black_box(&next);
+                    }
+                };
+                // Untimed, to reload what the other tables evicted from the caches.
+                pass();
+                let start = clock::ticks();
+                (0..KEYS / keys.len()).for_each(|_| pass());
+                *clocks = (*clocks).min(clock::ticks() - start);
             }
-            clocks = clocks.min(clock::ticks() - start);
         }
-        println!("  {kind}: {:.2} clocks ({without})", clocks as f64 / KEYS as f64);
+        let clocks = clocks.iter().map(|&clocks| clocks as f64 / KEYS as f64);
+        let each: Vec<String> =
+            tables.iter().zip(clocks).map(|((name, _), clocks)| format!("{name} {clocks:.2}")).collect();
+        println!("  {kind}: {} clocks", each.join(", "));
     }
 }
 

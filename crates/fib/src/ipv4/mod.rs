@@ -146,7 +146,14 @@ impl Layout for u32 {
         for (&key, place) in keys.iter().zip(&mut places) {
             *place = place_of_code(*place, key);
         }
-        // Few instructions for each load, so that many are under way at the same time: more than with prefetches.
+        // The blocks do not fit into the second-level cache. The loop below keeps as many of their lines under way as the
+        // first level has buffers for; to the second level more can be under way at the same time. That takes a clock for
+        // a key where nothing has to be waited for, and saves most of the time where other programs use the third level.
+        for places in places.as_chunks::<16>().0.iter().take(keys.len().div_ceil(16)) {
+            for &place in places {
+                cells.prefetch_half(place as usize);
+            }
+        }
         for (&place, next) in places.iter().zip(&mut *next) {
             // SAFETY: the root leads to a block, which has a code for each value of the bits that its entry leaves, and
             // the dictionary has a number for each code.

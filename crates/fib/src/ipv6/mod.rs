@@ -304,6 +304,10 @@ fn lines<S: Search>(table: &Cells, entries: &Column, rests: &Column, found: &mut
         *place = entry::place(entry & mask) as u32;
         others |= entry & NODE & !mask;
     }
+    // As in IPv4: more lines can be under way to the second-level cache than the loops below have under way.
+    for place in places {
+        table.prefetch_half(2 * place as usize);
+    }
     let count = S::places((KIND, INNER), entries, &mut turns);
     for &turn in &turns[..count] {
         let turn = turn as usize % BATCH;

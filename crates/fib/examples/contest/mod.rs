@@ -1,0 +1,103 @@
+//! The tables of other crates that the examples compare with this one's.
+//!
+//! Each table is made from all routes at once, as its documentation recommends for many routes, and looks up key by key,
+//! because neither crate has batches.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bellows_fib::{Family, NO_ROUTE, Prefix};
+use poptrie::Poptrie;
+use prefix_trie::PrefixMap;
+
+/// The names of the tables. `poptrie` is a Poptrie (Asai and Ohara 2015) in Rust; `prefix-trie` is a map of prefixes.
+pub const NAMES: [&str; 2] = ["poptrie", "prefix-trie"];
+
+/// An address that all of these crates know.
+pub trait Known: Family + poptrie::Address {
+    /// A prefix map of `prefix_trie`, whose trait for addresses cannot be named without another crate.
+    type Map: LookUp<Self> + FromIterator<((Self, u8), u32)> + 'static;
+}
+
+impl Known for u32 {
+    type Map = PrefixMap<(u32, u8), u32>;
+}
+
+impl Known for u128 {
+    type Map = PrefixMap<(u128, u8), u32>;
+}
+
+/// A table that looks up batches.
+pub trait LookUp<A> {
+    /// Writes the number of each key's route, or [`NO_ROUTE`], to its place.
+    fn look_up(&self, keys: &[A], next: &mut [u32]);
+}
+
+impl<A: Known> LookUp<A> for Poptrie<(A, u8), u32> {
+    fn look_up(&self, keys: &[A], next: &mut [u32]) {
+        for (&key, next) in keys.iter().zip(next) {
+            *next = self.lookup(key).copied().unwrap_or(NO_ROUTE);
+        }
+    }
+}
+
+impl LookUp<u32> for PrefixMap<(u32, u8), u32> {
+    fn look_up(&self, keys: &[u32], next: &mut [u32]) {
+        for (&key, next) in keys.iter().zip(next) {
+            *next = self.get_lpm(&(key, 32)).map_or(NO_ROUTE, |(_, &number)| number);
+        }
+    }
+}
+
+impl LookUp<u128> for PrefixMap<(u128, u8), u32> {
+    fn look_up(&self, keys: &[u128], next: &mut [u32]) {
+        for (&key, next) in keys.iter().zip(next) {
+            *next = self.get_lpm(&(key, 128)).map_or(NO_ROUTE, |(_, &number)| number);
+        }
+    }
+}
+
+/// The table with this name, filled. `None` if there is no such table.
+pub fn table<A: Known>(name: &str, routes: &[(Prefix<A>, u32)]) -> Option<Box<dyn LookUp<A>>> {
+    let routes = routes.iter().map(|&(prefix, number)| ((prefix.address(), prefix.length()), number));
+    match name {
+        "poptrie" => Some(Box::new(routes.collect::<Poptrie<(A, u8), u32>>())),
+        "prefix-trie" => Some(Box::new(routes.collect::<A::Map>())),
+        _ => None,
+    }
+}
+
+/// The bytes that the process has allocated.
+pub fn allocated() -> usize {
+    ALLOCATED.load(Ordering::Relaxed)
+}
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The system's allocator, and how much it has given out: one of these crates cannot tell the size of a table.
+struct Counting;
+
+// SAFETY: as the system's allocator, which does all of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATED.fetch_add(size, Ordering::Relaxed);
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
