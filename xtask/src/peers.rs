@@ -25,6 +25,10 @@ const FILTERS: [&str; 2] = ["libpcap", "dpdk"];
 const BUILD_TABLES: &str = "bench/peers/build-fib.sh";
 const TABLES: [&str; 4] = ["fib", "lpm", "fib6", "lpm6"];
 
+/// The example that has the tables of other crates, and their names.
+const CRATES: &str = "fib_peers";
+const TABLES_OF_CRATES: [&str; 4] = ["poptrie", "prefix-trie", "poptrie6", "prefix-trie6"];
+
 /// Turns of a process, and of one of a brief run.
 const ROUNDS: &str = "20";
 const BRIEF_ROUNDS: &str = "2";
@@ -39,7 +43,7 @@ enum Comparison {
     Breathsim,
     /// The cost of a filter, with those of libpcap and DPDK.
     Filter,
-    /// The cost of a look-up of a next hop, with those of DPDK.
+    /// The cost of a look-up of a next hop, with those of DPDK and of other crates.
     Fib,
 }
 
@@ -148,9 +152,17 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         }
         peer = program.display().to_string();
     }
+    if options.comparison == Comparison::Fib {
+        let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows-fib", "--example", CRATES]);
+        if !build.status().is_ok_and(|status| status.success()) {
+            return Err(TaskError::failed("the release build of the tables of other crates failed: see above"));
+        }
+    }
     // `bellows` makes its own processes and those of the peers take turns.
     let mut bellows = Command::new(target_dir().join("release/bellows"));
-    let status = bellows.args(arguments(&options, &peer)).env("PATH", tools::search_path()).status();
+    let crates = target_dir().join("release/examples").join(CRATES);
+    let arguments = arguments(&options, &peer, &crates.display().to_string());
+    let status = bellows.args(arguments).env("PATH", tools::search_path()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(TaskError::failed(format!("the comparison ended with {status}: see above"))),
@@ -158,8 +170,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// The arguments for `bellows`; `peer` is the program with the other filters or tables.
-fn arguments(options: &Options, peer: &str) -> Vec<String> {
+/// The arguments for `bellows`; `peer` is the program with the other filters or tables, and `crates` that with the tables
+/// of other crates.
+fn arguments(options: &Options, peer: &str, crates: &str) -> Vec<String> {
     let Options { comparison, processes, cpu, json, brief, case, routes } = options;
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
@@ -183,6 +196,9 @@ fn arguments(options: &Options, peer: &str) -> Vec<String> {
             add(&["bench", "fib", "--rounds", if *brief { BRIEF_ROUNDS } else { TABLE_ROUNDS }]);
             for table in TABLES {
                 add(&["--peer", &format!("rte_{table}={peer} {table}")]);
+            }
+            for table in TABLES_OF_CRATES {
+                add(&["--peer", &format!("{table}={crates} {table}")]);
             }
             if let Some(routes) = routes {
                 add(&["--routes", routes]);
@@ -235,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_models_loops_take_turns_with_the_engine() {
-        let said = arguments(&parse(&["breathsim", "--brief", "--json", "--cpu", "1"]).ok().unwrap(), "").join(" ");
+        let said = arguments(&parse(&["breathsim", "--brief", "--json", "--cpu", "1"]).ok().unwrap(), "", "").join(" ");
         for part in [
             "breathsim --apps 5 --work 100 ",
             "--model luajit/nested=luajit bench/peers/breathsim.lua nested turns ",
@@ -250,18 +266,23 @@ mod tests {
     fn other_filters_take_turns_with_ours() {
         let options = parse(&["filter", "--brief", "--case", "host"]).ok().unwrap();
         assert_eq!(
-            arguments(&options, "target/peer").join(" "),
+            arguments(&options, "target/peer", "").join(" "),
             "bench filter --rounds 2 --peer libpcap=target/peer libpcap --peer dpdk=target/peer dpdk --case host \
              --processes 9"
         );
     }
+
     #[test]
     fn other_tables_take_turns_with_ours() {
         let options = parse(&["fib", "--brief", "--case", "ipv6", "--routes", "table"]).ok().unwrap();
-        let said = arguments(&options, "target/peer").join(" ");
+        let said = arguments(&options, "target/peer", "target/crates").join(" ");
         assert!(
             said.starts_with("bench fib --rounds 2 --peer rte_fib=target/peer fib --peer rte_lpm=target/peer lpm ")
         );
-        assert!(said.ends_with("--peer rte_lpm6=target/peer lpm6 --routes table --case ipv6 --processes 9"), "{said}");
+        assert!(said.contains("--peer rte_lpm6=target/peer lpm6 --peer poptrie=target/crates poptrie "), "{said}");
+        assert!(
+            said.ends_with("--peer prefix-trie6=target/crates prefix-trie6 --routes table --case ipv6 --processes 9"),
+            "{said}"
+        );
     }
 }

@@ -49,8 +49,16 @@ pub(crate) struct Match {
     quiet: Vec<Vec<usize>>,
 }
 
+impl Record {
+    /// A side that took these turns in each stage.
+    #[cfg(test)]
+    pub(crate) fn of(stages: Vec<Vec<Turn>>) -> Record {
+        Record { refused: None, stages }
+    }
+}
+
 impl Match {
-    fn of(sides: Vec<Record>, stages: usize) -> Match {
+    pub(crate) fn of(sides: Vec<Record>, stages: usize) -> Match {
         let quiet = (0..stages).map(|stage| quiet_rounds(&sides, stage)).collect();
         Match { sides, quiet }
     }
@@ -326,7 +334,7 @@ mod tests {
     }
 
     fn side(turns: &[f64]) -> Record {
-        Record { refused: None, stages: vec![turns.iter().copied().map(turn).collect()] }
+        Record::of(vec![turns.iter().copied().map(turn).collect()])
     }
 
     #[test]

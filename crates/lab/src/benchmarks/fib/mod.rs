@@ -4,6 +4,10 @@
 //! of other programs, such as bench/peers/fib.c, which get the same routes and keys in a folder. At its end a process
 //! checks everything that it has found.
 
+mod changing;
+mod reading;
+mod replacing;
+mod results;
 pub(super) mod routes;
 mod side;
 mod tables;
@@ -13,16 +17,16 @@ use std::path::{Path, PathBuf};
 
 use bellows_config::Registry;
 use bellows_sys::cpu;
-use serde_json::{Value, json};
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
-use crate::report::{BenchError, Measurement, Report, Table, chosen};
-use crate::targets::{Target, conclusions};
-use crate::turns::{Match, Session};
+use crate::report::{BenchError, Report, Table, chosen};
+use crate::targets::conclusions;
+use crate::turns::Session;
 use crate::workers::{self, ProcessError};
+use results::Sides;
 use routes::Prefixes;
 use side::{Kind, Reader, Structure, Task, Work, lay_out};
 use tables::{Intervals, KEY_SETS, Keys, LookUp, keys};
@@ -45,17 +49,19 @@ enum Case {
     Ipv4,
     Ipv6,
     Changes,
+    Replace,
     Load,
 }
 
 impl Case {
-    const ALL: [Case; 4] = [Case::Ipv4, Case::Ipv6, Case::Changes, Case::Load];
+    const ALL: [Case; 5] = [Case::Ipv4, Case::Ipv6, Case::Changes, Case::Replace, Case::Load];
 
     fn name(self) -> &'static str {
         match self {
             Case::Ipv4 => "ipv4",
             Case::Ipv6 => "ipv6",
             Case::Changes => "changes",
+            Case::Replace => "replace",
             Case::Load => "load",
         }
     }
@@ -64,7 +70,7 @@ impl Case {
         match self {
             Case::Ipv4 => Some(Kind::Ipv4),
             Case::Ipv6 => Some(Kind::Ipv6),
-            Case::Changes | Case::Load => None,
+            Case::Changes | Case::Replace | Case::Load => None,
         }
     }
 
@@ -72,6 +78,7 @@ impl Case {
     fn works(self, has_peers: bool) -> Vec<(Work, &'static str)> {
         let look_up = |kind, structure| Work::LookUp { kind, structure };
         match (self, self.kind()) {
+            (Case::Replace, _) => vec![(Work::Replace, "bellows")],
             (Case::Load, _) => vec![(Work::Load, "bellows")],
             (_, Some(kind)) => {
                 let mut works = vec![(look_up(kind, Structure::Own), "bellows")];
@@ -98,8 +105,9 @@ impl Case {
 /// (901,899 of IPv4, 160,147 of IPv6), or over a file. Keys are uniform (of IPv6, below 2000::/3) or drawn by prefix: a
 /// prefix, then an address in it; 1,048,576 different ones, and 32,768 and 256. Cases: ipv4 and ipv6, beside a plain
 /// DIR-24-8 and a binary search, with the bytes of each table; changes, how many a second, alone and while another thread
-/// looks up, and how many that one looks up beside changes of its own tables and beside those of others; load, the time
-/// from a text to both tables, and their memory with all routes.
+/// looks up, and how many that one looks up beside changes of its own tables and beside those of others; replace, how much
+/// longer than usual another thread's batches take when all routes are replaced; load, the time from a text to both
+/// tables, and their memory with all routes.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -221,122 +229,11 @@ fn write_table<A: Keys>(prefixes: &Prefixes, next_hops: u32, folder: &Path) -> s
     Ok(())
 }
 
-/// The sides of a comparison and what they have found.
-struct Sides<'a> {
-    case: Case,
-    next_hops: usize,
-    matches: &'a [Match],
-    /// Those of the works, then those of other programs.
-    names: Vec<&'a str>,
-    works: &'a [(Work, &'a str)],
-}
-
-impl Sides<'_> {
-    /// Why sides could not take part.
-    fn refused(&self) -> Vec<String> {
-        let sides = self.matches.first().map(|found| &found.sides[..]).unwrap_or_default();
-        let why = |(side, name): (&crate::turns::Record, &&str)| {
-            Some(format!("{} by {name}: {}", self.case.name(), side.refused.as_ref()?))
-        };
-        sides.iter().zip(&self.names).filter_map(why).collect()
-    }
-
-    fn each(&self, side: usize, figure: usize) -> Vec<f64> {
-        self.matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect()
-    }
-
-    fn measured(
-        &self,
-        unit: &str,
-        values: &[f64],
-        target: Option<Target>,
-        labels: Vec<(&'static str, Value)>,
-    ) -> Option<Measurement> {
-        let found = Measurement::compared(self.case.name(), unit, values, labels)?;
-        Some(match target {
-            Some(target) => target.judge(found, self.matches.len()),
-            None => found,
-        })
-    }
-
-    fn results(&self) -> Vec<Measurement> {
-        match self.case {
-            Case::Ipv4 | Case::Ipv6 => self.look_ups(),
-            Case::Changes => self.changes(),
-            Case::Load => {
-                let labels = |what: &str| vec![("what", json!(what))];
-                let time = self.measured("ms", &self.each(0, 0), Some(Target::AtMost(1_500.0)), labels("time"));
-                let memory = self.measured("MiB", &self.each(0, 1), Some(Target::AtMost(400.0)), labels("memory"));
-                time.into_iter().chain(memory).collect()
-            }
-        }
-    }
-
-    fn changes(&self) -> Vec<Measurement> {
-        let mut found = Vec::new();
-        for (side, (work, _)) in self.works.iter().enumerate() {
-            let Work::Change { commit, reader } = *work else { continue };
-            let labels = |more: &[(&'static str, Value)]| {
-                [("commit", json!(commit))].into_iter().chain(more.iter().cloned()).collect::<Vec<_>>()
-            };
-            if reader != Reader::Others {
-                let is_beside = reader == Reader::Changing;
-                let target = is_beside.then_some(Target::AtLeast(300_000.0));
-                let labels = labels(&[("beside_reader", json!(is_beside))]);
-                found.extend(self.measured("changes/s", &self.each(side, 0), target, labels));
-                continue;
-            }
-            // The side before has the reader of the tables that change.
-            for (side, tables) in [(side - 1, "changing"), (side, "unchanged")] {
-                let labels = labels(&[("tables", json!(tables))]);
-                found.extend(self.measured("look-ups/s", &self.each(side, 1), None, labels));
-            }
-            let ratio = |found: &Match| found.ratio((side - 1, 1), (side, 1), 0);
-            let ratios: Vec<f64> = self.matches.iter().filter_map(ratio).collect();
-            let labels = labels(&[("of", json!("look-ups/s, changing to unchanged"))]);
-            found.extend(self.measured("ratio", &ratios, Some(Target::AtLeast(0.95)), labels));
-        }
-        found
-    }
-
-    /// Clocks and bytes of each side, then what others take in relation to the first one.
-    fn look_ups(&self) -> Vec<Measurement> {
-        let mut found = Vec::new();
-        let conditions = |set: usize, more: (&'static str, Value)| {
-            let set = KEY_SETS[set];
-            vec![("next_hops", self.next_hops.into()), ("keys", json!(set.name)), ("count", set.count.into()), more]
-        };
-        for (side, name) in self.names.iter().enumerate() {
-            for set in 0..KEY_SETS.len() {
-                let labels = conditions(set, ("table", json!(name)));
-                found.extend(self.measured("clocks/look-up", &self.each(side, set), None, labels));
-            }
-            let bytes: Vec<f64> =
-                self.each(side, KEY_SETS.len()).iter().map(|bytes| bytes / f64::from(1 << 20)).collect();
-            let labels = vec![("next_hops", self.next_hops.into()), ("table", json!(name))];
-            found.extend(self.measured("MiB", &bytes, None, labels));
-        }
-        let times = if self.case == Case::Ipv4 { 1.5 } else { 2.0 };
-        for (side, name) in self.names.iter().enumerate().skip(1) {
-            for (set, keys) in KEY_SETS.iter().enumerate() {
-                let ratios: Vec<f64> =
-                    self.matches.iter().filter_map(|found| found.ratio((side, set), (0, set), 0)).collect();
-                let labels = conditions(set, ("of", json!(format!("{name} to bellows"))));
-                // Programs are judged with as many keys as do not fit into caches.
-                let is_target = side >= self.works.len() && keys.count == KEY_SETS[0].count;
-                let target = is_target.then_some(Target::AtLeast(times));
-                found.extend(self.measured("ratio", &ratios, target, labels));
-            }
-        }
-        found
-    }
-}
-
 impl Listed for Arguments {
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "1", "--divisor", "50", "--next-hops", "256"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ipv4, ipv6, changes and load"),
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ipv4, ipv6, changes, replace and load"),
         (&["--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
         (&["--next-hops", "0"], "0 is not in 1..=32766"),
         (&["--peer", "dpdk"], "give NAME=PROGRAM ARGUMENT"),

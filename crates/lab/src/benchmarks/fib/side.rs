@@ -1,24 +1,20 @@
-//! The workers: one table that looks up keys, changes of both tables, or loading both.
+//! The workers: one table that looks up keys, changes of both tables, replacing all their routes, or loading both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 
-use bellows_fib::{Fib, Prefix, Route, RouteFile};
+use bellows_fib::{Fib, Prefix, RouteFile};
 use bellows_shared::Readers;
-use bellows_sys::{clock, cpu};
-use fastrand::Rng;
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
+use super::changing::Changing;
+use super::replacing::Replacing;
 use super::routes::Prefixes;
-use super::tables::{Dir24, Intervals, KEY_SETS, Keys, LookUp, Own, keys, pass, rib, routes};
-use super::{BATCH, CHANGES, PASSES};
+use super::tables::{Dir24, Intervals, KEY_SETS, Keys, LookUp, Own, keys, pass, routes};
+use super::{BATCH, PASSES};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::workers::{Side, settle};
-
-/// Look-ups before those that count.
-const WARM_UP: u64 = 1 << 17;
 
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +54,8 @@ pub(super) enum Work {
         commit: usize,
         reader: Reader,
     },
+    /// All routes of both tables, while another thread looks up.
+    Replace,
     Load,
 }
 
@@ -92,6 +90,7 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
         Work::Change { commit, reader } => {
             Box::new(Changing::new(prefixes, task.next_hops, commit, reader).map_err(no_memory)?)
         }
+        Work::Replace => Box::new(Replacing::new(&prefixes, task.next_hops).map_err(no_memory)?),
         Work::Load => Box::new(Loading::new(&prefixes, task.next_hops)),
     };
     Ok(side)
@@ -149,160 +148,6 @@ impl<A: Keys> Side for LookingUp<A> {
             }
         }
         Ok(())
-    }
-}
-
-/// Both tables while their routes change.
-struct Changing {
-    prefixes: Prefixes,
-    next_hops: u32,
-    commit: usize,
-    random: Rng,
-    tables: Arc<Tables>,
-    reader: Option<Looking>,
-}
-
-struct Tables {
-    ipv4: Fib<u32>,
-    ipv6: Fib<u128>,
-}
-
-impl Tables {
-    fn new(prefixes: &Prefixes, next_hops: u32) -> Result<Arc<Tables>, std::io::Error> {
-        Ok(Arc::new(Tables { ipv4: filled(&prefixes.ipv4, next_hops)?, ipv6: filled(&prefixes.ipv6, next_hops)? }))
-    }
-}
-
-fn filled<A: Keys>(prefixes: &[Prefix<A>], next_hops: u32) -> Result<Fib<A>, std::io::Error> {
-    let fib = Fib::with_readers(Arc::new(Readers::new()))?;
-    let mut changes = fib.lock();
-    changes.replace(rib(&routes(prefixes, next_hops)));
-    changes.commit()?;
-    drop(changes);
-    Ok(fib)
-}
-
-/// A thread that looks up during turns, and parks between them, when it must not disturb other processes.
-struct Looking {
-    thread: JoinHandle<()>,
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    is_turn: AtomicBool,
-    stop: AtomicBool,
-    /// Look-ups so far.
-    count: AtomicU64,
-}
-
-impl Looking {
-    fn at(tables: Arc<Tables>, prefixes: &Prefixes) -> Looking {
-        let (ipv4, ipv6) = (keys(KEY_SETS[2], &prefixes.ipv4), keys(KEY_SETS[2], &prefixes.ipv6));
-        let shared = Arc::new(Shared::default());
-        let thread = thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || look_up_in_turns(&tables, &ipv4, &ipv6, &shared)
-        });
-        Looking { thread, shared }
-    }
-
-    fn set(&self, is_turn: bool) {
-        self.shared.is_turn.store(is_turn, Ordering::Relaxed);
-        self.thread.thread().unpark();
-    }
-
-    fn count(&self) -> u64 {
-        self.shared.count.load(Ordering::Relaxed)
-    }
-
-    fn finish(self) -> Result<(), String> {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        let count = Arc::clone(&self.shared);
-        match self.thread.join() {
-            Err(_) => Err("the thread that looks up has panicked".to_owned()),
-            Ok(()) if count.count.load(Ordering::Relaxed) == 0 => {
-                Err("the other thread has looked up nothing".to_owned())
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-}
-
-/// On another processor than the one that changes routes, if there is one.
-fn look_up_in_turns(tables: &Tables, ipv4: &[u32], ipv6: &[u128], shared: &Shared) {
-    // If it cannot be moved, both share a processor, and the figure shows it.
-    let _ = cpu::pin_to(0);
-    let (mut readers, mut next) = ((tables.ipv4.reader(), tables.ipv6.reader()), [0; BATCH]);
-    for (ipv4, ipv6) in ipv4.chunks(BATCH).zip(ipv6.chunks(BATCH)).cycle() {
-        while !shared.is_turn.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
-            // Nothing is in use meanwhile.
-            readers.0.read(|_| ());
-            readers.1.read(|_| ());
-            thread::park();
-        }
-        if shared.stop.load(Ordering::Relaxed) {
-            break;
-        }
-        readers.0.read(|tables| tables.look_up(ipv4, &mut next));
-        readers.1.read(|tables| tables.look_up(ipv6, &mut next));
-        shared.count.fetch_add(2 * BATCH as u64, Ordering::Relaxed);
-    }
-}
-
-impl Changing {
-    fn new(prefixes: Prefixes, next_hops: u32, commit: usize, reader: Reader) -> Result<Changing, std::io::Error> {
-        let tables = Tables::new(&prefixes, next_hops)?;
-        let read = match reader {
-            Reader::Nothing => None,
-            Reader::Changing => Some(Arc::clone(&tables)),
-            Reader::Others => Some(Tables::new(&prefixes, next_hops)?),
-        };
-        let reader = read.map(|tables| Looking::at(tables, &prefixes));
-        Ok(Changing { prefixes, next_hops, commit, random: Rng::with_seed(4), tables, reader })
-    }
-}
-
-impl Side for Changing {
-    fn turn(&mut self) -> Turn {
-        let Changing { prefixes, next_hops, commit, random, tables, reader } = self;
-        let (mut ipv4, mut ipv6) = (tables.ipv4.lock(), tables.ipv6.lock());
-        let all = prefixes.ipv4.len() + prefixes.ipv6.len();
-        let before = reader.as_ref().map_or(0, |reader| {
-            reader.set(true);
-            // It has begun, and has its keys in the caches again.
-            let begin = reader.count();
-            while reader.count() < begin + WARM_UP {
-                thread::yield_now();
-            }
-            reader.count()
-        });
-        let start = clock::ticks();
-        for change in 1..=CHANGES {
-            let route = Route { metric: 0, next: random.u32(..*next_hops) };
-            let place = random.usize(..all);
-            // The numbers are valid.
-            let _ = match place.checked_sub(prefixes.ipv4.len()) {
-                None => ipv4.insert(prefixes.ipv4[place], route),
-                Some(place) => ipv6.insert(prefixes.ipv6[place], route),
-            };
-            if change % *commit == 0 && (ipv4.commit().is_err() || ipv6.commit().is_err()) {
-                crate::workers::fail(&"there is no memory for changes");
-            }
-        }
-        let took = (clock::ticks() - start) as f64;
-        let a_second = |count: u64| count as f64 * clock::ticks_per_second() as f64 / took;
-        let mut figures = vec![a_second(CHANGES as u64)];
-        figures.extend(reader.as_ref().map(|reader| {
-            reader.set(false);
-            a_second(reader.count() - before)
-        }));
-        Turn::of(figures, &[Sliced::of(&[(CHANGES as u64, took)])])
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), String> {
-        self.reader.map_or(Ok(()), Looking::finish)
     }
 }
 
@@ -370,6 +215,7 @@ mod tests {
             (Work::Change { commit: 100, reader: Reader::Nothing }, 1),
             (Work::Change { commit: 100, reader: Reader::Changing }, 2),
             (Work::Change { commit: 1, reader: Reader::Others }, 2),
+            (Work::Replace, 3),
             (Work::Load, 2),
         ] {
             let mut side = lay_out(Task { work, next_hops: 9, routes: None, divisor: 100, cpu: None }).unwrap();
