@@ -98,6 +98,7 @@ Options:
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a breath, beside a model of Snabb's loop in LuaJIT
   peers fib [--routes FILE] [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
+                                      the cost of a look-up of a next hop, beside DPDK's tables and those of two crates
   peers filter [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a filter, beside libpcap's interpreter and DPDK's machine code
   peers vhost [--brief] [--json | --markdown] [OPTIONS]

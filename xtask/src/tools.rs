@@ -24,7 +24,7 @@ impl fmt::Display for Tool {
 }
 
 /// What builds programs with libpcap and DPDK.
-pub const CC: Tool = Tool { programs: &["cc"], package: "gcc", purpose: "the programs that run libpcap's filters" };
+pub const CC: Tool = Tool { programs: &["cc"], package: "gcc", purpose: "the programs that run filters and tables of others" };
 pub const LIBPCAP: Tool =
     Tool { programs: &["pcap-config"], package: "libpcap-dev", purpose: "comparison of filters with libpcap" };
 pub const PKG_CONFIG: Tool =
@@ -32,7 +32,7 @@ pub const PKG_CONFIG: Tool =
 pub const DPDK_LIBRARIES: Tool = Tool {
     programs: &["/usr/include/dpdk/rte_bpf.h"],
     package: "libdpdk-dev",
-    purpose: "comparison of filters with DPDK's",
+    purpose: "comparison of filters and forwarding tables with DPDK's",
 };
 
 /// The programs for most tests.

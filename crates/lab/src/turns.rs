@@ -20,6 +20,7 @@
 //! - *Stages.* To compare a side with itself before and after an event, its figure is measured in two stages. In the
 //!   ratio of the sides' ratios the differences between processes cancel out too.
 
+use std::collections::HashSet;
 use std::process::Command;
 
 use bellows_sys::cpu;
@@ -158,6 +159,8 @@ pub(crate) struct Session<'a> {
     /// The share of lost time in each match.
     lost: Vec<f64>,
     machine: Option<Machine>,
+    /// What finished processes have said.
+    said: HashSet<String>,
     interrupted: bool,
 }
 
@@ -177,7 +180,17 @@ impl<'a> Session<'a> {
         observer: &'a mut dyn Observer,
     ) -> Session<'a> {
         observer.progress(0, all);
-        Session { arguments, cpu, observer, done: 0, all, lost: Vec::new(), machine: None, interrupted: false }
+        Session {
+            arguments,
+            cpu,
+            observer,
+            done: 0,
+            all,
+            lost: Vec::new(),
+            machine: None,
+            said: HashSet::new(),
+            interrupted: false,
+        }
     }
 
     /// Runs `processes` matches of fresh processes. `tasks` gets the match's number; `turns` is the number of turns of
@@ -272,7 +285,8 @@ impl<'a> Session<'a> {
         for (worker, side) in workers.into_iter().zip(&sides) {
             if side.refused.is_none() {
                 let said = worker.finish()?;
-                if !said.is_empty() {
+                // The processes of all matches say the same.
+                if !said.is_empty() && self.said.insert(said.clone()) {
                     self.observer.worker_stderr(&said);
                 }
             }
