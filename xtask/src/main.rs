@@ -97,7 +97,7 @@ Options:
   fuzz TARGET [--minutes N]           run one fuzz target, for N minutes (10)
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a breath, beside a model of Snabb's loop in LuaJIT
-  peers fib [--routes FILE] [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
+  peers fib [--routes FILE] [--beside HOW] [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a look-up of a next hop, beside DPDK's tables and those of two crates
   peers filter [--case TEXT] [--processes N] [--cpu N] [--brief] [--json]
                                       the cost of a filter, beside libpcap's interpreter and DPDK's machine code

@@ -79,6 +79,8 @@ struct Options {
     case: Option<String>,
     /// A file with the prefixes of `fib`.
     routes: Option<String>,
+    /// How a process beside `fib` disturbs it.
+    beside: Option<String>,
 }
 
 impl Options {
@@ -97,8 +99,16 @@ impl Options {
                 return Err(TaskError::usage("peers needs a comparison: breathsim, filter, fib, vhost or interfaces"));
             }
         };
-        let mut options =
-            Options { comparison, processes: 9, cpu: None, json: false, brief: false, case: None, routes: None };
+        let mut options = Options {
+            comparison,
+            processes: 9,
+            cpu: None,
+            json: false,
+            brief: false,
+            case: None,
+            routes: None,
+            beside: None,
+        };
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
                 let number = words.next().and_then(|number| number.parse::<usize>().ok());
@@ -110,6 +120,10 @@ impl Options {
                 "--routes" if comparison == Comparison::Fib => {
                     let routes = words.next().ok_or_else(|| TaskError::usage("--routes needs a file"))?;
                     options.routes = Some(routes.clone());
+                }
+                "--beside" if comparison == Comparison::Fib => {
+                    let how = words.next().ok_or_else(|| TaskError::usage("--beside needs thrash or bursts"))?;
+                    options.beside = Some(how.clone());
                 }
                 "--case" if comparison != Comparison::Breathsim => {
                     let case = words.next().ok_or_else(|| TaskError::usage("--case needs a part of a case's name"))?;
@@ -173,7 +187,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 /// The arguments for `bellows`; `peer` is the program with the other filters or tables, and `crates` that with the tables
 /// of other crates.
 fn arguments(options: &Options, peer: &str, crates: &str) -> Vec<String> {
-    let Options { comparison, processes, cpu, json, brief, case, routes } = options;
+    let Options { comparison, processes, cpu, json, brief, case, routes, beside } = options;
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
     match comparison {
@@ -203,6 +217,9 @@ fn arguments(options: &Options, peer: &str, crates: &str) -> Vec<String> {
             if let Some(routes) = routes {
                 add(&["--routes", routes]);
             }
+            if let Some(how) = beside {
+                add(&["--beside", how]);
+            }
         }
     }
     if let Some(case) = case {
@@ -228,9 +245,9 @@ mod tests {
 
     #[test]
     fn options_follow_the_comparison() {
-        let comparison = Comparison::Breathsim;
-        let all = Options { comparison, processes: 3, cpu: Some(1), json: true, brief: true, case: None, routes: None };
-        assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
+        let all = parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok().unwrap();
+        assert_eq!((all.comparison, all.processes, all.cpu), (Comparison::Breathsim, 3, Some(1)));
+        assert_eq!((all.json, all.brief, all.case, all.routes, all.beside), (true, true, None, None, None));
         let filter = parse(&["filter", "--case", "host"]).ok().unwrap();
         assert_eq!((filter.comparison, filter.case.as_deref()), (Comparison::Filter, Some("host")));
         for (words, why) in [
@@ -241,6 +258,8 @@ mod tests {
             (&["filter", "--case"], "--case needs a part"),
             (&["filter", "--routes", "table"], "'--routes'"),
             (&["fib", "--routes"], "--routes needs a file"),
+            (&["fib", "--beside"], "--beside needs thrash or bursts"),
+            (&["filter", "--beside", "thrash"], "'--beside'"),
             (&["breathsim", "--processes", "0"], "at least 1"),
             (&["breathsim", "--cpu", "first"], "--cpu needs a whole number"),
         ] {
@@ -274,7 +293,8 @@ mod tests {
 
     #[test]
     fn other_tables_take_turns_with_ours() {
-        let options = parse(&["fib", "--brief", "--case", "ipv6", "--routes", "table"]).ok().unwrap();
+        let options =
+            parse(&["fib", "--brief", "--case", "ipv6", "--routes", "table", "--beside", "thrash"]).ok().unwrap();
         let said = arguments(&options, "target/peer", "target/crates").join(" ");
         assert!(
             said.starts_with("bench fib --rounds 2 --peer rte_fib=target/peer fib --peer rte_lpm=target/peer lpm ")

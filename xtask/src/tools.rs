@@ -24,7 +24,8 @@ impl fmt::Display for Tool {
 }
 
 /// What builds programs with libpcap and DPDK.
-pub const CC: Tool = Tool { programs: &["cc"], package: "gcc", purpose: "the programs that run filters and tables of others" };
+pub const CC: Tool =
+    Tool { programs: &["cc"], package: "gcc", purpose: "the programs that run filters and tables of others" };
 pub const LIBPCAP: Tool =
     Tool { programs: &["pcap-config"], package: "libpcap-dev", purpose: "comparison of filters with libpcap" };
 pub const PKG_CONFIG: Tool =

@@ -20,6 +20,7 @@ use bellows_sys::cpu;
 
 use crate::audience::Observer;
 use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::beside::Beside;
 use crate::networks::Folder;
 use crate::programs::OtherProgram;
 use crate::report::{BenchError, Report, Table, chosen};
@@ -123,6 +124,12 @@ pub struct Arguments {
     /// A file with prefixes of both families as the first words of its lines, in place of the generated table
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
+    /// Disturb the measurement: thrash or bursts
+    ///
+    /// A process on another processor writes to twice as much memory as the last-level cache holds, all the time (thrash)
+    /// or now and then (bursts): look-ups on a machine whose other processors are in use.
+    #[arg(long, value_name = "HOW")]
+    beside: Option<Beside>,
     /// Generate only one in so many prefixes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1000), hide = true)]
     divisor: usize,
@@ -135,6 +142,10 @@ pub struct Arguments {
 impl Benchmark for Arguments {
     fn common(&self) -> Common {
         self.common.clone()
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.beside
     }
 
     fn measured_labels(&self) -> &'static [&'static str] {

@@ -23,13 +23,16 @@ use crate::workers::Side;
 const BEFORE: usize = 256;
 const AFTER: usize = 256;
 
+/// Batches on either side of the swap of which the longest counts. Among more, some would be long because of an interrupt.
+const NEAR: usize = 16;
+
 /// The most time in which these batches are looked up, unless something is broken.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a reader paid for a swap, in clocks beyond the median of the batches before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Swap {
-    /// The longest batch, before or after.
+    /// The longest of the batches next to the swap.
     longest: f64,
     /// The first batch in the new tables.
     first: f64,
@@ -40,7 +43,8 @@ struct Swap {
 impl Swap {
     fn of(before: &[f64], after: &[f64]) -> Swap {
         let median = median_or_nan(before);
-        let longest = before.iter().chain(after).fold(0.0, |longest: f64, &clocks| longest.max(clocks));
+        let near = before.iter().rev().take(NEAR).chain(after.iter().take(NEAR));
+        let longest = near.fold(0.0, |longest: f64, &clocks| longest.max(clocks));
         let all = after.iter().sum::<f64>() - median * after.len() as f64;
         Swap { longest: longest - median, first: after.first().map_or(f64::NAN, |first| first - median), all }
     }
@@ -156,11 +160,12 @@ mod tests {
         assert!(swaps.try_recv().is_err(), "the first tables are no new ones");
         watched.record(1_500.0, [1, 3]);
         watched.record(1_700.0, [1, 3]);
-        for _ in 2..AFTER {
+        for at in 2..AFTER {
             assert!(swaps.try_recv().is_err(), "not all batches are there");
-            watched.record(1_000.0, [1, 3]);
+            // The last one is too far from the swap to be its longest.
+            watched.record(if at == AFTER - 1 { 9_000.0 } else { 1_000.0 }, [1, 3]);
         }
-        assert_eq!(swaps.try_recv(), Ok(Swap { longest: 700.0, first: 500.0, all: 1_200.0 }));
+        assert_eq!(swaps.try_recv(), Ok(Swap { longest: 700.0, first: 500.0, all: 9_200.0 }));
         for _ in 0..AFTER {
             watched.record(9_000.0, [1, 3]);
         }
