@@ -9,7 +9,6 @@ mod contest;
 
 use std::error::Error;
 use std::fs;
-use std::hint::black_box;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::str::FromStr;
@@ -17,8 +16,6 @@ use std::str::FromStr;
 use bellows_fib::Prefix;
 use bellows_sys::{clock, cpu};
 use contest::{Known, LookUp, allocated};
-
-const BATCH: usize = 128;
 
 /// Prefixes, and the number of each one's route.
 type Routes<A> = Vec<(Prefix<A>, u32)>;
@@ -70,14 +67,11 @@ fn read_sets<A: Bytes>(folder: &Path) -> Result<Vec<Set<A>>, Box<dyn Error>> {
 
 /// A turn: the clocks of a look-up in each set, and of all timed passes.
 fn turn<A>(table: &dyn LookUp<A>, sets: &[Set<A>]) -> (Vec<f64>, u64) {
-    let (mut figures, mut took, mut next) = (Vec::new(), 0, [0; BATCH]);
+    let (mut figures, mut took) = (Vec::new(), 0);
     for Set { keys, .. } in sets {
-        let mut pass = || {
+        let pass = || {
             let start = clock::ticks();
-            for keys in keys.chunks(BATCH) {
-                table.look_up(keys, &mut next);
-                black_box(&next);
-            }
+            contest::pass(table, keys);
             clock::ticks() - start
         };
         // Untimed, to reload what other processes evicted from the caches. One more is enough for tables as slow as these.

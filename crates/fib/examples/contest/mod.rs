@@ -4,11 +4,17 @@
 //! because neither crate has batches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bellows_fib::{Family, NO_ROUTE, Prefix};
+use bellows_sys::cache;
 use poptrie::Poptrie;
 use prefix_trie::PrefixMap;
+
+/// Keys that are looked up together.
+const BATCH: usize = 128;
 
 /// The names of the tables. `poptrie` is a Poptrie (Asai and Ohara 2015) in Rust; `prefix-trie` is a map of prefixes.
 pub const NAMES: [&str; 2] = ["poptrie", "prefix-trie"];
@@ -54,6 +60,19 @@ impl LookUp<u128> for PrefixMap<(u128, u8), u32> {
         for (&key, next) in keys.iter().zip(next) {
             *next = self.get_lpm(&(key, 128)).map_or(NO_ROUTE, |(_, &number)| number);
         }
+    }
+}
+
+/// Looks up all keys in batches. The keys of the next batch are requested before, as an app has those of its packets at
+/// hand.
+pub fn pass<A>(table: &dyn LookUp<A>, keys: &[A]) {
+    let mut next = [0; BATCH];
+    for (batch, keys_of_batch) in keys.chunks(BATCH).enumerate() {
+        for line in keys.iter().skip((batch + 1) * BATCH).take(BATCH).step_by(cache::LINE / size_of::<A>()) {
+            cache::prefetch(ptr::from_ref(line).cast());
+        }
+        table.look_up(keys_of_batch, &mut next);
+        black_box(&next);
     }
 }
 
