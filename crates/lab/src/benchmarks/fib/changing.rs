@@ -78,4 +78,3 @@ impl Side for Changing {
         self.reader.map_or(Ok(()), Looking::finish)
     }
 }
-

@@ -244,7 +244,10 @@ impl Listed for Arguments {
     const QUICK: &'static [&'static str] =
         &["--processes", "1", "--rounds", "1", "--divisor", "50", "--next-hops", "256"];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are ipv4, ipv6, changes, replace and load"),
+        (
+            &["--case", "nonsense"],
+            "no case has `nonsense` in its name; there are ipv4, ipv6, changes, replace and load",
+        ),
         (&["--routes", "/nonexistent"], "/nonexistent: No such file or directory"),
         (&["--next-hops", "0"], "0 is not in 1..=32766"),
         (&["--peer", "dpdk"], "give NAME=PROGRAM ARGUMENT"),

@@ -125,7 +125,10 @@ impl Sides<'_> {
     }
 
     /// The quicker, and the smaller, of DPDK's tables in relation to Bellows'.
-    fn judged(&self, conditions: impl Fn(usize, (&'static str, Value)) -> Vec<(&'static str, Value)>) -> Vec<Measurement> {
+    fn judged(
+        &self,
+        conditions: impl Fn(usize, (&'static str, Value)) -> Vec<(&'static str, Value)>,
+    ) -> Vec<Measurement> {
         let dpdk: Vec<usize> = (1..self.names.len()).filter(|&side| self.names[side].starts_with("rte_")).collect();
         let names = dpdk.iter().map(|&side| self.names[side]).collect::<Vec<&str>>().join(" and ");
         let times = Target::AtLeast(if self.case == Case::Ipv4 { 1.5 } else { 2.0 });
