@@ -6,7 +6,7 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;
-use bellows_vrf::{IcmpError, Reason, Tag};
+use bellows_vrf::{IcmpError, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,7 @@ use super::config::{InterfaceConfig, KERNEL, MIN_MTU_V6};
 use super::{ERROR4, HOST, RESERVED};
 use crate::access_rules::Rule;
 use crate::ipv6_link::Advertised;
-use crate::policy::{Policy, ReversePath};
+use crate::policy::Policy;
 pub(super) fn interface_advertise(
     config: &InterfaceConfig,
     interface: &Interface,
