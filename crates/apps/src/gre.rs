@@ -111,7 +111,18 @@ impl Protocol for Generic {
             at
         });
         let (send, expect) = (header.clone(), header);
-        Ok(Shape { id: session.key, id_at, send, expect, mask, options_at: None, cookie: 0..0, payload, checksum, is_udp: false })
+        Ok(Shape {
+            id: session.key,
+            id_at,
+            send,
+            expect,
+            mask,
+            options_at: None,
+            cookie: 0..0,
+            payload,
+            checksum,
+            is_udp: false,
+        })
     }
 
     fn read(payload: &[u8]) -> Result<Seen, Refusal> {

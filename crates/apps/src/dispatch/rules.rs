@@ -297,9 +297,10 @@ impl Rule {
         let wrong = |message: String, help: &str| SettingError::at("rules", message, help);
         let read = |text: &Option<String>| match text {
             None => Ok(None),
-            Some(text) => text.parse::<IpAddr>().map(Some).map_err(|_| {
-                wrong(format!("`{text}` is no IP address"), "write it as 192.0.2.1 or 2001:db8::1")
-            }),
+            Some(text) => text
+                .parse::<IpAddr>()
+                .map(Some)
+                .map_err(|_| wrong(format!("`{text}` is no IP address"), "write it as 192.0.2.1 or 2001:db8::1")),
         };
         let (source, destination) = (read(&self.source)?, read(&self.destination)?);
         let protocol = match &self.protocol {

@@ -62,7 +62,9 @@ fn frame((is_v6, source, destination, protocol, port, has_options): Sent) -> Vec
 
 /// The output of the first rule that a packet matches, tried one by one.
 fn model(rules: &[Rule], (is_v6, source, destination, protocol, port, _): Sent) -> &str {
-    let is = |text: &Option<String>, station: u8| text.as_ref().is_none_or(|it| *it == address(is_v6, station + 1).to_string());
+    let is = |text: &Option<String>, station: u8| {
+        text.as_ref().is_none_or(|it| *it == address(is_v6, station + 1).to_string())
+    };
     let number = |name: &str| match name {
         "udp" => 17,
         "tcp" => 6,
@@ -157,10 +159,18 @@ fn mistakes_in_rules_name_the_place() {
     let cases = [
         (json!([]), "there is no rule", None),
         (json!([{"to": "a"}, {"to": "b", "source": "1.2"}]), "`1.2` is no IP address", Some("1")),
-        (json!([{"to": "a", "source": "::1", "destination": "1.2.3.4"}]), "`::1` and `1.2.3.4` are addresses of two families", Some("0")),
+        (
+            json!([{"to": "a", "source": "::1", "destination": "1.2.3.4"}]),
+            "`::1` and `1.2.3.4` are addresses of two families",
+            Some("0"),
+        ),
         (json!([{"to": "other"}]), "a rule cannot lead to `other`, which is for all other packets", Some("0")),
         (json!([{"to": "a", "port": 7}]), "a port needs a protocol that has ports", Some("0")),
-        (json!([{"to": "a", "protocol": "gre"}, {"to": "b", "protocol": 47}]), "the rules 1 and 2 have the same fields", Some("1")),
+        (
+            json!([{"to": "a", "protocol": "gre"}, {"to": "b", "protocol": 47}]),
+            "the rules 1 and 2 have the same fields",
+            Some("1"),
+        ),
     ];
     for (rules, message, item) in cases {
         let error = configure(rules).err().unwrap();
