@@ -114,7 +114,7 @@ impl Protocol for Generic {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", vni = 7 } }")
+        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", vni = 7 } }")
     }
 }
 

@@ -148,7 +148,7 @@ impl Protocol for Generic {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", key = 7 } }")
+        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", key = 7 } }")
     }
 }
 

@@ -128,7 +128,7 @@ impl Protocol for Keyed {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", send_cookie = \"0011223344556677\" } }")
+        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", send_cookie = \"0011223344556677\" } }")
     }
 }
 

@@ -97,7 +97,7 @@ impl Protocol for Extensible {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { input = { remote = \"2001:db8::2\", vni = 7 } }")
+        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", vni = 7 } }")
     }
 }
 

@@ -37,7 +37,9 @@ fn every_app_explains_itself() {
             assert!(is_name(counter, '_') && !help.is_empty(), "{name}: {counter}");
         }
         for key in app.keys() {
-            assert!(is_name(&key.name, '_') && !key.description.is_empty(), "{name}: {key:?}");
+            let mut parts = key.name.split('.').map(|part| part.trim_end_matches("[]"));
+            let are_names = parts.all(|part| part == "NAME" || is_name(part, '_'));
+            assert!(are_names && !key.description.is_empty(), "{name}: {key:?}");
         }
         let manual = app.manual_text(100);
         let too_long = manual.lines().find(|line| line.chars().count() > 100);

@@ -118,7 +118,7 @@ impl Configure for Dispatch {
 
     fn bench(_: &BenchFiles) -> Bench {
         let keys = "rules = [{ to = \"output\", protocol = \"udp\" }]".to_owned();
-        Bench::Rows(vec![BenchRow { keys, ..BenchRow::default() }])
+        Bench::Rows(vec![BenchRow { keys, outputs: &["output"], ..BenchRow::default() }])
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {

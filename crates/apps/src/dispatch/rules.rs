@@ -15,7 +15,7 @@ use crate::headers::{Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The output.
+    /// The output to which packets of this rule go.
     pub to: String,
 
     /// The source address. Without it, any.
