@@ -48,7 +48,7 @@ const KINDS: [Kind; 9] = [
         keys: "expect_session = 11\nsend_session = 12\nexpect_cookie = \"0102030405060708\"\nsend_cookie = \"1112131415161718\"",
         device: "ip l2tp add tunnel tunnel_id 1 peer_tunnel_id 2 encap ip local 2001:db8::2 remote 2001:db8::1 && \
             ip l2tp add session name wire tunnel_id 1 session_id 12 peer_session_id 11 l2spec_type none \
-            cookie 1112131415161718 peer_cookie 0102030405060708",
+            cookie 0102030405060708 peer_cookie 1112131415161718",
     },
     Kind {
         app: "l2tp",
@@ -169,9 +169,12 @@ fn each_tunnel_is_that_of_linux() {
         }
         guest.run("exchange 1");
         eprintln!("{test}: {session}");
-        // The session and its tunnel go together.
-        guest.run("ip link del dev wire || ip l2tp del session tunnel_id 1 session_id 12");
-        guest.run("for tunnel in 1 3; do ip l2tp del tunnel tunnel_id $tunnel; done; far ip neigh flush all; true");
+        // The devices of L2TP are those of sessions.
+        guest.run(
+            "for session in '1 session_id 12' '3 session_id 22'; do ip l2tp del session tunnel_id $session; done; true",
+        );
+        guest.run("for tunnel in 1 3; do ip l2tp del tunnel tunnel_id $tunnel; done; true");
+        guest.run("ip link show dev wire >/dev/null 2>&1 && ip link del dev wire; far ip neigh flush all; true");
     }
     let counters = running.counters();
     for [name, _] in APPS {
