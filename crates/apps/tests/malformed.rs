@@ -2,7 +2,7 @@
 //! and others by itself, the captures, and random damage.
 
 use bellows_capture::{LinkType, Reader};
-use bellows_exercise::router::{MACS, Router, may_be_forwarded};
+use bellows_exercise::router::{MACS, Router, may_be_forwarded, seal};
 use bellows_testkit::captures;
 use bellows_wire::checksum::Sum;
 use proptest::prelude::*;
@@ -207,10 +207,33 @@ fn dangerous() -> Vec<(String, Vec<u8>)> {
         }
     }
     for kind in 0..=255 {
-        for length in [0, 1, 4, 8, 20, 24, 32, 48] {
-            let mut message = vec![0; length];
-            message.iter_mut().zip([kind, 0, 0, 0]).for_each(|(byte, value)| *byte = value);
-            list.push((format!("ICMPv6 {kind} of {length} bytes"), with(v6_with(58, &message), 38, &own)));
+        list.push((format!("ICMPv6 {kind} with a wrong checksum"), with(v6_with(58, &[kind; 24]), 38, &own)));
+    }
+    // With right checksums: each message of RFC 4443, 4861, 2710 and 3810, and some of none.
+    let station = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77];
+    let group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 1];
+    for kind in [1, 2, 3, 4, 100, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 143, 200, 255] {
+        for (length, hops) in
+            [0, 1, 4, 8, 20, 24, 26, 32, 48].into_iter().flat_map(|length| [(length, 64), (length, 255)])
+        {
+            for (source, destination) in
+                [(station, own), (station, group), ([0; 16], own), ([0; 16], group), (own, own)]
+            {
+                // An option without a length, one that is longer than the message, and one of 8 bytes.
+                for option in [[1, 0], [1, 200], [2, 1]] {
+                    let mut message = vec![0; length];
+                    message.iter_mut().skip(8).zip(own).for_each(|(byte, value)| *byte = value);
+                    message.iter_mut().skip(24).zip(option).for_each(|(byte, value)| *byte = value);
+                    message.iter_mut().take(1).for_each(|byte| *byte = kind);
+                    let mut frame = with(with(v6_with(58, &message), 22, &source), 38, &destination);
+                    frame[21] = hops;
+                    seal(&mut frame);
+                    let name = format!(
+                        "ICMPv6 {kind} of {length} bytes with {option:?}, {hops} hops, {source:?} to {destination:?}"
+                    );
+                    list.push((name, frame));
+                }
+            }
         }
     }
     // RFC 826: each field with other values, and each length.

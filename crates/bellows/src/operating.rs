@@ -47,7 +47,7 @@ pub struct Domain {
 /// The arguments that choose a routing domain.
 #[derive(Debug, Args)]
 pub struct DomainArguments {
-    /// The network's name, if several run
+    /// The network's name, if several run; it may also follow the action
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     /// The routing domain, if the network has several: `vrf NAME` among the words means the same
@@ -55,7 +55,35 @@ pub struct DomainArguments {
     vrf: Option<String>,
 }
 
+/// Words that can follow an action, and are no names of networks there.
+const AFTER_ACTIONS: [&str; 13] = [
+    "default",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "exact",
+    "root",
+    "match",
+    "all",
+    "to",
+    "dev",
+    "via",
+    "proto",
+    "from",
+];
+
 impl DomainArguments {
+    /// Takes the network's name out of the words behind an action, if it is the first of them: `route show core`.
+    pub fn take_name(&mut self, words: &mut Vec<String>) {
+        let is_name = |word: &String| {
+            let is_other = AFTER_ACTIONS.contains(&word.as_str()) || word.contains(['.', ':', '/']);
+            !is_other && networks::pick(Some(word)).is_ok()
+        };
+        if self.name.is_none() && words.first().is_some_and(is_name) {
+            self.name = Some(words.remove(0));
+        }
+    }
+
     /// The domain, which a command is to change or only to show. `vrf` is the name among the words.
     pub fn open(&self, vrf: Option<&str>, changes: bool) -> Result<Domain, CommandError> {
         let name = self.name.as_deref();

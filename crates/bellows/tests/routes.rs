@@ -226,6 +226,24 @@ fn wrong_commands_are_told_with_their_place() {
 }
 
 #[test]
+fn a_network_may_be_named_behind_the_action() {
+    let sandbox = Sandbox::new();
+    let router = Router::start(&sandbox, &network(ROUTES, ""));
+    let name = router.running.name.clone();
+    router.route(&format!("add {name} 10.0.0.0/8 via 198.51.100.2")).fine();
+    assert_eq!(router.show(&format!("{name} exact 10.0.0.0/8")).len(), 1);
+    assert_eq!(router.show(&name), router.show(""));
+    router.route(&format!("lookup {name} 10.1.1.1")).fine();
+    router.route(&format!("del {name} 10.0.0.0/8")).fine();
+    assert_eq!(router.show("exact 10.0.0.0/8"), Vec::<String>::new());
+    let shown = router.neighbour(&format!("show {name} dev right")).fine().stdout;
+    assert!(shown.contains("198.51.100.3"), "{shown}");
+    let said = router.route("show nobody");
+    assert_eq!((said.code, said.stderr.contains("`nobody`")), (Some(2), true), "{said:#?}");
+    router.stop();
+}
+
+#[test]
 fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
     let sandbox = Sandbox::new();
     let router = Router::start(&sandbox, &network(ROUTES, ""));

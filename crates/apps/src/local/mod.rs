@@ -134,6 +134,8 @@ enum Message {
     BadChecksum,
     /// An echo request behind options that must be known but are not, or that do not fit.
     BadOptions(BadOptions),
+    /// For the host if there is one, with options for the destination that this router must know but does not.
+    UnknownOptions(BadOptions),
     Discovery,
     /// Of listeners to multicast groups.
     Listeners,
@@ -144,7 +146,8 @@ enum Message {
     Port,
     /// ICMP but echo requests.
     Other,
-    Protocol,
+    /// Another protocol, and where IPv6 packets name it.
+    Protocol(u16),
 }
 
 /// Takes packets for the router.
@@ -163,7 +166,7 @@ pub struct Local<F> {
 counters! { for[F: Family] Local<F>;
     drop MALFORMED = "malformed", "packets whose header or message is not whole";
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
-    drop BAD_OPTIONS = "bad_options", "IPv6 echo requests with options for the destination that do not fit, or must be known but are not";
+    drop BAD_OPTIONS = "bad_options", "IPv6 packets with options for the destination that do not fit, or must be known but are not";
     drop RATE_LIMITED = "rate_limited", "echo requests beyond the limit of answers";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
@@ -338,10 +341,10 @@ impl<F: Family> Local<F> {
             IpAddr::V4(address) => !address.is_multicast() && self.is_own(kind.destination),
             IpAddr::V6(address) => !address.is_multicast(),
         };
-        let tell = |packet: &mut Packet, reason| match host {
+        let tell = |packet: &mut Packet, error: IcmpError| match host {
             Some(host) => punt(packet, host),
             None if to_one && io.is_linked(ERROR) => {
-                packet.set_tag(tag.with(IcmpError::of(reason).number()).0);
+                packet.set_tag(tag.with(error.number()).0);
                 Verdict::To(ERROR)
             }
             None => Verdict::Drop(Self::UNSERVED),
@@ -349,8 +352,9 @@ impl<F: Family> Local<F> {
         match kind.message {
             Message::BadChecksum => Verdict::Drop(Self::BAD_CHECKSUM),
             Message::Echo | Message::BadOptions(_) if self.punts_echo && host.is_some() => {
-                tell(packet, Reason::ProtocolUnreachable)
+                tell(packet, IcmpError::of(Reason::ProtocolUnreachable))
             }
+            Message::UnknownOptions(_) if host.is_some() => tell(packet, IcmpError::of(Reason::ProtocolUnreachable)),
             // Those behind options or extension headers were not looked for above.
             Message::Echo if to_one && !self.limit.admits(io.now()) => Verdict::Drop(Self::RATE_LIMITED),
             Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
@@ -369,11 +373,13 @@ impl<F: Family> Local<F> {
                 Err(_) => Verdict::Drop(Self::MALFORMED),
             },
             Message::Echo => Verdict::Drop(Self::ECHO_TO_MANY),
-            Message::BadOptions(BadOptions::Told(error)) if to_one && io.is_linked(ERROR) => {
+            Message::BadOptions(BadOptions::Told(error)) | Message::UnknownOptions(BadOptions::Told(error))
+                if to_one && io.is_linked(ERROR) =>
+            {
                 packet.set_tag(tag.with(error.number()).0);
                 Verdict::To(ERROR)
             }
-            Message::BadOptions(_) => Verdict::Drop(Self::BAD_OPTIONS),
+            Message::BadOptions(_) | Message::UnknownOptions(_) => Verdict::Drop(Self::BAD_OPTIONS),
             Message::Discovery | Message::Listeners if io.is_linked(ND) => Verdict::To(ND),
             Message::Routed(value) => match host {
                 Some(host) => punt(packet, host),
@@ -384,8 +390,8 @@ impl<F: Family> Local<F> {
                 None => Verdict::Drop(Self::ROUTING_HEADER),
             },
             Message::Fragment if host.is_none() => Verdict::Drop(Self::FRAGMENT),
-            Message::Port => tell(packet, Reason::PortUnreachable),
-            Message::Protocol => tell(packet, Reason::ProtocolUnreachable),
+            Message::Port => tell(packet, IcmpError::of(Reason::PortUnreachable)),
+            Message::Protocol(value) => tell(packet, IcmpError { reason: Reason::ProtocolUnreachable, value }),
             Message::Discovery | Message::Listeners | Message::Fragment | Message::Other => match host {
                 Some(host) => punt(packet, host),
                 None => Verdict::Drop(Self::UNSERVED),

@@ -130,8 +130,13 @@ fn the_rest_is_punted_told_or_dropped_by_name() {
 
 /// An echo request behind extension headers: each one's kind and the bytes behind its first one.
 fn behind(headers: &[(IpProtocol, &[u8])]) -> Vec<u8> {
-    let mut frame = packet("2001:db8::9", "2001:db8::1", IpProtocol::ICMPV6);
-    let mut next = IpProtocol::ICMPV6;
+    of_protocol(IpProtocol::ICMPV6, headers)
+}
+
+/// A packet of another protocol behind extension headers.
+fn of_protocol(protocol: IpProtocol, headers: &[(IpProtocol, &[u8])]) -> Vec<u8> {
+    let mut frame = packet("2001:db8::9", "2001:db8::1", protocol);
+    let mut next = protocol;
     for (kind, rest) in headers.iter().rev() {
         frame.splice(54..54, [&[next.0][..], rest].concat());
         next = *kind;
@@ -189,6 +194,13 @@ fn options_that_must_be_known_are_told() {
         assert_eq!(tag(&frame), (told, u64::from(told.is_none())), "{kind:#x}");
         assert_eq!(fate::<V6>(&["output"], &frame).0, "bad_options", "nobody tells it");
     }
+    // Those of other packets are looked at if no host does so.
+    let unknown = option(0xbe);
+    let frame = of_protocol(IpProtocol::UDP, &[(IpProtocol::IPV6_DESTINATION, &unknown)]);
+    assert_eq!(tag(&frame).0, unrecognized(42));
+    assert_eq!(fate::<V6>(&["output", "punt", "error"], &frame).0, "punt");
+    let frame = of_protocol(IpProtocol(200), &[HOP_BY_HOP, FOR_DESTINATION]);
+    assert_eq!(tag(&frame).0, Some(IcmpError { reason: Reason::ProtocolUnreachable, value: 48 }));
     // An option that is longer than its header.
     let frame = behind(&[(IpProtocol::IPV6_DESTINATION, &[0, 1, 9, 0, 0, 0, 0])]);
     assert_eq!(tag(&frame).0, Some(IcmpError { reason: Reason::ParameterProblem, value: 42 }));

@@ -27,7 +27,7 @@ impl Family for V4 {
                 }
             }
             IpProtocol::TCP | IpProtocol::UDP => Message::Port,
-            _ => Message::Protocol,
+            _ => Message::Protocol(0),
         };
         Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
     }

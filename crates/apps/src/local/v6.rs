@@ -21,6 +21,7 @@ impl Family for V6 {
     fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
         let view = Ipv6Packet::new_checked(ip)?;
         let (upper, routed) = (view.upper_layer()?, routing_header(ip));
+        let checked = |message| destination_options(ip).map_or_else(Message::UnknownOptions, |()| message);
         let message = match upper.protocol {
             _ if upper.fragment.is_some() => Message::Fragment,
             _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
@@ -43,10 +44,10 @@ impl Family for V6 {
                     _ => Message::Other,
                 }
             }
-            IpProtocol::TCP | IpProtocol::UDP => Message::Port,
+            IpProtocol::TCP | IpProtocol::UDP => checked(Message::Port),
             // No next header: there is nothing to serve (RFC 8200, section 4.7).
-            IpProtocol(59) => Message::Other,
-            _ => Message::Protocol,
+            IpProtocol(59) => checked(Message::Other),
+            protocol => checked(Message::Protocol(named_at(ip, protocol))),
         };
         Ok(Kind { source: view.src().into(), destination: view.dst().into(), message })
     }
@@ -138,6 +139,17 @@ fn extension_headers(ip: &[u8]) -> impl Iterator<Item = (IpProtocol, usize, &[u8
         Some((kind, at, header))
     })
 }
+
+/// Where a packet names the protocol behind its extension headers (RFC 4443, section 3.4): in the fixed header if that is
+/// not known.
+fn named_at(ip: &[u8], protocol: IpProtocol) -> u16 {
+    let last = extension_headers(ip).last();
+    let named = last.filter(|(_, _, header)| header.first() == Some(&protocol.0));
+    named.and_then(|(_, at, _)| u16::try_from(at).ok()).unwrap_or(NEXT_HEADER)
+}
+
+/// Where the fixed header names what follows it.
+const NEXT_HEADER: u16 = 6;
 
 /// Checks the options for the destination, of which none is known. Hop-by-hop options were checked when the packet came.
 fn destination_options(ip: &[u8]) -> Result<(), BadOptions> {

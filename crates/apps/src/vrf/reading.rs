@@ -90,10 +90,15 @@ impl InterfaceConfig {
             .map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
         let mut addresses = Vec::new();
         for text in &self.addresses {
-            addresses.push(read_address(text).ok_or_else(|| {
+            let address = read_address(text).ok_or_else(|| {
                 let help = "write an address and the bits of the prefix on the link: \"192.0.2.1/24\"";
                 wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
-            })?);
+            })?;
+            if is_of_link(&address) {
+                let message = format!("`{text}` in `addresses` is the link itself, or all stations there");
+                return Err(wrong(message, "give the address of one station"));
+            }
+            addresses.push(address);
         }
         let is_link_local =
             |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -144,4 +149,59 @@ fn read_address(text: &str) -> Option<InterfaceAddress> {
         IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
     };
     ((1..=bits).contains(&length) && is_possible).then_some(InterfaceAddress { address, length })
+}
+
+/// Whether an address is that of a link, or of all stations there; links of two stations have no such addresses (RFC 3021).
+fn is_of_link(own: &InterfaceAddress) -> bool {
+    match own.address {
+        IpAddr::V4(v4) if own.length < 31 => {
+            let host = u32::MAX >> own.length;
+            [0, host].contains(&(u32::from(v4) & host))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What is wrong with an interface of these keys.
+    fn mistake(keys: &Value) -> Option<String> {
+        let mut all = json!({"mac": "02:00:00:00:00:01", "addresses": ["192.0.2.1/24"]});
+        let given = keys.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(given);
+        let config: InterfaceConfig = serde_json::from_value(all).unwrap();
+        config.read("lan").err().map(|error| error.message)
+    }
+
+    #[test]
+    fn mistakes_in_interfaces_are_named() {
+        let no_address = |text: &str| format!("`{text}` in `addresses` is not an interface's address");
+        let of_link = |text: &str| format!("`{text}` in `addresses` is the link itself, or all stations there");
+        for (keys, message) in [
+            (json!({"mac": "02:00"}), None),
+            (json!({"mac": "03:00:00:00:00:01"}), Some("03:00:00:00:00:01 is a multicast address".to_owned())),
+            (json!({"addresses": ["192.0.2.1"]}), Some(no_address("192.0.2.1"))),
+            (json!({"addresses": ["192.0.2.1/33"]}), Some(no_address("192.0.2.1/33"))),
+            (json!({"addresses": ["224.0.0.1/24"]}), Some(no_address("224.0.0.1/24"))),
+            (json!({"addresses": ["192.0.2.0/24"]}), Some(of_link("192.0.2.0/24"))),
+            (json!({"addresses": ["10.3.255.255/14"]}), Some(of_link("10.3.255.255/14"))),
+            (json!({"mtu": 67}), Some("an `mtu` of 67 is too small".to_owned())),
+            (json!({"mtu": 1279, "addresses": ["2001:db8::1/64"]}), Some("an `mtu` of 1279 is too small".to_owned())),
+            (json!({"port": "error"}), Some("a port cannot have the name `error`".to_owned())),
+            (json!({"vlan": 4095}), Some("there is no VLAN 4095".to_owned())),
+            (json!({"service_vlan": 7}), Some("`service_vlan` is around no `vlan`".to_owned())),
+        ] {
+            let found = mistake(&keys);
+            assert!(found.is_some() && (message.is_none() || found == message), "{keys}: {found:?}");
+        }
+        for right in
+            [json!({"addresses": ["192.0.2.0/31"]}), json!({"addresses": ["192.0.2.255/32"]}), json!({"vlan": 5})]
+        {
+            assert_eq!(mistake(&right), None, "{right}");
+        }
+    }
 }

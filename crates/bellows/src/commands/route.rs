@@ -165,10 +165,11 @@ impl Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+    fn execute(mut self, _: &Program) -> Result<ExitCode, CommandError> {
         let mut words = self.words.clone();
         let vrf = take_pair(&mut words, "vrf")?;
         let action = take_action(&mut words, self.file.is_some());
+        self.domain.take_name(&mut words);
         let bare = match &*action {
             "add" => Some(BareVerb::Add),
             "append" => Some(BareVerb::Append),

@@ -2,7 +2,7 @@
 
 mod judge;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use bellows_apps::registry;
@@ -10,6 +10,7 @@ use bellows_config::{Overrides, load_str};
 use bellows_engine::Settings;
 use bellows_packet::Packet;
 use bellows_rig::Rig;
+use bellows_wire::{IpPair, IpProtocol, Sum};
 
 pub use judge::{Datagram, may_be_answered, may_be_forwarded};
 
@@ -60,6 +61,43 @@ mtu = 1400
 addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
 neighbours = { "198.51.100.2" = "04:00:00:00:00:02", "2001:db8:2::2" = "04:00:00:00:00:02" }
 "#;
+
+/// Writes the right checksums of an IPv4 header, and of an ICMP or ICMPv6 message behind it or behind an IPv6 header.
+/// Packets with wrong ones end at the first check.
+pub fn seal(frame: &mut [u8]) {
+    let Some((ethernet, ip)) = frame.split_at_mut_checked(14) else { return };
+    match (&ethernet[12..], ip.first()) {
+        ([8, 0], Some(first)) => {
+            let header = usize::from(first & 15) * 4;
+            let Some((header, message)) = ip.split_at_mut_checked(header).filter(|(header, _)| header.len() >= 20)
+            else {
+                return;
+            };
+            if header[9] == 1 {
+                write_sum(message, 2, Sum::new());
+            }
+            write_sum(header, 10, Sum::new());
+        }
+        ([0x86, 0xdd], _) => {
+            let Some((header, message)) = ip.split_at_mut_checked(40).filter(|(header, _)| header[6] == 58) else {
+                return;
+            };
+            let [src, dst] = [8, 24].map(|at| Ipv6Addr::from(<[u8; 16]>::try_from(&header[at..at + 16]).unwrap()));
+            let pseudo = IpPair::V6 { src, dst }.pseudo_header(IpProtocol::ICMPV6, message.len());
+            write_sum(message, 2, pseudo);
+        }
+        _ => {}
+    }
+}
+
+/// Writes a checksum to its place, if it is there.
+fn write_sum(bytes: &mut [u8], at: usize, sum: Sum) {
+    if bytes.len() >= at + 2 {
+        bytes[at..at + 2].fill(0);
+        let sum = sum.add_bytes(bytes).finish();
+        bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
 
 /// Seconds after which nothing more comes of a frame.
 const PATIENCE: u64 = 5;
