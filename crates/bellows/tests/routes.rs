@@ -529,4 +529,9 @@ fn errors_in_the_routes_of_a_router_are_where_they_are_written() {
     let at = line.find('^').unwrap();
     assert_eq!(&written[at..at + 3], "vai", "{said:#?}");
     assert_eq!(said.stderr.matches("error: ").count(), 1, "{said:#?}");
+    // What follows from an error in an interface is no further error.
+    let text = network(ROUTES, "").replacen("mac = \"02:00:00:00:00:01\"\naddresses", "mac = \"02:00\"\naddresses", 1);
+    let said = sandbox.bellows(&["check", &sandbox.write("mac.toml", &text)]);
+    assert!(said.stderr.contains("give `mac` a unicast address"), "{said:#?}");
+    assert_eq!(said.stderr.matches("error: ").count(), 1, "{said:#?}");
 }

@@ -78,7 +78,11 @@ pub(super) fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Re
     let route = RouteSpec::parse(text)?;
     changes.add(&route, IfExists::Refuse).map_err(|error| RouteError {
         message: error.to_string(),
-        help: "correct the route, or the interfaces".to_owned(),
+        // What follows from an error in `interfaces` is not told.
+        help: match error.is_about_interfaces() {
+            true => "correct the route, or `interfaces`".to_owned(),
+            false => "correct the route".to_owned(),
+        },
         range: 0..text.len(),
     })
 }

@@ -74,3 +74,18 @@ pub enum VrfError {
     #[error(transparent)]
     Group(#[from] GroupError),
 }
+
+impl VrfError {
+    /// Whether other interfaces could make it right.
+    pub fn is_about_interfaces(&self) -> bool {
+        matches!(
+            self,
+            VrfError::NoInterface(_)
+                | VrfError::Gateway(_)
+                | VrfError::OwnAddress(..)
+                | VrfError::LinkAddress(..)
+                | VrfError::NoIpv6(..)
+                | VrfError::NotOnLink(..)
+        )
+    }
+}
