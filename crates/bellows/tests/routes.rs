@@ -296,9 +296,9 @@ fn a_file_is_carried_out_in_batches_that_are_whole_or_not_at_all() {
     router.stop();
 }
 
-/// The number of routes that are replaced: the real size in `BELLOWS_ROUTES`.
+/// The number of routes that are replaced.
 fn size() -> usize {
-    std::env::var("BELLOWS_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+    bellows_testkit::soak::routes() as usize
 }
 
 /// So many routes through a neighbour, and that of the traffic.

@@ -24,6 +24,13 @@ pub fn cases(usual: u32) -> u32 {
     wanted.unwrap_or(if is_soaking() { FACTOR * usual } else { usual })
 }
 
+/// Routes of a test with many: usually 100,000, and a million, as many as the Internet's tables have, in a soak. The
+/// variable `BELLOWS_ROUTES` overrides this.
+pub fn routes() -> u32 {
+    let wanted = env::var("BELLOWS_ROUTES").ok().and_then(|routes| routes.parse().ok());
+    wanted.unwrap_or(if is_soaking() { 1_000_000 } else { 100_000 })
+}
+
 /// Whether to leave out a test that only a soak runs.
 pub fn is_for_soak(test: &str) -> bool {
     let is_left_out = !is_soaking();

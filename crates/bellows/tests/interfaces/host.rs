@@ -285,7 +285,7 @@ fn a_flood_of_routes_is_followed_while_packets_flow() {
     if is_missing("host::a_flood_of_routes_is_followed_while_packets_flow", &[]) {
         return;
     }
-    let routes = crate::routes::size();
+    let routes = bellows_testkit::soak::routes();
     let hosted = Hosted::new();
     let running = hosted.start("routes = \"kernel:4711\"", [""; 2]);
     let prefix = |number: u32| format!("{}.{}.{}.0/24", 20 + (number >> 16), number >> 8 & 0xff, number & 0xff);

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_testkit::netns;
+use bellows_testkit::soak;
 
 use crate::bridge::is_missing;
 use crate::router::Routed;
@@ -14,11 +15,6 @@ const BEHIND: &str = "100.64.0.9";
 
 /// How long many routes may take.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Many routes: the size of the Internet's table in `BELLOWS_ROUTES`.
-pub fn size() -> u32 {
-    std::env::var("BELLOWS_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
-}
 
 /// So many routes, those of the pings among them.
 fn table(routes: u32, first: u32) -> String {
@@ -88,18 +84,18 @@ fn a_file_of_many_routes_is_carried_out_while_a_host_pings() {
     routed.hosts[1].run(&format!("ip address add {BEHIND}/32 dev lo"));
     let bellows = |words: &str| routed.sandbox.bellows(&words.split_whitespace().collect::<Vec<_>>());
     bellows(&format!("route add {BEHIND}/32 via 198.51.100.2")).fine();
-    routed.sandbox.write("many.txt", &table(size(), 0x1400_0000));
+    routed.sandbox.write("many.txt", &table(soak::routes(), 0x1400_0000));
     let client = routed.hosts[0].namespace();
     thread::scope(|scope| {
         let pings = scope.spawn(|| netns::run(client, &format!("ping -n -q -c 300 -i 0.01 -W 5 {BEHIND}")));
         let said = bellows("route add -f many.txt -j").fine().json();
-        assert_eq!((&said["added"], &said["failed"]), (&(size() + 1).into(), &0.into()), "{said:#}");
+        assert_eq!((&said["added"], &said["failed"]), (&(soak::routes() + 1).into(), &0.into()), "{said:#}");
         let fib = bellows("show fib --json").fine().json();
-        assert_eq!(fib["vrfs"][0]["ipv4"]["origins"]["control"], size() + 2);
+        assert_eq!(fib["vrfs"][0]["ipv4"]["origins"]["control"], soak::routes() + 2);
         let said = bellows("route replace -f many.txt -j").fine().json();
-        assert_eq!(said["replaced"], size() + 1, "{said:#}");
+        assert_eq!(said["replaced"], soak::routes() + 1, "{said:#}");
         let said = bellows("route flush root 16.0.0.0/4 -j").fine().json();
-        assert!(said["deleted"].as_u64() > Some(u64::from(size().min(1 << 20) / 2)), "{said:#}");
+        assert!(said["deleted"].as_u64() > Some(u64::from(soak::routes().min(1 << 20) / 2)), "{said:#}");
         let said = pings.join().unwrap().unwrap();
         assert!(said.contains(" 0% packet loss"), "{said}");
     });
