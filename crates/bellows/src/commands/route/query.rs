@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection};
+use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
 
@@ -25,9 +26,15 @@ pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), Com
         [word] if how(word).is_none() => Some((PrefixMatch::Exact, word.clone())),
         [word, prefix] if how(word).is_some() => how(word).map(|how| (how, prefix.clone())),
         [word] => return Err(CommandError::Usage(format!("`{word}` needs a prefix"))),
-        [_, other, ..] => {
+        [first, ..] => {
+            // What is behind the prefix is wrong, or what is not one.
+            let is_prefix = first == "default" || first.contains(['.', ':', '/']);
+            let known = if how(first).is_some() { 2 } else { usize::from(is_prefix) };
+            let wrong = words.get(known).unwrap_or(first);
+            let near = nearest(wrong, ["exact", "root", "match", "dev", "via", "proto", "vrf"]);
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let known = "`exact PREFIX`, `root PREFIX`, `match PREFIX`, `dev`, `via`, `proto` and `vrf`";
-            return Err(CommandError::Usage(format!("`{other}` is not a condition of routes; there are {known}")));
+            return Err(CommandError::Usage(format!("`{wrong}` is not a condition of routes{near}; there are {known}")));
         }
     };
     if let Some((_, prefix)) = &mut select.prefix
