@@ -111,6 +111,9 @@ fn senders_are_told_why_packets_do_not_arrive() {
     }
     // The host has learned the path's MTU, and takes it into account.
     assert!(ping(&format!("-M do -s 1372 {}", HOSTS[1])).contains(" 0% packet loss"));
+    let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
+    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), Direction::There);
+    drop(servers);
     let hop = |ttl: u8| ping(&format!("-t {ttl} {BEHIND}"));
     assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");
     let silent = ping("-W 1 198.18.5.5");

@@ -6,7 +6,7 @@ use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic::{self, Direction, Servers};
 use bellows_testkit::netns::{self, End, Host, Lab, connect};
 
-use crate::bridge::{app, counted, is_missing};
+use crate::bridge::{FILE, app, counted, is_missing, write_random};
 use crate::support::{Running, Sandbox, Signal};
 
 /// The hosts' own addresses, and those of the router on their links.
@@ -116,10 +116,14 @@ fn hosts_behind_a_router_reach_one_another() {
     for address in [HOSTS[1], "2001:db8:3::5", ROUTER[0], ROUTER[1], &link_local] {
         traffic::ping(client, address, 1500);
     }
+    write_random(&routed.sandbox, 5 << 20);
     let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
+    traffic::fetch(client, HOSTS[1], &routed.sandbox.path(""), FILE);
     for direction in [Direction::There, Direction::Back] {
         traffic::tcp(client, HOSTS[1], Duration::from_secs(1), direction);
     }
+    let udp = traffic::udp(client, HOSTS[1], Duration::from_secs(1), 20, 1000);
+    assert!(udp.sent > 1000 && udp.lost * 10 < udp.sent, "{udp:?}");
     drop(servers);
     assert_eq!(routed.hosts.each_ref().map(traffic::checksum_errors), [0, 0]);
     let counters = running.counters();
@@ -147,6 +151,9 @@ fn senders_are_told_why_packets_do_not_arrive() {
     }
     // The host has learned the path's MTU, and takes it into account.
     assert!(routed.ping(&format!("-M do -s 1352 {}", HOSTS[1])).contains(" 0% packet loss"));
+    let servers = Servers::start(&routed.hosts[1], &routed.sandbox.path(""));
+    traffic::tcp(&routed.hosts[0], HOSTS[1], Duration::from_secs(1), Direction::There);
+    drop(servers);
     let hop = |limit: u8| routed.ping(&format!("-t {limit} 2001:db8:3::5"));
     assert!(hop(1).contains(&format!("From {} ", ROUTER[0])) && hop(2).contains(" 0% packet loss"), "each hop shows");
     // What comes from a link-local address stays on its link.
