@@ -118,7 +118,7 @@ const INTERFACES: &str = r#"
 port = "near"
 vlan = 5
 mac = "02:00:00:00:00:01"
-addresses = ["10.0.0.0/31"]
+addresses = ["10.0.0.0/31", "2001:db8:5::1/64"]
 
 [apps.router.interfaces.provider]
 port = "far"
@@ -126,7 +126,7 @@ service_vlan = 6
 vlan = 7
 mtu = 1400
 mac = "02:00:00:00:00:02"
-addresses = ["10.0.0.3/31"]
+addresses = ["10.0.0.3/31", "2001:db8:7::1/64"]
 "#;
 
 #[test]
@@ -164,6 +164,12 @@ fn a_guest_talks_to_itself_through_a_router_with_vlans() {
         }
     }
     guest.run("far ping -c 2 -W 30 -s 3000 10.0.0.1");
+    guest.run("ip addr add 2001:db8:5::2/64 dev customer && ip -6 route add default via 2001:db8:5::1");
+    guest.run("far ip addr add 2001:db8:7::2/64 dev inner && far ip -6 route add default via 2001:db8:7::1");
+    guest.eventually("ping -6 -c 1 -W 1 2001:db8:7::2");
+    for size in [0, 1300] {
+        guest.run(&format!("ping -6 -c 2 -W 30 -s {size} 2001:db8:7::2"));
+    }
     // With offloaded segmentation and checksums, which move behind the tags.
     guest.run("exchange 2");
     let counters = running.counters();
