@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gre::Carried;
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by Geneve (RFC 8926).
 ///
@@ -22,6 +22,8 @@ use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shap
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);
+
+tunnel::keys!(Config, Session);
 
 /// A session of Geneve.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -79,18 +81,9 @@ const ETHER_TYPE_AT: usize = udp::HEADER + 2;
 impl Protocol for Generic {
     const NAME: &'static str = "geneve";
     const PROTOCOL: IpProtocol = IpProtocol::UDP;
-    type Session = Session;
     type Config = Config;
 
-    fn common(config: &Config) -> &tunnel::Config<Session> {
-        &config.0
-    }
-
-    fn ends(session: &Session) -> Ends<'_> {
-        Ends { local: session.local.as_deref(), remote: &session.remote }
-    }
-
-    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+    fn shape(session: &Session) -> Result<Shape, SettingError> {
         let number = udp::number(session.vni)?;
         let (carried, type_mask, payload) = match session.payload {
             Carried::Ethernet => (EtherType::BRIDGED_ETHERNET.0, 0xff, Payload::Ethernet),

@@ -5,7 +5,7 @@ use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by GRE (RFC 2784, with the key of RFC 2890).
 ///
@@ -21,6 +21,8 @@ use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shap
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);
+
+tunnel::keys!(Config, Session);
 
 /// A session of GRE.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -76,18 +78,9 @@ const FIELD: usize = 4;
 impl Protocol for Generic {
     const NAME: &'static str = "gre";
     const PROTOCOL: IpProtocol = IpProtocol::GRE;
-    type Session = Session;
     type Config = Config;
 
-    fn common(config: &Config) -> &tunnel::Config<Session> {
-        &config.0
-    }
-
-    fn ends(session: &Session) -> Ends<'_> {
-        Ends { local: session.local.as_deref(), remote: &session.remote }
-    }
-
-    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+    fn shape(session: &Session) -> Result<Shape, SettingError> {
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         let flags = flag(session.checksum, CHECKSUM) | flag(session.key.is_some(), KEY);
         let (carried, payload) = match session.payload {

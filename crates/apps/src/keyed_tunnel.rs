@@ -7,7 +7,7 @@ use bellows_wire::{EtherType, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
 
 /// Carries Ethernet frames over IPv6 or IPv4 in keyed tunnels: static sessions of L2TPv3 directly over IP (RFC 3931,
 /// section 4.1.1; RFC 8159).
@@ -21,6 +21,8 @@ use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shap
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);
+
+tunnel::keys!(Config, Session);
 
 /// A session of a keyed tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -89,18 +91,9 @@ const SUBLAYER: usize = 4;
 impl Protocol for Keyed {
     const NAME: &'static str = "keyed-tunnel";
     const PROTOCOL: IpProtocol = IpProtocol(115);
-    type Session = Session;
     type Config = Config;
 
-    fn common(config: &Config) -> &tunnel::Config<Session> {
-        &config.0
-    }
-
-    fn ends(session: &Session) -> Ends<'_> {
-        Ends { local: session.local.as_deref(), remote: &session.remote }
-    }
-
-    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+    fn shape(session: &Session) -> Result<Shape, SettingError> {
         let (expected, sent) = (session.expect_session, session.send_session.unwrap_or(session.expect_session));
         if expected == 0 || sent == 0 {
             let message = "a session of 0 is that of control messages";

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
 
 /// Carries Ethernet frames over IPv4 or IPv6 by VXLAN (RFC 7348).
 ///
@@ -21,6 +21,8 @@ use crate::tunnel::{self, Checksum, Ends, Payload, Protocol, Refusal, Seen, Shap
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);
+
+tunnel::keys!(Config, Session);
 
 /// A session of VXLAN.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -66,18 +68,9 @@ const HEADER: usize = 8;
 impl Protocol for Extensible {
     const NAME: &'static str = "vxlan";
     const PROTOCOL: IpProtocol = IpProtocol::UDP;
-    type Session = Session;
     type Config = Config;
 
-    fn common(config: &Config) -> &tunnel::Config<Session> {
-        &config.0
-    }
-
-    fn ends(session: &Session) -> Ends<'_> {
-        Ends { local: session.local.as_deref(), remote: &session.remote }
-    }
-
-    fn shape(_: &Config, session: &Session) -> Result<Shape, SettingError> {
+    fn shape(session: &Session) -> Result<Shape, SettingError> {
         let number = udp::number(session.vni)?;
         let header = [&[VALID, 0, 0, 0], &number[..], &[0]].concat();
         // Reserved bits are not looked at (RFC 7348, section 5).

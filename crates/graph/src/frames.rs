@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use crate::layout::Groups;
-use crate::svg::Rect;
 use crate::{Graph, compounds};
 
 /// The space between the sides of a frame and those of the frames and apps inside.
@@ -11,6 +10,15 @@ const SIDE: i32 = 9;
 
 /// The maximum number of apps for which frames are drawn.
 const MAX_FRAMED: usize = 1_000;
+
+/// A rectangle of whole pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rect {
+    pub x: i32,
+    pub y: i32,
+    pub width: i32,
+    pub height: i32,
+}
 
 /// A frame around the apps of one worker, or around its parts of one compound app.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::frames::{Frame, Framing};
+use crate::frames::{Frame, Framing, Rect};
 use crate::layout::{Draft, Part, Placement, Shape, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, escaped, printable, shortened};
 
@@ -42,14 +42,6 @@ const FRAME_GAP: i32 = 4;
 /// The maximum number of characters drawn of a name and of other text; the tooltip has all of them.
 const NAME_LENGTH: usize = 44;
 const TEXT_LENGTH: usize = 36;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rect {
-    pub x: i32,
-    pub y: i32,
-    pub width: i32,
-    pub height: i32,
-}
 
 /// An app's box, with its texts.
 #[derive(Debug)]

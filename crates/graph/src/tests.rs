@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use bellows_testkit::skip;
 
-use super::svg::{Drawing, Rect, Stroke};
+use super::frames::Rect;
+use super::svg::{Drawing, Stroke};
 use super::*;
 
 /// A xorshift generator: tests repeat exactly.

@@ -8,10 +8,8 @@ use std::net::IpAddr;
 
 use bellows_wire::MacAddr;
 
+pub use crate::outline::NeighbourKey;
 use crate::outline::{Counts, Outline};
-
-/// A neighbour: the number of the interface whose link it is on, and its address.
-pub type NeighbourKey = (u16, IpAddr);
 
 /// How long neighbours are waited for, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use crate::neighbours::NeighbourKey;
+/// A neighbour: the number of the interface whose link it is on, and its address.
+pub type NeighbourKey = (u16, IpAddr);
 
 /// A hash of few bits of each neighbour, so that floods of packets about strangers cost a look at two bytes each.
 #[derive(Debug)]

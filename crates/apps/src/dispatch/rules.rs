@@ -8,8 +8,7 @@ use bellows_wire::{IpPair, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::forwarding::ETHERNET;
-use crate::headers::{Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v6};
+use crate::headers::{ETHERNET, Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v6};
 
 /// A rule: the fields of packets that go to an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -1,7 +1,6 @@
 //! Fields of headers, loaded and stored as words.
 
-/// Bytes of an Ethernet header, which is in front of the IP header between the apps of a router.
-pub const ETHERNET: usize = 14;
+pub(crate) use crate::headers::ETHERNET;
 
 /// Eight bytes, the first one in the lowest bits; 0 if they are not in the header. Hot.
 #[inline(always)]

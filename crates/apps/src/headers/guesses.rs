@@ -2,8 +2,7 @@
 
 use bellows_wire::IpPair;
 
-use super::{HEADERS_V4, HEADERS_V6};
-use crate::forwarding::ETHERNET;
+use super::{ETHERNET, HEADERS_V4, HEADERS_V6};
 
 /// The parts of a header that tell patterns apart: the source and the destination, or what tells most of them apart, and
 /// other fields as one number.

@@ -4,7 +4,7 @@ use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::Ipv6Packet;
 use bellows_wire::{IpPair, IpProtocol};
 
-use crate::forwarding::ETHERNET;
+use super::ETHERNET;
 
 /// Why a packet has no whole payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

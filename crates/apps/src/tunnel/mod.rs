@@ -43,23 +43,14 @@ pub trait Protocol: Send + Sized + 'static {
     /// The protocol in the IP header.
     const PROTOCOL: IpProtocol;
 
-    /// The keys of a session.
-    type Session: Clone + std::fmt::Debug + PartialEq + DeserializeOwned + Serialize + JsonSchema + Send + Sync;
-
     /// The keys of the app.
-    type Config: Clone + std::fmt::Debug + PartialEq + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static;
-
-    /// The keys that all protocols have.
-    fn common(config: &Self::Config) -> &Config<Self::Session>;
+    type Config: Keys + Clone + DeserializeOwned + Serialize + JsonSchema + Send + Sync + 'static;
 
     /// The headers of a session.
     ///
     /// # Errors
     /// If a value is out of its range; `sessions` is the key.
-    fn shape(config: &Self::Config, session: &Self::Session) -> Result<Shape, SettingError>;
-
-    /// The addresses of a session.
-    fn ends(session: &Self::Session) -> Ends<'_>;
+    fn shape(session: &<Self::Config as Keys>::Session) -> Result<Shape, SettingError>;
 
     /// Reads a received header behind that of IP.
     ///
@@ -70,6 +61,37 @@ pub trait Protocol: Send + Sized + 'static {
     /// How to measure the app.
     fn bench() -> Bench;
 }
+
+/// The keys of an app: those that all tunnels have, and those of its sessions.
+pub trait Keys {
+    /// The keys of a session.
+    type Session;
+
+    /// The keys that all tunnels have.
+    fn common(&self) -> &Config<Self::Session>;
+
+    /// The addresses of a session.
+    fn ends(session: &Self::Session) -> Ends<'_>;
+}
+
+/// Makes a type of keys around [`Config`], whose sessions have the keys `local` and `remote`, that of an app.
+macro_rules! keys {
+    ($config:ident, $session:ident) => {
+        impl $crate::tunnel::Keys for $config {
+            type Session = $session;
+
+            fn common(&self) -> &$crate::tunnel::Config<$session> {
+                &self.0
+            }
+
+            fn ends(session: &$session) -> $crate::tunnel::Ends<'_> {
+                $crate::tunnel::Ends { local: session.local.as_deref(), remote: &session.remote }
+            }
+        }
+    };
+}
+
+pub(crate) use keys;
 
 /// The keys that all tunnels have.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -219,7 +241,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
     }
 
     fn check_outputs(config: &P::Config, outputs: &[&str]) -> Result<(), SettingError> {
-        let sessions = &P::common(config).sessions;
+        let sessions = &config.common().sessions;
         let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !sessions.contains_key(**name);
         let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
         let message = format!("an output is called `{name}`, but no session");
@@ -227,7 +249,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
     }
 
     fn configure(config: P::Config, _: &Context) -> Result<Tunnel<P>, SettingError> {
-        let common = P::common(&config);
+        let common = config.common();
         let wrong = |message: String, help: &str| Err(SettingError::at("sessions", message, help));
         if common.sessions.is_empty() {
             return wrong("there is no session".to_owned(), "add a table `sessions.NAME`");
@@ -245,8 +267,8 @@ impl<P: Protocol> Configure for Tunnel<P> {
         }
         let mut sessions = Vec::with_capacity(common.sessions.len());
         for (name, session) in &common.sessions {
-            let addresses = P::ends(session).read(name, common.local.as_deref())?;
-            let shape = P::shape(&config, session).map_err(|error| error.in_entry(name))?;
+            let addresses = P::Config::ends(session).read(name, common.local.as_deref())?;
+            let shape = P::shape(session).map_err(|error| error.in_entry(name))?;
             sessions.push(Session::new(addresses, P::PROTOCOL, common, shape));
         }
         let index = Index::new(&sessions).map_err(|(one, other)| {
