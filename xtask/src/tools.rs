@@ -52,7 +52,7 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["unshare"], package: "util-linux", purpose: "tests where the system forbids new code" },
     Tool { programs: &["setpriv"], package: "util-linux", purpose: "tests as an ordinary user" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
-    Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
+    Tool { programs: &["ping"], package: "iputils-ping", purpose: "tests that ping" },
     Tool { programs: &["script"], package: "bsdutils", purpose: "tests of output on a terminal" },
     Tool { programs: &["ethtool"], package: "ethtool", purpose: "offloads and queues of interfaces" },
     Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic between interfaces, and inside of a guest" },

@@ -4,7 +4,6 @@
 //! which neighbours they use: a neighbour is asked again, by its own Ethernet address, before its answer is too old.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 
 use bellows_wire::MacAddr;
 

@@ -13,7 +13,7 @@ fn datagram(header: [u8; 8], behind: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_is_not_of_a_session_is_refused_by_name() {
-    let [one, _] = ends(true, [&json!({"vni": 0x0102_03}); 2]);
+    let [one, _] = ends(true, [&json!({"vni": 0x0001_0203}); 2]);
     let to_us = back(pair(true));
     let packet = |header, behind: &[u8]| ip(to_us, IpProtocol::UDP, &datagram(header, behind));
     let options = [&[0, 1, 2, 0][..], &[1; 20]].concat();

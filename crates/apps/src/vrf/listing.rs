@@ -157,7 +157,7 @@ impl Operator {
         let (bits, cells) = changes.place(prefix);
         json!({
             "address": address.to_string(),
-            "route": Destinations::of(self.domain.tables(), &changes, &[listed.clone()]).show(&listed),
+            "route": Destinations::of(self.domain.tables(), &changes, std::slice::from_ref(&listed)).show(&listed),
             "next": route.next,
             "ways": ways,
             "compiled": {

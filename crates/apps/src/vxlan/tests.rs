@@ -14,7 +14,7 @@ fn datagram(port: u16, header: [u8; 8], frame: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_is_not_of_a_session_is_refused_by_name() {
-    let [one, _] = ends(false, [&json!({"vni": 0x0102_03}); 2]);
+    let [one, _] = ends(false, [&json!({"vni": 0x0001_0203}); 2]);
     let good = [8, 0, 0, 0, 1, 2, 3, 0];
     let to_us = back(pair(false));
     let packet = |port, header| ip(to_us, IpProtocol::UDP, &datagram(port, header, &[1; 20]));

@@ -1,5 +1,7 @@
 //! The states of neighbours over time, and books that agree.
 
+use std::net::IpAddr;
+
 use super::*;
 use proptest::prelude::*;
 
