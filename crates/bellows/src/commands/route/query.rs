@@ -34,7 +34,9 @@ pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), Com
             let near = nearest(wrong, ["exact", "root", "match", "dev", "via", "proto", "vrf"]);
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let known = "`exact PREFIX`, `root PREFIX`, `match PREFIX`, `dev`, `via`, `proto` and `vrf`";
-            return Err(CommandError::Usage(format!("`{wrong}` is not a condition of routes{near}; there are {known}")));
+            return Err(CommandError::Usage(format!(
+                "`{wrong}` is not a condition of routes{near}; there are {known}"
+            )));
         }
     };
     if let Some((_, prefix)) = &mut select.prefix
