@@ -7,6 +7,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
+use bellows_sys::cache;
 use bellows_sys::memory::Words;
 
 /// Zeroed words, on huge pages if the system has them.
@@ -106,15 +107,13 @@ impl Cells {
     /// Has the line with this word brought into the first-level cache. It need not exist. Hot.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {
-        prefetch::<false>(self.first.as_ptr().wrapping_add(at).cast());
+        cache::prefetch(self.first.as_ptr().wrapping_add(at).cast());
     }
 
     /// Has the line with this half word brought into the second-level cache. It need not exist. Hot.
-    ///
-    /// More such lines can be under way than of those for the first level, which has buffers for some 16 or 24.
     #[inline(always)]
     pub fn prefetch_half(&self, at: usize) {
-        prefetch::<true>(self.first.as_ptr().cast::<u16>().wrapping_add(at).cast());
+        cache::prefetch_to_second_level(self.first.as_ptr().cast::<u16>().wrapping_add(at).cast());
     }
 
     /// Writes a node.
@@ -126,17 +125,4 @@ impl Cells {
         // SAFETY: within the memory; the caller promises that nobody else accesses it now.
         unsafe { self.first.as_ptr().add(at).copy_from_nonoverlapping(words.as_ptr(), words.len()) };
     }
-}
-
-/// Has the line at an address brought into the first- or second-level cache.
-#[inline(always)]
-fn prefetch<const IS_SECOND: bool>(address: *const i8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-        // SAFETY: the instructions are on every x86-64 processor, change nothing and do not fault.
-        unsafe { if IS_SECOND { _mm_prefetch::<_MM_HINT_T1>(address) } else { _mm_prefetch::<_MM_HINT_T0>(address) } }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

@@ -166,7 +166,6 @@ struct Run {
     patterns: Vec<(Pattern, usize)>,
     /// The bits of addresses that count.
     masks: [u64; 2],
-    has_port: bool,
 }
 
 /// Rules.
@@ -242,7 +241,6 @@ impl Run {
             guesses: Guesses::new(&[]),
             patterns: Vec::new(),
             masks: [shape.source, shape.destination].map(|counts| if counts { u64::MAX } else { 0 }),
-            has_port: shape.port,
         };
         let mut entries = Vec::new();
         for (number, (fields, rule)) in (0u16..).zip(&rules) {
@@ -274,7 +272,7 @@ impl Run {
         let [only] = self.patterns.as_slice() else {
             let at = if is_v6 { ETHERNET + 6 } else { ETHERNET + 9 };
             let protocol = if self.shape.protocol { frame.get(at).copied().unwrap_or(0) } else { 0 };
-            let port = if self.has_port { Ends::number(frame, is_v6, 0) & 0xffff } else { 0 };
+            let port = if self.shape.port { Ends::number(frame, is_v6, 0) & 0xffff } else { 0 };
             let mut ends = Ends::read(frame, is_v6, u64::from(protocol) << 16 | port);
             ends.src &= self.masks[0];
             ends.dst &= self.masks[1];

@@ -10,12 +10,11 @@ mod guesses;
 mod outer;
 mod whole;
 
+// Between the apps of a router, an Ethernet header is in front of that of IP.
+pub(crate) use bellows_vrf::interface::ETHERNET;
 pub(crate) use guesses::{Ends, Guesses, is_v6};
 pub(crate) use outer::{NotWhole, Outer};
 pub(crate) use whole::{Pattern, Template};
-
-/// Bytes of an Ethernet header, which is in front of the IP header between the apps of a router.
-pub(crate) const ETHERNET: usize = 14;
 
 /// Bytes of the headers of Ethernet and IP.
 pub(crate) const HEADERS_V4: usize = ETHERNET + 20;

@@ -93,8 +93,7 @@ pub trait Family: Send + Sized + 'static {
     ) -> Result<(), DropReason<IcmpErrors<Self>>>;
 
     /// Whether an error may be sent about packets to many stations.
-    fn may_be_about_many(error: IcmpError) -> bool {
-        let _ = error;
+    fn may_be_about_many(_: IcmpError) -> bool {
         false
     }
 

@@ -32,13 +32,15 @@ pub use self::v6::V6;
 
 /// Takes the packets that are for the router itself.
 ///
-/// Echo requests to one address are answered through `output`; link it to the look-up. Extension headers of IPv6 are not
-/// repeated in the answer, and options for the destination that the router does not know are treated as their types say. Answers from or to link-local
-/// addresses go to `link`: `nd` sends them on the link of their interface. All other packets go to `punt`, for the host
-/// behind it. IPv6 neighbour discovery, and queries and reports of multicast groups, go to `nd`. If `punt` is not
-/// linked, the senders of packets to ports and protocols are told through `error` that nobody serves them, and the rest
-/// is dropped. Senders of IPv6 packets whose routing header lists further hops are told that this router does not
-/// forward them (RFC 8200, section 4.4).
+/// Echo requests to one address are answered through `output`; link it to the look-up. The answers have no extension
+/// headers. Answers from or to link-local addresses go to `link`: `nd` sends them on the link of their interface. All
+/// other packets go to `punt`, for the host behind it. IPv6 neighbour discovery, and queries and reports of multicast
+/// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are told through `error`
+/// that nobody serves them, and the rest is dropped.
+///
+/// Options for the destination of IPv6 packets that are answered or refused here are treated as their types say.
+/// Senders of IPv6 packets whose routing header lists further hops are told that this router does not forward them (RFC
+/// 8200, section 4.4).
 ///
 /// If interfaces have devices of the host (`host`), packets of other interfaces are punted only if their destination is
 /// an address of one that has. Neighbour advertisements, solicitations for addresses of the host that the router does
