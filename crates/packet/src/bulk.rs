@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use bellows_pool::LINE;
 use bellows_sys::simd::{Level, Simd};
 
-use crate::packet::{Packet, SPECIAL, copy_short, pointer};
+use crate::packet::{MOVED, Packet, SPECIAL, copy_short, pointer};
 
 type CacheLine = [u8; LINE];
 
@@ -26,8 +26,8 @@ pub(crate) struct Kernels {
     /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none has metadata, a mark or an
     /// offload.
     pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet) -> u64,
-    /// Collects the address of each packet's data: `buffer_starts(packets, addresses)`. False, with meaningless
-    /// addresses, if a packet is special (large, moved or marked).
+    /// Collects the address that a new packet's data has in each packet's buffer: `buffer_starts(packets, addresses)`.
+    /// False, with meaningless addresses, if a packet is special (large or marked).
     pub(crate) buffer_starts: fn(&[Packet], &mut [usize]) -> bool,
 }
 
@@ -146,9 +146,12 @@ unsafe fn copy_baseline(packets: &[Packet], buffers: &[usize], slots: *mut Packe
 #[inline(always)]
 fn buffer_starts(packets: &[Packet], addresses: &mut [usize]) -> bool {
     let mut words = 0;
-    for (packet, address) in packets.iter().zip(addresses) {
+    for (packet, address) in packets.iter().zip(addresses.iter_mut()) {
         *address = packet.address();
         words |= packet.word();
+    }
+    if words & (SPECIAL | MOVED) == MOVED {
+        bellows_pool::starts_of(addresses);
     }
     words & SPECIAL == 0
 }
@@ -281,6 +284,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mark;
     use crate::vector::{CAPACITY, Template, Vector};
     use proptest::prelude::*;
 
@@ -348,19 +352,31 @@ mod tests {
             }
         }
 
-        /// Each instance of the free loop collects every address, and rejects packets whose data has moved.
+        /// Each instance of the free loop collects the start of every buffer, wherever the data begins, and rejects
+        /// marked packets.
         #[test]
-        fn addresses_are_noted_unless_a_packet_is_special(count in 1usize..70, moved in 0usize..140) {
+        fn starts_are_noted_unless_a_packet_is_special(
+            count in 1usize..70,
+            moves in proptest::collection::vec((0usize..70, -64i32..=64), 0..4),
+            marked in 0usize..140,
+        ) {
             for simd in Simd::available() {
                 let kernels = kernels_for(simd);
-                let mut packets: Vec<Packet> = (0..count).map(|_| Packet::from_bytes(b"abc").unwrap()).collect();
-                if let Some(packet) = packets.get_mut(moved) {
-                    packet.trim_front(1);
+                let mut packets: Vec<Packet> = (0..count).map(|_| Packet::from_bytes(&[7; 64]).unwrap()).collect();
+                let starts: Vec<usize> = packets.iter().map(Packet::address).collect();
+                for &(packet, by) in moves.iter().filter(|(packet, _)| *packet < count) {
+                    match usize::try_from(by) {
+                        Ok(bytes) => packets[packet].trim_front(bytes),
+                        Err(_) => _ = packets[packet].prepend(by.unsigned_abs() as usize),
+                    }
+                }
+                if let Some(packet) = packets.get_mut(marked) {
+                    packet.mark(Mark { id: 1, ..Mark::default() });
                 }
                 let mut addresses = vec![0; count];
-                prop_assert_eq!((kernels.buffer_starts)(&packets, &mut addresses), moved >= count, "{}", simd.name());
-                if moved >= count {
-                    prop_assert_eq!(addresses, packets.iter().map(Packet::address).collect::<Vec<_>>());
+                prop_assert_eq!((kernels.buffer_starts)(&packets, &mut addresses), marked >= count, "{}", simd.name());
+                if marked >= count {
+                    prop_assert_eq!(&addresses, &starts, "{}", simd.name());
                 }
             }
         }

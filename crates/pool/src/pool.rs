@@ -177,6 +177,15 @@ pub fn start_of(data: usize, large: bool) -> usize {
     get().class(large).reset(data)
 }
 
+/// Replaces each address by [`start_of`] of it. All are in ordinary buffers.
+#[inline(always)]
+pub fn starts_of(addresses: &mut [usize]) {
+    let small = &get().small;
+    for address in addresses {
+        *address = small.reset(*address);
+    }
+}
+
 /// The quota that a large buffer was charged to.
 pub fn owner_of(data: usize) -> AccountNumber {
     let pool = get();

@@ -11,6 +11,7 @@ pub mod hugepages;
 pub mod netns;
 pub mod programs;
 pub mod pty;
+pub mod rib;
 pub mod scratch;
 pub mod skips;
 pub mod soak;

@@ -1,7 +1,11 @@
-//! The tables of other crates that the examples compare with this one's.
+//! The tables that the examples compare with this crate's: those of other crates, and structures of papers.
 //!
-//! Each table is made from all routes at once, as its documentation recommends for many routes, and looks up key by key,
-//! because neither crate has batches.
+//! Each table is made from all routes at once. Those of other crates, which recommend that for many routes, look up key by
+//! key, because they have no batches.
+
+mod dxr;
+mod intervals;
+mod planb;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -10,27 +14,52 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bellows_fib::{Family, NO_ROUTE, Prefix};
 use bellows_sys::cache;
+use dxr::Dxr;
+use planb::PlanB;
 use poptrie::Poptrie;
 use prefix_trie::PrefixMap;
 
 /// Keys that are looked up together.
 const BATCH: usize = 128;
 
-/// The names of the tables. `poptrie` is a Poptrie (Asai and Ohara 2015) in Rust; `prefix-trie` is a map of prefixes.
-pub const NAMES: [&str; 2] = ["poptrie", "prefix-trie"];
+/// The names of the tables. `poptrie` is a Poptrie (Asai and Ohara 2015) in Rust; `prefix-trie` is a map of prefixes; `dxr`,
+/// which IPv6 has not, and `planb` are structures of papers.
+pub const NAMES: [&str; 4] = ["poptrie", "prefix-trie", "dxr", "planb"];
 
 /// An address that all of these crates know.
 pub trait Known: Family + poptrie::Address {
     /// A prefix map of `prefix_trie`, whose trait for addresses cannot be named without another crate.
     type Map: LookUp<Self> + FromIterator<((Self, u8), u32)> + 'static;
+
+    /// The address as the first bits of 128.
+    fn widened(self) -> u128;
+
+    /// The table of DXR, if the family has one and the numbers of routes fit.
+    fn dxr(routes: &[(Prefix<Self>, u32)]) -> Option<Box<dyn LookUp<Self>>>;
 }
 
 impl Known for u32 {
     type Map = PrefixMap<(u32, u8), u32>;
+
+    fn widened(self) -> u128 {
+        u128::from(self) << 96
+    }
+
+    fn dxr(routes: &[(Prefix<u32>, u32)]) -> Option<Box<dyn LookUp<u32>>> {
+        Some(Box::new(Dxr::new(&intervals::of(routes))?))
+    }
 }
 
 impl Known for u128 {
     type Map = PrefixMap<(u128, u8), u32>;
+
+    fn widened(self) -> u128 {
+        self
+    }
+
+    fn dxr(_: &[(Prefix<u128>, u32)]) -> Option<Box<dyn LookUp<u128>>> {
+        None
+    }
 }
 
 /// A table that looks up batches.
@@ -76,12 +105,14 @@ pub fn pass<A>(table: &dyn LookUp<A>, keys: &[A]) {
     }
 }
 
-/// The table with this name, filled. `None` if there is no such table.
+/// The table with this name, filled. `None` if there is no such table, or none for this family.
 pub fn table<A: Known>(name: &str, routes: &[(Prefix<A>, u32)]) -> Option<Box<dyn LookUp<A>>> {
-    let routes = routes.iter().map(|&(prefix, number)| ((prefix.address(), prefix.length()), number));
+    let entries = routes.iter().map(|&(prefix, number)| ((prefix.address(), prefix.length()), number));
     match name {
-        "poptrie" => Some(Box::new(routes.collect::<Poptrie<(A, u8), u32>>())),
-        "prefix-trie" => Some(Box::new(routes.collect::<A::Map>())),
+        "poptrie" => Some(Box::new(entries.collect::<Poptrie<(A, u8), u32>>())),
+        "prefix-trie" => Some(Box::new(entries.collect::<A::Map>())),
+        "dxr" => A::dxr(routes),
+        "planb" => Some(Box::new(PlanB::new(&intervals::of(routes)))),
         _ => None,
     }
 }
@@ -96,7 +127,7 @@ static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The system's allocator, and how much it has given out: one of these crates cannot tell the size of a table.
+/// The system's allocator, and how much it has given out: not every table can tell its size.
 struct Counting;
 
 // SAFETY: as the system's allocator, which does all of it.

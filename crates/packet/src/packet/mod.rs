@@ -44,7 +44,7 @@ pub(crate) const LARGE: u64 = 1 << LENGTH_BITS;
 pub(crate) const META: u64 = 2 << LENGTH_BITS;
 
 /// Flag: the data does not start where a new packet's data does, or did not at some time.
-const MOVED: u64 = 4 << LENGTH_BITS;
+pub(crate) const MOVED: u64 = 4 << LENGTH_BITS;
 
 /// Flag: the metadata line holds a mark.
 pub(crate) const MARKED: u64 = 8 << LENGTH_BITS;
@@ -52,8 +52,8 @@ pub(crate) const MARKED: u64 = 8 << LENGTH_BITS;
 /// Flag: the metadata line holds an offload.
 pub(crate) const OFFLOAD: u64 = 16 << LENGTH_BITS;
 
-/// Flags of packets that cannot be freed by the address of their data alone.
-pub(crate) const SPECIAL: u64 = LARGE | MOVED | MARKED;
+/// Flags of packets that cannot be freed together with others.
+pub(crate) const SPECIAL: u64 = LARGE | MARKED;
 
 /// Metadata of a packet that few apps need. It lies in the buffer, not in the handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,8 +30,9 @@ use traffic::{Family, Traffic};
 /// ethernet-input has a row of its own. `floor` is a prefetched read of each header line and one table load for each key,
 /// `naive` a router in one loop without look-ahead, both in the same turns. Cases: ip4 and ip6, with 1, 131,072 and
 /// 393,216 routes; internet4 and internet6, with as many prefixes of each length as the Internet's tables have, or those
-/// of a file, and destinations drawn by prefix; look-ahead, ip4-input without prefetching over ip4-input with it, if it
-/// is the first to see packets, which come from memory.
+/// of a file, and destinations drawn by prefix; checksum, ip4-input that trusts the checksums of headers over ip4-input
+/// that verifies them; look-ahead, ip4-input without prefetching over ip4-input with it, if it is the first to see
+/// packets, which come from memory.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -64,15 +65,17 @@ impl Benchmark for Arguments {
 enum Case {
     Route(Family),
     Internet(Family),
+    Checksum,
     LookAhead,
 }
 
 impl Case {
-    const ALL: [Case; 5] = [
+    const ALL: [Case; 6] = [
         Case::Route(Family::Ip4),
         Case::Route(Family::Ip6),
         Case::Internet(Family::Ip4),
         Case::Internet(Family::Ip6),
+        Case::Checksum,
         Case::LookAhead,
     ];
 
@@ -82,6 +85,7 @@ impl Case {
             Case::Route(Family::Ip6) => "ip6",
             Case::Internet(Family::Ip4) => "internet4",
             Case::Internet(Family::Ip6) => "internet6",
+            Case::Checksum => "checksum",
             Case::LookAhead => "look-ahead",
         }
     }
@@ -93,7 +97,7 @@ impl Case {
     fn traffic(self, prefixes: impl Fn() -> Result<Prefixes, String>) -> Result<Vec<Traffic>, String> {
         let of = |family, routes, in_flight| Traffic { family, routes, is_internet: false, in_flight };
         Ok(match self {
-            Case::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
+            Case::Checksum | Case::LookAhead => IN_FLIGHT.map(|in_flight| of(Family::Ip4, 1, in_flight)).into(),
             Case::Route(family) => {
                 ROUTES.into_iter().flat_map(|routes| IN_FLIGHT.map(|in_flight| of(family, routes, in_flight))).collect()
             }
@@ -118,26 +122,28 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         groups.extend(traffic.into_iter().map(|traffic| (case, traffic)));
     }
     let processes = options.figures.processes;
-    let sides = |case| if case == Case::LookAhead { 2 } else { 1 };
+    let sides = |case| if matches!(case, Case::Checksum | Case::LookAhead) { 2 } else { 1 };
     let all = groups.iter().map(|(case, _)| sides(*case)).sum::<usize>() * processes;
     let mut session = Session::new(arguments, options.common.cpu, all, observer);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for (case, traffic) in groups {
-        let task = |prefetch| Task {
+        let task = |prefetch, verifies| Task {
             traffic,
             routes: options.routes.clone(),
             prefetch,
+            verifies,
             is_cold: case == Case::LookAhead,
             cpu: options.common.cpu,
         };
         let tasks = |_| match case {
-            Case::Route(_) | Case::Internet(_) => vec![task(None)],
-            Case::LookAhead => vec![task(None), task(Some(0))],
+            Case::Route(_) | Case::Internet(_) => vec![task(None, true)],
+            Case::Checksum => vec![task(None, true), task(None, false)],
+            Case::LookAhead => vec![task(None, true), task(Some(0), true)],
         };
         let matches = session.matches(processes, &[options.rounds], &[], tasks)?;
         let found = match case {
             Case::Route(_) | Case::Internet(_) => routed(case, traffic, options.floor, &matches),
-            Case::LookAhead => look_ahead(case, traffic, &matches),
+            Case::Checksum | Case::LookAhead => other_input(case, traffic, &matches),
         };
         session.show(&table.part("router", session.machine(), processes, &found));
         results.extend(found);
@@ -167,8 +173,8 @@ fn routed(case: Case, traffic: Traffic, with_floor: bool, matches: &[Match]) -> 
     found
 }
 
-/// The input node without look-ahead over that with it.
-fn look_ahead(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
+/// The input node of the second side over that of the first.
+fn other_input(case: Case, traffic: Traffic, matches: &[Match]) -> Vec<Measurement> {
     const INPUT: usize = 1;
     let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((1, INPUT), (0, INPUT), 0)).collect();
     Measurement::of(case.name(), "ratio", &ratios, labels(traffic, NODES[INPUT])).into_iter().collect()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellows_apps::ethernet_input::EthernetInput;
 use bellows_apps::interface_output::InterfaceOutput;
-use bellows_apps::ip4_input::{self, Ip4Input};
+use bellows_apps::ip4_input::{self, Checksum, Ip4Input};
 use bellows_apps::ip4_lookup::Ip4LookUp;
 use bellows_apps::ip4_rewrite::Ip4Rewrite;
 use bellows_apps::ip6_input::{self, Ip6Input};
@@ -42,6 +42,8 @@ pub(super) struct Task {
     pub(super) routes: Option<PathBuf>,
     /// How far ahead the input node prefetches, if it is not what the app says.
     pub(super) prefetch: Option<usize>,
+    /// Whether the input node verifies the checksums of IPv4 headers.
+    pub(super) verifies: bool,
     /// Whether the input node is the first to see a packet, which is in no cache.
     pub(super) is_cold: bool,
     pub(super) cpu: Option<usize>,
@@ -76,7 +78,8 @@ pub(super) fn prefixes(routes: Option<&Path>) -> Result<Prefixes, String> {
 
 /// A network of a router whose packets go round.
 fn engine(task: &Task, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
-    let Task { traffic, prefetch, is_cold, .. } = *task;
+    let Task { traffic, prefetch, verifies, is_cold, .. } = *task;
+    let checksum = if verifies { Checksum::Verify } else { Checksum::Trusted };
     let domain = Arc::new(RoutingDomain::new(traffic.vrf(prefixes)));
     let packets = traffic.packets(prefixes);
     let mut network = match is_cold {
@@ -87,7 +90,7 @@ fn engine(task: &Task, times: &Arc<Times>, prefixes: &Prefixes) -> Engine {
         network = network.app("ethernet-input", EthernetInput::new(Arc::clone(&domain)));
     }
     let input = match traffic.family {
-        Family::Ip4 => AppSpec::new("input", "ip4-input", "", configured::<Ip4Input>(ip4_input::Config::default())),
+        Family::Ip4 => AppSpec::new("input", "ip4-input", "", configured::<Ip4Input>(ip4_input::Config { checksum })),
         Family::Ip6 => AppSpec::new("input", "ip6-input", "", configured::<Ip6Input>(ip6_input::Config {})),
     };
     network.apps.push(match prefetch {
