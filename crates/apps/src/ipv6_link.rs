@@ -114,42 +114,48 @@ impl Advertise {
     /// # Errors
     /// If one is out of its range.
     pub fn read(&self, interface: &Interface) -> Result<Advertised, SettingError> {
-        let wrong = |message: String, help: &str| Err(SettingError::at("interfaces", message, help));
+        let wrong = |key: &str, message: String, help: &str| {
+            Err(SettingError::at("interfaces", message, help).in_entry(key).in_entry(ADVERTISE))
+        };
         if !interface.addresses.iter().any(|own| own.address.is_ipv6()) {
             let message = "`advertise` is of no use without an IPv6 address".to_owned();
-            return wrong(message, "give one in `addresses`, or remove `advertise`");
+            let help = "give one in `addresses`, or remove `advertise`";
+            return Err(SettingError::at("interfaces", message, help).in_entry(ADVERTISE));
         }
         let seconds = |time: Option<Duration>, default: u64| time.map_or(default, |time| time.nanos() / SECOND);
         let longest = seconds(self.interval, DEFAULT_INTERVAL);
         if !INTERVAL.contains(&longest) {
-            return wrong(
-                "`interval` of `advertise` is out of range".to_owned(),
-                "give a time from \"4s\" to \"30min\"",
-            );
+            let help = "give a time from \"4s\" to \"30min\"";
+            return wrong("interval", "`interval` of `advertise` is out of range".to_owned(), help);
         }
         // RFC 4861: a third; for short intervals the longest one itself, of which three quarters are allowed.
         let usual = if longest >= 9 { longest / 3 } else { (longest * 3 / 4).max(MIN_INTERVAL) };
         let shortest = seconds(self.min_interval, usual);
         if shortest < MIN_INTERVAL || shortest * 4 > longest * 3 {
             let help = "give a time from \"3s\" to three quarters of `interval`";
-            return wrong("`min_interval` of `advertise` is out of range".to_owned(), help);
+            return wrong("min_interval", "`min_interval` of `advertise` is out of range".to_owned(), help);
         }
         let lifetime = seconds(self.lifetime, longest * 3);
         if lifetime != 0 && !(longest..=MAX_LIFETIME).contains(&lifetime) {
             let help = "give \"0s\", or a time from `interval` to \"9000s\"";
-            return wrong("`lifetime` of `advertise` is out of range".to_owned(), help);
+            return wrong("lifetime", "`lifetime` of `advertise` is out of range".to_owned(), help);
         }
         if self.mtu.is_some_and(|mtu| !(1280..=interface.mtu).contains(&mtu)) {
             let help = "give 1280 or more, and at most the `mtu` of the interface";
-            return wrong("`mtu` of `advertise` is out of range".to_owned(), help);
+            return wrong("mtu", "`mtu` of `advertise` is out of range".to_owned(), help);
         }
         let prefixes = match &self.prefixes {
-            Some(prefixes) => prefixes.iter().map(AdvertisedPrefix::read).collect::<Result<Vec<_>, SettingError>>()?,
+            Some(prefixes) => {
+                let read = |(place, prefix): (usize, &AdvertisedPrefix)| {
+                    prefix.read().map_err(|error| error.in_item(place).in_entry("prefixes").in_entry(ADVERTISE))
+                };
+                prefixes.iter().enumerate().map(read).collect::<Result<Vec<_>, SettingError>>()?
+            }
             None => own_prefixes(interface),
         };
         if prefixes.len() > MAX_PREFIXES {
             let message = format!("{} prefixes do not fit into a router advertisement", prefixes.len());
-            return wrong(message, "give at most 36 in `prefixes` of `advertise`");
+            return wrong("prefixes", message, "give at most 36 in `prefixes` of `advertise`");
         }
         Ok(Advertised {
             interval: (longest * SECOND, shortest * SECOND),
@@ -161,6 +167,9 @@ impl Advertise {
         })
     }
 }
+
+/// The key of an interface.
+const ADVERTISE: &str = "advertise";
 
 /// The prefixes of an interface's addresses, each once.
 fn own_prefixes(interface: &Interface) -> Vec<PrefixOption> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Part, Rate, SettingError, TrafficRate, wire_bytes};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -242,12 +242,7 @@ impl Configure for RateLimiter {
         let Config { rate, packets, burst, burst_packets, queue, layer1 } = config;
         if rate.is_none() && packets.is_none() {
             let help = "add `rate = \"100Mb/s\"` or `rate = \"10kpps\"`, for example";
-            return Err(SettingError {
-                key: None,
-                message: "neither `rate` nor `packets` is given".into(),
-                help: help.into(),
-                part: Part::default(),
-            });
+            return Err(SettingError::of_table("neither `rate` nor `packets` is given", help));
         }
         if rate.is_some_and(TrafficRate::is_zero) {
             return Err(SettingError::at("rate", "a rate of 0 lets nothing through", "give a rate above 0"));

@@ -1,6 +1,6 @@
 //! `sample`: passes some packets of many.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, Part, SettingError};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -110,12 +110,7 @@ impl Configure for Sample {
             }
             (None, None) => {
                 let help = "give `every = 100`, for example, or `probability = \"1%\"`";
-                return Err(SettingError {
-                    key: None,
-                    message: "neither `every` nor `probability` is given".into(),
-                    help: help.into(),
-                    part: Part::default(),
-                });
+                return Err(SettingError::of_table("neither `every` nor `probability` is given", help));
             }
         };
         Ok(Sample { choice })

@@ -9,7 +9,6 @@ pub mod requests;
 mod shown_route;
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bellows_config::{Context, SettingError, SharedObject, Succession};
@@ -21,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) use self::config::KERNEL;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
-use self::reading::{enter, interface_advertise, read_mac, read_policies};
+use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};
 use crate::ipv6_link::{AddressState, AddressStates, Advertised};
 use crate::policy::{Policies, Policy};
 
@@ -196,6 +195,7 @@ impl SharedObject for RoutingDomain {
                     SettingError::at("interfaces", message, "give one of them another `port` or `vlan`").in_entry(name)
                 );
             }
+            check_links(&interface, &interfaces).map_err(|error| error.in_entry(name))?;
             let advertise = interface_advertise(&config.interfaces[name], &interface);
             advertised.push(advertise.map_err(|error| error.in_entry(name))?);
             interfaces.push(interface);
@@ -207,37 +207,23 @@ impl SharedObject for RoutingDomain {
         let mut changes = vrf.lock();
         for (name, interface) in &config.interfaces {
             let number = vrf.number(name).unwrap_or_default();
+            let Some(link) = vrf.interface(number) else { continue };
             for (address, mac) in &interface.neighbours {
-                let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
-                let address: IpAddr = address.parse().map_err(|_| {
-                    wrong(
-                        format!("`{address}` in `neighbours` is not an IP address"),
-                        "write, for example, \"192.0.2.7\"",
-                    )
+                let (address, mac) = read_neighbour(link, address, mac)?;
+                changes.enter_neighbour((number, address), mac, Origin::Static).map_err(|error| {
+                    SettingError::at("neighbours", error.to_string(), "give a larger number of them")
                 })?;
-                let mac = read_mac(mac).map_err(|message| wrong(message, "correct it in `neighbours`"))?;
-                changes
-                    .enter_neighbour((number, address), mac, Origin::Static)
-                    .map_err(|error| wrong(error.to_string(), "give larger `neighbours`"))?;
             }
         }
         for (place, text) in config.routes.iter().enumerate() {
-            enter(&mut changes, text).map_err(|error| {
-                let message = format!("route {}, `{text}`: {}", place + 1, error.message);
+            enter(&vrf, &mut changes, text).map_err(|error| {
+                let message = format!("`{text}`: {}", error.message);
                 SettingError::at("routes", message, error.help).in_item(place).in_text(error.range)
             })?;
         }
         if let Some(path) = &config.file {
             let text = context.read_text_up_to("file", path, MAX_FILE)?;
-            for (line, text) in (1..).zip(text.lines().map(str::trim)) {
-                if text.is_empty() || text.starts_with('#') {
-                    continue;
-                }
-                enter(&mut changes, text).map_err(|error| {
-                    let message = format!("`{}`, line {line}, `{text}`: {}", path.display(), error.message);
-                    SettingError::at("file", message, error.help)
-                })?;
-            }
+            enter_all(&vrf, &mut changes, &text).none_in("file", &context.path(path), text)?;
         }
         changes.commit().map_err(no_room)?;
         drop(changes);

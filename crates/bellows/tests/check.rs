@@ -66,6 +66,61 @@ fn run_refuses_with_the_words_of_check_and_touches_nothing() {
     assert!(!sandbox.path("run/bellows").exists(), "nothing was started");
 }
 
+/// A router with a mistake in each of several places, and a file of routes with many.
+const ROUTER: &str = r#"
+links = ["in.output -> router.lan", "router.lan -> out.input"]
+[apps.in]
+app = "source"
+count = 10
+[apps.out]
+app = "sink"
+[apps.router]
+app = "router"
+file = "routes.txt"
+[apps.router.interfaces.lan]
+mac = "02:00:00:00:00:01"
+addresses = ["192.0.2.1/24", "198.51.100.1/24"]
+neighbours = { "192.0.2.7" = "04:00:00:00:00:07" }
+access_in = ["permit"]
+"#;
+
+#[test]
+fn mistakes_in_a_routers_keys_and_files_are_shown_where_they_are() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("net.toml", ROUTER);
+    let check = |text: &str, routes: &str| {
+        sandbox.write("net.toml", text);
+        sandbox.write("routes.txt", routes);
+        sandbox.bellows(&["check", &network])
+    };
+    let fine = check(ROUTER, "# none\n203.0.113.0/24 via 192.0.2.9\n");
+    assert_eq!(fine.code, Some(0), "{fine:?}");
+    for (wrong, right, line, marked) in [
+        ("\"198.51.100.1/33\"", "\"198.51.100.1/24\"", 13, "^^^^^^^^^^^^^^^^^"),
+        ("\"192.0.3.7\" = ", "\"192.0.2.7\" = ", 14, "is not on the link of `lan`"),
+        ("\"permit tcp prot 7\"", "\"permit\"", 15, "^^^^"),
+        ("\"02:00:00\"", "\"02:00:00:00:00:01\"", 12, "^^^^^^^^^^"),
+    ] {
+        let said = check(&ROUTER.replace(right, wrong), "").stderr;
+        assert!(said.contains(&format!("net.toml:{line}:")) && said.contains(marked), "{wrong}:\n{said}");
+    }
+    let lines = ["10.0.0.0/8 via 192.0.2.9", "10.0.0.0/33 via 192.0.2.9", "", "  11.0.0.0/8 dev lam"];
+    let routes = [&lines.join("\n"), "\n", &"nonsense\n".repeat(30)].concat();
+    let said = check(ROUTER, &routes);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for expected in [
+        "routes.txt:2:1",
+        "2 | 10.0.0.0/33 via 192.0.2.9\n",
+        "routes.txt:4:18",
+        "did you mean `lan`?",
+        "`router/vrf` reads it",
+        "has 12 more",
+    ] {
+        assert!(said.stderr.contains(expected), "no {expected:?} in\n{}", said.stderr);
+    }
+    assert_eq!(said.stderr.matches("error: ").count(), 21, "{}", said.stderr);
+}
+
 #[test]
 fn several_networks_are_checked_at_once() {
     let sandbox = Sandbox::new();

@@ -161,6 +161,10 @@ fn wrong_commands_are_told_with_their_place() {
         ("add 10.0.0.0/8", "the route has no next hop"),
         ("add 10.0.0.0/8 via 10.1.1.1", "no interface has 10.1.1.1 on its link"),
         ("add 10.0.0.0/8 dev middle", "there is no interface `middle`"),
+        ("add 10.0.0.0/8 dev rihgt", "  |                    ^^^^^\n  |\n  = help: did you mean `right`?\n"),
+        ("add 10.0.0.0/8 via 10.1.1.1", "  | add 10.0.0.0/8 via 10.1.1.1\n  |                    ^^^^^^^^"),
+        ("add 10.0.0.0/8 via 198.51.100.2 table 7", "name a routing domain with `--vrf`"),
+        ("show table main", "`table` is not a condition of routes here: name a routing domain with `--vrf`"),
         ("add 203.0.113.0/24 via 198.51.100.3", "there is a route to 203.0.113.0/24 with metric 0 already"),
         ("add 192.0.2.0/24 via 198.51.100.3", "that of an interface"),
         ("del 10.0.0.0/8", "there is no such route to 10.0.0.0/8"),
@@ -186,7 +190,7 @@ fn wrong_commands_are_told_with_their_place() {
         ("show proto magic", "there is no origin `magic` of routes"),
         ("show vrf green", "there is no object of type `vrf` named `green`"),
         ("lookup", "write `lookup ADDRESS`"),
-        ("lookup here", "`here` is not an IP address"),
+        ("lookup here", "`here` is not an IP address; write, for example, `lookup 198.51.100.7`"),
         ("lookup 10.0.0.1 from ::1", "not of the same family"),
         ("flush", "`flush` needs to know which routes"),
         ("flush proto connected", "they cannot be flushed"),
@@ -533,6 +537,6 @@ fn errors_in_the_routes_of_a_router_are_where_they_are_written() {
     // What follows from an error in an interface is no further error.
     let text = network(ROUTES, "").replacen("mac = \"02:00:00:00:00:01\"\naddresses", "mac = \"02:00\"\naddresses", 1);
     let said = sandbox.bellows(&["check", &sandbox.write("mac.toml", &text)]);
-    assert!(said.stderr.contains("give `mac` a unicast address"), "{said:#?}");
+    assert!(said.stderr.contains("give a unicast address"), "{said:#?}");
     assert_eq!(said.stderr.matches("error: ").count(), 1, "{said:#?}");
 }

@@ -19,6 +19,7 @@ use crate::bench::{Bench, BenchFiles};
 use crate::objects::{Change, Objects};
 use crate::resources::Resource;
 use crate::text_file::open_text;
+use crate::wrong_file::WrongFile;
 
 /// An app that a network file can name.
 ///
@@ -278,37 +279,44 @@ pub struct SettingError {
     pub help: String,
     /// The place within the key's value, if it is known.
     pub part: Part,
+    /// The text file that the key names, if the mistakes are in there.
+    pub file: Option<Box<WrongFile>>,
 }
 
 /// A place within the value of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The name of an entry, if the value is a table; its position, if the value is a list.
-    pub entry: Option<String>,
-    /// Bytes of the text, if the value (or the entry) is text.
+    /// Steps into the value, from the outside in: the name of an entry of a table, or the position of an item of a list.
+    pub steps: Vec<String>,
+    /// Bytes of the text, if the value there is text.
     pub range: Option<Range<usize>>,
 }
 
 impl SettingError {
     /// An error in the value of a key.
     pub fn at(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> SettingError {
-        SettingError { key: Some(key), message: message.into(), help: help.into(), part: Part::default() }
+        SettingError { key: Some(key), ..SettingError::of_table(message, help) }
     }
 
-    /// The same error at an entry of the key's value, which is a table.
+    /// An error in the table as a whole.
+    pub fn of_table(message: impl Into<String>, help: impl Into<String>) -> SettingError {
+        SettingError { key: None, message: message.into(), help: help.into(), part: Part::default(), file: None }
+    }
+
+    /// The same error within an entry of a table. Of several steps into the key's value, the outermost comes last.
     #[must_use]
     pub fn in_entry(mut self, name: impl Into<String>) -> SettingError {
-        self.part.entry = Some(name.into());
+        self.part.steps.insert(0, name.into());
         self
     }
 
-    /// The same error at an item of the key's value, which is a list; the first one has the index 0.
+    /// The same error within an item of a list, as for [`SettingError::in_entry`]; the first one has the index 0.
     #[must_use]
     pub fn in_item(self, index: usize) -> SettingError {
         self.in_entry(index.to_string())
     }
 
-    /// The same error at a part of the key's value, or of the entry's, which is text: a range of its bytes.
+    /// The same error at a part of the text at this place: a range of its bytes.
     #[must_use]
     pub fn in_text(mut self, range: Range<usize>) -> SettingError {
         self.part.range = Some(range);

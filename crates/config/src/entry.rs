@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::configure::{Configure, Context, Part, SettingError, SharedObject, Succession, text_marks};
+use crate::configure::{Configure, Context, SettingError, SharedObject, Succession, text_marks};
 use crate::manual::{self, AppManual};
 use crate::objects::{Change, Living, Made, Source};
 use crate::resources::Resource;
@@ -29,7 +29,7 @@ impl AppTableError {
     /// A config that serde can read, but not write.
     pub(crate) fn unwritable(error: serde_json::Error) -> AppTableError {
         let message = format!("its config cannot be serialized: {error}");
-        AppTableError::Refused(SettingError { key: None, message, help: String::new(), part: Part::default() })
+        AppTableError::Refused(SettingError::of_table(message, ""))
     }
 }
 
@@ -200,7 +200,7 @@ fn make_object<O: SharedObject>(table: &Table, context: &Context, living: &Livin
         }
         (Succession::Change(_), None) => {
             let message = "the object changes one that does not exist".to_owned();
-            Err(AppTableError::Refused(SettingError { key: None, message, help: String::new(), part: Part::default() }))
+            Err(AppTableError::Refused(SettingError::of_table(message, "")))
         }
         (Succession::Object(object), _) => {
             let mut identity = format!("{}{}", source.table, source.texts);

@@ -58,10 +58,12 @@ mod value;
 mod values;
 mod worker;
 mod written;
+mod wrong_file;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
 pub use bench::{Bench, BenchFiles, BenchRow};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
+pub use wrong_file::{TextMistake, TextMistakes, WrongFile};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;

@@ -25,6 +25,7 @@ use serde::Deserialize;
 use crate::common::{Common, common_keys};
 use crate::compound::CompoundEntry;
 use crate::configure::{Context, Part, SettingError};
+use crate::wrong_file::{TextMistake, WrongFile};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::entry::{AppTableError, Entry, ObjectEntry};
@@ -677,13 +678,16 @@ impl<'r> Builder<'r> {
     /// The place of a part of a key's value, as closely as the text tells it.
     fn part(&self, table: &Table, key: &str, part: &Part) -> Option<Place> {
         let value = table.get(key)?;
-        let node = match (&part.entry, &value.value) {
-            (Some(entry), Value::Table(entries)) => entries.get(entry).unwrap_or(value),
-            (Some(entry), Value::List(items)) => {
-                entry.parse().ok().and_then(|index: usize| items.get(index)).unwrap_or(value)
-            }
-            _ => value,
-        };
+        let mut node = value;
+        for step in &part.steps {
+            let inner = match &node.value {
+                Value::Table(entries) => entries.get(step),
+                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
+                _ => None,
+            };
+            let Some(inner) = inner else { return Some(node.place) };
+            node = inner;
+        }
         let place = node.place;
         let (Some(range), Value::Text(text)) = (&part.range, &node.value) else { return Some(place) };
         let within = written::place_within(self.diagnostics.text(place), text, range);
@@ -702,7 +706,25 @@ impl<'r> Builder<'r> {
             (None, Some(key)) => format!("`{key}` is not given here"),
             _ => String::new(),
         };
+        if let Some(file) = mistake.file {
+            return self.refused_file(*file, app, place.unwrap_or(header));
+        }
         self.diagnostics.push(wrong.at(place.unwrap_or(header), label).help(mistake.help));
+    }
+
+    /// Reports mistakes in a text file that a key names.
+    fn refused_file(&mut self, file: WrongFile, app: &str, named_at: Place) {
+        let WrongFile { name, text, mistakes, more } = file;
+        let source = self.diagnostics.add_source(name.clone(), text);
+        let used = format!("{} reads it", quoted(app));
+        for TextMistake { range, message, help } in mistakes {
+            let place = Place { source, start: range.start, end: range.end };
+            self.diagnostics.push(Diagnostic::error(message).at(place, "").at(named_at, &used).help(help));
+        }
+        if more > 0 {
+            let message = format!("{} has {more} more", quoted(&name));
+            self.diagnostics.push(Diagnostic::error(message).at(named_at, used));
+        }
     }
 
     /// Takes the key `app` out of a table and looks up the type.

@@ -86,6 +86,86 @@ impl Search for Avx2 {
         // SAFETY: as above.
         unsafe { apart_avx2(work) }
     }
+
+    #[inline(always)]
+    fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
+        // SAFETY: as above.
+        unsafe { split_avx2(keys, high, low) }
+    }
+
+    #[inline(always)]
+    fn places(wanted: (u32, u32), column: &Column, places: &mut Places) -> usize {
+        // SAFETY: as above.
+        unsafe { places_avx2(wanted, column, places) }
+    }
+}
+
+/// The places of the bits that are set in a byte.
+#[cfg(target_arch = "x86_64")]
+static SET: [[u8; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 != 0 {
+                all[byte][count] = bit as u8;
+                count += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    all
+};
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,popcnt")]
+#[inline]
+fn places_avx2((mask, value): (u32, u32), column: &Column, places: &mut Places) -> usize {
+    use std::arch::x86_64::*;
+    let (mask, value) = (_mm256_set1_epi32(mask.cast_signed()), _mm256_set1_epi32(value.cast_signed()));
+    let mut count = 0;
+    for at in (0..BATCH).step_by(8) {
+        // SAFETY: the vector is in front of the end of a batch.
+        let numbers = unsafe { _mm256_loadu_si256(column.as_ptr().add(at).cast()) };
+        let wanted = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(numbers, mask), value));
+        let wanted = _mm256_movemask_ps(wanted) as u8;
+        // SAFETY: the load is of all eight places; no more were found than were looked at, and there is room for a vector
+        // more.
+        unsafe {
+            let set = _mm256_cvtepu8_epi32(_mm_loadl_epi64(SET[usize::from(wanted)].as_ptr().cast()));
+            let here = _mm256_add_epi32(set, _mm256_set1_epi32(at as i32));
+            _mm256_storeu_si256(places.as_mut_ptr().add(count).cast(), here);
+        }
+        count += wanted.count_ones() as usize;
+    }
+    count
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn split_avx2(keys: &[u128], high: &mut Column, low: &mut Column) {
+    use std::arch::x86_64::*;
+    // Of two halves of a vector, the words in turns; then in their order.
+    let order = _mm256_setr_epi32(1, 5, 3, 7, 0, 4, 2, 6);
+    let (whole, rest) = keys.as_chunks::<4>();
+    for (at, keys) in whole.iter().take(BATCH / 4).enumerate() {
+        // SAFETY: the loads are of four keys, and the stores of four numbers before the end of a batch.
+        unsafe {
+            let (first, second) = (keys.as_ptr().cast(), keys.as_ptr().add(2).cast());
+            let (first, second) = (_mm256_loadu_si256(first), _mm256_loadu_si256(second));
+            // The upper halves of the keys 0, 2, 1 and 3.
+            let split = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi64(first, second), order);
+            _mm_storeu_si128(high.as_mut_ptr().add(4 * at).cast(), _mm256_castsi256_si128(split));
+            _mm_storeu_si128(low.as_mut_ptr().add(4 * at).cast(), _mm256_extracti128_si256::<1>(split));
+        }
+    }
+    let columns = high.iter_mut().zip(low).skip(4 * whole.len());
+    for (&key, (high, low)) in rest.iter().zip(columns) {
+        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -244,6 +324,10 @@ mod tests {
             };
             check(Baseline::places);
             #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") {
+                check(Avx2::places);
+            }
+            #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx512f") {
                 check(Avx512::places);
             }
@@ -262,6 +346,10 @@ mod tests {
                 assert!(low.iter().zip(&keys).all(|(&low, key)| low == (key >> 64) as u32));
             };
             check(Baseline::split);
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                check(Avx2::split);
+            }
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx512f") {
                 check(Avx512::split);

@@ -139,6 +139,23 @@ const IGNORED_PAIRS: [&str; 5] = ["proto", "protocol", "scope", "src", "pref"];
 /// Words of the same kind without a value.
 const IGNORED: [&str; 6] = ["onlink", "linkdown", "offload", "trap", "unicast", "rt_offload"];
 
+/// Words of `ip route` that say what this router does not do by routes, and what to do in their place.
+const OTHERS: [(&str, &str); 8] = [
+    ("table", "name a routing domain with `--vrf` in its place; each has one table"),
+    ("mtu", "give the interface an `mtu` in the network file"),
+    ("tos", "routes follow destinations alone; leave it out"),
+    ("dsfield", "routes follow destinations alone; leave it out"),
+    ("from", "routes follow destinations alone; leave it out"),
+    ("encap", "link an app for the tunnel, such as `gre`, and route to its interface"),
+    ("nhid", "write the next hops themselves"),
+    ("advmss", "the router ends no connections; leave it out"),
+];
+
+/// What to do in place of a word of `ip route` that has no meaning here.
+pub fn in_place_of(word: &str) -> Option<&'static str> {
+    OTHERS.iter().find(|(other, _)| *other == word).map(|(_, help)| *help)
+}
+
 const HELP: &str = "write, for example, `198.51.100.0/24 via 192.0.2.1 dev lan metric 5` or `blackhole 203.0.113.0/24`";
 
 /// The words of a text, and where they are.
@@ -283,7 +300,10 @@ impl RoutePattern {
                 "nexthop" => hops.push(words.next_hop(prefix.family())?),
                 word if IGNORED_PAIRS.contains(&word) => drop(words.value(word, "a value")?),
                 word if IGNORED.contains(&word) => {}
-                word => return Err(words.error(format!("`{word}` is not part of a route"), HELP)),
+                word => {
+                    let help = in_place_of(word).unwrap_or(HELP);
+                    return Err(words.error(format!("`{word}` is not part of a route here"), help));
+                }
             }
         }
         let has_single = single.gateway.is_some() || single.interface.is_some();

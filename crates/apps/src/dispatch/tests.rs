@@ -174,6 +174,6 @@ fn mistakes_in_rules_name_the_place() {
     ];
     for (rules, message, item) in cases {
         let error = configure(rules).err().unwrap();
-        assert_eq!((error.message.as_str(), error.part.entry.as_deref()), (message, item));
+        assert_eq!((error.message.as_str(), error.part.steps.first().map(String::as_str)), (message, item));
     }
 }

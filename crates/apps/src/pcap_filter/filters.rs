@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
-use bellows_config::{Context, Part, SettingError};
+use bellows_config::{Context, SettingError, TextMistake, TextMistakes};
 use bellows_filter::Mistake;
 use bellows_filter::plan::MAX_FILTERS;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -75,7 +76,7 @@ pub(crate) struct Source {
     pub text: String,
     key: &'static str,
     /// The file that holds it.
-    file: Option<String>,
+    file: Option<PathBuf>,
 }
 
 impl Source {
@@ -87,7 +88,7 @@ impl Source {
     /// Where it is, for messages.
     pub fn place(&self) -> String {
         match (&self.file, self.key) {
-            (Some(file), _) => format!("`{file}`"),
+            (Some(file), _) => format!("`{}`", file.display()),
             (None, "filters") => format!("`filters.{}`", self.output),
             (None, key) => format!("`{key}`"),
         }
@@ -102,15 +103,11 @@ impl Source {
     /// A mistake at a place in the expression.
     pub fn mistake(&self, mistake: Mistake) -> SettingError {
         let Mistake { range, message, help } = mistake;
-        let Some(file) = &self.file else { return self.error(message, help).in_text(range) };
-        let before = self.text.get(..range.start).unwrap_or(&self.text);
-        let (line, column) =
-            (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
-        let at = match self.text.get(range) {
-            None | Some("") => String::new(),
-            Some(part) => format!(", at `{part}`"),
-        };
-        self.error(format!("`{file}`, line {line}, column {column}{at}: {message}"), help)
+        let error = self.error(&message, &help).in_text(range.clone());
+        let Some(file) = &self.file else { return error };
+        let mut mistakes = TextMistakes::default();
+        mistakes.add(TextMistake { range, message, help });
+        mistakes.none_in(self.key, file, self.text.clone()).err().unwrap_or(error)
     }
 }
 
@@ -133,7 +130,7 @@ impl Config {
             (Some(text), None, true) => Ok(vec![Source::of_key("filter", text)]),
             (None, Some(path), true) => {
                 let text = context.read_text("file", path)?;
-                Ok(vec![Source { file: Some(path.display().to_string()), ..Source::of_key("file", text) }])
+                Ok(vec![Source { file: Some(context.path(path)), ..Source::of_key("file", text) }])
             }
             (None, None, false) if state_table.is_some() => {
                 let help = "give `filter` or `file`; several apps may share one table";
@@ -141,10 +138,7 @@ impl Config {
             }
             (None, None, true) if state_table.is_some() => Ok(Vec::new()),
             (None, None, false) => filters.0.iter().map(|entry| self.named(entry)).collect(),
-            (None, None, true) => {
-                let message = "there is no expression".to_owned();
-                Err(SettingError { key: None, message, help: GIVE_ONE.to_owned(), part: Part::default() })
-            }
+            (None, None, true) => Err(SettingError::of_table("there is no expression", GIVE_ONE)),
             (_, Some(_), _) => {
                 Err(SettingError::at("file", "`file` excludes `filter` and `filters`", "give one of them"))
             }

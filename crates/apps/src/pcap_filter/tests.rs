@@ -176,9 +176,9 @@ fn mistakes_have_places_and_help() {
     assert_eq!(wrong.key, Some("filter"));
     assert!(wrong.part.range.is_some() && !wrong.help.is_empty(), "{wrong:?}");
     let wrong = error(json!({ "filters": { "web": "tcp port 80", "x": "vlan 70000" } }));
-    assert_eq!((wrong.key, wrong.part.entry.as_deref()), (Some("filters"), Some("x")));
-    assert_eq!(error(json!({ "filters": { "rest": "tcp" } })).part.entry.as_deref(), Some("rest"));
-    assert_eq!(error(json!({ "filters": { "a.b": "tcp" } })).part.entry.as_deref(), Some("a.b"));
+    assert_eq!((wrong.key, wrong.part.steps.first().map(String::as_str)), (Some("filters"), Some("x")));
+    assert_eq!(error(json!({ "filters": { "rest": "tcp" } })).part.steps.first().map(String::as_str), Some("rest"));
+    assert_eq!(error(json!({ "filters": { "a.b": "tcp" } })).part.steps.first().map(String::as_str), Some("a.b"));
     assert_eq!(error(json!({ "filter": "tcp", "filters": { "a": "tcp" } })).key, Some("filters"));
     assert_eq!(error(json!({ "filter": "tcp", "file": "x" })).key, Some("file"));
     assert_eq!(error(json!({})).key, None);
@@ -251,7 +251,9 @@ fn an_expression_comes_from_a_file() {
     assert_eq!(rig.received("match").len(), 1);
     fs::write(folder.path().join("wrong.filter"), "tcp and\n  vlan 70000\n").unwrap();
     let wrong = configured("wrong.filter").err().unwrap();
-    assert!(wrong.message.starts_with("`wrong.filter`, line 2, column "), "{wrong}");
+    assert!(wrong.message.contains("wrong.filter`, line 2, column "), "{wrong}");
+    let file = wrong.file.unwrap();
+    assert_eq!(&file.text[file.mistakes[0].range.clone()], "70000");
     assert_eq!(configured(".").err().unwrap().key, Some("file"));
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bellows_config::nearest;
 use bellows_engine::{RequestError, Requests};
 use bellows_vrf::command::{RouteCommand, Verb};
 use bellows_vrf::route::RouteError;
-use bellows_vrf::{Done, RouteSpec, Staged, VrfChanges, VrfError};
+use bellows_vrf::{Done, RouteSpec, Staged, Vrf, VrfChanges, VrfError};
 use serde_json::{Value, json};
 
 use super::RoutingDomain;
@@ -35,14 +36,25 @@ pub(super) fn failed(error: &VrfError) -> RequestError {
     }
 }
 
-/// An error that is about a whole line.
-pub(super) fn refused(index: usize, text: &str, error: &VrfError) -> LineError {
-    let help = match error {
-        VrfError::NoInterface(_) => "`bellows show interfaces` lists the interfaces",
-        VrfError::Exhausted(_) => "give a larger number of `neighbours` in the network file",
-        _ => "",
-    };
-    LineError { index, message: error.to_string(), help: help.to_owned(), range: (0, text.len()) }
+/// What the tables say of a line.
+pub(super) fn refused(vrf: &Vrf, index: usize, text: &str, error: &VrfError) -> LineError {
+    let range = error.place_in(text);
+    LineError { index, message: error.to_string(), help: help_with(vrf, error), range: (range.start, range.end) }
+}
+
+/// How to put an error right, if its text does not say so.
+pub(super) fn help_with(vrf: &Vrf, error: &VrfError) -> String {
+    match error {
+        VrfError::NoInterface(meant) => {
+            let names = vrf.interfaces().iter().map(|interface| &*interface.name);
+            match nearest(meant, names) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "`bellows show interfaces` lists the interfaces".to_owned(),
+            }
+        }
+        VrfError::Exhausted(_) => "give a larger number of `neighbours` in the network file".to_owned(),
+        _ => String::new(),
+    }
 }
 
 fn unreadable(index: usize, error: RouteError) -> LineError {
@@ -73,7 +85,7 @@ impl Operator {
         let mut batch = changes.batch();
         for (index, (command, text)) in commands.into_iter().zip(&change.commands).enumerate() {
             let done = match command {
-                Ok(command) => batch.apply(&command).map_err(|error| refused(index, text, &error)),
+                Ok(command) => batch.apply(&command).map_err(|error| refused(&self.domain.vrf, index, text, &error)),
                 Err(error) => Err(unreadable(index, error)),
             };
             match done {
@@ -115,7 +127,7 @@ impl Operator {
         let mut changes = self.domain.vrf.lock();
         for (index, (route, text)) in parsed.into_iter().zip(routes).enumerate() {
             let entered = match route {
-                Ok(route) => changes.stage(&mut staged, &route).map_err(|error| refused(index, text, &error)),
+                Ok(route) => changes.stage(&mut staged, &route).map_err(|error| refused(&self.domain.vrf, index, text, &error)),
                 Err(error) => Err(unreadable(index, error)),
             };
             if let Err(error) = entered {

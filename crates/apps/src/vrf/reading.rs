@@ -3,17 +3,24 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use bellows_config::SettingError;
+use bellows_config::{SettingError, TextMistake, TextMistakes};
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
-use bellows_vrf::route::RouteError;
-use bellows_vrf::{IfExists, Interface, RouteSpec};
+use bellows_vrf::route::{IpPrefix, RouteError};
+use bellows_vrf::{IfExists, Interface, RouteSpec, Vrf, VrfChanges};
 use bellows_wire::{MacAddr, ndp};
 
 use super::config::{InterfaceConfig, KERNEL, MIN_MTU_V6};
+use super::operator::help_with;
 use super::{ERROR4, HOST, RESERVED};
-use crate::access_rules::Rule;
+use crate::access_rules::{Rule, RuleError};
 use crate::ipv6_link::Advertised;
 use crate::policy::Policy;
+
+/// An error in a key of an interface.
+fn wrong(key: &str, message: impl Into<String>, help: &str) -> SettingError {
+    SettingError::at("interfaces", message, help).in_entry(key)
+}
+
 pub(super) fn interface_advertise(
     config: &InterfaceConfig,
     interface: &Interface,
@@ -25,8 +32,8 @@ pub(super) fn interface_advertise(
 pub(super) fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> Result<Vec<Policy>, SettingError> {
     let mut policies: Vec<Policy> = Vec::new();
     for (name, interface) in interfaces {
-        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help).in_entry(name);
         if let Some(host) = &interface.host {
+            let wrong = |message: String, help: &str| wrong("host", message, help).in_entry(name);
             check_device(host)
                 .map_err(|message| wrong(message, "give `host` a name of at most 15 bytes, like lan0"))?;
             if policies.iter().any(|policy| policy.host.as_ref() == Some(host)) {
@@ -35,12 +42,9 @@ pub(super) fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> R
         }
         let read = |rules: &[String], key: &str| -> Result<Vec<Rule>, SettingError> {
             let rule = |(place, text): (usize, &String)| {
-                Rule::parse(text).map_err(|error| {
-                    let at = match text.get(error.range.clone()) {
-                        None | Some("") => String::new(),
-                        Some(part) => format!(", at `{part}`"),
-                    };
-                    wrong(format!("rule {} of `{key}`, `{text}`{at}: {}", place + 1, error.message), &error.help)
+                Rule::parse(text).map_err(|RuleError { message, help, range }| {
+                    let error = SettingError::at("interfaces", format!("`{text}`: {message}"), help).in_text(range);
+                    error.in_item(place).in_entry(key).in_entry(name)
                 })
             };
             rules.iter().enumerate().map(rule).collect()
@@ -55,6 +59,42 @@ pub(super) fn read_policies(interfaces: &BTreeMap<String, InterfaceConfig>) -> R
     Ok(policies)
 }
 
+/// A neighbour of an interface, as a key and its value name it.
+///
+/// # Errors
+/// If it is no other station on the link.
+pub(super) fn read_neighbour(link: &Interface, address: &str, mac: &str) -> Result<(IpAddr, MacAddr), SettingError> {
+    let wrong = |message: String, help: &str| {
+        SettingError::at("interfaces", message, help).in_entry(address).in_entry("neighbours").in_entry(&link.name)
+    };
+    let parsed = address.parse::<IpAddr>();
+    let parsed = parsed.map_err(|_| {
+        wrong(format!("`{address}` is not an IP address"), "write, for example, \"192.0.2.7\"")
+    })?;
+    let is_on_link = link.has_on_link(parsed) || matches!(parsed, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    if !is_on_link {
+        let message = format!("`{address}` is not on the link of `{}`", link.name);
+        return Err(wrong(message, "give an address within a prefix of `addresses`"));
+    }
+    let mac = read_mac(mac).map_err(|message| wrong(message, "give a unicast address like 02:00:00:00:00:07"))?;
+    Ok((parsed, mac))
+}
+
+/// Refuses a link that another interface has as well: packets to it would leave by one of them alone.
+pub(super) fn check_links(interface: &Interface, others: &[Interface]) -> Result<(), SettingError> {
+    for own in &interface.addresses {
+        let link = IpPrefix::of(own.address, own.length);
+        let is_same = |other: &InterfaceAddress| !is_link_local(own) && IpPrefix::of(other.address, other.length) == link;
+        let Some(other) = others.iter().find(|other| other.addresses.iter().any(is_same)) else { continue };
+        let message = format!(
+            "the interfaces `{}` and `{}` have the same link, that of {}/{}",
+            other.name, interface.name, own.address, own.length
+        );
+        return Err(wrong("addresses", message, "give each interface a prefix of its own"));
+    }
+    Ok(())
+}
+
 /// Whether a network device can have a name.
 fn check_device(name: &str) -> Result<(), String> {
     let is_name = (1..=MAX_DEVICE).contains(&name.len())
@@ -67,7 +107,7 @@ fn check_device(name: &str) -> Result<(), String> {
 const MAX_DEVICE: usize = bellows_sys::tap::MAX_NAME;
 
 /// Enters a route.
-pub(super) fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Result<(), RouteError> {
+pub(super) fn enter(vrf: &Vrf, changes: &mut VrfChanges<'_>, text: &str) -> Result<(), RouteError> {
     if text.starts_with(KERNEL) {
         return Err(RouteError {
             message: "an app follows a table of the kernel".to_owned(),
@@ -76,58 +116,77 @@ pub(super) fn enter(changes: &mut bellows_vrf::VrfChanges<'_>, text: &str) -> Re
         });
     }
     let route = RouteSpec::parse(text)?;
-    changes.add(&route, IfExists::Refuse).map_err(|error| RouteError {
-        message: error.to_string(),
+    changes.add(&route, IfExists::Refuse).map(drop).map_err(|error| {
+        let advice = help_with(vrf, &error);
         // What follows from an error in `interfaces` is not told.
-        help: match error.is_about_interfaces() {
-            true => "correct the route, or `interfaces`".to_owned(),
-            false => "correct the route".to_owned(),
-        },
-        range: 0..text.len(),
+        let help = match error.is_about_interfaces() {
+            true if advice.is_empty() => "correct the route, or `interfaces`".to_owned(),
+            false if advice.is_empty() => "correct the route".to_owned(),
+            _ => advice,
+        };
+        RouteError { message: error.to_string(), help, range: error.place_in(text) }
     })
+}
+
+/// Enters the routes of a text, one on each line. Those that are wrong are left out.
+pub(super) fn enter_all(vrf: &Vrf, changes: &mut VrfChanges<'_>, text: &str) -> TextMistakes {
+    let mut mistakes = TextMistakes::default();
+    let mut end = 0;
+    for line in text.split_inclusive('\n') {
+        let start = end + (line.len() - line.trim_start().len());
+        end += line.len();
+        let route = line.trim();
+        if route.is_empty() || route.starts_with('#') {
+            continue;
+        }
+        if let Err(RouteError { message, help, range }) = enter(vrf, changes, route) {
+            mistakes.add(TextMistake { range: start + range.start..start + range.end, message, help });
+        }
+    }
+    mistakes
 }
 
 impl InterfaceConfig {
     pub(super) fn read(&self, name: &str) -> Result<Interface, SettingError> {
-        let wrong = |message: String, help: &str| SettingError::at("interfaces", message, help);
         let mac = read_mac(&self.mac)
-            .map_err(|message| wrong(message, "give `mac` a unicast address like 02:00:00:00:00:01"))?;
+            .map_err(|message| wrong("mac", message, "give a unicast address like 02:00:00:00:00:01"))?;
         let mut addresses = Vec::new();
-        for text in &self.addresses {
+        for (place, text) in self.addresses.iter().enumerate() {
+            let wrong = |message: String, help: &str| {
+                SettingError::at("interfaces", message, help).in_item(place).in_entry("addresses")
+            };
             let address = read_address(text).ok_or_else(|| {
                 let help = "write an address and the bits of the prefix on the link: \"192.0.2.1/24\"";
-                wrong(format!("`{text}` in `addresses` is not an interface's address"), help)
+                wrong(format!("`{text}` is not an interface's address"), help)
             })?;
             if is_of_link(&address) {
-                let message = format!("`{text}` in `addresses` is the link itself, or all stations there");
+                let message = format!("`{text}` is the link itself, or all stations there");
                 return Err(wrong(message, "give the address of one station"));
             }
             addresses.push(address);
         }
-        let is_link_local =
-            |own: &InterfaceAddress| matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let has_v6 = addresses.iter().any(|own| own.address.is_ipv6());
         if has_v6 && !addresses.iter().any(is_link_local) {
             addresses.push(InterfaceAddress { address: ndp::link_local(mac).into(), length: 64 });
         }
         if self.mtu < 68 || has_v6 && self.mtu < MIN_MTU_V6 {
-            return Err(wrong(
-                format!("an `mtu` of {} is too small", self.mtu),
-                "give 68 or more, and 1280 or more for an interface with an IPv6 address",
-            ));
+            let help = "give 68 or more, and 1280 or more for an interface with an IPv6 address";
+            return Err(wrong("mtu", format!("an MTU of {} is too small", self.mtu), help));
         }
         let port = self.port.clone().unwrap_or_else(|| name.to_owned());
         if RESERVED.contains(&port.as_str()) || [HOST, ERROR4].contains(&port.as_str()) {
-            return Err(wrong(format!("a port cannot have the name `{port}`"), "give another `port`"));
+            return Err(wrong("port", format!("a port cannot have the name `{port}`"), "give another `port`"));
         }
-        let vlans = [(0x88a8, self.service_vlan), (0x8100, self.vlan)];
-        let tags: Vec<VlanTag> =
-            vlans.into_iter().filter_map(|(protocol, id)| Some(VlanTag { protocol, id: id? })).collect();
-        if let Some(tag) = tags.iter().find(|tag| !(1..=4094).contains(&tag.id)) {
-            return Err(wrong(format!("there is no VLAN {}", tag.id), "give a number from 1 to 4094"));
+        let vlans = [("service_vlan", 0x88a8, self.service_vlan), ("vlan", 0x8100, self.vlan)];
+        let given = vlans.into_iter().filter_map(|(key, protocol, id)| Some((key, VlanTag { protocol, id: id? })));
+        for (key, tag) in given.clone() {
+            if !(1..=4094).contains(&tag.id) {
+                return Err(wrong(key, format!("there is no VLAN {}", tag.id), "give a number from 1 to 4094"));
+            }
         }
+        let tags: Vec<VlanTag> = given.map(|(_, tag)| tag).collect();
         if self.service_vlan.is_some() && self.vlan.is_none() {
-            return Err(wrong("`service_vlan` is around no `vlan`".to_owned(), "give `vlan` as well"));
+            return Err(wrong("service_vlan", "`service_vlan` is around no `vlan`", "give `vlan` as well"));
         }
         Ok(Interface { name: name.to_owned(), port, mac, mtu: self.mtu, tags, addresses })
     }
@@ -153,6 +212,10 @@ fn read_address(text: &str) -> Option<InterfaceAddress> {
         IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_unspecified() && !v6.is_loopback(),
     };
     ((1..=bits).contains(&length) && is_possible).then_some(InterfaceAddress { address, length })
+}
+
+fn is_link_local(own: &InterfaceAddress) -> bool {
+    matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Whether an address is that of a link, or of all stations there; links of two stations have no such addresses (RFC 3021).
@@ -183,8 +246,8 @@ mod tests {
 
     #[test]
     fn mistakes_in_interfaces_are_named() {
-        let no_address = |text: &str| format!("`{text}` in `addresses` is not an interface's address");
-        let of_link = |text: &str| format!("`{text}` in `addresses` is the link itself, or all stations there");
+        let no_address = |text: &str| format!("`{text}` is not an interface's address");
+        let of_link = |text: &str| format!("`{text}` is the link itself, or all stations there");
         for (keys, message) in [
             (json!({"mac": "02:00"}), None),
             (json!({"mac": "03:00:00:00:00:01"}), Some("03:00:00:00:00:01 is a multicast address".to_owned())),
@@ -193,8 +256,8 @@ mod tests {
             (json!({"addresses": ["224.0.0.1/24"]}), Some(no_address("224.0.0.1/24"))),
             (json!({"addresses": ["192.0.2.0/24"]}), Some(of_link("192.0.2.0/24"))),
             (json!({"addresses": ["10.3.255.255/14"]}), Some(of_link("10.3.255.255/14"))),
-            (json!({"mtu": 67}), Some("an `mtu` of 67 is too small".to_owned())),
-            (json!({"mtu": 1279, "addresses": ["2001:db8::1/64"]}), Some("an `mtu` of 1279 is too small".to_owned())),
+            (json!({"mtu": 67}), Some("an MTU of 67 is too small".to_owned())),
+            (json!({"mtu": 1279, "addresses": ["2001:db8::1/64"]}), Some("an MTU of 1279 is too small".to_owned())),
             (json!({"port": "error"}), Some("a port cannot have the name `error`".to_owned())),
             (json!({"vlan": 4095}), Some("there is no VLAN 4095".to_owned())),
             (json!({"service_vlan": 7}), Some("`service_vlan` is around no `vlan`".to_owned())),

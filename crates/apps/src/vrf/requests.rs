@@ -1,6 +1,7 @@
 //! The requests that a routing domain answers: a client sends them to the object by its name, as JSON.
 
 use bellows_vrf::command::Verb;
+pub use bellows_vrf::route::in_place_of;
 use bellows_vrf::{Match, Origin};
 use serde::{Deserialize, Serialize};
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use bellows_fib::GroupError;
 
@@ -76,6 +77,32 @@ pub enum VrfError {
 }
 
 impl VrfError {
+    /// The bytes of a command that it is about: a word of it, or all of it.
+    pub fn place_in(&self, command: &str) -> Range<usize> {
+        let is_meant = |word: &str| match self {
+            VrfError::NoInterface(name) => word == name,
+            VrfError::Gateway(address)
+            | VrfError::LinkLocal(address)
+            | VrfError::NotAStation(address)
+            | VrfError::OwnAddress(address, _)
+            | VrfError::LinkAddress(address, _)
+            | VrfError::Family(address)
+            | VrfError::NoIpv6(address, _)
+            | VrfError::NotOnLink(address, _) => word.parse() == Ok(*address),
+            VrfError::Reserved(prefix, _)
+            | VrfError::Exists(prefix, _)
+            | VrfError::Connected(prefix, _)
+            | VrfError::Kernel(prefix, _)
+            | VrfError::NoRoute(prefix)
+            | VrfError::NotForwarding(prefix) => word.parse() == Ok(*prefix),
+            _ => false,
+        };
+        // What a word names is behind it, so that of two equal words the later one is the name.
+        let meant = command.split_whitespace().rev().find(|word| is_meant(word));
+        let start = meant.map(|word| word.as_ptr().addr() - command.as_ptr().addr());
+        start.zip(meant).map_or(0..command.len(), |(start, word)| start..start + word.len())
+    }
+
     /// Whether other interfaces could make it right.
     pub fn is_about_interfaces(&self) -> bool {
         matches!(

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection};
+use bellows_apps::vrf::requests::{LookUp, Page, PrefixMatch, Request, RouteLines, Selection, in_place_of};
 use bellows_config::nearest;
 use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
@@ -31,6 +31,9 @@ pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), Com
             let is_prefix = first == "default" || first.contains(['.', ':', '/']);
             let known = if how(first).is_some() { 2 } else { usize::from(is_prefix) };
             let wrong = words.get(known).unwrap_or(first);
+            if let Some(help) = in_place_of(wrong) {
+                return Err(CommandError::Usage(format!("`{wrong}` is not a condition of routes here: {help}")));
+            }
             let near = nearest(wrong, ["exact", "root", "match", "dev", "via", "proto", "vrf"]);
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let known = "`exact PREFIX`, `root PREFIX`, `match PREFIX`, `dev`, `via`, `proto` and `vrf`";
@@ -117,7 +120,7 @@ fn line(route: &Value) -> String {
 /// Prints what becomes of packets to an address.
 pub fn look_up(domain: &mut Domain, words: Vec<String>, as_json: bool) -> Result<ExitCode, CommandError> {
     let address = |text: &str| -> Result<IpAddr, CommandError> {
-        text.parse().map_err(|_| CommandError::Usage(format!("`{text}` is not an IP address")))
+        text.parse().map_err(|_| CommandError::Usage(format!("`{text}` is not an IP address; write, for example, `lookup 198.51.100.7`")))
     };
     let look_up = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [to] | ["to", to] => LookUp { address: address(to)?, from: None },

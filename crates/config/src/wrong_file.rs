@@ -1,0 +1,106 @@
+//! Mistakes in text files that apps read.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::SettingError;
+
+/// Mistakes of a file that are told; more are counted.
+const MAX_TOLD: usize = 20;
+
+/// A text file with mistakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongFile {
+    /// Its name for messages.
+    pub name: String,
+    /// Its text, decompressed if it is compressed.
+    pub text: String,
+    /// The first mistakes.
+    pub mistakes: Vec<TextMistake>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+/// A mistake in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextMistake {
+    /// The bytes of the text that are wrong.
+    pub range: Range<usize>,
+    /// The mistake, as one sentence without a full stop.
+    pub message: String,
+    /// How to fix it, as one sentence without a full stop. May be empty.
+    pub help: String,
+}
+
+/// Collects the mistakes of a text file.
+#[derive(Default)]
+pub struct TextMistakes {
+    first: Vec<TextMistake>,
+    count: usize,
+}
+
+impl TextMistakes {
+    /// Adds one.
+    pub fn add(&mut self, mistake: TextMistake) {
+        self.count += 1;
+        if self.first.len() < MAX_TOLD {
+            self.first.push(mistake);
+        }
+    }
+
+    /// Nothing if there are no mistakes.
+    ///
+    /// # Errors
+    /// With all of them, for the key that names the file.
+    pub fn none_in(self, key: &'static str, path: &Path, text: String) -> Result<(), SettingError> {
+        let TextMistakes { first, count } = self;
+        let Some(shown) = first.first() else { return Ok(()) };
+        let name = path.display().to_string();
+        let place = Position::of(&text, shown.range.start);
+        let error = SettingError::at(key, format!("`{name}`, {place}: {}", shown.message), &shown.help);
+        let file = WrongFile { name, text, more: count - first.len(), mistakes: first };
+        Err(SettingError { file: Some(Box::new(file)), ..error })
+    }
+}
+
+/// A place in a text.
+struct Position {
+    line: usize,
+    column: usize,
+}
+
+impl Position {
+    fn of(text: &str, at: usize) -> Position {
+        let before = text.get(..at).unwrap_or(text);
+        let line = 1 + before.matches('\n').count();
+        let column = 1 + before.chars().rev().take_while(|&character| character != '\n').count();
+        Position { line, column }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "line {}, column {}", self.line, self.column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_mistakes_are_told_and_the_others_counted() {
+        let text = "a\n".repeat(30);
+        let mut mistakes = TextMistakes::default();
+        assert_eq!(TextMistakes::default().none_in("file", Path::new("f"), text.clone()), Ok(()));
+        for line in 0..30 {
+            let range = 2 * line..2 * line + 1;
+            mistakes.add(TextMistake { range, message: format!("wrong {line}"), help: "write b".to_owned() });
+        }
+        let error = mistakes.none_in("file", Path::new("f"), text).unwrap_err();
+        assert_eq!((&*error.message, &*error.help), ("`f`, line 1, column 1: wrong 0", "write b"));
+        let file = error.file.unwrap();
+        assert_eq!((file.mistakes.len(), file.more, file.mistakes[19].range.clone()), (20, 10, 38..39));
+    }
+}
