@@ -25,7 +25,6 @@ use serde::Deserialize;
 use crate::common::{Common, common_keys};
 use crate::compound::CompoundEntry;
 use crate::configure::{Context, Part, SettingError};
-use crate::wrong_file::{TextMistake, WrongFile};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::entry::{AppTableError, Entry, ObjectEntry};
@@ -39,6 +38,7 @@ use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
 use crate::written;
+use crate::wrong_file::{TextMistake, WrongFile};
 
 use expand::Scope;
 use part_file::PartFile;

@@ -27,7 +27,9 @@ pub use accounts::{ANYONE, AccountNumber};
 pub use bellows_sys::cache::LINE;
 pub use lent::Lent;
 pub use magazine::BufferUse;
-pub use pool::{Area, Config, Error, MIN_PACKETS, Usage, area, config, ensure, init, owner_of, pages, start_of, starts_of, usage};
+pub use pool::{
+    Area, Config, Error, MIN_PACKETS, Usage, area, config, ensure, init, owner_of, pages, start_of, starts_of, usage,
+};
 pub use share::LargeShare;
 pub use thread::{
     Buffers, buffer_use, free, free_many, return_free_buffers, return_free_buffers_to_sleep, share_free_buffers,

@@ -127,7 +127,9 @@ impl Operator {
         let mut changes = self.domain.vrf.lock();
         for (index, (route, text)) in parsed.into_iter().zip(routes).enumerate() {
             let entered = match route {
-                Ok(route) => changes.stage(&mut staged, &route).map_err(|error| refused(&self.domain.vrf, index, text, &error)),
+                Ok(route) => {
+                    changes.stage(&mut staged, &route).map_err(|error| refused(&self.domain.vrf, index, text, &error))
+                }
                 Err(error) => Err(unreadable(index, error)),
             };
             if let Err(error) = entered {

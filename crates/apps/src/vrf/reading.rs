@@ -68,9 +68,8 @@ pub(super) fn read_neighbour(link: &Interface, address: &str, mac: &str) -> Resu
         SettingError::at("interfaces", message, help).in_entry(address).in_entry("neighbours").in_entry(&link.name)
     };
     let parsed = address.parse::<IpAddr>();
-    let parsed = parsed.map_err(|_| {
-        wrong(format!("`{address}` is not an IP address"), "write, for example, \"192.0.2.7\"")
-    })?;
+    let parsed =
+        parsed.map_err(|_| wrong(format!("`{address}` is not an IP address"), "write, for example, \"192.0.2.7\""))?;
     let is_on_link = link.has_on_link(parsed) || matches!(parsed, IpAddr::V6(v6) if v6.is_unicast_link_local());
     if !is_on_link {
         let message = format!("`{address}` is not on the link of `{}`", link.name);
@@ -84,7 +83,8 @@ pub(super) fn read_neighbour(link: &Interface, address: &str, mac: &str) -> Resu
 pub(super) fn check_links(interface: &Interface, others: &[Interface]) -> Result<(), SettingError> {
     for own in &interface.addresses {
         let link = IpPrefix::of(own.address, own.length);
-        let is_same = |other: &InterfaceAddress| !is_link_local(own) && IpPrefix::of(other.address, other.length) == link;
+        let is_same =
+            |other: &InterfaceAddress| !is_link_local(own) && IpPrefix::of(other.address, other.length) == link;
         let Some(other) = others.iter().find(|other| other.addresses.iter().any(is_same)) else { continue };
         let message = format!(
             "the interfaces `{}` and `{}` have the same link, that of {}/{}",

@@ -120,7 +120,9 @@ fn line(route: &Value) -> String {
 /// Prints what becomes of packets to an address.
 pub fn look_up(domain: &mut Domain, words: Vec<String>, as_json: bool) -> Result<ExitCode, CommandError> {
     let address = |text: &str| -> Result<IpAddr, CommandError> {
-        text.parse().map_err(|_| CommandError::Usage(format!("`{text}` is not an IP address; write, for example, `lookup 198.51.100.7`")))
+        text.parse().map_err(|_| {
+            CommandError::Usage(format!("`{text}` is not an IP address; write, for example, `lookup 198.51.100.7`"))
+        })
     };
     let look_up = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [to] | ["to", to] => LookUp { address: address(to)?, from: None },
