@@ -95,7 +95,9 @@ impl RoutingDomain {
                 return Verdict::To(ERROR);
             }
         };
-        if let Some(address) = self.address_on_the_way(io, packet).filter(|_| !records.is_empty()) {
+        if !records.is_empty()
+            && let Some(address) = self.address_on_the_way(io, packet)
+        {
             let is_own = |address: Ipv4Addr| self.tables().has_address(address.into());
             let end = ETHERNET + header.len();
             records.fill_in(&mut packet.bytes_mut()[ETHERNET..end], &Station { address, is_own: &is_own });
