@@ -338,6 +338,37 @@ fn packets_of_captures_are_forwarded_or_dropped_rightly() {
     assert!(seen > 0 && forwarded > 0, "{forwarded} of {seen}");
 }
 
+#[test]
+fn senders_are_told_what_is_wrong_where() {
+    // From neighbours that the router knows.
+    let from_v4 = |frame| set(frame, 26, &[192, 0, 2, 2]);
+    let near = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let own = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let to_itself = |next, contents: &[u8]| with(with(v6_with(next, contents), 22, &near), 38, &own);
+    let wrong = [7, 7, 5, 0, 0, 0, 0, 0];
+    let mut looped = v4_with(&wrong, 1, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+    looped[30..34].copy_from_slice(&[192, 0, 2, 1]);
+    let (padding, datagram) = ([1, 4, 0, 0, 0, 0], [0x30, 0x39, 0, 9, 0, 8, 0, 0]);
+    let misplaced = [&[0, 0][..], &padding, &[17, 0], &padding, &datagram].concat();
+    for (name, frame, expected) in [
+        ("a recorded route", from_v4(v4_with(&wrong, 17, &[9; 16])), [12, 0, 22, 0, 0, 0]),
+        ("the same to the router", from_v4(sealed(looped)), [12, 0, 22, 0, 0, 0]),
+        ("a list that ends in an option", from_v4(v4_with(&[1, 1, 1, 7], 17, &[9; 16])), [12, 0, 23, 0, 0, 0]),
+        ("a source route", from_v4(v4_with(&[131, 7, 4, 8, 8, 8, 8, 0], 17, &[9; 16])), [3, 5, 0, 0, 0, 0]),
+        ("hop-by-hop options in second place", to_itself(60, &misplaced), [4, 1, 0, 0, 0, 40]),
+        ("a first fragment", to_itself(44, &[60, 0, 0, 1, 0, 0, 0, 9, 17, 9, 1, 4, 0, 0, 0, 0]), [4, 3, 0, 0, 0, 0]),
+    ] {
+        let mut router = Router::new();
+        let answers = router.carry(0, &frame);
+        let header = if frame[12] == 8 { 34 } else { 54 };
+        let told = answers
+            .iter()
+            .map(|(port, answer)| (*port, [&answer[header..header + 2], &answer[header + 4..header + 8]].concat()));
+        assert_eq!(told.collect::<Vec<_>>(), [(0, expected.to_vec())], "{name}");
+        assert!(!router.check(0, &frame), "{name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
