@@ -37,12 +37,11 @@ struct Seeds {
     endings: &'static [&'static str],
 }
 
+const CAPTURES: &[&str] = &["examples/captures", "crates/capture/tests/captures", "../shared/captures"];
+
 const SEEDS: &[Seeds] = &[
-    Seeds {
-        target: "capture_read",
-        folders: &["examples/captures", "crates/capture/tests/captures", "../shared/captures"],
-        endings: &[".pcap", ".pcapng"],
-    },
+    Seeds { target: "capture_read", folders: CAPTURES, endings: &[".pcap", ".pcapng"] },
+    Seeds { target: "router_graph", folders: CAPTURES, endings: &[".pcap", ".pcapng"] },
     Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },
     Seeds { target: "filter_parse", folders: &["crates/filter/tests/seeds"], endings: &[".txt"] },
 ];

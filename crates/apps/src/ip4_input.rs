@@ -12,13 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::check4::check;
 use crate::forwarding::columns::Columns;
+use crate::ipv4_options::{FIXED_HEADER, Ipv4Option, kind, options};
 use crate::lanes::{Lanes, Verdict};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
 ///
 /// Checked are the version, the lengths, the header's checksum, the fragment offset, the options, and
-/// that the source is an address of one host. Options stay as they are; packets with a source route are refused. Packets
-/// whose sender is to be told why they are dropped go to `error`, if it is linked.
+/// that the source is an address of one host. Packets with options go to `options`, or to `output` if that is not linked;
+/// those with a source route are refused (RFC 7126, section 4.3). Packets whose sender is to be told why they are dropped
+/// go to `error`, if it is linked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -59,14 +61,16 @@ counters! { Ip4Input;
 }
 
 /// The places of the outputs.
-const OUTPUT: u16 = 0;
+const OUTPUT: usize = 0;
 const ERROR: usize = 1;
+const OPTIONS: usize = 2;
 
 impl App for Ip4Input {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "IPv4 packets behind an Ethernet header")]);
     const OUTPUTS: Ports = Ports::Named(&[
         Port::required("output", "packets to look up"),
         Port::optional("error", "packets whose sender is to be told"),
+        Port::optional("options", "packets with options, for `ip4-options`"),
     ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
@@ -87,29 +91,34 @@ impl App for Ip4Input {
 
 /// What becomes of a packet whose header is not a usual one that is right.
 fn judge(io: &Io<Ip4Input>, packet: &mut Packet, verifies: bool) -> Verdict<Ip4Input> {
-    let refuse = |packet: &mut Packet, error: IcmpError, reason| {
-        if !io.is_linked(ERROR) {
-            return Verdict::Drop(reason);
-        }
-        packet.set_tag(Tag(packet.tag()).with(error.number()).0);
-        Verdict::To(ERROR)
-    };
     let header = match header_of(packet, verifies) {
         Ok(header) => header,
         Err(reason) => return Verdict::Drop(reason),
     };
-    match find_option(&header[20..]) {
-        Found::Nothing => {}
-        Found::SourceRoute => return refuse(packet, IcmpError::of(Reason::SourceRoute), Ip4Input::SOURCE_ROUTE),
-        Found::Bad { at } => {
-            let error = IcmpError { reason: Reason::ParameterProblem, value: 20 + at as u16 };
-            return refuse(packet, error, Ip4Input::BAD_OPTIONS);
+    let has_options = header.len() > FIXED_HEADER;
+    let found = options(header).find_map(fault);
+    match found {
+        Some((_, reason)) if !io.is_linked(ERROR) => Verdict::Drop(reason),
+        Some((error, _)) => {
+            packet.set_tag(Tag(packet.tag()).with(error.number()).0);
+            Verdict::To(ERROR)
+        }
+        None => {
+            io.count(Ip4Input::OPTIONS, has_options.into());
+            Verdict::To(if has_options && io.is_linked(OPTIONS) { OPTIONS } else { OUTPUT })
         }
     }
-    if packet.bytes().get(ETHERNET).is_some_and(|&first| first != 0x45) {
-        io.count(Ip4Input::OPTIONS, 1);
+}
+
+/// Why a packet with an option is refused.
+fn fault(option: Result<Ipv4Option, usize>) -> Option<(IcmpError, DropReason<Ip4Input>)> {
+    match option {
+        Ok(Ipv4Option { kind: kind::LOOSE_SOURCE_ROUTE | kind::STRICT_SOURCE_ROUTE, .. }) => {
+            Some((IcmpError::of(Reason::SourceRoute), Ip4Input::SOURCE_ROUTE))
+        }
+        Ok(_) => None,
+        Err(at) => Some((IcmpError { reason: Reason::ParameterProblem, value: at as u16 }, Ip4Input::BAD_OPTIONS)),
     }
-    Verdict::To(OUTPUT.into())
 }
 
 /// The header of a packet that deserves an answer at all.
@@ -146,45 +155,6 @@ fn header_of(packet: &Packet, verifies: bool) -> Result<&[u8], DropReason<Ip4Inp
         return Err(Ip4Input::BAD_SOURCE);
     }
     Ok(header)
-}
-
-/// What was found in the options of a header.
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    SourceRoute,
-    /// An option whose length is wrong, at an offset within the options.
-    Bad {
-        at: usize,
-    },
-}
-
-/// Option types (RFC 791, section 3.1).
-const END: u8 = 0;
-const NO_OPERATION: u8 = 1;
-const LOOSE_SOURCE_ROUTE: u8 = 131;
-const STRICT_SOURCE_ROUTE: u8 = 137;
-
-/// Walks through options.
-fn find_option(options: &[u8]) -> Found {
-    let mut at = 0;
-    while let Some(&kind) = options.get(at) {
-        match kind {
-            END => break,
-            NO_OPERATION => at += 1,
-            _ => {
-                let length = usize::from(options.get(at + 1).copied().unwrap_or(0));
-                if length < 2 || at + length > options.len() {
-                    return Found::Bad { at };
-                }
-                if matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE) {
-                    return Found::SourceRoute;
-                }
-                at += length;
-            }
-        }
-    }
-    Found::Nothing
 }
 
 impl Configure for Ip4Input {
@@ -304,7 +274,7 @@ mod tests {
                     ip[0] = 0x46;
                     ip[20..24].copy_from_slice(&[1, 7, 200, 4]);
                 }),
-                IcmpError { reason: Reason::ParameterProblem, value: 21 },
+                IcmpError { reason: Reason::ParameterProblem, value: 22 },
             ),
         ];
         for (frame, error) in cases {

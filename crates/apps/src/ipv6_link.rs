@@ -88,6 +88,10 @@ const MAX_LIFETIME: u64 = 9_000;
 const DEFAULT_VALID: u32 = 2_592_000;
 const DEFAULT_PREFERRED: u32 = 604_800;
 
+/// The flags M and O of an advertisement (RFC 4861, section 4.2).
+pub(crate) const MANAGED: u8 = 0x80;
+pub(crate) const OTHER: u8 = 0x40;
+
 /// Prefixes that fit into an advertisement of 1,280 bytes.
 const MAX_PREFIXES: usize = 36;
 
@@ -98,7 +102,7 @@ pub struct Advertised {
     pub interval: (u64, u64),
     /// The fields behind the checksum: hop limit, flags, lifetime as default router in seconds.
     pub hop_limit: u8,
-    /// See above: the flags M and O.
+    /// See above: the flags M (0x80) and O (0x40).
     pub flags: u8,
     /// See above.
     pub lifetime: u16,
@@ -160,7 +164,7 @@ impl Advertise {
         Ok(Advertised {
             interval: (longest * SECOND, shortest * SECOND),
             hop_limit: self.hop_limit.unwrap_or(64),
-            flags: u8::from(self.managed) << 7 | u8::from(self.other) << 6,
+            flags: if self.managed { MANAGED } else { 0 } | if self.other { OTHER } else { 0 },
             lifetime: lifetime as u16,
             mtu: self.mtu,
             prefixes,

@@ -19,6 +19,7 @@ mod forwarding;
 mod headers;
 mod icmp_error;
 mod ip_frame;
+mod ipv4_options;
 pub mod ipv6_link;
 mod ipv6_options;
 mod lanes;
@@ -77,6 +78,7 @@ apps! {
     Ip4Input(ip4_input),
     Ip4Local(ip4_local),
     Ip4LookUp(ip4_lookup),
+    Ip4Options(ip4_options),
     Ip4ReversePath(ip4_reverse_path),
     Ip4Rewrite(ip4_rewrite),
     Ip6IcmpError(ip6_icmp_error),

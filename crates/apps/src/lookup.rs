@@ -82,6 +82,9 @@ impl<F: Family> LookUp<F> {
     fn look_up(&mut self, io: &Io<Self>, index: usize) {
         let LookUp { domain, lanes, destinations, adjacencies, repeated } = self;
         let mut input = io.input(index);
+        if input.is_empty() {
+            return;
+        }
         let mut packets = input.contents_mut();
         let count = packets.packets().len();
         let (destinations, adjacencies) = (&mut destinations[..count], &mut adjacencies[..count]);
@@ -111,7 +114,7 @@ impl<F: Family> LookUp<F> {
 }
 
 /// A hash of the packet's flow: its addresses, its protocol, and its ports unless it is a fragment.
-fn flow_hash(packet: &Packet) -> u32 {
+pub(crate) fn flow_hash(packet: &Packet) -> u32 {
     flow::hash(packet.bytes(), Directions::Apart).unwrap_or(0)
 }
 

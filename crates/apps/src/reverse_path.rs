@@ -93,16 +93,34 @@ counters! { for[F: Sources] ReversePathCheck<F>;
 }
 
 impl<F: Sources> App for ReversePathCheck<F> {
-    const INPUTS: Ports =
-        Ports::Named(&[Port::required("input", "packets with checked headers, tagged with their interface")]);
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "packets with checked headers, tagged with their interface"),
+        Port::optional("options", "as `input`: packets from `ip4-options`"),
+    ]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those whose source may be theirs")]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
         self.lanes.resize(io.outputs());
+        self.check(io, INPUT);
+        self.check(io, OPTIONS);
+    }
+}
+
+/// The places of the inputs.
+const INPUT: usize = 0;
+const OPTIONS: usize = 1;
+
+impl<F: Sources> ReversePathCheck<F> {
+    /// Checks the packets of an input. Hot.
+    #[inline]
+    fn check(&mut self, io: &Io<Self>, index: usize) {
         let ReversePathCheck { domain, modes, lanes, sources, adjacencies, .. } = self;
-        let input = io.input(0);
+        let input = io.input(index);
+        if input.is_empty() {
+            return;
+        }
         let packets = input.packets();
         let count = packets.len();
         let (sources, adjacencies) = (&mut sources[..count], &mut adjacencies[..count]);
@@ -118,7 +136,7 @@ impl<F: Sources> App for ReversePathCheck<F> {
             };
             *number = if passes { USUAL } else { UNUSUAL };
         }
-        lanes.send_all(io, 0, input, |packet| match F::Headers::of(packet.bytes()) {
+        lanes.send_all(io, index, input, |packet| match F::Headers::of(packet.bytes()) {
             None => Verdict::Drop(Self::TOO_SHORT),
             Some(headers) if F::is_exempt(headers) => Verdict::To(USUAL.into()),
             Some(_) if mode(packet) == ReversePath::Strict => Verdict::Drop(Self::STRICT),

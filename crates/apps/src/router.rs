@@ -20,6 +20,7 @@ use crate::ip4_icmp_error::Ip4IcmpError;
 use crate::ip4_input::{self, Ip4Input};
 use crate::ip4_local::Ip4Local;
 use crate::ip4_lookup::Ip4LookUp;
+use crate::ip4_options::{self, Ip4Options};
 use crate::ip4_reverse_path::Ip4ReversePath;
 use crate::ip4_rewrite::Ip4Rewrite;
 use crate::ip6_icmp_error::Ip6IcmpError;
@@ -228,11 +229,13 @@ impl Compound for Router {
         parts.app::<Arp>("arp", arp::Config::of(VRF));
         parts.app::<Nd>("nd", nd::Config::of(VRF));
         parts.app::<Ip4Input>("ip4-input", ip4_input::Config::default());
+        parts.app::<Ip4Options>("ip4-options", ip4_options::Config { vrf: vrf() });
         parts.app::<Ip6Input>("ip6-input", ip6_input::Config {});
         add_family::<Ip4LookUp, Ip4Rewrite, Ip4Local, Ip4IcmpError>(parts, "ip4");
         add_family::<Ip6LookUp, Ip6Rewrite, Ip6Local, Ip6IcmpError>(parts, "ip6");
         let checked4 = checks.add::<Ip4ReversePath>(parts, "ip4");
         let checked6 = checks.add::<Ip6ReversePath>(parts, "ip6");
+        parts.link(format!("ip4-options.output -> {}.options", checked4[0]));
         for (ip, [before_lookup, before_rewrite]) in [("ip4", checked4), ("ip6", checked6)] {
             let before_local = add_services(parts, ip, &services);
             for [from, to] in [
@@ -257,6 +260,8 @@ impl Compound for Router {
             }
         }
         for link in [
+            "ip4-input.options -> ip4-options.input",
+            "ip4-options.error -> ip4-icmp-error.options",
             "ethernet-input.arp -> arp.input",
             "ip4-rewrite.resolve -> arp.resolve",
             "arp.error -> ip4-icmp-error.arp",

@@ -2,7 +2,7 @@
 //! and others by itself, the captures, and random damage.
 
 use bellows_capture::{LinkType, Reader};
-use bellows_exercise::router::{MACS, Router, may_be_forwarded, seal};
+use bellows_exercise::router::{ALL_KEYS, MACS, PLAIN, Router, seal};
 use bellows_testkit::captures;
 use bellows_wire::checksum::Sum;
 use proptest::prelude::*;
@@ -257,7 +257,7 @@ fn usual_packets_are_forwarded() {
     for (name, frame) in
         [("IPv4", v4()), ("IPv6", v6()), ("a record of the route", v4_with(&[7, 7, 4, 0, 0, 0, 0, 0], 17, &[9; 9]))]
     {
-        assert_eq!(may_be_forwarded(&frame, MACS[0]), Ok(()), "{name}");
+        assert_eq!(PLAIN.may_forward(0, &frame), Ok(()), "{name}");
         assert!(router.check(0, &frame), "{name}");
         // Padding behind the end is fine.
         assert!(router.check(0, &[&frame[..], &[0; 20]].concat()), "{name} with padding");
@@ -270,7 +270,7 @@ fn nothing_is_forwarded_that_a_router_must_drop() {
     let list = forbidden();
     assert!(list.len() > 350, "{}", list.len());
     for (name, frame) in list {
-        assert!(may_be_forwarded(&frame, MACS[0]).is_err(), "the rules allow {name}");
+        assert!(PLAIN.may_forward(0, &frame).is_err(), "the rules allow {name}");
         assert!(!router.check(0, &frame), "{name} was forwarded");
     }
     assert!(router.check(0, &v4()) && router.check(0, &v6()), "it still works");
@@ -278,13 +278,41 @@ fn nothing_is_forwarded_that_a_router_must_drop() {
 
 #[test]
 fn nothing_breaks_a_router() {
-    let mut router = Router::new();
-    for (name, frame) in dangerous() {
-        // The name shows if the check panics.
-        println!("{name}");
-        router.check(0, &frame);
+    for mut router in [Router::new(), Router::of(&ALL_KEYS)] {
+        for (name, frame) in dangerous() {
+            // The name shows if the check panics.
+            println!("{name}");
+            router.check(0, &frame);
+        }
+        assert!(router.check(0, &v4()) && router.check(0, &v6()), "it still works");
     }
-    assert!(router.check(0, &v4()) && router.check(0, &v6()), "it still works");
+}
+
+/// The frame with tags.
+fn tagged(frame: &[u8], tags: &[u8]) -> Vec<u8> {
+    [&frame[..12], tags, &frame[12..]].concat()
+}
+
+#[test]
+fn the_keys_of_a_router_decide_what_it_forwards() {
+    let mut router = Router::of(&ALL_KEYS);
+    let five = |frame: Vec<u8>| tagged(&with(frame, 0, &[2, 0, 0, 0, 0, 3]), &[0x81, 0, 0, 5]);
+    let to_port = |port: u16| sealed(with(v4(), 36, &port.to_be_bytes()));
+    for (name, frame, is_forwarded) in [
+        ("a usual packet", v4(), true),
+        ("one of IPv6", v6(), true),
+        ("a record of the route", v4_with(&[7, 7, 4, 0, 0, 0, 0, 0], 17, &[9; 9]), true),
+        ("one to a port that is rejected", to_port(7), false),
+        ("one to a next hop of IPv6", set(v4(), 30, &[100, 64, 0, 1]), true),
+        ("one into the black hole", set(v4(), 30, &[198, 18, 0, 1]), false),
+        ("one of a VLAN that nobody has", tagged(&v4(), &[0x81, 0, 0, 6]), false),
+        ("one of another link on a VLAN", five(v4()), false),
+        ("one of its own link on a VLAN", five(set(v4(), 26, &[10, 5, 0, 7])), true),
+    ] {
+        assert_eq!(router.check(0, &frame), is_forwarded, "{name}");
+        let options = v4_with(&[7, 7, 4, 0, 0, 0, 0, 0], 6, &[0x30, 0x39, 0, 23, 0, 0, 0, 0]);
+        assert!(!router.check(0, &options), "rules hold for packets with options as well");
+    }
 }
 
 #[test]
@@ -310,6 +338,37 @@ fn packets_of_captures_are_forwarded_or_dropped_rightly() {
     assert!(seen > 0 && forwarded > 0, "{forwarded} of {seen}");
 }
 
+#[test]
+fn senders_are_told_what_is_wrong_where() {
+    // From neighbours that the router knows.
+    let from_v4 = |frame| set(frame, 26, &[192, 0, 2, 2]);
+    let near = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let own = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let to_itself = |next, contents: &[u8]| with(with(v6_with(next, contents), 22, &near), 38, &own);
+    let wrong = [7, 7, 5, 0, 0, 0, 0, 0];
+    let mut looped = v4_with(&wrong, 1, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+    looped[30..34].copy_from_slice(&[192, 0, 2, 1]);
+    let (padding, datagram) = ([1, 4, 0, 0, 0, 0], [0x30, 0x39, 0, 9, 0, 8, 0, 0]);
+    let misplaced = [&[0, 0][..], &padding, &[17, 0], &padding, &datagram].concat();
+    for (name, frame, expected) in [
+        ("a recorded route", from_v4(v4_with(&wrong, 17, &[9; 16])), [12, 0, 22, 0, 0, 0]),
+        ("the same to the router", from_v4(sealed(looped)), [12, 0, 22, 0, 0, 0]),
+        ("a list that ends in an option", from_v4(v4_with(&[1, 1, 1, 7], 17, &[9; 16])), [12, 0, 23, 0, 0, 0]),
+        ("a source route", from_v4(v4_with(&[131, 7, 4, 8, 8, 8, 8, 0], 17, &[9; 16])), [3, 5, 0, 0, 0, 0]),
+        ("hop-by-hop options in second place", to_itself(60, &misplaced), [4, 1, 0, 0, 0, 40]),
+        ("a first fragment", to_itself(44, &[60, 0, 0, 1, 0, 0, 0, 9, 17, 9, 1, 4, 0, 0, 0, 0]), [4, 3, 0, 0, 0, 0]),
+    ] {
+        let mut router = Router::new();
+        let answers = router.carry(0, &frame);
+        let header = if frame[12] == 8 { 34 } else { 54 };
+        let told = answers
+            .iter()
+            .map(|(port, answer)| (*port, [&answer[header..header + 2], &answer[header + 4..header + 8]].concat()));
+        assert_eq!(told.collect::<Vec<_>>(), [(0, expected.to_vec())], "{name}");
+        assert!(!router.check(0, &frame), "{name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -320,6 +379,7 @@ proptest! {
         kind in 0usize..4,
         is_sealed in any::<bool>(),
         port in 0usize..2,
+        has_all_keys in any::<bool>(),
     ) {
         let mut frame = match kind {
             0 => noise,
@@ -339,7 +399,7 @@ proptest! {
                 frame = sealed(frame);
             }
         }
-        let mut router = Router::new();
+        let mut router = if has_all_keys { Router::of(&ALL_KEYS) } else { Router::new() };
         router.check(port, &frame);
         prop_assert!(router.check(0, &v4()), "it still works");
     }

@@ -30,9 +30,11 @@ pub enum Reason {
     Redirect = 11,
     /// The packet would leave the zone of its source's scope: IPv6 alone (1/2).
     BeyondScope = 12,
+    /// A first fragment without all headers up to that of the upper layer: IPv6 alone (4/3, RFC 7112).
+    IncompleteHeaders = 13,
 }
 
-const REASONS: [Reason; 13] = [
+const REASONS: [Reason; 14] = [
     Reason::NoRoute,
     Reason::HostUnreachable,
     Reason::ProtocolUnreachable,
@@ -46,6 +48,7 @@ const REASONS: [Reason; 13] = [
     Reason::Unrecognized,
     Reason::Redirect,
     Reason::BeyondScope,
+    Reason::IncompleteHeaders,
 ];
 
 /// The answer to a packet, as the number of its [tag](crate::Tag).

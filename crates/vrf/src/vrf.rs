@@ -157,6 +157,11 @@ impl Vrf {
         self.interfaces.iter().position(|interface| interface.name == name).map(|index| index as u16 + 1)
     }
 
+    /// Whether an address is the router's own.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.interfaces.iter().any(|interface| interface.has_address(address))
+    }
+
     /// The adjacencies.
     pub fn adjacencies(&self) -> &Adjacencies {
         &self.adjacencies

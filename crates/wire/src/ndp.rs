@@ -230,6 +230,26 @@ pub struct PrefixOption {
     pub preferred: u32,
 }
 
+impl PrefixOption {
+    /// The prefix of an option, which is given with its type and length. `None` for other options, and for prefixes of
+    /// more than 128 bits.
+    pub fn read(option: &[u8]) -> Option<PrefixOption> {
+        let option = option.first_chunk::<32>().filter(|option| option[..2] == [option_type::PREFIX, 4])?;
+        let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|index| option[at + index]));
+        let (length, flags) = (option[2], option[3]);
+        let address = u128::from_be_bytes(std::array::from_fn(|index| option[16 + index]));
+        let mask = u128::MAX.checked_shl(128_u32.checked_sub(length.into())?).unwrap_or(0);
+        Some(PrefixOption {
+            prefix: Ipv6Addr::from(address & mask),
+            length,
+            on_link: flags & 0x80 != 0,
+            autonomous: flags & 0x40 != 0,
+            valid: word(4),
+            preferred: word(8),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,6 +298,32 @@ mod tests {
         let expected = [3, 4, 64, 0xc0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4, 0, 0, 0, 0, 0x20, 1, 0x0d, 0xb8, 0, 1];
         assert_eq!((&bytes[24..46], bytes.len()), (&expected[..], 56));
         assert_eq!(Message::new_checked(bytes).unwrap().options().map(|(kind, _)| kind).collect::<Vec<_>>(), [5, 3]);
+    }
+
+    #[test]
+    fn a_prefix_that_is_written_is_read() {
+        for (length, on_link, autonomous) in
+            [(64, true, false), (0, false, true), (128, true, true), (63, false, false)]
+        {
+            let all = u128::from_be_bytes([0xa5; 16]);
+            let bits = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+            let prefix =
+                PrefixOption { prefix: (all & bits).into(), length, on_link, autonomous, valid: 7, preferred: 5 };
+            let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, 0);
+            draft.put(&[0; 8]).put_prefix(&prefix);
+            let bytes = draft.finish(&IpPair::V6 { src: ALL_NODES, dst: ALL_NODES }).to_vec();
+            assert_eq!(PrefixOption::read(&bytes[16..]), Some(prefix));
+            // Bits behind the prefix do not count (RFC 4861, section 4.6.2).
+            let mut noisy = bytes.clone();
+            noisy[32..48].fill(0xa5);
+            assert_eq!(PrefixOption::read(&noisy[16..]), Some(prefix));
+            for (at, value) in [(16, 5), (17, 3), (18, 129)] {
+                let mut other = bytes.clone();
+                other[at] = value;
+                assert_eq!(PrefixOption::read(&other[16..]), None);
+            }
+            assert_eq!(PrefixOption::read(&bytes[16..47]), None);
+        }
     }
 
     #[test]

@@ -114,11 +114,18 @@ counters! { AccessList;
     count REJECTED = "rejected", "packets whose senders are told";
 }
 
+/// The places of the inputs.
+const INPUT: usize = 0;
+const OPTIONS: usize = 1;
+
 /// The place of an output.
 const ERROR: usize = 1;
 
 impl App for AccessList {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets behind an Ethernet header")]);
+    const INPUTS: Ports = Ports::Named(&[
+        Port::required("input", "packets behind an Ethernet header"),
+        Port::optional("options", "as `input`: packets from `ip4-options`"),
+    ]);
     const OUTPUTS: Ports = Ports::Named(&[
         Port::required("output", "those that are permitted"),
         Port::optional("error", "those whose sender is to be told"),
@@ -128,7 +135,22 @@ impl App for AccessList {
 
     fn push(&mut self, io: &Io<Self>) {
         self.lanes.resize(io.outputs());
-        let mut input = io.input(0);
+        self.pass(io, INPUT);
+        self.pass(io, OPTIONS);
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        Some(Arc::clone(&self.shown) as Arc<dyn Status>)
+    }
+}
+
+impl AccessList {
+    /// Passes the packets of an input that are permitted.
+    fn pass(&mut self, io: &Io<Self>, index: usize) {
+        let mut input = io.input(index);
+        if input.is_empty() {
+            return;
+        }
         let packets = input.packets_mut();
         let count = packets.len();
         self.decide(packets);
@@ -150,15 +172,9 @@ impl App for AccessList {
         }
         io.count(AccessList::PERMITTED, permitted);
         io.count(AccessList::REJECTED, rejected);
-        self.lanes.send_all(io, 0, input, |_| Verdict::Drop(AccessList::DENIED));
+        self.lanes.send_all(io, index, input, |_| Verdict::Drop(AccessList::DENIED));
     }
 
-    fn status(&self) -> Option<Arc<dyn Status>> {
-        Some(Arc::clone(&self.shown) as Arc<dyn Status>)
-    }
-}
-
-impl AccessList {
     /// What becomes of each packet. Hot.
     fn decide(&mut self, packets: &[Packet]) {
         let AccessList { domain, direction, lists, by_interface, verdicts, .. } = self;

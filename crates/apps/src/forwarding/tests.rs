@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use bellows_config::{Configure, Context};
-use bellows_packet::Packet;
 use bellows_rig::Rig;
 use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::route::{Action, IpPrefix};
@@ -18,6 +17,7 @@ use proptest::prelude::*;
 use crate::ethernet_input::EthernetInput;
 use crate::ip4_input::{self, Ip4Input};
 use crate::ip4_lookup::Ip4LookUp;
+use crate::ip4_options::Ip4Options;
 use crate::ip4_rewrite::Ip4Rewrite;
 use crate::ip6_input::{self, Ip6Input};
 use crate::ip6_lookup::Ip6LookUp;
@@ -92,6 +92,7 @@ pub(super) fn vrf() -> Vrf {
 /// The apps, each in a rig. Packets go from one to the next with their tags.
 struct Router {
     input: Rig,
+    options: Rig,
     families: [[Rig; 3]; 2],
 }
 
@@ -104,9 +105,10 @@ impl Router {
         let ip6 = Ip6Input::configure(ip6_input::Config {}, &Context::default()).unwrap();
         Router {
             input: Rig::new(EthernetInput::new(Arc::clone(&domain)), &PORTS, &["ip4", "ip6", "arp", "other"]),
+            options: Rig::new(Ip4Options::new(Arc::clone(&domain)), &["input"], &["output", "error"]),
             families: [
                 [
-                    Rig::new(ip4, &["input"], &["output", "error"]),
+                    Rig::new(ip4, &["input"], &["output", "error", "options"]),
                     Rig::new(Ip4LookUp::new(Arc::clone(&domain)), &["input"], &looks),
                     Rig::new(Ip4Rewrite::new(Arc::clone(&domain)), &["input"], &rewrites),
                 ],
@@ -125,12 +127,16 @@ impl Router {
         self.input.settle();
         let mut sent = BTreeMap::<&str, Vec<Vec<u8>>>::new();
         for (output, [input, look, rewrite]) in ["ip4", "ip6"].into_iter().zip(&mut self.families) {
-            let mut packets: Vec<Packet> = self.input.received_packets(output);
-            for rig in [input, look] {
-                rig.send_packets("input", packets);
-                rig.settle();
-                packets = rig.received_packets("output");
+            input.send_packets("input", self.input.received_packets(output));
+            input.settle();
+            look.send_packets("input", input.received_packets("output"));
+            if output == "ip4" {
+                self.options.send_packets("input", input.received_packets("options"));
+                self.options.settle();
+                look.send_packets("input", self.options.received_packets("output"));
             }
+            look.settle();
+            let packets = look.received_packets("output");
             rewrite.send_packets("input", packets);
             rewrite.settle();
             for port in PORTS {
@@ -172,7 +178,6 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
                 || view.fragment_offset() == 8
                 || is_link_local
                 || matches!(source, 0 | 127 | 224..)
-                || ip[0] != 0x45
             {
                 return None;
             }
@@ -250,6 +255,8 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     // Padding beyond that is left out.
     ip.truncate(to.mtu.into());
     if ip[0] >> 4 == 4 {
+        let header = usize::from(ip[0] & 15) * 4;
+        record_naively(&mut ip[..header], [10, 0, number as u8, 1])?;
         let mut view = Ipv4Packet::new_checked(&mut ip[..]).ok()?;
         view.set_ttl(view.ttl() - 1);
         view.fill_checksum();
@@ -260,6 +267,56 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     to.tags.iter().for_each(|tag| out.extend([tag.protocol.to_be_bytes(), tag.id.to_be_bytes()].concat()));
     let port = PORTS.into_iter().find(|port| *port == to.port)?;
     Some((port, [out, kind.to_vec(), ip].concat()))
+}
+
+/// Enters an address in the recorded route of a header, unless there is a wrong option, or one that is refused.
+fn record_naively(header: &mut [u8], own: [u8; 4]) -> Option<()> {
+    let (mut at, mut was_there) = (20, false);
+    while at < header.len() && header[at] != 0 {
+        let kind = header[at];
+        let length = if kind == 1 { 1 } else { usize::from(*header.get(at + 1)?).max(2) };
+        let option = header.get_mut(at..at + length)?;
+        if kind != 1 && option[1] < 2 || matches!(kind, 131 | 137) || kind == 148 && length != 4 {
+            return None;
+        }
+        if kind == 7 {
+            let next = usize::from(*option.get(2)?);
+            if was_there || next < 4 || next <= length && next + 3 > length {
+                return None;
+            }
+            if next < length {
+                option[next - 1..next + 3].copy_from_slice(&own);
+                option[2] += 4;
+            }
+            was_there = true;
+        }
+        at += length;
+    }
+    Some(())
+}
+
+/// Lists of options: some right, some wrong. What a timestamp becomes is not known beforehand.
+fn options() -> impl Strategy<Value = Vec<u8>> {
+    let pieces: [&[u8]; 12] = [
+        &[1],
+        &[0],
+        &[7, 7, 4, 0, 0, 0, 0],
+        &[7, 11, 8, 9, 9, 9, 9, 0, 0, 0, 0],
+        &[7, 7, 8, 1, 2, 3, 4],
+        &[7, 7, 5, 0, 0, 0, 0],
+        &[7, 2],
+        &[148, 4, 0, 0],
+        &[148, 3, 0],
+        &[130, 3, 1],
+        &[131, 3, 4],
+        &[9],
+    ];
+    let list = prop::collection::vec(prop::sample::select(pieces.to_vec()), 1..4).prop_map(|pieces| {
+        let mut list = pieces.concat();
+        list.resize(list.len().next_multiple_of(4), 0);
+        list
+    });
+    prop_oneof![4 => Just(Vec::new()), 1 => list]
 }
 
 /// Frames that a router meets: most of them right, some changed in a few bytes.
@@ -284,7 +341,7 @@ fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
     );
     let payload = prop_oneof![8 => 0usize..60, 1 => 1200usize..1500];
     let ip = prop_oneof![
-        (v4, 0u8..70, payload.clone()).prop_map(|((source, destination), ttl, payload)| {
+        (v4, 0u8..70, payload.clone(), options()).prop_map(|((source, destination), ttl, payload, options)| {
             let mut ip = vec![0; 20 + payload];
             let header = bellows_wire::ipv4::Ipv4Header {
                 src: source.into(),
@@ -296,6 +353,11 @@ fn frames() -> impl Strategy<Value = (usize, Vec<u8>)> {
                 dont_fragment: payload % 2 == 0,
             };
             header.emit(&mut ip).unwrap();
+            ip.splice(20..20, options.iter().copied());
+            ip[0] += (options.len() / 4) as u8;
+            let total = (ip.len() as u16).to_be_bytes();
+            ip[2..4].copy_from_slice(&total);
+            crate::ipv4_options::fill_checksum(&mut ip[..20 + options.len()]);
             ([0x08, 0x00], ip)
         }),
         (v6, 0u8..70, payload).prop_map(|((source, destination), hop_limit, payload)| {
@@ -345,13 +407,13 @@ proptest! {
         let mut router = Router::new();
         for port in PORTS {
             let of_port: Vec<Vec<u8>> = frames.iter().filter(|(at, _)| PORTS[*at] == port).map(|(_, frame)| frame.clone()).collect();
-            // Those to many stations, and options, are for other tests.
-            let of_port: Vec<Vec<u8>> = of_port.into_iter().filter(|frame| frame.first().is_none_or(|first| first & 1 == 0)).filter(|frame| !has_options(frame)).collect();
+            // Those to many stations are for other tests.
+            let of_port: Vec<Vec<u8>> = of_port.into_iter().filter(|frame| frame.first().is_none_or(|first| first & 1 == 0)).collect();
             let mut expected: BTreeMap<&str, Vec<Vec<u8>>> = PORTS.into_iter().map(|port| (port, Vec::new())).collect();
-            // Each family keeps its order.
-            for family in [4, 6] {
+            // Each family keeps its order, and so do those with options behind the others.
+            for kind in [(4, false), (4, true), (6, false)] {
                 for (to, out) in of_port.iter().filter_map(|frame| naive(port, frame)) {
-                    if ip_version(&out) == family {
+                    if kind_of(&out) == kind {
                         expected.entry(to).or_default().push(out);
                     }
                 }
@@ -361,20 +423,12 @@ proptest! {
     }
 }
 
-/// The version of the IP packet in a frame with up to two tags.
-fn ip_version(frame: &[u8]) -> u8 {
+/// The version of the IP packet in a frame with up to two tags, and whether it has IPv4 options.
+fn kind_of(frame: &[u8]) -> (u8, bool) {
     let tags = [12, 16]
         .into_iter()
         .take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])))
         .count();
-    frame.get(14 + 4 * tags).map_or(0, |first| first >> 4)
-}
-
-/// Whether an IPv4 header may have options.
-fn has_options(frame: &[u8]) -> bool {
-    let tags = [12, 16]
-        .into_iter()
-        .take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])))
-        .count();
-    frame.get(14 + 4 * tags).is_some_and(|&first| first >> 4 == 4 && first & 0xf > 5)
+    let first = frame.get(14 + 4 * tags).copied().unwrap_or(0);
+    (first >> 4, first >> 4 == 4 && first & 0xf > 5)
 }

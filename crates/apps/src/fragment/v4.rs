@@ -5,6 +5,7 @@ use bellows_wire::Sum;
 use bellows_wire::ipv4::Ipv4Packet;
 
 use super::{Plan, Refused};
+use crate::ipv4_options::{FIXED_HEADER, fill_checksum, options};
 use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
 /// The longest header, bytes.
@@ -13,6 +14,9 @@ const MAX_HEADER: usize = 60;
 /// The flag for more fragments behind this one, and the flag against fragments.
 const MORE: u16 = 0x2000;
 const DONT: u16 = 0x4000;
+
+/// The flag of options that all fragments have.
+const COPIED: u8 = 0x80;
 
 /// The bits of the offset, and the flag bits that stay as they are.
 const OFFSET: u16 = 0x1fff;
@@ -58,23 +62,14 @@ pub(super) fn plan(frame: &[u8], at: usize, mtu: usize) -> Result<Plan, Refused>
 /// The header of fragments behind the first: with the options whose copied flag is set, padded to whole words.
 fn later_header(header: &[u8]) -> Option<Header> {
     let mut bytes = [0; MAX_HEADER];
-    bytes[..20].copy_from_slice(&header[..20]);
-    let (mut length, mut options) = (20, &header[20..]);
-    while let [kind, rest @ ..] = options {
-        let option = match kind {
-            // The end of the list; no operation.
-            0 => break,
-            1 => 1,
-            _ => usize::from(*rest.first()?),
-        };
-        if option == 0 || option > options.len() || (*kind != 1 && option < 2) {
-            return None;
+    bytes[..FIXED_HEADER].copy_from_slice(&header[..FIXED_HEADER]);
+    let mut length = FIXED_HEADER;
+    for option in options(header) {
+        let option = option.ok()?;
+        if option.kind & COPIED != 0 {
+            bytes[length..length + option.length].copy_from_slice(&header[option.range()]);
+            length += option.length;
         }
-        if kind & 0x80 != 0 {
-            bytes[length..length + option].copy_from_slice(&options[..option]);
-            length += option;
-        }
-        options = &options[option..];
     }
     length = length.next_multiple_of(4);
     bytes[0] = 0x40 | (length / 4) as u8;
@@ -116,7 +111,5 @@ fn finish_header(ip: &mut [u8], header: usize, field: u16) {
     let total = ip.len() as u16;
     ip[2..4].copy_from_slice(&total.to_be_bytes());
     ip[6..8].copy_from_slice(&field.to_be_bytes());
-    ip[10..12].fill(0);
-    let checksum = Sum::new().add_bytes(&ip[..header]).finish();
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    fill_checksum(&mut ip[..header]);
 }

@@ -16,7 +16,7 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Count, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_shared::Breath;
-use bellows_vrf::adjacency::Kind;
+use bellows_vrf::adjacency::{Kind, special};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag, Vrf};
 use bellows_wire::icmp::IcmpMessage;
@@ -36,7 +36,9 @@ pub use self::v6::V6;
 /// `input` takes the packets from the outputs `error` of the router's other apps, `output` sends the errors; link it to
 /// the look-up. Errors to link-local addresses go to `link`, for `nd`. An error has an address of the interface that
 /// received the packet; if that has none of the family, one of the interface that the error leaves by, or else the
-/// first one that the router has (RFC 1812, section 4.3.2.4; RFC 6724). It has as much of the packet as fits into 576
+/// first one that the router has (RFC 1812, section 4.3.2.4; RFC 6724). An IPv4 error has the precedence "internetwork
+/// control" and the type of service of the packet (RFC 1812, section 4.3.2.5); one of IPv6 has the traffic class 0, as
+/// those of Linux, and no error has options. It has as much of the packet as fits into 576
 /// bytes (IPv4) or 1,280 bytes (IPv6). Errors are not sent about ICMP errors, fragments behind the first, packets to
 /// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
 /// beyond that are dropped, and so are packets beyond eight for each error that may be sent, whether or not one is sent
@@ -195,7 +197,7 @@ counters! { for[F: Family] IcmpErrors<F>;
     drop ABOUT_ERROR = "about_icmp_error", "ICMP errors";
     drop ABOUT_FRAGMENT = "about_fragment", "IPv4 fragments behind the first";
     drop ABOUT_MANY = "about_multicast", "packets to many, or in a frame to many";
-    drop ABOUT_SOURCE = "about_source", "packets whose source is not one host";
+    drop ABOUT_SOURCE = "about_source", "packets whose source is not one host, or the router itself";
     drop NO_ADDRESS = "no_address", "packets from interfaces without an address that may be used";
     drop NO_BETTER_HOP = "no_better_hop", "packets about a better first hop that is none any more";
     drop MALFORMED = "malformed", "packets without a whole header";
@@ -284,6 +286,9 @@ impl<F: Family> IcmpErrors<F> {
         F::may_answer(ip, error, interface)?;
         let interface = interface.ok_or(Self::NO_ADDRESS)?;
         let sender = F::sender(ip).ok_or(Self::MALFORMED)?;
+        if self.is_own_or_many(io, sender) {
+            return Err(Self::ABOUT_SOURCE);
+        }
         let length = if is_redirect {
             let own =
                 F::choose_for_redirect(self.usable(tag.interface(), interface), sender).ok_or(Self::NO_ADDRESS)?;
@@ -302,7 +307,7 @@ impl<F: Family> IcmpErrors<F> {
             Reason::Redirect => Self::REDIRECT,
             Reason::TooBig => Self::TOO_BIG,
             Reason::TimeExceeded | Reason::ReassemblyTimeExceeded => Self::TIME_EXCEEDED,
-            Reason::ParameterProblem | Reason::Unrecognized => Self::PARAMETER_PROBLEM,
+            Reason::ParameterProblem | Reason::Unrecognized | Reason::IncompleteHeaders => Self::PARAMETER_PROBLEM,
             _ => Self::UNREACHABLE,
         };
         let answer = Packet::from_bytes(&self.frame[..ETHERNET + length]);
@@ -311,6 +316,13 @@ impl<F: Family> IcmpErrors<F> {
             answer.set_tag(Tag::received_on(if stays { tag.interface() } else { 0 }).0);
             Answer { packet: answer, counter }
         }))
+    }
+
+    /// Whether a sender's address is one of the router, or the broadcast address of one of its links. Both have routes to
+    /// the router itself, and so have all link-local addresses of IPv6.
+    fn is_own_or_many(&self, breath: &impl Breath, sender: F::Address) -> bool {
+        let is_link_local = matches!(sender.into(), IpAddr::V6(sender) if sender.is_unicast_link_local());
+        !is_link_local && F::look_up(self.domain.tables(), breath, sender.into()) == special::LOCAL
     }
 
     /// The addresses of an interface that may be used.

@@ -73,7 +73,7 @@ fn answer<F: Family>(addresses: &[&str], frame: &[u8], error: IcmpError) -> Resu
     }
 }
 
-const ALL: [(Reason, [u8; 2], [u8; 2]); 12] = [
+const ALL: [(Reason, [u8; 2], [u8; 2]); 13] = [
     (Reason::NoRoute, [3, 0], [1, 0]),
     (Reason::HostUnreachable, [3, 1], [1, 3]),
     (Reason::ProtocolUnreachable, [3, 2], [4, 1]),
@@ -86,6 +86,7 @@ const ALL: [(Reason, [u8; 2], [u8; 2]); 12] = [
     (Reason::ParameterProblem, [12, 0], [4, 0]),
     (Reason::Unrecognized, [12, 0], [4, 2]),
     (Reason::BeyondScope, [3, 0], [1, 2]),
+    (Reason::IncompleteHeaders, [12, 0], [4, 3]),
 ];
 
 #[test]
@@ -117,6 +118,31 @@ fn errors_have_the_types_and_codes_of_the_rfcs() {
         );
         assert_eq!((&view.payload()[..2], &view.payload()[8..]), (&v6[..], &frame[14..]));
     }
+}
+
+#[test]
+fn errors_of_ipv4_have_the_type_of_service_of_the_packet() {
+    for (class, expected) in [(0, 0xc0), (0x10, 0xd0), (0xb8, 0xd8), (0xff, 0xdc), (0x03, 0xc0)] {
+        let mut frame = packet("10.0.2.9", "20.0.0.1", IpProtocol::UDP, 8);
+        frame[15] = class;
+        let found = answer::<V4>(&ADDRESSES, &frame, IcmpError::of(Reason::NoRoute)).unwrap();
+        assert_eq!(found[15], expected, "{class:#x}");
+    }
+}
+
+#[test]
+fn first_fragments_without_all_headers_are_answered() {
+    let incomplete = IcmpError::of(Reason::IncompleteHeaders);
+    // Options that go on behind the fragment; the fragment header comes first.
+    let mut frame = packet("2001:db8:7::9", "2001:db8:8::1", IpProtocol::IPV6_FRAGMENT, 16);
+    frame[54..70].copy_from_slice(&[60, 0, 0, 1, 0, 0, 0, 9, 17, 9, 1, 4, 0, 0, 0, 0]);
+    let found = answer::<V6>(&ADDRESSES, &frame, incomplete).unwrap();
+    assert_eq!(found[54..56], [4, 3]);
+    assert_eq!(found[58..62], [0; 4], "the pointer");
+    assert_eq!(answer::<V6>(&ADDRESSES, &frame, IcmpError::of(Reason::NoRoute)), Err("malformed".to_owned()));
+    frame[54] = IpProtocol::ICMPV6.0;
+    frame[62] = 3;
+    assert_eq!(answer::<V6>(&ADDRESSES, &frame, incomplete), Err("about_icmp_error".to_owned()));
 }
 
 #[test]
@@ -164,6 +190,8 @@ fn some_packets_are_not_answered() {
         ("about_multicast", udp("10.0.1.9", "10.0.1.255")),
         ("about_multicast", frame_to_many),
         ("about_source", udp("10.0.1.255", "20.0.0.1")),
+        ("about_source", udp("10.0.2.255", "20.0.0.1")),
+        ("about_source", udp("10.0.2.1", "20.0.0.1")),
         ("about_source", udp("127.0.0.1", "20.0.0.1")),
         ("about_source", udp("0.0.0.0", "20.0.0.1")),
         ("about_source", udp("224.0.0.1", "20.0.0.1")),
@@ -185,6 +213,7 @@ fn some_packets_are_not_answered() {
         ("about_icmp_error", of(137)),
         ("about_multicast", udp("2001:db8:7::9", "ff05::1")),
         ("about_source", udp("ff05::1", "2001:db8:8::1")),
+        ("about_source", udp("2001:db8::1", "2001:db8:8::1")),
         ("about_source", udp("::", "2001:db8:8::1")),
         ("malformed", vec![2; 20]),
     ] {

@@ -19,8 +19,10 @@ pub struct V4;
 /// Bytes of the two headers of an error.
 const HEADERS: usize = 20 + 8;
 
-/// Precedence "internetwork control" (RFC 1812, section 4.3.2.5).
-const TRAFFIC_CLASS: u8 = 6 << 5;
+/// Precedence "internetwork control", and the bits of the type of service that errors take over from the packet (RFC 1812,
+/// section 4.3.2.5). The last one of RFC 1349 is that of congestion notification today (RFC 3168).
+const PRECEDENCE: u8 = 6 << 5;
+const TYPE_OF_SERVICE: u8 = 0x1c;
 
 /// The hops that an error may take.
 const TTL: u8 = 64;
@@ -114,7 +116,7 @@ fn write_message(ip: &[u8], parts: (u8, u8, u32), own: Ipv4Addr, to: &mut [u8]) 
         dst: sender,
         protocol: IpProtocol::ICMP,
         ttl: TTL,
-        traffic_class: TRAFFIC_CLASS,
+        traffic_class: PRECEDENCE | ip.get(1)? & TYPE_OF_SERVICE,
         identification: 0,
         dont_fragment: false,
     };
@@ -148,6 +150,8 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
         Reason::TimeExceeded => (V4_TIME_EXCEEDED, 0, 0),
         Reason::ReassemblyTimeExceeded => (V4_TIME_EXCEEDED, 1, 0),
         // The offset in the first byte.
-        Reason::ParameterProblem | Reason::Unrecognized => (V4_PARAMETER_PROBLEM, 0, value << 24),
+        Reason::ParameterProblem | Reason::Unrecognized | Reason::IncompleteHeaders => {
+            (V4_PARAMETER_PROBLEM, 0, value << 24)
+        }
     }
 }

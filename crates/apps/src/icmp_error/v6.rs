@@ -42,8 +42,13 @@ impl Family for V6 {
             return Err(IcmpErrors::<V6>::ABOUT_SOURCE);
         }
         let Ok(view) = Ipv6Packet::new_checked(ip) else { return Err(IcmpErrors::<V6>::MALFORMED) };
-        // A chain of headers that cannot be followed may hide an error.
-        let upper = view.upper_layer().map_err(|_| IcmpErrors::<V6>::MALFORMED)?;
+        let upper = match view.upper_layer() {
+            Ok(upper) => upper,
+            // The chain goes on in another fragment (RFC 8200, section 4.5).
+            Err(_) if error.reason == Reason::IncompleteHeaders => return Ok(()),
+            // A chain of headers that cannot be followed may hide an error.
+            Err(_) => return Err(IcmpErrors::<V6>::MALFORMED),
+        };
         // A later fragment does not show what it is a part of, and is answered (RFC 4443 has no rule against it).
         if upper.fragment.as_ref().is_some_and(|fragment| fragment.offset != 0) {
             return Ok(());
@@ -178,5 +183,6 @@ fn parts(error: IcmpError) -> (u8, u8, u32) {
         // The next header's type is where it was named; the field of the fixed header is enough for a protocol.
         Reason::ProtocolUnreachable => (V6_PARAMETER_PROBLEM, 1, if value == 0 { 6 } else { value }),
         Reason::Unrecognized => (V6_PARAMETER_PROBLEM, 2, value),
+        Reason::IncompleteHeaders => (V6_PARAMETER_PROBLEM, 3, 0),
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Packet};
+use bellows_vrf::adjacency::special;
 use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::ipv6::Ipv6Packet;
 use bellows_wire::mld;
@@ -22,6 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
+use crate::ipv6_link::AddressState;
 use crate::ipv6_options::BadOptions;
 use crate::lanes::{Lanes, Refused, Verdict};
 use crate::limit::Limit;
@@ -33,12 +35,16 @@ pub use self::v6::V6;
 /// Takes the packets that are for the router itself.
 ///
 /// Echo requests to one address are answered through `output`; link it to the look-up. The answers have no extension
-/// headers. Answers from or to link-local addresses go to `link`: `nd` sends them on the link of their interface. All
+/// headers, and of IPv4 options only Record Route and Timestamp, in which the router enters itself. Answers from or to link-local addresses go to `link`: `nd` sends them on the link of their interface. All
 /// other packets go to `punt`, for the host behind it. IPv6 neighbour discovery, and queries and reports of multicast
 /// groups, go to `nd`. If `punt` is not linked, the senders of packets to ports and protocols are told through `error`
 /// that nobody serves them, and the rest is dropped.
 ///
-/// Options for the destination of IPv6 packets that are answered or refused here are treated as their types say.
+/// Packets from other stations whose source is the router's own, or the broadcast address of one of its links, are
+/// dropped (RFC 1812, section 5.3.7), but for neighbour discovery, which finds duplicate addresses by them.
+///
+/// Options for the destination of IPv6 packets that are answered or refused here are treated as their types say, and
+/// senders of hop-by-hop options behind another extension header are told (RFC 8200, section 4).
 /// Senders of IPv6 packets whose routing header lists further hops are told that this router does not forward them (RFC
 /// 8200, section 4.4).
 ///
@@ -99,8 +105,11 @@ pub trait Family: Send + Sized + 'static {
     ///
     /// # Errors
     /// If its header is not right.
-    fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error>;
+    fn reply(ip: &mut [u8], own: Own<'_>) -> Result<usize, bellows_wire::Error>;
 }
+
+/// Tells whether an address is the router's own.
+pub type Own<'a> = &'a dyn Fn(IpAddr) -> bool;
 
 /// What a glance may decide.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +143,7 @@ pub struct Kind {
 enum Message {
     Echo,
     BadChecksum,
-    /// An echo request behind options that must be known but are not, or that do not fit.
+    /// An echo request with options that must be known but are not, that do not fit, or that cannot be filled in.
     BadOptions(BadOptions),
     /// For the host if there is one, with options for the destination that this router must know but does not.
     UnknownOptions(BadOptions),
@@ -168,7 +177,8 @@ pub struct Local<F> {
 counters! { for[F: Family] Local<F>;
     drop MALFORMED = "malformed", "packets whose header or message is not whole";
     drop BAD_CHECKSUM = "bad_checksum", "ICMP messages with a wrong checksum";
-    drop BAD_OPTIONS = "bad_options", "IPv6 packets with options for the destination that do not fit, or must be known but are not";
+    drop BAD_OPTIONS = "bad_options", "packets with IPv4 options that cannot be filled in, or with IPv6 options that do not fit, must be known but are not, or are in the wrong place";
+    drop BAD_SOURCE = "src_martian", "packets from other stations whose source is an address of the router, or the broadcast address of one of its links";
     drop RATE_LIMITED = "rate_limited", "echo requests beyond the limit of answers";
     drop ECHO_TO_MANY = "echo_to_multicast", "echo requests to many, or not from one host";
     drop LINK_LOCAL = "link_local", "packets to link-local addresses that are not those of their interface";
@@ -316,6 +326,9 @@ impl<F: Family> Local<F> {
             return Verdict::Drop(Self::RATE_LIMITED);
         }
         let Ok(kind) = F::kind(ip) else { return Verdict::Drop(Self::MALFORMED) };
+        if self.is_own_or_many(io, tag.interface(), &kind) {
+            return Verdict::Drop(Self::BAD_SOURCE);
+        }
         let interface = self.domain.tables().interface(tag.interface());
         let is_link_local = is_link_local_v6(kind.destination);
         let policies = self.domain.policies();
@@ -340,7 +353,7 @@ impl<F: Family> Local<F> {
             return Verdict::Drop(Self::TENTATIVE);
         }
         let to_one = match kind.destination {
-            IpAddr::V4(address) => !address.is_multicast() && self.is_own(kind.destination),
+            IpAddr::V4(address) => !address.is_multicast() && self.domain.tables().has_address(kind.destination),
             IpAddr::V6(address) => !address.is_multicast(),
         };
         let tell = |packet: &mut Packet, error: IcmpError| match host {
@@ -359,7 +372,9 @@ impl<F: Family> Local<F> {
             Message::UnknownOptions(_) if host.is_some() => tell(packet, IcmpError::of(Reason::ProtocolUnreachable)),
             // Those behind options or extension headers were not looked for above.
             Message::Echo if to_one && !self.limit.admits(io.now()) => Verdict::Drop(Self::RATE_LIMITED),
-            Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip) {
+            Message::Echo if to_one && !is_many(kind.source) => match F::reply(ip, &|address| {
+                self.domain.tables().has_address(address)
+            }) {
                 Ok(length) => {
                     packet.truncate(ETHERNET + length);
                     self.limit.pay(io.now());
@@ -400,9 +415,25 @@ impl<F: Family> Local<F> {
             },
         }
     }
+}
 
-    fn is_own(&self, address: IpAddr) -> bool {
-        self.domain.tables().interfaces().iter().any(|interface| interface.has_address(address))
+impl<F: Family> Local<F> {
+    /// Whether another station has sent a packet with a source that is the router's or that of many: an address of the
+    /// router, or the broadcast address of one of its links. Both have routes to the router itself.
+    fn is_own_or_many(&self, io: &Io<Self>, number: u16, kind: &Kind) -> bool {
+        if number == 0 || matches!(kind.message, Message::Discovery | Message::Listeners) {
+            return false;
+        }
+        let tables = self.domain.tables();
+        let mut found = [special::NO_ROUTE];
+        match kind.source {
+            IpAddr::V4(source) => tables.look_up_v4(io, &[source.into()], &mut found),
+            IpAddr::V6(source) if source.is_unicast_link_local() => {
+                return self.domain.addresses().get(number, source) == Some(AddressState::Preferred);
+            }
+            IpAddr::V6(source) => tables.look_up_v6(io, &[source.into()], &mut found),
+        }
+        found == [special::LOCAL]
     }
 }
 

@@ -80,6 +80,74 @@ fn echo_requests_are_answered() {
     assert_eq!(view.src().to_string(), "2001:db8::1");
 }
 
+/// An echo request of IPv4 with options.
+fn with_options(options: &[u8]) -> Vec<u8> {
+    let mut frame = packet("10.0.1.9", "10.0.1.1", IpProtocol::ICMP);
+    frame.splice(34..34, options.iter().copied());
+    let (length, header) = ((frame.len() - 14) as u16, 20 + options.len());
+    frame[14] = 0x40 + (header / 4) as u8;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    crate::ipv4_options::fill_checksum(&mut frame[14..14 + header]);
+    frame
+}
+
+#[test]
+fn replies_record_the_router_in_the_options_of_requests() {
+    let route = [148, 4, 0, 0, 7, 11, 8, 9, 9, 9, 9, 0, 0, 0, 0, 0];
+    let (output, reply) = fate::<V4>(&["output"], &with_options(&route));
+    let view = Ipv4Packet::new_checked(&reply[14..]).unwrap();
+    let sums = [view.header(), view.payload()].map(|bytes| Sum::new().add_bytes(bytes).finish());
+    assert_eq!((&*output, view.payload()[0], sums), ("output", 0, [0, 0]));
+    assert_eq!(view.header()[20..], [1, 1, 1, 1, 7, 11, 12, 9, 9, 9, 9, 10, 0, 1, 1, 1]);
+    let (_, reply) = fate::<V4>(&["output"], &with_options(&[68, 12, 5, 3, 10, 0, 1, 1, 0, 0, 0, 0]));
+    assert_eq!(reply[36], 13, "an address that the sender has listed");
+}
+
+#[test]
+fn options_that_cannot_be_filled_in_are_told() {
+    let frame = with_options(&[7, 7, 5, 0, 0, 0, 0, 0]);
+    assert_eq!(fate::<V4>(&["output", "error"], &frame).0, "error");
+    assert_eq!(fate::<V4>(&["output"], &frame).0, "bad_options");
+}
+
+#[test]
+fn nobody_else_has_an_address_of_the_router_or_of_all() {
+    let sources = |frame: Vec<u8>, interface: u16, is_v4: bool| {
+        let outputs = ["output", "link", "punt", "nd"];
+        let domain = domain();
+        let mut rig = if is_v4 {
+            Rig::new(Local::<V4>::new(domain), &["input"], &outputs)
+        } else {
+            Rig::new(Local::<V6>::new(domain), &["input"], &outputs)
+        };
+        let mut packet = Packet::from_bytes(&frame).unwrap();
+        packet.set_tag(Tag::received_on(interface).0);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        rig.counts().drops["src_martian"]
+    };
+    for (source, protocol) in [
+        ("10.0.1.1", IpProtocol::ICMP),
+        ("10.0.1.1", IpProtocol::TCP),
+        ("10.0.1.255", IpProtocol::UDP),
+        ("10.0.1.255", IpProtocol(89)),
+    ] {
+        assert_eq!(sources(packet(source, "10.0.1.1", protocol), 1, true), 1, "{source}");
+        assert_eq!(sources(packet(source, "10.0.1.1", protocol), 0, true), 0, "the router itself may");
+    }
+    assert_eq!(sources(packet("10.0.1.1", "224.0.0.5", IpProtocol(89)), 1, true), 1, "the router's own came back");
+    assert_eq!(sources(packet("10.0.1.9", "10.0.1.1", IpProtocol::UDP), 1, true), 0);
+    for source in ["2001:db8::1", "fe80::1"] {
+        assert_eq!(sources(packet(source, "2001:db8::1", IpProtocol::ICMPV6), 1, false), 1, "{source}");
+        let mut solicitation = packet(source, "2001:db8::1", IpProtocol::ICMPV6);
+        solicitation[54] = 135;
+        assert_eq!(sources(solicitation, 1, false), 0, "duplicates are found by it");
+    }
+    for source in ["2001:db8::9", "fe80::9"] {
+        assert_eq!(sources(packet(source, "2001:db8::1", IpProtocol::UDP), 1, false), 0, "{source}");
+    }
+}
+
 #[test]
 fn the_rest_is_punted_told_or_dropped_by_name() {
     let (all, none) = (&["output", "punt", "error", "nd"][..], &["output"][..]);
@@ -99,7 +167,7 @@ fn the_rest_is_punted_told_or_dropped_by_name() {
         (told, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "unserved"),
         (all, packet("10.0.1.9", "224.0.0.5", IpProtocol(89)), "punt"),
         (all, packet("10.0.1.9", "10.0.1.255", IpProtocol::ICMP), "echo_to_multicast"),
-        (all, packet("224.0.0.1", "10.0.1.1", IpProtocol::ICMP), "echo_to_multicast"),
+        (all, packet("240.0.0.1", "10.0.1.1", IpProtocol::ICMP), "echo_to_multicast"),
         (all, wrong_sum, "bad_checksum"),
         (all, fragment.clone(), "punt"),
         (told, fragment, "fragment"),
@@ -201,6 +269,12 @@ fn options_that_must_be_known_are_told() {
     assert_eq!(fate::<V6>(&["output", "punt", "error"], &frame).0, "punt");
     let frame = of_protocol(IpProtocol(200), &[HOP_BY_HOP, FOR_DESTINATION]);
     assert_eq!(tag(&frame).0, Some(IcmpError { reason: Reason::ProtocolUnreachable, value: 48 }));
+    // Hop-by-hop options behind another header: where that names them.
+    let misplaced = |value| Some(IcmpError { reason: Reason::ProtocolUnreachable, value });
+    assert_eq!(tag(&behind(&[FOR_DESTINATION, HOP_BY_HOP])), (misplaced(40), 0));
+    assert_eq!(tag(&behind(&[HOP_BY_HOP, ROUTED, HOP_BY_HOP])), (misplaced(48), 0));
+    assert_eq!(tag(&of_protocol(IpProtocol::UDP, &[HOP_BY_HOP, HOP_BY_HOP])), (misplaced(40), 0));
+    assert_eq!(fate::<V6>(&["output"], &behind(&[HOP_BY_HOP, HOP_BY_HOP])).0, "bad_options", "nobody tells it");
     // An option that is longer than its header.
     let frame = behind(&[(IpProtocol::IPV6_DESTINATION, &[0, 1, 9, 0, 0, 0, 0])]);
     assert_eq!(tag(&frame).0, Some(IcmpError { reason: Reason::ParameterProblem, value: 42 }));

@@ -3,12 +3,12 @@
 use std::net::Ipv6Addr;
 
 use bellows_packet::Packet;
-use bellows_vrf::Tag;
+use bellows_vrf::{IcmpError, Reason, Tag};
 use bellows_wire::icmp::{IcmpMessage, message_type};
 use bellows_wire::ipv6::Ipv6Packet;
 use bellows_wire::{IpPair, IpProtocol, mld};
 
-use super::{Family, Fate, Glance, HOPS, Kind, Message};
+use super::{Family, Fate, Glance, HOPS, Kind, Message, Own};
 use crate::forwarding::ETHERNET;
 use crate::ipv6_options::{BadOptions, check_options};
 
@@ -21,7 +21,7 @@ impl Family for V6 {
     fn kind(ip: &[u8]) -> Result<Kind, bellows_wire::Error> {
         let view = Ipv6Packet::new_checked(ip)?;
         let (upper, routed) = (view.upper_layer()?, routing_header(ip));
-        let checked = |message| destination_options(ip).map_or_else(Message::UnknownOptions, |()| message);
+        let checked = |message| check_extension_headers(ip).map_or_else(Message::UnknownOptions, |()| message);
         let message = match upper.protocol {
             _ if upper.fragment.is_some() => Message::Fragment,
             _ if routed.is_some() => Message::Routed(routed.unwrap_or_default()),
@@ -38,7 +38,7 @@ impl Family for V6 {
                     // What an authentication header says is for the host.
                     message_type::V6_ECHO_REQUEST if upper.authenticated => Message::Other,
                     message_type::V6_ECHO_REQUEST => {
-                        destination_options(ip).map_or_else(Message::BadOptions, |()| Message::Echo)
+                        check_extension_headers(ip).map_or_else(Message::BadOptions, |()| Message::Echo)
                     }
                     kind if mld::is_of_listeners(kind) => Message::Listeners,
                     _ => Message::Other,
@@ -69,7 +69,7 @@ impl Family for V6 {
         }
     }
 
-    fn reply(ip: &mut [u8]) -> Result<usize, bellows_wire::Error> {
+    fn reply(ip: &mut [u8], _: Own<'_>) -> Result<usize, bellows_wire::Error> {
         let length = without_extension_headers(ip)?;
         let mut view = Ipv6Packet::new_checked(&mut *ip)?;
         let (src, dst): (Ipv6Addr, Ipv6Addr) = (view.src(), view.dst());
@@ -151,12 +151,23 @@ fn named_at(ip: &[u8], protocol: IpProtocol) -> u16 {
 /// Where the fixed header names what follows it.
 const NEXT_HEADER: u16 = 6;
 
-/// Checks the options for the destination, of which none is known. Hop-by-hop options were checked when the packet came.
-fn destination_options(ip: &[u8]) -> Result<(), BadOptions> {
+/// Checks the extension headers of a packet that is answered or refused here. No option for the destination is known.
+/// Hop-by-hop options were checked when the packet came, if they are behind the fixed header; in another place, they are a
+/// protocol that is not known (RFC 8200, section 4).
+fn check_extension_headers(ip: &[u8]) -> Result<(), BadOptions> {
     let is_multicast = ip.get(24) == Some(&0xff);
-    extension_headers(ip)
-        .filter(|(kind, ..)| *kind == IpProtocol::IPV6_DESTINATION)
-        .try_for_each(|(_, at, header)| check_options(header, at, &[], is_multicast))
+    let mut named_at = NEXT_HEADER;
+    for (kind, at, header) in extension_headers(ip) {
+        match kind {
+            IpProtocol::IPV6_HOP_BY_HOP if at != FIXED_HEADER => {
+                return Err(BadOptions::Told(IcmpError { reason: Reason::ProtocolUnreachable, value: named_at }));
+            }
+            IpProtocol::IPV6_DESTINATION => check_options(header, at, &[], is_multicast)?,
+            _ => {}
+        }
+        named_at = at as u16;
+    }
+    Ok(())
 }
 
 /// Where an IPv6 packet names the type of a routing header that lists further hops. This router knows no type of them,

@@ -5,6 +5,7 @@
 //! | `receive.rs` | which messages are believed, and what they change |
 //! | `duplicates.rs` | whether other stations have an address of the router |
 //! | `advertise.rs` | when routers advertise themselves |
+//! | `others.rs` | what other routers advertise |
 //! | `listener` | when reports of multicast groups are due |
 //! | `groups.rs` | the groups of the router, and its reports of them |
 //! | `send.rs` | messages of the router |
@@ -15,6 +16,7 @@ mod duplicates;
 mod group_tests;
 mod groups;
 mod listener;
+mod others;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -37,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use self::advertise::Schedules;
 use self::duplicates::Probes;
 use self::groups::Groups;
+use self::others::Told;
 use crate::forwarding::ETHERNET;
 use crate::forwarding::resolver::{MAX_DUE, Resolved, Resolver, is_ipv4, limits};
 use crate::ipv6_link::AddressState;
@@ -62,7 +65,9 @@ use crate::vrf::{ERROR4, RoutingDomain};
 /// Before the router uses an IPv6 address, it asks whether another station has it (RFC 4862). If one has, the router
 /// does not use the address: the log, the counter `duplicate_addresses` and the status of the routing domain tell it.
 /// Interfaces with a table `advertise` send router advertisements, also when a host solicits them, and a last one, with
-/// a lifetime of 0, when the run ends.
+/// a lifetime of 0, when the run ends. Those of other routers on the link are compared with them: if they contradict each
+/// other, counters (`advertised_…`) and the log tell it, which has one line an hour for each kind (RFC 4861, section
+/// 6.2.7).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -120,6 +125,7 @@ pub struct Nd {
     detects_duplicates: bool,
     probes: Probes,
     schedules: Schedules,
+    told: Told,
     groups: Groups,
     /// Addresses that the app before this one, in a reload, has found to be nobody else's.
     verified: HashSet<(String, MacAddr, Ipv6Addr)>,
@@ -165,6 +171,10 @@ counters! { Nd;
     count ADVERTISEMENTS_RECEIVED = "advertisements_received", "neighbour advertisements that were received";
     count ROUTER_SOLICITATIONS_RECEIVED = "router_solicitations_received", "router solicitations that were received";
     count ROUTER_ADVERTISEMENTS_RECEIVED = "router_advertisements_received", "router advertisements of others";
+    count HOP_LIMIT_DIFFERS = "advertised_hop_limit_differs", "router advertisements with another hop limit than this router's";
+    count FLAGS_DIFFER = "advertised_flags_differ", "router advertisements with other flags about DHCPv6 than this router's";
+    count MTU_DIFFERS = "advertised_mtu_differs", "router advertisements with another MTU than this router's";
+    count LIFETIMES_DIFFER = "advertised_lifetimes_differ", "prefixes of router advertisements with other lifetimes than this router's";
     count QUERIES_RECEIVED = "listener_queries_received", "queries for multicast groups that were received";
     count REPORTS_RECEIVED = "listener_reports_received", "reports of multicast groups that others listen to or leave";
     count LEARNED = "learned", "neighbours that were learned, or have another address";
@@ -307,6 +317,7 @@ impl Nd {
             detects_duplicates: true,
             probes: Probes::default(),
             schedules: Schedules::default(),
+            told: Told::new(),
             groups: Groups::default(),
             verified: HashSet::new(),
             has_begun: false,

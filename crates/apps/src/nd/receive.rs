@@ -131,6 +131,7 @@ impl Nd {
             // A router does not configure itself by what others advertise.
             _ => {
                 io.count(Nd::ROUTER_ADVERTISEMENTS_RECEIVED, 1);
+                self.compare(io, received.number, interface, received.source, &received.message);
                 Ok(())
             }
         }

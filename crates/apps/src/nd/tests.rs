@@ -669,6 +669,31 @@ fn routers_advertise_themselves_when_it_is_time_and_when_they_are_solicited() {
 }
 
 #[test]
+fn advertisements_of_others_are_compared_with_those_of_the_router() {
+    let mut rig = rig(&advertising());
+    // Another hop limit, the same flags, no MTU.
+    let draft = |word: u32| {
+        let mut draft = Draft::new(message_type::ROUTER_ADVERTISEMENT, word);
+        draft.put(&[0; 8]);
+        draft
+    };
+    for (number, source, word) in [
+        (1, "fe80::7", 0x3f40_0708),
+        (1, "fe80::7", 0x3f40_0000),
+        (1, "fe80::7", 0x4080_0708),
+        (2, "fe80::7", 0x3f00_0708),
+        // From beyond the link.
+        (1, "2001:db8::7", 0x3f00_0708),
+    ] {
+        rig.send_packets("input", [Sent::new(number, source, "ff02::1", &draft(word)).packet()]);
+    }
+    rig.settle();
+    let counts = ["hop_limit_differs", "flags_differ", "mtu_differs", "lifetimes_differ"]
+        .map(|name| counter(&rig, &format!("advertised_{name}")));
+    assert_eq!((counts, counter(&rig, "router_advertisements_received")), ([2, 1, 0, 0], 4));
+}
+
+#[test]
 fn hosts_are_told_when_the_router_is_reconfigured_not_to_advertise_itself() {
     let mut old = app(&advertising(), false);
     old.has_begun = true;

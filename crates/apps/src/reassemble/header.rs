@@ -1,6 +1,7 @@
 //! Reading the headers of fragments.
 
 use bellows_packet::Packet;
+use bellows_vrf::{IcmpError, Reason};
 use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::{self, Ipv6Packet};
 use bellows_wire::{EtherType, IpProtocol, Sum};
@@ -63,11 +64,11 @@ pub(super) enum Found {
     /// An IPv6 fragment that is all of its datagram (RFC 6946).
     Atomic(Piece),
     Fragment(Piece),
-    /// An IPv6 source is told about the field at this offset of its header (RFC 8200, section 4.5).
-    Malformed(Option<u16>),
+    /// What an IPv6 source is told (RFC 8200, section 4.5).
+    Malformed(Option<IcmpError>),
     BadChecksum,
     /// See [`Found::Malformed`].
-    TooLong(Option<u16>),
+    TooLong(Option<IcmpError>),
 }
 
 /// The EtherTypes of tags, as they are loaded.
@@ -154,7 +155,7 @@ fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
     };
     // RFC 7112: what is behind the first fragment may not hide what kind of packet this is.
     if piece.offset == 0 && piece.more && !has_whole_chain(&view) {
-        return Found::Malformed(None);
+        return Found::Malformed(Some(IcmpError::of(Reason::IncompleteHeaders)));
     }
     if piece.offset == 0 && !piece.more {
         return Found::Atomic(piece);
@@ -204,12 +205,14 @@ pub(super) fn fragment_header(ip: &[u8]) -> Option<FragmentAt> {
 /// `fields` are those that a source is told about, if the length is wrong or the datagram too long.
 fn check(piece: Piece, before: usize, fields: [Option<u16>; 2]) -> Found {
     let length = piece.end - piece.data;
+    let [bad_length, bad_offset] =
+        fields.map(|field| field.map(|value| IcmpError { reason: Reason::ParameterProblem, value }));
     // RFC 8200, section 4.5: all but the last have a multiple of 8.
     if length == 0 || piece.more && !length.is_multiple_of(8) {
-        return Found::Malformed(fields[0]);
+        return Found::Malformed(bad_length);
     }
     if before + piece.offset + length > MAX_LENGTH {
-        return Found::TooLong(fields[1]);
+        return Found::TooLong(bad_offset);
     }
     Found::Fragment(piece)
 }

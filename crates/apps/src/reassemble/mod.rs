@@ -42,7 +42,8 @@ use self::table::{Limits, Table, Taken, Why};
 /// divided by the rate of new datagrams, or `memory` / 2,240 bytes divided by the rate of fragments.
 ///
 /// When a datagram times out, its first fragment goes to `error`, if it is there and `error` is linked, tagged for
-/// `ip4-icmp-error` and `ip6-icmp-error` as time exceeded; all others are dropped. A run does not end before datagrams
+/// `ip4-icmp-error` and `ip6-icmp-error` as time exceeded; all others are dropped. IPv6 fragments with a wrong length go
+/// there as well, and first fragments without all headers (RFC 8200, section 4.5). A run does not end before datagrams
 /// that are not complete have timed out. A reload keeps them, unless a key has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -224,14 +225,14 @@ impl Reassemble {
 
     /// Takes a packet that may be a fragment.
     fn take(&mut self, io: &Io<Self>, mut packet: Packet, output: &mut Output<'_>, error: &mut Output<'_>) {
-        let mut refuse = |packet, field: Option<u16>, reason| match field.filter(|_| io.is_linked(ERROR)) {
-            Some(value) => error.push(tagged(packet, IcmpError { reason: Reason::ParameterProblem, value })),
+        let mut refuse = |packet, told: Option<IcmpError>, reason| match told.filter(|_| io.is_linked(ERROR)) {
+            Some(told) => error.push(tagged(packet, told)),
             None => io.drop(packet, reason),
         };
         match header::find(packet.bytes()) {
             Found::Whole => output.push(packet),
-            Found::Malformed(field) => refuse(packet, field, Self::MALFORMED),
-            Found::TooLong(field) => refuse(packet, field, Self::TOO_LONG),
+            Found::Malformed(told) => refuse(packet, told, Self::MALFORMED),
+            Found::TooLong(told) => refuse(packet, told, Self::TOO_LONG),
             Found::BadChecksum => io.drop(packet, Self::BAD_CHECKSUM),
             Found::Atomic(piece) => {
                 packet.truncate(piece.end);

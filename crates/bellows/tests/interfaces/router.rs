@@ -1,9 +1,11 @@
 //! The router of the examples between two hosts with Linux, which have its addresses as their gateways.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bellows_testkit::netns::traffic::{self, Direction, Servers};
 use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::skips::is_skipped;
 
 use crate::bridge::{FILE, app, is_missing, write_random};
 use crate::support::{Running, Sandbox, Signal, root};
@@ -120,6 +122,50 @@ fn senders_are_told_why_packets_do_not_arrive() {
     assert!(silent.contains("100% packet loss") && !silent.contains("From"), "a black hole says nothing: {silent}");
     let dropped = app(&running.counters(), "router/ip4-lookup")["drops"]["blackhole"].as_u64();
     assert_eq!(dropped, Some(1));
+    routed.stop(running);
+}
+
+/// The addresses that a ping lists behind a word, `RR:` or `TS:`, and the number behind each, if there is one.
+fn listed(said: &str, word: &str) -> Vec<(String, Option<i64>)> {
+    let Some((_, list)) = said.split_once(word) else { panic!("no {word} in {said}") };
+    let fields = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let entries = fields.take_while(|fields| fields.first().is_some_and(|first| first.parse::<Ipv4Addr>().is_ok()));
+    entries.map(|fields| (fields[0].to_owned(), fields.get(1).and_then(|number| number.parse().ok()))).collect()
+}
+
+#[test]
+fn pings_record_their_route_and_its_times() {
+    let test = "router::pings_record_their_route_and_its_times";
+    if is_skipped(test, netns::missing(&["ping"])) {
+        return;
+    }
+    let routed = Routed::new();
+    let running = routed.start(&[]);
+    let ping = |words: &str| routed.says(&format!("ping -n -c 1 -W 5 {words}"));
+    let of_router = |list: &[(String, Option<i64>)]| -> Vec<String> {
+        list.iter().map(|(address, _)| address.clone()).filter(|address| ROUTER.contains(&&**address)).collect()
+    };
+    // Each way by the interface that the packet leaves by.
+    let said = ping(&format!("-R {}", HOSTS[1]));
+    let route = listed(&said, "RR:");
+    assert_eq!(of_router(&route), [ROUTER[1], ROUTER[0]], "{said}");
+    let position = |address: &str| route.iter().position(|(other, _)| other == address);
+    assert!(position(HOSTS[0]) < position(ROUTER[1]) && position(ROUTER[1]) < position(HOSTS[1]), "{said}");
+    // The router itself answers with the address that was asked.
+    for address in ROUTER {
+        let said = ping(&format!("-R {address}"));
+        assert_eq!(of_router(&listed(&said, "RR:")), [address], "{said}");
+    }
+    // The first time is that of day, the others what has passed since the one before.
+    let said = ping(&format!("-T tsandaddr {}", HOSTS[1]));
+    let times = listed(&said, "TS:");
+    assert_eq!(of_router(&times)[0], ROUTER[1], "{said}");
+    let passed = times.iter().skip(1).map(|(_, time)| time.unwrap_or(i64::MAX));
+    assert!(times.len() > 2 && passed.into_iter().all(|time| (0..5_000).contains(&time)), "{said}");
+    let said = ping(&format!("-T tsonly {}", HOSTS[1]));
+    assert!(said.contains(" 0% packet loss") && said.contains("TS:"), "{said}");
+    let filled_in = app(&running.counters(), "router/ip4-options")["counters"]["filled_in"].as_u64();
+    assert!(filled_in.is_some_and(|count| count >= 6), "{filled_in:?}");
     routed.stop(running);
 }
 

@@ -70,6 +70,19 @@ impl Datagram<'_> {
         self.packet.get(self.header()..).unwrap_or_default()
     }
 
+    /// The options of its header, if it is one of IPv4.
+    pub fn options(&self) -> &[u8] {
+        let end = if self.source.is_ipv4() { self.header() } else { 0 };
+        self.packet.get(20..end).unwrap_or_default()
+    }
+
+    /// The protocol and the ports of TCP or UDP right behind the fixed header, unless it is part of an IPv4 packet.
+    pub fn ports(&self) -> Option<(u8, u16, u16)> {
+        let protocol = if self.source.is_ipv4() { self.packet[9] } else { self.packet[6] };
+        let payload = self.payload().get(..4).filter(|_| matches!(protocol, 6 | 17) && !self.is_fragment())?;
+        Some((protocol, word(payload, 0), word(payload, 2)))
+    }
+
     /// Whether it is part of an IPv4 packet.
     pub fn is_fragment(&self) -> bool {
         self.source.is_ipv4() && word(self.packet, 6) & 0x3fff != 0
@@ -108,25 +121,26 @@ impl Datagram<'_> {
     }
 }
 
-/// Whether a frame that arrives at an interface with this Ethernet address is a packet that may be forwarded.
+/// Whether a frame that arrives at an interface with this Ethernet address is a packet that may be forwarded by a router
+/// with links of these broadcast addresses.
 ///
 /// # Errors
 /// What it is.
-pub fn may_be_forwarded(frame: &[u8], own: [u8; 6]) -> Result<(), &'static str> {
+pub fn may_be_forwarded(frame: &[u8], own: [u8; 6], broadcasts: &[Ipv4Addr]) -> Result<(), &'static str> {
     let (kind, bytes) = contents(frame).ok_or("a runt")?;
     // RFC 1812, 5.3.4: nor what was a broadcast of the link layer.
     if frame[..6] != own {
         return Err("a frame for others");
     }
     match kind {
-        0x0800 => is_good_v4(bytes),
+        0x0800 => is_good_v4(bytes, broadcasts),
         0x86dd => is_good_v6(bytes),
         _ => Err("another protocol"),
     }
 }
 
 /// RFC 1812, 5.2.2 and 5.3.7, and RFC 6890 on special addresses.
-fn is_good_v4(bytes: &[u8]) -> Result<(), &'static str> {
+fn is_good_v4(bytes: &[u8], broadcasts: &[Ipv4Addr]) -> Result<(), &'static str> {
     if bytes.len() < 20 {
         return Err("an IPv4 packet without a whole header");
     }
@@ -161,7 +175,7 @@ fn is_good_v4(bytes: &[u8]) -> Result<(), &'static str> {
         return Err("an IPv4 packet with an address of one link");
     }
     // RFC 2644.
-    if [Ipv4Addr::new(192, 0, 2, 255), Ipv4Addr::new(198, 51, 100, 255)].contains(&destination) {
+    if broadcasts.contains(&destination) {
         return Err("an IPv4 packet to all stations of a link");
     }
     Ok(())

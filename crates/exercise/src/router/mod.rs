@@ -1,6 +1,13 @@
 //! Frames into a whole router, whose answers are checked against what the RFCs allow.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `networks.rs` | the routers |
+//! | `judge.rs`, `options.rs` | what a router may do with a frame, and with IPv4 options |
 
 mod judge;
+mod networks;
+mod options;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
@@ -12,55 +19,10 @@ use bellows_packet::Packet;
 use bellows_rig::Rig;
 use bellows_wire::{IpPair, IpProtocol, Sum};
 
-pub use judge::{Datagram, may_be_answered, may_be_forwarded};
+pub use judge::Datagram;
+use judge::{may_be_answered, may_be_forwarded};
 
-/// The interfaces, which are ports.
-pub const PORTS: [&str; 2] = ["left", "right"];
-
-/// Their Ethernet addresses.
-pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
-
-/// The longest IP packets that leave them.
-const MTUS: [usize; 2] = [1500, 1400];
-
-/// Their IP addresses.
-const OWN: [&str; 4] = ["192.0.2.1", "198.51.100.1", "2001:db8:1::1", "2001:db8:2::1"];
-
-/// A network with a route to every address, so that only checks keep a packet from leaving.
-const NETWORK: &str = r#"
-links = [
-  "from-left.output -> router.left",
-  "from-right.output -> router.right",
-  "router.left -> to-left.input",
-  "router.right -> to-right.input",
-]
-
-[apps]
-from-left.app = "source"
-from-right.app = "source"
-to-left.app = "sink"
-to-right.app = "sink"
-
-[apps.router]
-app = "router"
-routes = [
-  "default via 198.51.100.2",
-  "default via 2001:db8:2::2",
-  "203.0.113.0/24 via 192.0.2.2",
-  "2001:db8:3::/48 via 2001:db8:1::2",
-]
-
-[apps.router.interfaces.left]
-mac = "02:00:00:00:00:01"
-addresses = ["192.0.2.1/24", "2001:db8:1::1/64"]
-neighbours = { "192.0.2.2" = "04:00:00:00:00:01", "2001:db8:1::2" = "04:00:00:00:00:01" }
-
-[apps.router.interfaces.right]
-mac = "02:00:00:00:00:02"
-mtu = 1400
-addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
-neighbours = { "198.51.100.2" = "04:00:00:00:00:02", "2001:db8:2::2" = "04:00:00:00:00:02" }
-"#;
+pub use networks::{ALL_KEYS, MACS, Network, PLAIN, PORTS};
 
 /// Writes the right checksums of an IPv4 header, and of an ICMP or ICMPv6 message behind it or behind an IPv6 header.
 /// Packets with wrong ones end at the first check.
@@ -104,21 +66,30 @@ const PATIENCE: u64 = 5;
 
 /// A router and its time.
 pub struct Router {
+    network: &'static Network,
     rig: Rig,
     seconds: u64,
 }
 
 impl Router {
-    /// A router that has met nothing yet.
+    /// A plain router that has met nothing yet.
     ///
     /// # Panics
     /// If its network is wrong.
     #[allow(clippy::new_without_default, reason = "it starts an engine")]
     pub fn new() -> Router {
-        let loaded = load_str(NETWORK, "router.toml", Path::new("."), &registry(), &Overrides::default());
-        let network = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).network;
-        let rig = Rig::around(network, &["from-left", "from-right"], &["to-left", "to-right"], Settings::default());
-        let mut router = Router { rig, seconds: 1 };
+        Router::of(&PLAIN)
+    }
+
+    /// The router of a network, which has met nothing yet.
+    ///
+    /// # Panics
+    /// If the network is wrong.
+    pub fn of(network: &'static Network) -> Router {
+        let loaded = load_str(network.text, "router.toml", Path::new("."), &registry(), &Overrides::default());
+        let loaded = loaded.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false))).network;
+        let rig = Rig::around(loaded, &["from-left", "from-right"], &["to-left", "to-right"], Settings::default());
+        let mut router = Router { network, rig, seconds: 1 };
         router.wait();
         router.take();
         router
@@ -152,56 +123,105 @@ impl Router {
     /// # Panics
     /// If a frame leaves that must not, or a wrong one.
     pub fn check(&mut self, port: usize, frame: &[u8]) -> bool {
-        let came = Datagram::of(frame);
+        let network = self.network;
+        let arrived = network.arrived(port, frame);
         let mut was_forwarded = false;
         for (to, leaving) in self.carry(port, frame) {
-            let wrong =
-                |why: &str| -> ! { panic!("{why}\nport {port} got {frame:02x?}\nport {to} sent {leaving:02x?}") };
-            if leaving[6..12] != MACS[to] {
-                wrong("the source is not the interface's");
-            }
-            let Some(left) = Datagram::of(&leaving) else {
-                if leaving[12..14] == [0x08, 0x06] { continue } else { wrong("it is neither IP nor ARP") }
+            let verdict = match network.left(to, &leaving) {
+                None => Err("it has the tags of no interface".to_owned()),
+                Some((to, left)) => network.judge(arrived.as_ref().map(|(from, came)| (*from, &came[..])), to, &left),
             };
-            if left.packet.len() > MTUS[to] {
-                wrong("it is longer than the MTU");
-            }
-            let is_own = OWN.iter().any(|own| own.parse::<IpAddr>() == Ok(left.source)) || left.is_link_local();
-            let is_same = |came: &Datagram<'_>| (left.source, left.destination) == (came.source, came.destination);
-            if is_own && !came.as_ref().is_some_and(is_same) {
-                if bellows_wire::verify_checksums(&leaving).is_err() {
-                    wrong("a checksum of the router's own packet is wrong");
-                }
-                if let Some(quoted) = left.quoted_by_error() {
-                    if let Err(why) = may_be_answered(frame, MACS[port]) {
-                        wrong(&format!("an ICMP error about {why}"));
-                    }
-                    if !came.as_ref().is_some_and(|came| came.packet.starts_with(&quoted[..quoted.len().min(20)])) {
-                        wrong("an ICMP error does not quote the packet");
-                    }
-                }
-                continue;
-            }
-            was_forwarded = true;
-            if let Err(why) = may_be_forwarded(frame, MACS[port]) {
-                wrong(&format!("forwarded {why}"));
-            }
-            let Some(came) = &came else { wrong("a packet from nowhere") };
-            if !is_same(came) {
-                wrong("the addresses have changed");
-            }
-            if left.hops + 1 != came.hops {
-                wrong("it is not one hop older");
-            }
-            if let Err(why) = may_be_forwarded(&[&MACS[port], &leaving[6..]].concat(), MACS[port])
-                && left.hops > 1
-            {
-                wrong(&format!("the next router would have to drop it: {why}"));
-            }
-            if !left.is_fragment() && left.payload() != came.payload() {
-                wrong("its contents have changed");
+            match verdict {
+                Ok(forwarded) => was_forwarded |= forwarded,
+                Err(why) => panic!("{why}\nport {port} got {frame:02x?}\nport {to} sent {leaving:02x?}"),
             }
         }
         was_forwarded
+    }
+}
+
+impl Network {
+    /// Whether a frame without tags that arrives at a port is a packet that may be forwarded.
+    ///
+    /// # Errors
+    /// What it is.
+    pub fn may_forward(&self, port: usize, frame: &[u8]) -> Result<(), &'static str> {
+        may_be_forwarded(frame, MACS[port], self.broadcasts)
+    }
+
+    /// Whether a frame that leaves is the forwarded one that came; otherwise it is the router's own. Both are without
+    /// tags, each with its interface.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn judge(&self, came: Option<(usize, &[u8])>, to: usize, leaving: &[u8]) -> Result<bool, String> {
+        let own_side = &self.interfaces[to];
+        if leaving[6..12] != own_side.mac {
+            return Err("the source is not the interface's".to_owned());
+        }
+        let Some(left) = Datagram::of(leaving) else {
+            let is_arp = leaving[12..14] == [0x08, 0x06];
+            return if is_arp { Ok(false) } else { Err("it is neither IP nor ARP".to_owned()) };
+        };
+        if left.packet.len() > own_side.mtu {
+            return Err("it is longer than the MTU".to_owned());
+        }
+        let packet = came.and_then(|(_, frame)| Datagram::of(frame));
+        let is_same = |came: &Datagram<'_>| (left.source, left.destination) == (came.source, came.destination);
+        if (self.has(left.source) || left.is_link_local()) && !packet.as_ref().is_some_and(is_same) {
+            return self.judge_own(came, &left, leaving).map(|()| false);
+        }
+        let (Some((from, frame)), Some(packet)) = (came, packet) else {
+            return Err("a packet from nowhere".to_owned());
+        };
+        let mac = self.interfaces[from].mac;
+        may_be_forwarded(frame, mac, self.broadcasts).map_err(|why| format!("forwarded {why}"))?;
+        (self.forbids)(from, to, &packet).map_or(Ok(()), |why| Err(format!("forwarded {why}")))?;
+        if !is_same(&packet) {
+            return Err("the addresses have changed".to_owned());
+        }
+        if left.hops + 1 != packet.hops {
+            return Err("it is not one hop older".to_owned());
+        }
+        if let Err(why) = may_be_forwarded(&[&mac, &leaving[6..]].concat(), mac, self.broadcasts)
+            && left.hops > 1
+        {
+            return Err(format!("the next router would have to drop it: {why}"));
+        }
+        if !left.is_fragment() {
+            if left.payload() != packet.payload() {
+                return Err("its contents have changed".to_owned());
+            }
+            options::are_kept(packet.options(), left.options(), |address| self.has(address.into()))?;
+        }
+        Ok(true)
+    }
+
+    /// Checks a packet of the router itself.
+    fn judge_own(&self, came: Option<(usize, &[u8])>, left: &Datagram<'_>, leaving: &[u8]) -> Result<(), String> {
+        if bellows_wire::verify_checksums(leaving).is_err() {
+            return Err("a checksum of the router's own packet is wrong".to_owned());
+        }
+        let Some(quoted) = left.quoted_by_error() else { return Ok(()) };
+        let Some((from, frame)) = came else { return Err("an ICMP error about nothing".to_owned()) };
+        may_be_answered(frame, self.interfaces[from].mac).map_err(|why| format!("an ICMP error about {why}"))?;
+        let Some(packet) = Datagram::of(frame) else { return Err("an ICMP error about no IP packet".to_owned()) };
+        let is_broadcast = |source| matches!(source, IpAddr::V4(source) if self.broadcasts.contains(&source));
+        if self.has(packet.source) || is_broadcast(packet.source) {
+            return Err("an ICMP error to the router itself, or to all".to_owned());
+        }
+        // Options may have been filled in before the error was found.
+        let length = quoted.len().min(20);
+        let same = |at: usize| (10..12).contains(&at) || packet.packet.get(at) == quoted.get(at);
+        let is_quoted = if packet.options().is_empty() {
+            packet.packet.starts_with(&quoted[..length])
+        } else {
+            (0..length).all(same)
+        };
+        if is_quoted { Ok(()) } else { Err("an ICMP error does not quote the packet".to_owned()) }
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.own.iter().any(|own| own.parse::<IpAddr>() == Ok(address))
     }
 }
