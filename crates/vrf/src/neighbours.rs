@@ -3,6 +3,8 @@
 //! The rules are those of RFC 4861, section 7.3, for both families, in a form for a router whose packets do not report
 //! which neighbours they use: a neighbour is asked again, by its own Ethernet address, before its answer is too old.
 
+mod watch;
+
 use std::collections::{BTreeSet, HashMap};
 
 use bellows_wire::MacAddr;
@@ -54,6 +56,8 @@ pub enum NeighbourState {
     Probe,
     /// Its address was configured.
     Permanent,
+    /// It is watched, and does not answer.
+    Failed,
 }
 
 impl NeighbourState {
@@ -65,6 +69,7 @@ impl NeighbourState {
             NeighbourState::Delay => "delay",
             NeighbourState::Probe => "probe",
             NeighbourState::Permanent => "permanent",
+            NeighbourState::Failed => "failed",
         }
     }
 }
@@ -120,7 +125,7 @@ pub enum Learned {
 pub enum Due {
     /// Ask this neighbour: all stations, or its own address.
     Ask(NeighbourKey, Option<MacAddr>),
-    /// This neighbour is gone. Its address may have been known.
+    /// This neighbour is gone, or has [failed](NeighbourState::Failed) if it is watched. Its address may have been known.
     Gone(NeighbourKey, Option<MacAddr>),
 }
 
@@ -145,7 +150,13 @@ pub struct Neighbours {
     limits: NeighbourLimits,
     entries: HashMap<NeighbourKey, Entry>,
     deadlines: BTreeSet<(u64, NeighbourKey)>,
+    /// Those that have not answered yet and are not watched.
     incomplete: usize,
+    /// Those that are watched, all of which have entries.
+    watched: BTreeSet<NeighbourKey>,
+    failed: usize,
+    /// When the last one of the watched neighbours that were to be asked has its turn.
+    turn: u64,
     outline: Outline,
 }
 
@@ -163,8 +174,16 @@ pub enum Glance {
 impl Neighbours {
     /// No neighbours.
     pub fn new(limits: NeighbourLimits) -> Neighbours {
-        let (entries, deadlines) = (HashMap::new(), BTreeSet::new());
-        Neighbours { limits, entries, deadlines, incomplete: 0, outline: Outline::new() }
+        Neighbours {
+            limits,
+            entries: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            incomplete: 0,
+            watched: BTreeSet::new(),
+            failed: 0,
+            turn: 0,
+            outline: Outline::new(),
+        }
     }
 
     /// False if there is no such neighbour; true if there is one, and seldom otherwise. Hot.
@@ -197,7 +216,12 @@ impl Neighbours {
     fn has_no_room(&self, need: Need) -> bool {
         let more = if need == Need::NextHop { self.limits.for_routes } else { 0 };
         let NeighbourLimits { neighbours, incomplete, .. } = self.limits;
-        self.entries.len() >= neighbours.saturating_add(more) || self.incomplete >= incomplete.saturating_add(more)
+        self.unwatched() >= neighbours.saturating_add(more) || self.incomplete >= incomplete.saturating_add(more)
+    }
+
+    /// The number of neighbours that are not watched.
+    fn unwatched(&self) -> usize {
+        self.entries.len() - self.watched.len()
     }
 
     /// The number of neighbours.
@@ -224,15 +248,20 @@ impl Neighbours {
         self.outline.add(key);
     }
 
-    /// Takes over a neighbour whose address is known from others, in the state that it has there. Returns whether it
-    /// did: not without room, and not in place of one that is known here.
+    /// Takes over a neighbour whose address is known from others, or that has failed there, in the state that it has
+    /// there. Returns whether it did: not without room, and not in place of one that is known here. One that has failed
+    /// is watched.
     pub fn adopt(&mut self, key: NeighbourKey, from: &Neighbours, known: NeighbourKey, now: u64) -> bool {
-        let Some(&Entry { state, mac: Some(mac), asked, deadline, .. }) = from.entries.get(&known) else {
-            return false;
-        };
-        if self.is_full() || self.entries.contains_key(&key) {
+        let Some(&Entry { state, mac, asked, deadline, .. }) = from.entries.get(&known) else { return false };
+        if self.entries.contains_key(&key) {
             return false;
         }
+        if state == NeighbourState::Failed {
+            self.watched.insert(key);
+            self.put(key, state, None, 0, deadline.min(now.saturating_add(self.watch_interval())));
+            return true;
+        }
+        let Some(mac) = mac.filter(|_| !self.is_full()) else { return false };
         if state == NeighbourState::Permanent {
             self.enter(key, mac);
         } else {
@@ -243,11 +272,15 @@ impl Neighbours {
     }
 
     /// Forgets a neighbour. Returns its address, if it was known.
-    pub fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
+    fn remove(&mut self, key: NeighbourKey) -> Option<MacAddr> {
         let entry = self.entries.remove(&key)?;
         self.outline.remove(key, entry.is_awaited);
         self.deadlines.remove(&(entry.deadline, key));
-        self.incomplete -= usize::from(entry.state == NeighbourState::Incomplete);
+        match entry.state {
+            NeighbourState::Incomplete if !self.watched.contains(&key) => self.incomplete -= 1,
+            NeighbourState::Failed => self.failed -= 1,
+            _ => {}
+        }
         entry.mac
     }
 
@@ -257,9 +290,10 @@ impl Neighbours {
         let known = if self.may_know(key) { self.entries.get(&key) } else { None };
         match known {
             Some(&Entry { mac: Some(mac), .. }) => Wanted::Known(mac),
-            Some(_) => Wanted::Waiting,
+            Some(&Entry { asked: 1.., .. }) => Wanted::Waiting,
             None if self.has_no_room(need) => Wanted::Full,
-            None => {
+            // A watched one that has failed, or whose turn has not come, is asked at once if a packet needs it.
+            None | Some(_) => {
                 self.put(key, NeighbourState::Incomplete, None, 1, now.saturating_add(self.limits.retransmit));
                 Wanted::Ask
             }
@@ -293,8 +327,16 @@ impl Neighbours {
             return None;
         }
         let entry = self.entries.get(&key).copied()?;
+        if entry.state == NeighbourState::Failed {
+            self.put_failed(key, now);
+            return Some(Due::Ask(key, None));
+        }
         if entry.asked >= self.limits.attempts {
-            return Some(Due::Gone(key, self.remove(key)));
+            let known = self.remove(key);
+            if self.watched.contains(&key) {
+                self.put_failed(key, now);
+            }
+            return Some(Due::Gone(key, known));
         }
         let state = if entry.mac.is_some() { NeighbourState::Probe } else { NeighbourState::Incomplete };
         self.put(key, state, entry.mac, entry.asked + 1, now.saturating_add(self.limits.retransmit));
@@ -308,7 +350,15 @@ impl Neighbours {
 
     /// Enters an address that the neighbour has confirmed.
     pub(crate) fn put_reachable(&mut self, key: NeighbourKey, mac: MacAddr, now: u64) {
-        self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(self.limits.reachable));
+        let is_watched = self.watched.contains(&key);
+        let holds = if is_watched { self.limits.reachable.min(self.watch_interval()) } else { self.limits.reachable };
+        self.put(key, NeighbourState::Reachable, Some(mac), 0, now.saturating_add(holds));
+    }
+
+    /// A watched neighbour does not answer, and is asked again later.
+    fn put_failed(&mut self, key: NeighbourKey, now: u64) {
+        let again = now.saturating_add(self.watch_interval());
+        self.put(key, NeighbourState::Failed, None, 0, again);
     }
 
     /// Enters an address that the neighbour has not confirmed. Packets do not report that they use it, so it is taken
@@ -318,14 +368,18 @@ impl Neighbours {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.entries.len() >= self.limits.neighbours
+        self.unwatched() >= self.limits.neighbours
     }
 
     fn put(&mut self, key: NeighbourKey, state: NeighbourState, mac: Option<MacAddr>, asked: u8, deadline: u64) {
         // Packets go on to wait while the neighbour is asked again.
         let is_awaited = mac.is_none() && self.entries.get(&key).is_some_and(|entry| entry.is_awaited);
         self.remove(key);
-        self.incomplete += usize::from(state == NeighbourState::Incomplete);
+        match state {
+            NeighbourState::Incomplete if !self.watched.contains(&key) => self.incomplete += 1,
+            NeighbourState::Failed => self.failed += 1,
+            _ => {}
+        }
         self.entries.insert(key, Entry { state, mac, asked, deadline, is_awaited });
         self.outline.add(key);
         if is_awaited {

@@ -11,6 +11,7 @@ mod retired;
 #[cfg(test)]
 mod reuse_tests;
 mod stage;
+mod watch;
 
 pub use describe::{Target, Way};
 pub use error::VrfError;
@@ -21,6 +22,7 @@ pub use stage::{Staged, Swapped};
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use bellows_fib::{Changes, FIRST_GROUP, Fib, GroupChanges, Groups, Path, Route, Size};
@@ -29,6 +31,7 @@ use bellows_shared::{Breath, Readers};
 use self::next_hops::HopKey;
 use self::permanent::Entered;
 use self::retired::Retired;
+use self::watch::Watched;
 use crate::adjacency::{Adjacencies, special};
 use crate::interface::{Interface, MAX_INTERFACES, broadcast, subnet_router};
 use crate::neighbours::NeighbourKey;
@@ -50,6 +53,8 @@ pub struct Vrf {
     next_hops: Mutex<NextHops>,
     /// Neighbours whose Ethernet addresses somebody entered.
     entered: RwLock<HashMap<NeighbourKey, Entered>>,
+    /// How often other next hops were to be watched.
+    watch_version: AtomicU64,
 }
 
 /// The adjacencies by what they are for.
@@ -66,6 +71,7 @@ struct NextHops {
     /// The configuration's routes that commands have removed or replaced, as hashes of where they lead.
     overridden: ByRoute<u64>,
     retired: Retired,
+    watched: Watched,
 }
 
 impl NextHops {
@@ -78,6 +84,7 @@ impl NextHops {
             origins: ByRoute::default(),
             overridden: ByRoute::default(),
             retired: Retired::new(readers),
+            watched: Watched::default(),
         }
     }
 }
@@ -87,6 +94,10 @@ const ROOM_FOR_ROUTES: std::ops::RangeInclusive<usize> = 16..=16_384;
 
 /// The maximum number of next hops that a commit gives back.
 const MAX_GIVEN_BACK: usize = 256;
+
+/// The maximum number of buckets in which a commit moves flows off next hops that have failed, or back: about a tenth of a
+/// millisecond.
+const MAX_SETTLED: usize = 4_096;
 
 impl Vrf {
     /// A domain with these interfaces, which have the numbers from 1 on, with the routes to their addresses and links, and
@@ -120,6 +131,7 @@ impl Vrf {
             neighbours,
             next_hops: Mutex::new(NextHops::new(readers)),
             entered: RwLock::default(),
+            watch_version: AtomicU64::new(0),
             interfaces,
         };
         let mut changes = vrf.lock();
@@ -264,7 +276,7 @@ impl VrfChanges<'_> {
         was_there
     }
 
-    /// Makes the changes of routes take effect.
+    /// Makes the changes of routes take effect, and moves flows of some groups if next hops have failed or returned.
     ///
     /// # Errors
     /// If there is no memory; the next commit tries again.
@@ -272,6 +284,7 @@ impl VrfChanges<'_> {
         self.v4.commit()?;
         self.v6.commit()?;
         self.next_hops.retired.commit();
+        self.groups.settle(MAX_SETTLED);
         // Workers commit, too, and have no time for many.
         self.give_back(MAX_GIVEN_BACK);
         Ok(())

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `strangers.rs` | which packets are refused at a glance |
 
+#[cfg(test)]
+mod next_hop_tests;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,7 @@ use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingErr
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_vrf::neighbours::{Due, Heard, Learned, NeighbourKey, NeighbourLimits};
-use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Tag};
 use bellows_wire::arp::{ArpHeader, ArpOperation, ArpPacket};
 use bellows_wire::{EtherType, MacAddr};
 use schemars::JsonSchema;
@@ -34,7 +36,9 @@ use crate::vrf::{HOST, RoutingDomain};
 /// `input` takes ARP packets, `resolve` the packets of `ip4-rewrite` to neighbours that are not known; up to three wait
 /// for each neighbour. Outputs have the names of ports: ARP packets leave there, and the packets that waited. A
 /// neighbour that does not answer three questions is gone, and packets that waited for it go to `error`, which tells
-/// their senders. One that has answered is asked again, by its own address, before the answer is too old. If an output
+/// their senders. One that has answered is asked again, by its own address, before the answer is too old. Next hops of
+/// routes with several ways are asked without packets to them, about every 5 seconds, also when they have ceased to
+/// answer: they are out of use meanwhile. If an output
 /// `host` is linked, it gets the answers of neighbours, which the host behind the router may have asked for. Neighbours
 /// are learned from answers and from questions to the router; announcements change only what is known already. Who
 /// claims an address of the router is told once a second whose it is (RFC 5227).
@@ -108,6 +112,7 @@ counters! { Arp;
     count LEARNED = "learned", "neighbours that were learned, or have another address";
     count EXPIRED = "expired", "neighbours that are gone";
     count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
+    gauge NEXT_HOPS_FAILED = "next_hops_failed", "next hops of routes with several ways that do not answer", in "next hops";
 }
 
 /// Packets that one packet, or one thing that is due, can send to an output: those that waited, and an answer.
@@ -128,7 +133,7 @@ impl App for Arp {
     const MAX_FAN_OUT: usize = MAX_SENT;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.resolver.forget();
+        self.resolver.forget(io.now());
         let domain = Arc::clone(&self.resolver.domain);
         let mut input = io.input(INPUT);
         if let Some(reason) = self.refuse_all(io, input.packets()) {
@@ -216,7 +221,7 @@ impl Arp {
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Arp {
         let links = std::iter::once(Link::default()).chain(domain.tables().interfaces().iter().map(Link::of)).collect();
         Arp {
-            resolver: Resolver::new(domain, limits),
+            resolver: Resolver::new(domain, IpFamily::V4, limits),
             hearing: Hearing::new(),
             lanes: Lanes::new(),
             refused: Refused::new(),
@@ -235,6 +240,7 @@ impl Arp {
         if refused > 0 {
             io.count(Arp::ADJACENCIES_FULL, refused);
         }
+        io.set(Arp::NEXT_HOPS_FAILED, self.resolver.failed());
         self.lanes.send(io);
     }
 
@@ -401,7 +407,7 @@ impl Arp {
         let on_link = interface.addresses.iter().find(|own| {
             bellows_vrf::route::IpPrefix::of(own.address, own.length).is_some_and(|link| link.contains(address))
         });
-        let own = on_link.map(|own| own.address).or_else(|| interface.address(bellows_vrf::IpFamily::V4));
+        let own = on_link.map(|own| own.address).or_else(|| interface.address(IpFamily::V4));
         let Some(IpAddr::V4(sender_ip)) = own else { return };
         let question = ArpHeader {
             operation: ArpOperation::REQUEST,

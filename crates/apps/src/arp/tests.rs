@@ -4,9 +4,9 @@ use bellows_vrf::interface::{InterfaceAddress, VlanTag};
 use bellows_vrf::{IfExists, RouteSpec, Vrf};
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000_000;
-const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-const HOST: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+pub(super) const HOST: MacAddr = MacAddr([4, 0, 0, 0, 0, 9]);
 
 /// Interfaces `a` with 10.0.1.1/24 and `five`, VLAN 5 of port `b`, with 10.0.2.1/24; a route through 10.0.2.9.
 fn domain() -> Arc<RoutingDomain> {
@@ -41,7 +41,7 @@ fn rig(domain: &Arc<RoutingDomain>, proxy: &[u16], outputs: &[&str]) -> Rig {
 }
 
 /// An ARP packet that an interface received.
-fn arp(interface: u16, operation: ArpOperation, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Packet {
+pub(super) fn arp(interface: u16, operation: ArpOperation, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Packet {
     let mut frame = [[0xff; 6], mac.0].concat();
     frame.extend([0x08, 0x06]);
     frame.resize(60, 0);
@@ -75,7 +75,7 @@ fn drops(rig: &Rig) -> Vec<(String, u64)> {
     rig.counts().drops.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-fn parsed(frame: &[u8], header: usize) -> (ArpOperation, MacAddr, Ipv4Addr, MacAddr, Ipv4Addr) {
+pub(super) fn parsed(frame: &[u8], header: usize) -> (ArpOperation, MacAddr, Ipv4Addr, MacAddr, Ipv4Addr) {
     let view = ArpPacket::new_checked(&frame[header..]).unwrap();
     (view.operation(), view.sender_mac(), view.sender_ip(), view.target_mac(), view.target_ip())
 }

@@ -84,6 +84,9 @@ impl Nd {
             }
             self.join_groups(number, joins_at);
         }
+        if !self.probes.probes.is_empty() {
+            self.resolver.watch_from(io.now() + MAX_DELAY_NS + RETRANSMIT_NS);
+        }
     }
 
     /// Sends the probes that are due. Addresses that nobody else has claimed by the end of the time may be used.

@@ -16,6 +16,8 @@ mod duplicates;
 mod group_tests;
 mod groups;
 mod listener;
+#[cfg(test)]
+mod next_hop_tests;
 mod others;
 mod receive;
 mod send;
@@ -31,7 +33,7 @@ use bellows_engine::{App, AppError, Counters, Io, Port, Ports, Status, counters}
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::neighbours::{Due, NeighbourKey, NeighbourLimits};
-use bellows_vrf::{IcmpError, Interface, Reason, Tag};
+use bellows_vrf::{IcmpError, Interface, IpFamily, Reason, Tag};
 use bellows_wire::MacAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,7 +57,9 @@ use crate::vrf::{ERROR4, RoutingDomain};
 /// `replies` and `errors` take the router's own packets to link-local addresses, which leave by the interface that their
 /// tag names. Outputs have the names of ports: messages leave there, and the packets that waited. A neighbour that does
 /// not answer three solicitations is gone, and packets that waited for it go to `error`, those of IPv4 to `error4`, which
-/// tell their senders. One that is known is asked again, by its own address, before the answer is too old.
+/// tell their senders. One that is known is asked again, by its own address, before the answer is too old. Next hops of
+/// routes with several ways are asked without packets to them, about every 5 seconds, also when they have ceased to
+/// answer: they are out of use meanwhile.
 /// Neighbours are learned from answers and from solicitations to the router; advertisements that nobody asked for
 /// change only what is known already, and only if they override it.
 ///
@@ -180,6 +184,7 @@ counters! { Nd;
     count LEARNED = "learned", "neighbours that were learned, or have another address";
     count EXPIRED = "expired", "neighbours that are gone";
     count ADJACENCIES_FULL = "adjacencies_full", "attempts to give a neighbour an adjacency for which there was no room";
+    gauge NEXT_HOPS_FAILED = "next_hops_failed", "next hops of routes with several ways that do not answer", in "next hops";
     count DUPLICATES = "duplicate_addresses", "addresses of the router that other stations have";
 }
 
@@ -205,7 +210,7 @@ impl App for Nd {
     const LEAVES: bool = true;
 
     fn push(&mut self, io: &Io<Self>) {
-        self.resolver.forget();
+        self.resolver.forget(io.now());
         let mut input = io.input(INPUT);
         if let Some(reason) = self.refuse_all(input.packets(), io.now()) {
             io.drop_all(&mut input, reason);
@@ -307,7 +312,7 @@ impl Nd {
     /// The app for a routing domain.
     pub fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Nd {
         Nd {
-            resolver: Resolver::new(domain, limits),
+            resolver: Resolver::new(domain, IpFamily::V6, limits),
             hearing: Hearing::new(),
             lanes: Lanes::new(),
             refused: Refused::new(),
@@ -331,6 +336,7 @@ impl Nd {
         if refused > 0 {
             io.count(Nd::ADJACENCIES_FULL, refused);
         }
+        io.set(Nd::NEXT_HOPS_FAILED, self.resolver.failed());
         self.remove_duplicates(io);
         let deadlines = [self.probes.next_deadline(), self.schedules.next_deadline(), self.groups.next_deadline()];
         deadlines.into_iter().flatten().for_each(|deadline| io.wake_at(deadline));

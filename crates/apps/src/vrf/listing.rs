@@ -139,6 +139,8 @@ impl Operator {
                 "interface": interface,
                 "neighbour": neighbour,
                 "weight": way.weight,
+                "share": changes.share(route.next, way.adjacency),
+                "in_use": way.is_in_use,
                 "adjacency": way.adjacency,
                 "kind": match way.kind {
                     Kind::Complete => "complete",
@@ -200,12 +202,12 @@ impl Operator {
                 "next_hops": next_hops,
             })
         };
-        let (groups, ways) = changes.groups();
+        let (groups, ways, out) = changes.groups();
         let adjacencies = self.domain.tables().adjacencies();
         Ok(json!({
             "ipv4": family(IpFamily::V4),
             "ipv6": family(IpFamily::V6),
-            "groups": { "count": groups, "ways": ways },
+            "groups": { "count": groups, "ways": ways, "out_of_use": out },
             "adjacencies": { "used": adjacencies.used(), "capacity": adjacencies.capacity() },
         }))
     }
@@ -217,7 +219,8 @@ impl Operator {
         let way = |way: &Way| {
             let to = way.gateway.map_or_else(|| "link".to_owned(), |gateway| format!("via {gateway}"));
             let weight = if ways.len() > 1 { format!(" weight {}", way.weight) } else { String::new() };
-            format!("{to} dev {}{weight}", self.name(way.interface))
+            let out = if way.is_in_use { "" } else { " (does not answer)" };
+            format!("{to} dev {}{weight}{out}", self.name(way.interface))
         };
         ways.iter().map(way).collect::<Vec<_>>().join(", ")
     }

@@ -1,8 +1,10 @@
 //! Groups of paths: a route to several next hops, of which each flow keeps one.
 
 mod buckets;
+mod in_use;
 mod table;
 
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,6 +69,12 @@ struct State {
     numbers: Nodes,
     /// The buckets in use.
     units: Nodes,
+    /// Each path, with each group that has it.
+    members: BTreeSet<(u32, u32)>,
+    /// The paths that are out of use.
+    out: HashSet<u32>,
+    /// The groups whose buckets do not follow from the paths in use yet.
+    unsettled: BTreeSet<u32>,
 }
 
 #[derive(Clone)]
@@ -74,14 +82,19 @@ struct Group {
     paths: Vec<Path>,
     /// The first unit of buckets.
     unit: u32,
-    /// The path of each bucket.
-    buckets: Vec<u32>,
+    /// The number of buckets.
+    count: usize,
 }
 
 impl Group {
     fn units(&self) -> u32 {
-        (self.buckets.len() / table::UNIT) as u32
+        units(self.count)
     }
+}
+
+/// The units of a group of so many buckets, which have as many homes.
+fn units(count: usize) -> u32 {
+    (2 * count / table::UNIT) as u32
 }
 
 impl Groups {
@@ -100,7 +113,14 @@ impl Groups {
     /// As for [`Groups::new`].
     pub fn with_readers(readers: Arc<Readers>, seed: u32) -> io::Result<Groups> {
         let table = Published::with_readers(GroupTable::new(1, seed)?, Arc::clone(&readers));
-        let state = State { groups: Vec::new(), numbers: Nodes::new(0), units: Nodes::new(0) };
+        let state = State {
+            groups: Vec::new(),
+            numbers: Nodes::new(0),
+            units: Nodes::new(0),
+            members: BTreeSet::new(),
+            out: HashSet::new(),
+            unsettled: BTreeSet::new(),
+        };
         Ok(Groups { table, readers, state: Mutex::new(state) })
     }
 
@@ -130,12 +150,13 @@ impl GroupChanges<'_> {
     pub fn add(&mut self, paths: &[Path]) -> Result<u32, GroupError> {
         check(paths)?;
         self.reclaim();
-        let buckets = assigned(Vec::new(), paths, false);
+        let homes = assigned(Vec::new(), paths, false);
+        let buckets = self.diverted(homes.clone(), &homes, paths);
         if self.state.numbers.end() == table::MAX_GROUPS && !self.state.numbers.has_free(1) {
             return Err(GroupError::Groups);
         }
         let group = self.state.numbers.allocate(1);
-        let unit = match self.place(&buckets) {
+        let unit = match self.place(&buckets, &homes) {
             Ok(unit) => unit,
             Err(error) => {
                 self.state.numbers.drop_node(group, 1);
@@ -147,7 +168,7 @@ impl GroupChanges<'_> {
         if self.state.groups.len() <= place {
             self.state.groups.resize(place + 1, None);
         }
-        self.state.groups[place] = Some(Group { paths: paths.to_vec(), unit, buckets });
+        self.put(group, Group { paths: paths.to_vec(), unit, count: buckets.len() });
         Ok(FIRST_GROUP + group)
     }
 
@@ -161,16 +182,21 @@ impl GroupChanges<'_> {
         let old = self.group(number).ok_or(GroupError::Unknown(number))?.clone();
         self.reclaim();
         let is_only_loss = paths.iter().all(|path| old.paths.contains(path));
-        let buckets = assigned(old.buckets.clone(), paths, is_only_loss);
+        let (buckets, homes) = self.read(&old);
+        let homes = assigned(homes, paths, is_only_loss);
+        let buckets = self.diverted(grown(buckets, homes.len()), &homes, paths);
+        let group = number - FIRST_GROUP;
         let mut unit = old.unit;
-        if buckets.len() == old.buckets.len() {
-            self.groups.table.lock().get().set_buckets(unit, &buckets);
+        if homes.len() == old.count {
+            let table = self.groups.table.lock();
+            table.get().set_homes(unit, &homes);
+            table.get().set_buckets(unit, &buckets);
         } else {
-            unit = self.place(&buckets)?;
-            self.groups.table.lock().get().set_group(number - FIRST_GROUP, unit, buckets.len());
+            unit = self.place(&buckets, &homes)?;
+            self.groups.table.lock().get().set_group(group, unit, buckets.len());
             self.state.units.drop_node(old.unit, old.units());
         }
-        self.state.groups[(number - FIRST_GROUP) as usize] = Some(Group { paths: paths.to_vec(), unit, buckets });
+        self.put(group, Group { paths: paths.to_vec(), unit, count: buckets.len() });
         Ok(())
     }
 
@@ -179,22 +205,22 @@ impl GroupChanges<'_> {
     /// # Errors
     /// As for [`GroupChanges::set`].
     pub fn lose(&mut self, next: u32) -> Result<Vec<u32>, GroupError> {
-        let affected: Vec<(u32, Vec<Path>)> = self
-            .iter()
-            .filter(|(_, paths)| paths.iter().any(|path| path.next == next))
-            .map(|(number, paths)| (number, paths.iter().copied().filter(|path| path.next != next).collect()))
-            .collect();
-        affected.into_iter().map(|(number, paths)| self.set(number, &paths).map(|()| number)).collect()
+        let affected: Vec<u32> = self.groups_with(next).collect();
+        let lose = |group: u32| {
+            let number = FIRST_GROUP + group;
+            let paths = self.paths(number).unwrap_or_default();
+            let others: Vec<Path> = paths.iter().copied().filter(|path| path.next != next).collect();
+            self.set(number, &others).map(|()| number)
+        };
+        affected.into_iter().map(lose).collect()
     }
 
     /// Ends a group. Routes that still lead to it have [no route](crate::NO_ROUTE). Returns whether there was such a group.
     pub fn remove(&mut self, number: u32) -> bool {
         let Some(group) = number.checked_sub(FIRST_GROUP) else { return false };
-        let Some(Group { unit, buckets, .. }) = self.state.groups.get_mut(group as usize).and_then(Option::take) else {
-            return false;
-        };
+        let Some(ended) = self.take(group) else { return false };
         self.groups.table.lock().get().set_group(group, 0, 0);
-        self.state.units.drop_node(unit, (buckets.len() / table::UNIT) as u32);
+        self.state.units.drop_node(ended.unit, ended.units());
         self.state.numbers.drop_node(group, 1);
         true
     }
@@ -204,9 +230,9 @@ impl GroupChanges<'_> {
         self.group(number).map(|group| &*group.paths)
     }
 
-    /// The share of flows that a path really has, from 0 to 1.
+    /// The share of flows that a path has now, from 0 to 1.
     pub fn share(&self, number: u32, next: u32) -> Option<f64> {
-        let buckets = &self.group(number)?.buckets;
+        let (buckets, _) = self.read(self.group(number)?);
         Some(buckets.iter().filter(|&&bucket| bucket == next).count() as f64 / buckets.len() as f64)
     }
 
@@ -219,9 +245,33 @@ impl GroupChanges<'_> {
         self.state.groups.get(number.checked_sub(FIRST_GROUP)? as usize)?.as_ref()
     }
 
-    /// Writes buckets where nobody reads them. Returns the first unit.
-    fn place(&mut self, buckets: &[u32]) -> io::Result<u32> {
-        let size = (buckets.len() / table::UNIT) as u32;
+    /// The buckets of a group, and their homes.
+    fn read(&self, group: &Group) -> (Vec<u32>, Vec<u32>) {
+        let table = self.groups.table.lock();
+        (table.get().buckets(group.unit, group.count), table.get().homes(group.unit, group.count))
+    }
+
+    /// Enters a group, in place of what it was.
+    fn put(&mut self, number: u32, group: Group) {
+        self.take(number);
+        let members = group.paths.iter().map(|path| (path.next, number));
+        self.state.members.extend(members);
+        self.state.groups[number as usize] = Some(group);
+    }
+
+    /// Takes a group out of the lists.
+    fn take(&mut self, number: u32) -> Option<Group> {
+        let group = self.state.groups.get_mut(number as usize).and_then(Option::take)?;
+        for path in &group.paths {
+            self.state.members.remove(&(path.next, number));
+        }
+        self.state.unsettled.remove(&number);
+        Some(group)
+    }
+
+    /// Writes buckets and their homes where nobody reads them. Returns the first unit.
+    fn place(&mut self, buckets: &[u32], homes: &[u32]) -> io::Result<u32> {
+        let size = units(buckets.len());
         let unit = self.state.units.allocate(size);
         let mut table = self.groups.table.lock();
         let end = self.state.units.end();
@@ -234,6 +284,7 @@ impl GroupChanges<'_> {
                 }
             }
         }
+        table.get().set_homes(unit, homes);
         table.get().set_buckets(unit, buckets);
         Ok(unit)
     }
@@ -258,16 +309,18 @@ impl Drop for GroupChanges<'_> {
 }
 
 /// Buckets for these paths, which keep what they have in `buckets`.
-fn assigned(mut buckets: Vec<u32>, paths: &[Path], is_only_loss: bool) -> Vec<u32> {
-    // More buckets do not move flows: the new ones begin as parts of the old ones.
-    while buckets.len() < buckets::count(paths) {
-        buckets = if buckets.is_empty() {
-            vec![crate::NO_ROUTE; buckets::count(paths)]
-        } else {
-            buckets.iter().flat_map(|&next| [next, next]).collect()
-        };
-    }
+fn assigned(buckets: Vec<u32>, paths: &[Path], is_only_loss: bool) -> Vec<u32> {
+    let wanted = buckets::count(paths);
+    let mut buckets = if buckets.is_empty() { vec![crate::NO_ROUTE; wanted] } else { grown(buckets, wanted) };
     buckets::assign(&mut buckets, paths, is_only_loss);
+    buckets
+}
+
+/// At least so many buckets. More of them do not move flows: the new ones begin as parts of the old ones.
+fn grown(mut buckets: Vec<u32>, wanted: usize) -> Vec<u32> {
+    while buckets.len() < wanted {
+        buckets = buckets.iter().flat_map(|&next| [next, next]).collect();
+    }
     buckets
 }
 

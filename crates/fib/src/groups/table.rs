@@ -1,7 +1,8 @@
 //! What readers see of groups.
 //!
 //! A group has a word with the place of its buckets and their number. Buckets change one by one, in place: a reader finds
-//! the old path or the new one.
+//! the old path or the new one. Behind the buckets are as many homes: the paths that the buckets have while all paths are
+//! in use.
 
 use std::io;
 
@@ -53,6 +54,23 @@ impl GroupTable {
         }
     }
 
+    /// Writes the homes of as many buckets.
+    pub(super) fn set_homes(&self, unit: u32, homes: &[u32]) {
+        for (at, &next) in (first_bucket(unit) + homes.len()..).zip(homes) {
+            self.cells.store(at, next);
+        }
+    }
+
+    /// The buckets of a group of so many.
+    pub(super) fn buckets(&self, unit: u32, count: usize) -> Vec<u32> {
+        (first_bucket(unit)..).take(count).map(|at| self.cells.load(at)).collect()
+    }
+
+    /// The homes of a group of so many buckets.
+    pub(super) fn homes(&self, unit: u32, count: usize) -> Vec<u32> {
+        (first_bucket(unit) + count..).take(count).map(|at| self.cells.load(at)).collect()
+    }
+
     /// Has a group begin to use these buckets, or end if there are none.
     pub(super) fn set_group(&self, group: u32, unit: u32, count: usize) {
         let word = if count == 0 { 0 } else { unit << LOGARITHM_BITS | count.ilog2() };
@@ -74,7 +92,7 @@ impl GroupTable {
         }
     }
 
-    /// Whether a path of a group meets a condition; false for numbers that are not those of groups.
+    /// Whether a path of a group meets a condition, be it in use or not; false for numbers that are not those of groups.
     pub fn has_path(&self, number: u32, mut is: impl FnMut(u32) -> bool) -> bool {
         let group = number.wrapping_sub(FIRST_GROUP);
         if group >= MAX_GROUPS {
@@ -82,8 +100,9 @@ impl GroupTable {
         }
         let word = self.cells.load(group as usize);
         let logarithm = word & ((1 << LOGARITHM_BITS) - 1);
-        let first = first_bucket(word >> LOGARITHM_BITS);
-        logarithm != 0 && (first..first + (1 << logarithm)).any(|bucket| is(self.cells.load(bucket)))
+        let count = 1 << logarithm;
+        let first = first_bucket(word >> LOGARITHM_BITS) + count;
+        logarithm != 0 && (first..first + count).any(|bucket| is(self.cells.load(bucket)))
     }
 
     #[inline]

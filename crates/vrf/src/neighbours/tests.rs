@@ -170,25 +170,146 @@ fn next_hops_of_routes_have_room_of_their_own() {
     );
 }
 
+/// Neighbours that are watched from the beginning on.
+fn watched(numbers: std::ops::Range<u8>) -> Neighbours {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    neighbours.watch(&numbers.map(key).collect::<Vec<_>>(), None, None, 0);
+    neighbours
+}
+
+#[test]
+fn a_watched_neighbour_is_asked_without_packets_and_again_when_it_has_failed() {
+    let mut neighbours = watched(1..2);
+    assert_eq!(all_due(&mut neighbours, SECOND / 1_000 - 1), []);
+    for second in 0..3 {
+        assert_eq!(all_due(&mut neighbours, SECOND / 1_000 + second * SECOND), [Due::Ask(key(1), None)]);
+    }
+    let failed = SECOND / 1_000 + 3 * SECOND;
+    assert_eq!(all_due(&mut neighbours, failed), [Due::Gone(key(1), None)]);
+    assert_eq!((neighbours.state(key(1)), neighbours.failed()), (Some((NeighbourState::Failed, None)), 1));
+    assert_eq!(all_due(&mut neighbours, failed + 5 * SECOND - 1), []);
+    for time in 1..4 {
+        assert_eq!(all_due(&mut neighbours, failed + 5 * time * SECOND), [Due::Ask(key(1), None)]);
+        assert_eq!(neighbours.failed(), 1);
+    }
+    let back = failed + 16 * SECOND;
+    assert_eq!(neighbours.hear(key(1), ONE, Heard::Answer, back), Learned::Changed);
+    assert_eq!((neighbours.want(key(1), Need::NextHop, back), neighbours.failed()), (Wanted::Known(ONE), 0));
+    // Its answers hold for five seconds, and three questions are asked.
+    for second in 0..3 {
+        assert_eq!(all_due(&mut neighbours, back + (5 + second) * SECOND), [Due::Ask(key(1), Some(ONE))]);
+    }
+    assert_eq!(all_due(&mut neighbours, back + 8 * SECOND), [Due::Gone(key(1), Some(ONE))]);
+    // A packet has it asked at once, and is told after three questions that there is none.
+    assert_eq!(neighbours.want(key(1), Need::NextHop, back + 9 * SECOND), Wanted::Ask);
+    assert_eq!((neighbours.want(key(1), Need::NextHop, back + 9 * SECOND), neighbours.failed()), (Wanted::Waiting, 0));
+    assert_eq!(all_due(&mut neighbours, back + 10 * SECOND), [Due::Ask(key(1), None)]);
+    assert_eq!(all_due(&mut neighbours, back + 11 * SECOND), [Due::Ask(key(1), None)]);
+    assert_eq!(all_due(&mut neighbours, back + 12 * SECOND), [Due::Gone(key(1), None)]);
+    neighbours.watch(&[], None, None, back + 12 * SECOND);
+    assert!(neighbours.is_empty() && neighbours.failed() == 0, "nobody wants to know any more");
+}
+
+#[test]
+fn watched_neighbours_take_turns_and_no_room_of_others() {
+    let limits = NeighbourLimits { neighbours: 8, incomplete: 1, for_routes: 0, ..NeighbourLimits::default() };
+    let mut neighbours = Neighbours::new(limits);
+    let keys: Vec<NeighbourKey> =
+        (0..8_000_u32).map(|number| (1, IpAddr::from((10 << 24 | number).to_be_bytes()))).collect();
+    // Page by page, as they are read.
+    let pages: Vec<&[NeighbourKey]> = keys.chunks(1_000).collect();
+    for _ in 0..2 {
+        let mut after = None;
+        for page in &pages {
+            neighbours.watch(page, after, page.last().copied(), 0);
+            after = page.last().copied();
+        }
+        neighbours.watch(&[], after, None, 0);
+    }
+    assert_eq!((neighbours.len(), neighbours.want(key(1), Need::Destination, 0)), (8_000, Wanted::Ask));
+    // A thousand are asked in each second: those whose turn it is, and those before them up to three times.
+    for (second, count) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
+        let asked =
+            all_due(&mut neighbours, second * SECOND).iter().filter(|due| **due != Due::Ask(key(1), None)).count();
+        assert_eq!(asked, count + usize::from(second == 3), "{second}");
+    }
+    neighbours.watch(&[], None, None, 3 * SECOND);
+    assert!(neighbours.len() <= 3_000 && neighbours.failed() == 0);
+    // Their answers hold for as long as all take to be asked.
+    let mut neighbours = Neighbours::new(limits);
+    neighbours.watch(&keys, None, None, 0);
+    neighbours.hear(keys[0], ONE, Heard::Answer, 0);
+    neighbours.hear(keys[0], ONE, Heard::Answer, 0);
+    assert!(!all_due(&mut neighbours, 8 * SECOND - 1).contains(&Due::Ask(keys[0], Some(ONE))));
+    assert!(all_due(&mut neighbours, 8 * SECOND).contains(&Due::Ask(keys[0], Some(ONE))));
+}
+
+#[test]
+fn who_is_watched_anew_keeps_its_state_and_is_asked_soon() {
+    let mut neighbours = Neighbours::new(NeighbourLimits::default());
+    neighbours.hear(key(1), ONE, Heard::Question, 0);
+    neighbours.put_stale(key(2), Some(ONE), 0);
+    neighbours.want(key(3), Need::Destination, 0);
+    neighbours.enter(key(4), ONE);
+    let before: Vec<_> = (1..5).map(|number| neighbours.state(key(number))).collect();
+    neighbours.watch(&[1, 2, 3, 4].map(key), None, None, 0);
+    assert_eq!((1..5).map(|number| neighbours.state(key(number))).collect::<Vec<_>>(), before);
+    assert_eq!((neighbours.incomplete, neighbours.unwatched()), (0, 0));
+    assert_eq!(all_due(&mut neighbours, SECOND / 1_000), [Due::Ask(key(1), Some(ONE))]);
+    assert!(neighbours.forget(key(2), SECOND) && neighbours.forget(key(3), SECOND));
+    assert_eq!(neighbours.state(key(2)), Some((NeighbourState::Incomplete, None)), "it is asked anew");
+    neighbours.watch(&[], None, None, 0);
+    assert_eq!([1, 2, 3, 4].map(|number| neighbours.state(key(number)).is_some()), [true, false, false, true]);
+}
+
+#[test]
+fn one_that_has_failed_stays_failed_for_who_takes_over() {
+    let mut old = watched(1..3);
+    for second in 1..5 {
+        all_due(&mut old, second * SECOND);
+    }
+    assert_eq!(old.failed(), 2);
+    let mut new = Neighbours::new(NeighbourLimits { neighbours: 0, ..NeighbourLimits::default() });
+    assert!(new.adopt(key(1), &old, key(1), 4 * SECOND) && !new.adopt(key(1), &old, key(2), 4 * SECOND));
+    assert_eq!((new.state(key(1)), new.failed()), (Some((NeighbourState::Failed, None)), 1));
+    assert_eq!(all_due(&mut new, 9 * SECOND), [Due::Ask(key(1), None)]);
+}
+
 proptest! {
     #[test]
-    fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..7, 0u8..16, 0u64..4), 0..200)) {
+    fn whatever_happens_the_books_agree(steps in prop::collection::vec((0u8..9, 0u8..16, 0u64..4), 0..200)) {
         let limits = NeighbourLimits { neighbours: 8, incomplete: 3, for_routes: 2, ..NeighbourLimits::default() };
         let mut neighbours = Neighbours::new(limits);
-        let mut now = 0;
+        let (mut now, mut watched, mut has_unwatched) = (0, BTreeSet::new(), false);
         for (step, number, seconds) in steps {
             now += seconds * SECOND;
             match step {
                 0 => drop(neighbours.want(key(number), Need::Destination, now)),
                 1 => drop(neighbours.hear(key(number), ONE, Heard::Question, now)),
                 2 => drop(neighbours.hear(key(number), OTHER, Heard::Answer, now)),
-                3 => drop(neighbours.remove(key(number))),
+                3 => drop(neighbours.forget(key(number), now)),
                 5 => drop(neighbours.want(key(number), Need::NextHop, now)),
                 6 => neighbours.set_awaited(key(number)),
+                7 | 8 => {
+                    if watched.remove(&key(number)) {
+                        has_unwatched = true;
+                    } else {
+                        watched.insert(key(number));
+                    }
+                    let all: Vec<NeighbourKey> = watched.iter().copied().collect();
+                    neighbours.watch(&all, None, None, now);
+                }
                 _ => drop(all_due(&mut neighbours, now)),
             }
-            let incomplete = neighbours.iter().filter(|(_, state, _)| *state == NeighbourState::Incomplete).count();
-            prop_assert!(neighbours.len() <= 10 && incomplete <= 5 && incomplete == neighbours.incomplete);
+            let in_state = |wanted| neighbours.iter().filter(move |(_, state, _)| *state == wanted).map(|(key, ..)| key);
+            let incomplete = in_state(NeighbourState::Incomplete).filter(|key| !watched.contains(key)).count();
+            prop_assert_eq!(incomplete, neighbours.incomplete);
+            // Those that are watched no more may be too many for a while.
+            let unwatched = neighbours.len() - watched.len();
+            prop_assert!(has_unwatched || unwatched <= 10 && incomplete <= 5);
+            prop_assert!(watched.iter().all(|&key| neighbours.state(key).is_some()) && watched == neighbours.watched);
+            prop_assert!(in_state(NeighbourState::Failed).all(|key| watched.contains(&key)));
+            prop_assert_eq!(in_state(NeighbourState::Failed).count(), neighbours.failed());
             let mut counts = vec![Counts::default(); neighbours.outline.all_counts().len()];
             for (&key, entry) in &neighbours.entries {
                 let place = &mut counts[neighbours.outline.place(key)];
@@ -205,7 +326,8 @@ proptest! {
                 prop_assert!(glance != Glance::Awaited || !is_known || is_awaited);
             }
             prop_assert_eq!(neighbours.deadlines.len(), neighbours.len());
-            prop_assert!(neighbours.iter().all(|(_, state, mac)| mac.is_none() == (state == NeighbourState::Incomplete)));
+            let has_none = |state| matches!(state, NeighbourState::Incomplete | NeighbourState::Failed);
+            prop_assert!(neighbours.iter().all(|(_, state, mac)| mac.is_none() == has_none(state)));
             prop_assert!(neighbours.next_deadline().is_none_or(|deadline| step != 4 || deadline > now));
         }
     }

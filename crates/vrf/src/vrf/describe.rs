@@ -3,6 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
+use bellows_fib::Path;
+
 use super::VrfChanges;
 use crate::adjacency::{Kind, special};
 use crate::route::{Action, NextHop};
@@ -41,6 +43,8 @@ pub struct Way {
     pub adjacency: u32,
     /// Whether the next router's link-layer address is known.
     pub kind: Kind,
+    /// False if the neighbour does not answer, so that flows take the other ways.
+    pub is_in_use: bool,
 }
 
 impl Target {
@@ -70,7 +74,10 @@ impl VrfChanges<'_> {
             special::MULTICAST => Target::Multicast,
             special::MARTIAN => Target::Martian,
             next => {
-                let ways = self.ways(next).into_iter().filter_map(|path| {
+                let paths = self.ways(next);
+                let is_out = |path: &Path| self.groups.is_out_of_use(path.next);
+                let has_none = paths.iter().all(is_out);
+                let ways = paths.into_iter().filter_map(|path| {
                     let adjacency = self.vrf.adjacencies.get(path.next).filter(|it| it.kind != Kind::Unused)?;
                     Some(Way {
                         interface: adjacency.interface,
@@ -78,6 +85,7 @@ impl VrfChanges<'_> {
                         weight: path.weight,
                         adjacency: path.next,
                         kind: adjacency.kind,
+                        is_in_use: has_none || !is_out(&path),
                     })
                 });
                 let ways: Vec<Way> = ways.collect();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::{Range, RangeInclusive};
 
-use bellows_fib::{Address, Prefix, Rib, Route, Size};
+use bellows_fib::{Address, Path, Prefix, Rib, Route, Size};
 
 use super::{Target, VrfChanges};
 use crate::family::IpFamily;
@@ -175,9 +175,11 @@ impl VrfChanges<'_> {
         }
     }
 
-    /// The number of groups, and of their ways together.
-    pub fn groups(&self) -> (usize, usize) {
-        self.groups.iter().fold((0, 0), |(groups, ways), (_, paths)| (groups + 1, ways + paths.len()))
+    /// The number of groups, of their ways together, and of those that are out of use.
+    pub fn groups(&self) -> (usize, usize, usize) {
+        let out = |paths: &[Path]| paths.iter().filter(|path| self.groups.is_out_of_use(path.next)).count();
+        let all = self.groups.iter();
+        all.fold((0, 0, 0), |(groups, ways, failed), (_, paths)| (groups + 1, ways + paths.len(), failed + out(paths)))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::route::{Action, IpPrefix, NextHop};
 pub(super) type HopKey = (u16, IpAddr, IpFamily);
 
 /// The families of packets that a neighbour may get, its own first.
-fn families((interface, address): NeighbourKey) -> impl Iterator<Item = HopKey> {
+pub(super) fn families((interface, address): NeighbourKey) -> impl Iterator<Item = HopKey> {
     let own = IpFamily::of(address);
     let other = (own == IpFamily::V6).then_some(IpFamily::V4);
     [Some(own), other].into_iter().flatten().map(move |packets| (interface, address, packets))
@@ -49,6 +49,7 @@ impl VrfChanges<'_> {
         if let Some(paths) = self.groups.paths(next).map(<[Path]>::to_vec) {
             self.groups.remove(next);
             self.next_hops.groups.remove(&paths);
+            self.unwatch(&paths);
             paths.iter().for_each(|path| self.release(path.next, 1));
         } else if let Some(adjacency) = self.vrf.adjacencies.get(next)
             && let Some(next_hop) = adjacency.next_hop
@@ -57,6 +58,8 @@ impl VrfChanges<'_> {
             let packets = adjacency.packets();
             if adjacency.kind == Kind::Incomplete || packets != IpFamily::of(next_hop) {
                 self.next_hops.neighbours.remove(&(adjacency.interface, next_hop, packets));
+                // Another neighbour gets the number.
+                self.groups.set_out_of_use(next, false);
                 self.vrf.adjacencies.remove(next);
             }
         }
@@ -68,6 +71,7 @@ impl VrfChanges<'_> {
     /// If there is no room for its adjacency, or no interface of this number.
     pub fn resolve(&mut self, interface: u16, address: IpAddr, mac: MacAddr) -> Result<u32, VrfError> {
         let key = (interface, address);
+        self.revive(key);
         let known = self.next_hops.neighbours.get(&(interface, address, IpFamily::of(address))).copied();
         // Neighbours that send to the router, or that senders ask for, must not take what routes need.
         if known.is_none() && self.vrf.adjacencies.used() >= self.vrf.room_for_learned() {
@@ -163,6 +167,7 @@ impl VrfChanges<'_> {
         for path in &paths {
             *self.next_hops.uses.entry(path.next).or_default() += 1;
         }
+        self.watch(&paths);
         self.next_hops.groups.insert(paths, number);
         Ok(number)
     }

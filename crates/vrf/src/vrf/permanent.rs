@@ -92,6 +92,8 @@ impl VrfChanges<'_> {
             entered.first()
         };
         let mac = first.map_or(mac, |(first, _)| first);
+        self.revive(key);
+        self.vrf.change_watched();
         self.complete(index, key, mac);
         Ok(())
     }
@@ -114,6 +116,7 @@ impl VrfChanges<'_> {
             (Some((mac, _)), Some(index)) => self.complete(index, key, mac),
             _ => self.unresolve(key.0, key.1),
         }
+        self.vrf.change_watched();
         was_entered
     }
 

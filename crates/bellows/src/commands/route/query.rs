@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::command_error::CommandError;
 use crate::operating::Domain;
 use crate::terminal;
-use crate::text::{count, plural};
+use crate::text::{count, percent, plural};
 
 /// Takes the prefix from the words: `PREFIX`, `exact PREFIX`, `root PREFIX`, `match PREFIX`.
 pub fn select_prefix(select: &mut Selection, words: &[String]) -> Result<(), CommandError> {
@@ -161,8 +161,14 @@ fn found(answer: &Value) -> String {
             (kind, None) => kind.unwrap_or_default().to_owned(),
         };
         let mac = way["mac"].as_str().map_or_else(String::new, |mac| format!(" lladdr {mac}"));
+        let share = way["share"].as_f64().filter(|share| *share < 1.0);
+        let share = match share {
+            Some(_) if way["in_use"] == false => ", out of use because it does not answer".to_owned(),
+            Some(share) => format!(", {} of flows", percent(share)),
+            None => String::new(),
+        };
         text += &format!(
-            "  neighbour {} dev {}{mac} {state}, adjacency {}, weight {}\n",
+            "  neighbour {} dev {}{mac} {state}, adjacency {}, weight {}{share}\n",
             word(&way["neighbour"]),
             word(&way["interface"]),
             way["adjacency"],

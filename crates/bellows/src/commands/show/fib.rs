@@ -37,8 +37,12 @@ pub fn execute(runtime_dir: &RuntimeDir, vrf: Option<&str>, as_json: bool) -> Re
 
 fn render(fib: &Value, rich: bool) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let out = match number(&fib["groups"]["out_of_use"]) {
+        0 => String::new(),
+        out => format!(", {} of them out of use", count(out)),
+    };
     let mut text = format!(
-        "{}: {} of {} adjacencies in use, {} with {}\n",
+        "{}: {} of {} adjacencies in use, {} with {}{out}\n",
         sanitize(fib["vrf"].as_str().unwrap_or_default()),
         count(number(&fib["adjacencies"]["used"])),
         count(number(&fib["adjacencies"]["capacity"])),
@@ -102,14 +106,17 @@ mod tests {
         });
         let text = render(
             &json!({
-                "vrf": "router/vrf", "ipv4": family, "ipv6": {}, "groups": { "count": 1, "ways": 2 },
+                "vrf": "router/vrf", "ipv4": family, "ipv6": {}, "groups": { "count": 1, "ways": 2, "out_of_use": 1 },
                 "adjacencies": { "used": 3, "capacity": 100 },
             }),
             false,
         );
-        for part in
-            ["router/vrf: 3 of 100 adjacencies", "IPv4: 4 routes (3 static, 1 connected)", "via 192.0.2.1 dev lan"]
-        {
+        for part in [
+            "router/vrf: 3 of 100 adjacencies",
+            "1 group with 2 ways, 1 of them out of use",
+            "IPv4: 4 routes (3 static, 1 connected)",
+            "via 192.0.2.1 dev lan",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         let lengths: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with('/')).collect();

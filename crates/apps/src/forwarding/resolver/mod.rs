@@ -1,19 +1,32 @@
 //! What `arp` and `nd` have in common: neighbours, packets that wait for them, and the adjacencies of both.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `shown.rs` | the neighbours as other threads see them |
+//! | `upkeep.rs` | what reaches the tables, and which next hops are watched |
+
+mod shown;
+#[cfg(test)]
+mod tests;
+mod upkeep;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bellows_config::Duration;
 use bellows_engine::{App, Io, Status};
 use bellows_packet::Packet;
 use bellows_sys::clock;
 use bellows_vrf::adjacency::Kind;
-use bellows_vrf::neighbours::{Due, Glance, Learned, Need, NeighbourKey, NeighbourLimits, Neighbours, Wanted};
+use bellows_vrf::neighbours::{
+    Due, Glance, Learned, Need, NeighbourKey, NeighbourLimits, NeighbourState, Neighbours, Wanted,
+};
 use bellows_vrf::{Interface, IpFamily, Tag, Vrf};
 use bellows_wire::MacAddr;
-use serde_json::{Value, json};
 
+use self::shown::Shown;
+use self::upkeep::Change;
 use super::{ETHERNET, UNUSUAL};
 use crate::lanes::Lanes;
 use crate::limit::Limit;
@@ -29,12 +42,10 @@ const REPLACED_AT_ONCE: u32 = 1_250;
 /// Neighbours that are asked or gone in a tick; others follow in the next breath. Their questions fit into a link.
 pub(crate) const MAX_DUE: usize = 256;
 
-/// The time after which changes that found the tables locked are tried again.
-const RETRY_NS: u64 = 1_000_000;
-
 /// The neighbours of one family, and the packets that wait for them.
 pub(crate) struct Resolver {
     pub(crate) domain: Arc<RoutingDomain>,
+    family: IpFamily,
     neighbours: Neighbours,
     waiting: HashMap<NeighbourKey, Vec<Packet>>,
     held: usize,
@@ -42,7 +53,15 @@ pub(crate) struct Resolver {
     replacements: Limit,
     /// Changes that the tables do not have yet: the last one of each neighbour, so that a neighbour which changes while
     /// the tables are locked takes no more room.
-    changes: BTreeMap<NeighbourKey, Option<MacAddr>>,
+    changes: BTreeMap<NeighbourKey, Change>,
+    /// Whether flows are to be moved off next hops that have failed, or back.
+    is_moving_flows: bool,
+    /// The version of the list of next hops to watch that was followed last.
+    watch_version: Option<u64>,
+    /// The last next hop of the list so far, while it is being followed.
+    watched_up_to: Option<NeighbourKey>,
+    /// When next hops begin to be watched.
+    watches_from: u64,
     /// The output of each interface, by its number.
     outputs: Vec<u16>,
     shown: Arc<Shown>,
@@ -51,43 +70,6 @@ pub(crate) struct Resolver {
     unshown: HashSet<NeighbourKey>,
     /// How many neighbours have been forgotten by request.
     forgotten: u64,
-}
-
-/// The neighbours as other threads see them.
-#[derive(Default)]
-pub(crate) struct Shown(Mutex<HashMap<NeighbourKey, ShownNeighbour>>);
-
-/// A neighbour as other threads see it.
-#[derive(Clone)]
-struct ShownNeighbour {
-    interface: String,
-    address: IpAddr,
-    state: &'static str,
-    mac: Option<MacAddr>,
-    /// When the state or the Ethernet address was last another one, in the engine's time.
-    since: u64,
-    /// The number of packets that wait for it.
-    waiting: usize,
-}
-
-impl Status for Shown {
-    fn status(&self) -> Value {
-        let mut shown: Vec<ShownNeighbour> =
-            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values().cloned().collect();
-        shown.sort_unstable_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
-        let neighbours: Vec<Value> = shown
-            .into_iter()
-            .map(|ShownNeighbour { interface, address, state, mac, since, waiting }| {
-                let mac = mac.map(|mac| mac.to_string());
-                let age = clock::now().saturating_sub(since) / 1_000_000_000;
-                json!({
-                    "interface": interface, "address": address.to_string(), "state": state, "mac": mac,
-                    "age_seconds": age, "waiting": waiting,
-                })
-            })
-            .collect();
-        json!({ "neighbours": neighbours })
-    }
 }
 
 /// How many neighbours a resolver of a routing domain knows, and for how long an answer holds.
@@ -112,17 +94,23 @@ pub(crate) enum Resolved {
 }
 
 impl Resolver {
-    pub(crate) fn new(domain: Arc<RoutingDomain>, limits: NeighbourLimits) -> Resolver {
+    /// For neighbours with addresses of a family.
+    pub(crate) fn new(domain: Arc<RoutingDomain>, family: IpFamily, limits: NeighbourLimits) -> Resolver {
         let shown: Arc<Shown> = Arc::default();
         let status: Arc<dyn Status> = Arc::clone(&shown) as Arc<dyn Status>;
         domain.add_resolver(Arc::downgrade(&status));
         Resolver {
             domain,
+            family,
             neighbours: Neighbours::new(limits),
             waiting: HashMap::new(),
             held: 0,
             replacements: Limit::new(REPLACED, REPLACED_AT_ONCE),
             changes: BTreeMap::new(),
+            is_moving_flows: false,
+            watch_version: None,
+            watched_up_to: None,
+            watches_from: 0,
             outputs: Vec::new(),
             shown,
             unshown: HashSet::new(),
@@ -156,6 +144,16 @@ impl Resolver {
         self.held
     }
 
+    /// The number of watched next hops that do not answer.
+    pub(crate) fn failed(&self) -> u64 {
+        self.neighbours.failed() as u64
+    }
+
+    /// Watches no next hops before this time: the router has no address to ask them with.
+    pub(crate) fn watch_from(&mut self, time: u64) {
+        self.watches_from = time;
+    }
+
     pub(crate) fn status(&self) -> Arc<dyn Status> {
         Arc::clone(&self.shown) as Arc<dyn Status>
     }
@@ -163,7 +161,7 @@ impl Resolver {
     /// Takes in a packet whose adjacency is not complete. `destination` is that of its header; one whose next hop has an
     /// address of the resolver's family, but itself has not, has none.
     pub(crate) fn resolve(&mut self, packet: Packet, index: u32, destination: IpAddr, now: u64) -> Resolved {
-        self.forget();
+        self.forget(now);
         let Some(adjacency) = self.domain.tables().adjacencies().get(index) else { return Resolved::Gone(packet) };
         let next_hop = adjacency.next_hop.unwrap_or(destination);
         if next_hop.is_ipv4() != destination.is_ipv4() || next_hop.is_unspecified() {
@@ -176,7 +174,7 @@ impl Resolver {
             && adjacency.kind != Kind::Complete
         {
             // The tables had no room for it, or lost it with an address that a command had entered.
-            self.changes.insert(key, Some(mac));
+            self.changes.insert(key, Change::Known(mac));
         }
         self.take_in(packet, key, wanted, now)
     }
@@ -281,7 +279,7 @@ impl Resolver {
         if learned != Learned::Changed {
             return (learned, Vec::new());
         }
-        self.changes.insert(key, Some(mac));
+        self.changes.insert(key, Change::Known(mac));
         let waited = self.waiting.remove(&key).unwrap_or_default();
         self.held -= waited.len();
         (learned, waited.into_iter().map(|packet| self.send(key, mac, packet)).collect())
@@ -296,55 +294,22 @@ impl Resolver {
         if let Due::Gone(key, mac) = due {
             waited = self.waiting.remove(&key).unwrap_or_default();
             self.held -= waited.len();
-            if mac.is_some() {
-                self.changes.insert(key, None);
+            if matches!(self.neighbours.state(key), Some((NeighbourState::Failed, _))) {
+                self.changes.insert(key, Change::Failed);
+            } else if mac.is_some() {
+                self.changes.insert(key, Change::Gone);
             }
         }
         Some((due, waited))
     }
 
-    /// Puts changes into the tables, unless another thread is changing them, and shows the neighbours. Wakes the app
-    /// when something is due. Returns the number of neighbours that found no room in the tables.
-    pub(crate) fn upkeep<A: App>(&mut self, io: &Io<A>) -> u64 {
-        self.forget();
-        let mut refused = 0;
-        if !self.changes.is_empty() && !self.publish(&mut refused) {
-            io.wake_at(io.now() + RETRY_NS);
-        }
-        if let Some(deadline) = self.neighbours.next_deadline() {
-            io.wake_at(deadline);
-        }
-        self.show(io);
-        refused
-    }
-
-    /// Shows the neighbours that have changed, unless another thread is reading.
-    fn show<A: App>(&mut self, io: &Io<A>) {
-        if self.unshown.is_empty() {
-            return;
-        }
-        let Ok(mut shown) = self.shown.0.try_lock() else { return io.wake_at(io.now() + RETRY_NS) };
-        for key in self.unshown.drain() {
-            let Some((state, mac)) = self.neighbours.state(key) else {
-                shown.remove(&key);
-                continue;
-            };
-            let (number, address) = key;
-            let interface = self.domain.tables().interface(number).map_or_else(String::new, |it| it.name.clone());
-            let (state, waiting) = (state.name(), self.waiting.get(&key).map_or(0, Vec::len));
-            let same = shown.get(&key).filter(|before| before.state == state && before.mac == mac);
-            let since = same.map_or(io.now(), |same| same.since);
-            shown.insert(key, ShownNeighbour { interface, address, state, mac, since, waiting });
-        }
-    }
-
     /// Forgets neighbours by request, which then are asked anew; the tables do not have them any more. Those for which
     /// packets wait are being asked.
     #[inline]
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, now: u64) {
         for key in self.domain.forgotten().since(&mut self.forgotten) {
-            if !self.waiting.contains_key(&key) && self.neighbours.remove(key).is_some() {
-                self.changes.insert(key, None);
+            if !self.waiting.contains_key(&key) && self.neighbours.forget(key, now) {
+                self.changes.insert(key, Change::Gone);
                 self.unshown.insert(key);
             }
         }
@@ -358,70 +323,17 @@ impl Resolver {
         }
         for (known, _, mac) in old.neighbours.iter() {
             let same = old.domain.tables().same_neighbour(known, self.domain.tables());
-            if let (Some(key), Some(mac)) = (same, mac)
+            if let Some(key) = same
                 && self.neighbours.adopt(key, &old.neighbours, known, clock::now())
             {
-                self.changes.insert(key, Some(mac));
+                self.changes.insert(key, mac.map_or(Change::Failed, Change::Known));
                 self.unshown.insert(key);
             }
         }
-    }
-
-    /// Returns whether the tables have all changes.
-    fn publish(&mut self, refused: &mut u64) -> bool {
-        let domain = Arc::clone(&self.domain);
-        let Some(mut tables) = domain.tables().try_lock() else { return false };
-        let changes = std::mem::take(&mut self.changes);
-        // Those that are gone make room for those that are new.
-        for (&(interface, address), _) in changes.iter().filter(|(_, mac)| mac.is_none()) {
-            tables.unresolve(interface, address);
-        }
-        for ((interface, address), mac) in changes {
-            // Without room for an adjacency, packets go on to come here.
-            let Some(mac) = mac else { continue };
-            *refused += u64::from(tables.resolve(interface, address, mac).is_err());
-        }
-        tables.commit().is_ok()
     }
 }
 
 /// Whether a packet behind an Ethernet header, which may be empty yet, is one of IPv4.
 pub(crate) fn is_ipv4(packet: &Packet) -> bool {
     packet.bytes().get(ETHERNET).is_some_and(|byte| byte >> 4 == 4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bellows_vrf::Vrf;
-    use bellows_vrf::interface::InterfaceAddress;
-    use bellows_vrf::neighbours::{Heard, NeighbourState};
-
-    #[test]
-    fn a_neighbour_that_was_forgotten_and_is_known_again_survives_a_reload() {
-        let address = InterfaceAddress { address: IpAddr::from([10, 0, 1, 1]), length: 24 };
-        let interface = Interface {
-            name: "a".to_owned(),
-            port: "a".to_owned(),
-            mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            tags: Vec::new(),
-            addresses: vec![address],
-        };
-        let domain = Arc::new(RoutingDomain::new(Vrf::new(vec![interface], 16, 1).unwrap()));
-        let resolver = || Resolver::new(Arc::clone(&domain), NeighbourLimits::default());
-        let (key, mac) = ((1, IpAddr::from([10, 0, 1, 7])), MacAddr([4, 0, 0, 0, 0, 9]));
-        let mut old = resolver();
-        domain.forgotten().forget([key]);
-        old.forget();
-        assert_eq!(old.neighbours.hear(key, mac, Heard::Question, 0), Learned::Changed);
-        // This one has not answered yet.
-        let heard = (1, IpAddr::from([10, 0, 1, 8]));
-        assert_eq!(old.neighbours.hear_solicitation(heard, mac, clock::now()), Learned::Changed);
-        let mut new = resolver();
-        new.succeed(&old);
-        new.forget();
-        assert_eq!(new.neighbours.state(heard), Some((NeighbourState::Delay, Some(mac))));
-        assert_eq!(new.neighbours.state(key).and_then(|(_, known)| known), Some(mac));
-    }
 }
