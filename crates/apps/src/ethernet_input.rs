@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::interface::VlanTag;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::forwarding::ETHERNET;
 use crate::forwarding::sort::{ARP, IP4, IP6, TYPE_ARP, TYPE_IP4, TYPE_IP6, sort};
 use crate::lanes::{Lanes, Verdict};
+use crate::router_bench::{Behind, IN, row};
 use crate::vrf::RoutingDomain;
 
 /// Takes the frames of a router's interfaces, and sorts them by protocol.
@@ -216,7 +217,7 @@ impl Configure for EthernetInput {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+        Bench::Rows(vec![BenchRow { inputs: &[IN], ..row("ip4", Behind::Wire) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<EthernetInput, SettingError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use bellows_vrf::Interface;
@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
+use crate::router_bench::{Behind, OUT, row};
 use crate::vrf::RoutingDomain;
 
 /// Sends the frames of the host behind a router through the ports of its interfaces, as they are.
@@ -128,7 +129,7 @@ impl Configure for Inject {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures a router without a host")
+        Bench::Rows(vec![BenchRow { inputs: &[OUT], outputs: &[OUT], ..row("ip4", Behind::Wire) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Inject, SettingError> {

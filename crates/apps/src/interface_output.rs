@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::router_bench::{Behind, OUT, row};
 use crate::vrf::RoutingDomain;
 
 /// Sends the frames of all inputs to a port of a router.
@@ -86,7 +87,9 @@ impl Configure for InterfaceOutput {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+        let row = row("ip4", Behind::Wire);
+        let keys = format!("{}, port = \"{OUT}\"", row.keys);
+        Bench::Rows(vec![BenchRow { keys, ..row }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<InterfaceOutput, SettingError> {

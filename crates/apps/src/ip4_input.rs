@@ -1,6 +1,6 @@
 //! `ip4-input`: checks IPv4 headers.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;
@@ -14,6 +14,7 @@ use crate::forwarding::check4::check;
 use crate::forwarding::columns::Columns;
 use crate::ipv4_options::{FIXED_HEADER, Ipv4Option, kind, options};
 use crate::lanes::{Lanes, Verdict};
+use crate::router_bench::{Behind, row};
 
 /// Checks IPv4 headers as RFC 1812, section 5.2.2, demands, and drops packets that a router must not forward.
 ///
@@ -162,7 +163,7 @@ impl Configure for Ip4Input {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("")
+        Bench::Rows(vec![BenchRow { keys: String::new(), ..row("ip4", Behind::EthernetInput) }])
     }
 
     fn configure(config: Config, _: &Context) -> Result<Ip4Input, SettingError> {

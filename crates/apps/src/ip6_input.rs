@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_sys::simd::Simd;
@@ -15,6 +15,7 @@ use crate::forwarding::check6::{HOP_BY_HOP, check};
 use crate::forwarding::columns::Columns;
 use crate::ipv6_options::{BadOptions, check_options};
 use crate::lanes::{Lanes, Verdict};
+use crate::router_bench::{Behind, row};
 
 /// Checks IPv6 headers as RFC 8200 demands, and drops packets that a router must not forward.
 ///
@@ -127,7 +128,7 @@ impl Configure for Ip6Input {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs packets of IPv6; `bellows bench router` measures it")
+        Bench::Rows(vec![BenchRow { keys: String::new(), ..row("ip6", Behind::EthernetInput) }])
     }
 
     fn configure(_: Config, _: &Context) -> Result<Ip6Input, SettingError> {

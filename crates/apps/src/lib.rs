@@ -33,6 +33,7 @@ mod port;
 mod reverse_path;
 mod rewrite;
 pub mod router;
+mod router_bench;
 mod segmentation;
 pub mod state_table;
 mod tunnel;

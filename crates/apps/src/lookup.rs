@@ -16,6 +16,7 @@ use crate::forwarding::family::{Family, Headers};
 use crate::forwarding::look::{ERROR, Exits, LOCAL, has_groups, read, tag};
 use crate::forwarding::repeated::Repeated;
 use crate::lanes::{Lanes, Verdict};
+use crate::router_bench::{Behind, row};
 use crate::vrf::RoutingDomain;
 
 /// Finds the way of packets: the route of the longest prefix that the destination is within, and its adjacency.
@@ -152,7 +153,7 @@ impl<F: Family> Configure for LookUp<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+        Bench::Rows(vec![row(&F::LOOKUP[..3], Behind::IpInput)])
     }
 
     fn configure(config: Config, context: &Context) -> Result<LookUp<F>, SettingError> {

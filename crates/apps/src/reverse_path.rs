@@ -17,6 +17,7 @@ use crate::forwarding::family::{Family, Headers, V4, V6};
 use crate::forwarding::{ETHERNET, UNUSUAL, USUAL};
 use crate::lanes::{Lanes, Verdict};
 use crate::policy::ReversePath;
+use crate::router_bench::{Behind, row};
 use crate::vrf::RoutingDomain;
 
 /// Drops packets whose source is not where it says (ingress filtering, RFC 2827 and 3704).
@@ -191,7 +192,7 @@ impl<F: Sources> Configure for ReversePathCheck<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures a router without it")
+        Bench::Rows(vec![row(&<F as Sources>::NAME[..3], Behind::IpInput)])
     }
 
     fn configure(config: Config, context: &Context) -> Result<ReversePathCheck<F>, SettingError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, DropReason, Io, Port, Ports, counters};
 use bellows_packet::{Offload, Packet};
 use bellows_sys::simd::Simd;
@@ -19,6 +19,7 @@ use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
 use crate::segmentation::kind_of;
+use crate::router_bench::{Behind, OUT, row};
 use crate::vrf::{RESERVED, RoutingDomain};
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of
@@ -274,7 +275,7 @@ impl<F: Family> Configure for Rewrite<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("it needs a routing domain; `bellows bench router` measures it")
+        Bench::Rows(vec![BenchRow { inputs: &["input"], outputs: &[OUT], ..row(&F::REWRITE[..3], Behind::LookUp) }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Rewrite<F>, SettingError> {

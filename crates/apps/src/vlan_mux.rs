@@ -1,6 +1,6 @@
 //! `vlan-mux`: a trunk with several VLANs, and a port for each of them.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -219,7 +219,13 @@ impl Configure for VlanMux {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("its inputs need given names; `bellows bench apps` measures the same loops of `vlan-tag`")
+        const TRUNK: &[&str] = &["trunk"];
+        const VLAN: &[&str] = &["vlan5"];
+        let before = vec![BenchStep::new("vlan-tag", "vlan = 5", "input", "output")];
+        let join = BenchRow { label: "to the trunk", inputs: VLAN, outputs: TRUNK, ..BenchRow::default() };
+        let split =
+            BenchRow { label: "from the trunk", inputs: TRUNK, outputs: VLAN, before, ..BenchRow::default() };
+        Bench::Rows(vec![join, split])
     }
 
     fn check_outputs(_: &Config, outputs: &[&str]) -> Result<(), SettingError> {

@@ -1,53 +1,172 @@
-//! `show run --advise`: a running network names the app that waits for the data of its packets.
+//! The missing prefetch: a running network names the app that waits for the data of its packets (`show run --advise`),
+//! and so does a benchmark of the app alone (`appbench`). Neither accuses an app that looks ahead.
 
 mod support;
 
+use bellows_testkit::skip;
 use bellows_testkit::wait::Deadline;
 use serde_json::{Value, json};
 use support::{Running, Sandbox, root};
 
-/// In this network packets wait for milliseconds, so that they leave the caches, and then `share` reads their headers
-/// without prefetches.
-fn start<'s>(sandbox: &'s Sandbox, more: &[&str]) -> Running<'s> {
-    let file = root().join("examples/costs.toml");
+/// Runs an example. In `costs.toml`, packets wait for milliseconds, so that they leave the caches, and then `share` reads
+/// their headers without prefetches; in `router-costs.toml` a router gets such packets.
+fn start<'s>(sandbox: &'s Sandbox, example: &str, more: &[&str]) -> Running<'s> {
+    let file = root().join("examples").join(example);
     sandbox.start(&[&[file.to_str().unwrap(), "--duration", "300s"], more].concat())
 }
+
+/// The key without which a router reads frames as they come.
+const NO_LOOK_AHEAD: &str = "apps.router.parts.ethernet-input.prefetch=0";
+
+/// The time for which the tests try look-ahead, and how often it must accuse nobody.
+const TRIAL: &str = "--advise=2s";
+const TRIALS: usize = 3;
 
 /// The result of a trial about an app, if it had one.
 fn of<'v>(costs: &'v Value, app: &str) -> Option<&'v Value> {
     costs["advice"]["apps"].as_array().unwrap().iter().find(|result| result["app"] == json!(app))
 }
 
+/// The apps with a verdict.
+fn judged(costs: &Value, verdict: &str) -> Vec<String> {
+    let all = costs["advice"]["apps"].as_array().unwrap().iter();
+    let judged = all.filter(|result| result["verdict"] == json!(verdict));
+    judged.map(|result| result["app"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Tries look-ahead until it names an app, and no other. Returns what the trial found.
+///
+/// Other programs may take the processor's time and its caches during a trial.
+fn find(sandbox: &Sandbox, app: &str) -> Value {
+    let deadline = Deadline::new("a verdict about the app without prefetches");
+    loop {
+        deadline.check();
+        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
+        assert_eq!((&costs["advice"]["seconds"], &costs["advice"]["end"]), (&json!(2.0), &json!("time")), "{costs:#}");
+        let missing = judged(&costs, "missing");
+        assert!(missing.iter().all(|accused| accused == app), "{missing:?} in {costs:#}");
+        if !missing.is_empty() {
+            return costs;
+        }
+    }
+}
+
+/// Tries look-ahead some times, and until an app has been cleared; it must accuse none.
+fn find_none(sandbox: &Sandbox, app: &str) {
+    let deadline = Deadline::new("a verdict about the app with prefetches");
+    let mut trials = 0;
+    let mut is_cleared = false;
+    while trials < TRIALS || !is_cleared {
+        deadline.check();
+        let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
+        assert_eq!(judged(&costs, "missing"), [""; 0], "{costs:#}");
+        assert_eq!(costs["advice"]["advice"], json!([]), "{costs:#}");
+        is_cleared |= judged(&costs, "sufficient").iter().any(|cleared| cleared == app);
+        trials += 1;
+    }
+}
+
 #[test]
 fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     let sandbox = Sandbox::new();
     // For longer than other programs take the processor away, and so many that they leave the caches in any build.
-    let _running = start(&sandbox, &["--set", "apps.hold.time=8ms"]);
-    let deadline = Deadline::new("a verdict about the app without prefetches");
-    loop {
-        deadline.check();
-        // Other programs may take the processor's time and its caches during a trial.
-        let costs = sandbox.bellows(&["show", "run", "costs", "--json", "--advise=2s"]).fine().json();
-        assert_eq!(costs["advice"]["seconds"], json!(2.0), "{costs:#}");
-        assert_eq!(costs["advice"]["end"], json!("time"), "{costs:#}");
-        let Some(share) = of(&costs, "share") else { continue };
-        if share["verdict"] == json!("missing") {
-            assert!(share["saved"].as_f64().unwrap() > 0.08 && share["p"].as_f64().unwrap() < 1e-4, "{share:#}");
-            let advice = costs["advice"]["advice"][0].as_str().unwrap();
-            assert!(advice.contains("`share` waits for the data of its packets"), "{advice}");
-            // It reads no packet data.
-            assert!(of(&costs, "hold").is_none_or(|hold| hold["verdict"] != json!("missing")), "{costs:#}");
-            break;
-        }
-    }
+    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms"]);
+    let costs = find(&sandbox, "share");
+    let share = of(&costs, "share").unwrap();
+    assert!(share["saved"].as_f64().unwrap() > 0.08 && share["p"].as_f64().unwrap() < 1e-4, "{share:#}");
+    let advice = costs["advice"]["advice"][0].as_str().unwrap();
+    assert!(advice.contains("`share` waits for the data of its packets"), "{advice}");
     let text = sandbox.bellows(&["show", "run", "--advise=100ms"]).fine().stdout;
     assert!(text.contains("Trial of look-ahead for 100.0 ms") && text.contains("not tables"), "{text}");
 }
 
 #[test]
+fn no_app_is_accused_if_all_look_ahead() {
+    let sandbox = Sandbox::new();
+    let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms", "--set", "apps.share.prefetch="]);
+    find_none(&sandbox, "share");
+}
+
+#[test]
+fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
+    let sandbox = Sandbox::new();
+    let _running = start(&sandbox, "router-costs.toml", &["--set", NO_LOOK_AHEAD]);
+    let costs = find(&sandbox, "router/ethernet-input");
+    let advice = costs["advice"]["advice"].as_array().unwrap();
+    assert_eq!(advice.len(), 1, "{advice:?}");
+    assert!(advice[0].as_str().unwrap().contains("`router/ethernet-input` waits for the data of its packets"), "{advice:?}");
+}
+
+#[test]
+fn no_part_of_a_router_is_accused_if_all_look_ahead() {
+    let sandbox = Sandbox::new();
+    let _running = start(&sandbox, "router-costs.toml", &[]);
+    find_none(&sandbox, "router/ethernet-input");
+}
+
+/// What a benchmark of apps says about look-ahead, with packets from memory.
+fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
+    let words = ["appbench", apps, "--resident", "dram", "--processes", "6", "--packets", "200000", "--json"];
+    let report = sandbox.bellows(&[&words[..], more].concat()).fine().json();
+    report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+const WAITS: &str = "waits for the data of its packets";
+const SIGNATURE: &str = "this is the signature of a missing prefetch";
+
+#[test]
+fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {
+    let sandbox = Sandbox::new();
+    let deadline = Deadline::new("a benchmark that finds the missing prefetch");
+    // Other programs make intervals wide.
+    while !notes(&sandbox, "rss(prefetch = 0)", &[]).contains(WAITS) {
+        deadline.check();
+    }
+    while !notes(&sandbox, "rss(prefetch = 0)", &["--prefetch", "0,16"]).contains(SIGNATURE) {
+        deadline.check();
+    }
+    while !notes(&sandbox, "ethernet-input(vrf = \"router\", prefetch = 0)", &[]).contains(WAITS) {
+        deadline.check();
+    }
+}
+
+#[test]
+fn a_benchmark_of_an_app_that_looks_ahead_accuses_it_of_nothing() {
+    let sandbox = Sandbox::new();
+    for app in ["rss", "ethernet-input"] {
+        let notes = notes(&sandbox, app, &[]);
+        assert!(!notes.contains(WAITS) && !notes.contains(SIGNATURE), "{app}: {notes}");
+    }
+    let notes = notes(&sandbox, "rss", &["--prefetch", "0,16"]);
+    assert!(!notes.contains(SIGNATURE), "{notes}");
+}
+
+/// The document's picture: without look-ahead, the samples are at the first instruction that uses packet data.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data() {
+    let sandbox = Sandbox::new();
+    let words = ["bench", "prefetch", "--case", "hot", "--memory", "--in-flight", "4096", "--routes", "8"];
+    let said = sandbox.bellows(&[&words[..], &["--processes", "1", "--seconds", "0.3", "--json"]].concat());
+    if said.stderr.contains("may not be sampled") || said.stderr.contains("perf_event_open") {
+        return skip("samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data", &said.stderr);
+    }
+    let report = said.fine().json();
+    let share = |without: &str| {
+        let mut results = report["results"].as_array().unwrap().iter();
+        let is_it = |result: &&Value| {
+            result["unit"] == json!("share at the first use") && result["labels"]["without"] == json!(without)
+        };
+        results.find(is_it).unwrap_or_else(|| panic!("{report:#}"))["median"].as_f64().unwrap()
+    };
+    let (with, without) = (share("none"), share("ethernet-input"));
+    assert!(without > 0.2 && without > with, "{with} and {without}");
+}
+
+#[test]
 fn requests_for_advice_that_cannot_be_served_are_refused() {
     let sandbox = Sandbox::new();
-    let _running = start(&sandbox, &["--set", "engine.sampling=false"]);
+    let _running = start(&sandbox, "costs.toml", &["--set", "engine.sampling=false"]);
     let refused = sandbox.bellows(&["show", "run", "--advise=100ms"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("samples no breaths"), "{refused:?}");
     let refused = sandbox.bellows(&["show", "links", "--advise"]);

@@ -61,7 +61,7 @@ mod written;
 mod wrong_file;
 
 pub use assignment::{AssignError, Assignment, NetworkFiles};
-pub use bench::{Bench, BenchFiles, BenchRow};
+pub use bench::{Bench, BenchFiles, BenchRow, BenchStep};
 pub use compound::{Compound, CompoundEntry, NewObject, NewPart, Parts};
 pub use configure::{Configure, Context, Part, SettingError, SharedObject, Succession};
 pub use diagnostics::{Diagnostics, Severity};

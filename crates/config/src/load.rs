@@ -112,16 +112,27 @@ pub fn load_str(
 /// Reads a row of apps from a command line: `tee | truncate(length = 64)`.
 ///
 /// The keys of an app follow its type in parentheses, as in a TOML inline table; paths are relative to `folder`. An app
-/// is named after its type; the second app of a type is `TYPE-2`. Reports call the text `name`.
+/// is named after its type; the second app of a type is `TYPE-2`. Reports call the text `name`. `objects` has the tables
+/// of the shared objects that the apps can name, as in a network file; it may be empty.
 ///
 /// # Errors
-/// All errors in the text.
-pub fn load_chain(text: &str, name: &str, folder: &Path, registry: &Registry) -> Result<Vec<AppSpec>, Diagnostics> {
+/// All errors in the texts.
+pub fn load_chain(
+    text: &str,
+    objects: &str,
+    name: &str,
+    folder: &Path,
+    registry: &Registry,
+) -> Result<Vec<AppSpec>, Diagnostics> {
     let overrides = Overrides::default();
     let mut reader = Reader::new(&overrides);
+    if !objects.is_empty() {
+        reader.text(objects.to_owned(), "objects", folder);
+    }
     reader.chain(text, name, folder);
     let Reader { description, diagnostics, .. } = reader;
     let mut builder = Builder::new(diagnostics, registry, &overrides, false);
+    builder.objects(description.objects);
     builder.expand(description.apps);
     builder.refuse_compounds();
     builder.create_apps();

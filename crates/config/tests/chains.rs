@@ -9,7 +9,7 @@ use bellows_engine::AppSpec;
 use common::registry;
 
 fn chain(text: &str) -> Result<Vec<AppSpec>, String> {
-    load_chain(text, "APP", Path::new("nets"), &registry()).map_err(|mistakes| mistakes.render(false))
+    load_chain(text, "", "APP", Path::new("nets"), &registry()).map_err(|mistakes| mistakes.render(false))
 }
 
 #[test]

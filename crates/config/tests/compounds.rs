@@ -606,10 +606,19 @@ fn a_part_and_an_app_cannot_have_one_name() {
 }
 
 #[test]
+fn apps_in_a_row_share_the_objects_that_come_with_them() {
+    let objects = "[objects.book]\nobject = \"book\"\nsize = 7\n";
+    let read = |text: &str| load_chain(text, objects, "APP", Path::new(""), &registry());
+    assert_eq!(read("reader(book = 'book') | reader(book = 'book')").unwrap().len(), 2);
+    let wrong = read("reader(book = 'bok')").unwrap_err().render(false);
+    assert!(wrong.contains("there is no object `bok`") && wrong.contains("did you mean `book`?"), "{wrong}");
+}
+
+#[test]
 fn a_row_of_apps_has_no_compound_ones() {
-    let wrong = load_chain("tee | endless", "APP", Path::new(""), &registry()).unwrap_err().render(false);
+    let wrong = load_chain("tee | endless", "", "APP", Path::new(""), &registry()).unwrap_err().render(false);
     assert!(wrong.contains("`endless` is more than") || wrong.contains("is a compound app"), "{wrong}");
-    let wrong = load_chain("desk(ports = ['a'], path = 'x.pcap', size = 1)", "APP", Path::new(""), &registry());
+    let wrong = load_chain("desk(ports = ['a'], path = 'x.pcap', size = 1)", "", "APP", Path::new(""), &registry());
     let wrong = wrong.unwrap_err().render(false);
     assert!(wrong.contains("error: `desk` is a compound app\n --> APP:1:1"), "{wrong}");
 }

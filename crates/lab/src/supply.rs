@@ -132,6 +132,33 @@ pub enum SupplyError {
     },
 }
 
+/// What a packet is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The packet's tag.
+    pub tag: u32,
+}
+
+impl Frame {
+    /// A packet of this frame, in a buffer that has room for it.
+    #[inline(always)]
+    fn fill(&self, packet: &mut Packet) {
+        packet.append(&self.bytes);
+        packet.set_tag(self.tag);
+    }
+
+    fn is_large(&self) -> bool {
+        self.bytes.len() > DATA_ROOM
+    }
+
+    /// The bytes of its cache lines.
+    fn lines(&self) -> usize {
+        self.bytes.len().next_multiple_of(LINE)
+    }
+}
+
 /// Sends the packets that its [`Handle`] has prepared.
 pub struct Supply {
     content: Content,
@@ -148,7 +175,7 @@ enum Content {
     /// Packets written when they are sent, all from one frame.
     Alike(Template),
     /// Packets written when they are sent, from several frames in turn.
-    InTurn { frames: Vec<Vec<u8>>, next: usize },
+    InTurn { frames: Vec<Frame>, next: usize },
 }
 
 /// State shared by a supply and its handle.
@@ -176,7 +203,7 @@ pub struct Handle {
 }
 
 struct Reservoir {
-    frames: Vec<Vec<u8>>,
+    frames: Vec<Frame>,
     /// The index of the next frame.
     next: usize,
     /// The number of packets in a round.
@@ -209,7 +236,19 @@ pub struct Footprint {
 /// # Errors
 /// See [`SupplyError`].
 pub fn pair(config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), SupplyError> {
-    let frames = config.traffic.frames()?;
+    let frames = config.traffic.frames()?.into_iter().map(|bytes| Frame { bytes, tag: 0 });
+    pair_of(frames.collect(), config, burst)
+}
+
+/// As [`pair`], with these frames in place of the traffic's.
+///
+/// # Errors
+/// See [`SupplyError`].
+pub fn pair_of(
+    frames: Vec<Frame>,
+    config: &SupplyConfig,
+    burst: usize,
+) -> Result<(Supply, Handle), SupplyError> {
     let pace = config.offered.map(Pace::new).transpose()?;
     let shared = Arc::new(Shared {
         round: AtomicU64::new(0),
@@ -262,7 +301,7 @@ impl Handle {
 
 impl Reservoir {
     fn new(
-        frames: Vec<Vec<u8>>,
+        frames: Vec<Frame>,
         residence: Residence,
         supplies: usize,
         burst: usize,
@@ -282,7 +321,7 @@ impl Reservoir {
         let (next, random) = (0, Rng::with_seed(7));
         let mut reservoir =
             Reservoir { frames, next, packets, residence, displacing, random, footprint: Footprint::default() };
-        let bytes = reservoir.frames.iter().cycle().take(packets).map(|frame| lines(frame)).sum();
+        let bytes = reservoir.frames.iter().cycle().take(packets).map(Frame::lines).sum();
         reservoir.footprint = Footprint { packets, bytes, fits: bytes / 3 <= hold / 2, ..Footprint::default() };
         Ok(reservoir)
     }
@@ -293,9 +332,9 @@ impl Reservoir {
         let mut buffers = self.buffers()?;
         for place in 0..self.packets {
             let frame = &self.frames[(self.next + place) % self.frames.len()];
-            let buffer = if frame.len() <= DATA_ROOM { buffers.pop() } else { Packet::with_room(frame.len()) };
+            let buffer = if frame.is_large() { Packet::with_room(frame.bytes.len()) } else { buffers.pop() };
             let Some(mut packet) = buffer else { return Err(self.empty(place)) };
-            packet.append(frame);
+            frame.fill(&mut packet);
             packets.push(packet);
         }
         packets.reverse();
@@ -310,7 +349,7 @@ impl Reservoir {
     /// Buffers for the ordinary packets of a round.
     fn buffers(&mut self) -> Result<Vec<Packet>, SupplyError> {
         let frames = self.frames.iter().cycle().skip(self.next).take(self.packets);
-        let count = frames.filter(|frame| frame.len() <= DATA_ROOM).count();
+        let count = frames.filter(|frame| !frame.is_large()).count();
         let mut buffers: Vec<Packet> = Packet::allocate_burst(count).collect();
         if buffers.len() < count {
             return Err(self.empty(buffers.len()));
@@ -359,24 +398,19 @@ impl Reservoir {
 }
 
 /// The number of packets to prepare: whole bursts.
-fn ready(frames: &[Vec<u8>], hold: usize, burst: usize) -> usize {
-    let each = frames.iter().map(|frame| lines(frame) + PACKET_OVERHEAD).sum::<usize>().div_ceil(frames.len());
-    let large = frames.iter().filter(|frame| frame.len() > DATA_ROOM).count();
+fn ready(frames: &[Frame], hold: usize, burst: usize) -> usize {
+    let each = frames.iter().map(|frame| frame.lines() + PACKET_OVERHEAD).sum::<usize>().div_ceil(frames.len());
+    let large = frames.iter().filter(|frame| frame.is_large()).count();
     let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MAX_READY).min(MAX_READY);
     let bursts = (hold / each).min(most) / burst;
     bursts.max(MIN_BURSTS) * burst
 }
 
-/// The bytes of a frame's cache lines.
-fn lines(frame: &[u8]) -> usize {
-    frame.len().next_multiple_of(LINE)
-}
-
 impl Content {
     /// Packets that are written when they are sent.
-    fn of(frames: Vec<Vec<u8>>) -> Content {
+    fn of(frames: Vec<Frame>) -> Content {
         match &frames[..] {
-            [frame] if let Some(template) = Template::new(frame) => Content::Alike(template),
+            [Frame { bytes, tag: 0 }] if let Some(template) = Template::new(bytes) => Content::Alike(template),
             _ => Content::InTurn { frames, next: 0 },
         }
     }
@@ -397,13 +431,13 @@ impl Content {
     }
 }
 
-fn send_in_turn(frames: &[Vec<u8>], next: &mut usize, wanted: usize, output: &mut Output<'_>) -> usize {
+fn send_in_turn(frames: &[Frame], next: &mut usize, wanted: usize, output: &mut Output<'_>) -> usize {
     let mut burst = Packet::allocate_burst(wanted);
     for sent in 0..wanted {
         let frame = &frames[*next];
-        let packet = if frame.len() <= DATA_ROOM { burst.next() } else { Packet::with_room(frame.len()) };
+        let packet = if frame.is_large() { Packet::with_room(frame.bytes.len()) } else { burst.next() };
         let Some(mut packet) = packet else { return sent };
-        packet.append(frame);
+        frame.fill(&mut packet);
         output.push(packet);
         *next = if *next + 1 == frames.len() { 0 } else { *next + 1 };
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::supply::{Handle, Supply, SupplyConfig, SupplyError, pair};
+use bellows_lab::supply::{Frame, Handle, Supply, SupplyConfig, SupplyError, pair, pair_of};
 use bellows_packet::{HEADROOM, Meta, Packet, pool};
 use bellows_rig::Rig;
 use proptest::prelude::*;
@@ -311,5 +311,27 @@ fn invalid_rates_are_refused() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let order = SupplyConfig { offered: Some(rate), ..SupplyConfig::new("60".parse().unwrap()) };
         assert!(matches!(pair(&order, BURST), Err(SupplyError::Rate(_))));
+    }
+}
+
+#[test]
+fn packets_have_the_tags_of_their_frames() {
+    let _alone = alone();
+    let frames: Vec<Frame> = (1..=3u8).map(|tag| Frame { bytes: vec![tag; 60], tag: tag.into() }).collect();
+    for level in [None, Some(Resident::L1), Some(Resident::Dram)] {
+        for frames in [&frames[..], &frames[..1]] {
+            let residence = level.map(|level| Levels::simulated().residence(level).unwrap());
+            let config = SupplyConfig { residence, ..SupplyConfig::new("60".parse().unwrap()) };
+            let (supply, mut handle) = pair_of(frames.to_vec(), &config, BURST).unwrap();
+            let mut rig = Rig::with_settings(supply, &[], &["output"], settings());
+            handle.prepare().unwrap();
+            rig.breathe();
+            let received = rig.received_packets("output");
+            assert_eq!(received.len(), BURST);
+            for (place, packet) in received.iter().enumerate() {
+                let frame = &frames[place % frames.len()];
+                assert_eq!((packet.bytes(), packet.tag()), (&frame.bytes[..], frame.tag), "{level:?}");
+            }
+        }
     }
 }

@@ -62,6 +62,17 @@ fn way_out(paranoid: Option<i32>) -> String {
     }
 }
 
+/// Why the kernel does not sample a thread.
+fn refused(thread: i32, error: io::Error) -> SampleError {
+    // ESRCH has no error kind of its own.
+    const NO_SUCH_PROCESS: i32 = 3;
+    match error.kind() {
+        _ if error.raw_os_error() == Some(NO_SUCH_PROCESS) => SampleError::Gone(thread),
+        ErrorKind::PermissionDenied => SampleError::NotPermitted { thread, paranoid: paranoia() },
+        _ => SampleError::Kernel { thread, error },
+    }
+}
+
 impl Sampler {
     /// Starts to sample a thread each time that it was on a processor for `period`.
     ///
@@ -73,14 +84,18 @@ impl Sampler {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => (open(true), true),
             opened => (opened, false),
         };
-        // ESRCH has no error kind of its own.
-        const NO_SUCH_PROCESS: i32 = 3;
-        let ring = ring.map_err(|error| match error.kind() {
-            _ if error.raw_os_error() == Some(NO_SUCH_PROCESS) => SampleError::Gone(thread),
-            ErrorKind::PermissionDenied => SampleError::NotPermitted { thread, paranoid: paranoia() },
-            _ => SampleError::Kernel { thread, error },
-        })?;
+        let ring = ring.map_err(|error| refused(thread, error))?;
         Ok(Sampler { ring, user_only, lost: 0, records: Vec::new() })
+    }
+
+    /// Starts to sample a thread of this process each time that it reads or writes one of these aligned words of its
+    /// memory, of 8 bytes each: up to 4 on x86-64. There, a sample gives the instruction behind the access, exactly.
+    ///
+    /// # Errors
+    /// It does not exist, it is not permitted, or the processor cannot watch so many words.
+    pub fn watch(thread: i32, words: &[usize]) -> Result<Sampler, SampleError> {
+        let ring = SampleRing::watch(thread, words, STACK, KEPT).map_err(|error| refused(thread, error))?;
+        Ok(Sampler { ring, user_only: true, lost: 0, records: Vec::new() })
     }
 
     /// Whether samples are taken in user mode only, because the user has no access to the kernel.

@@ -1,6 +1,6 @@
 //! Samples a thread of this process from another one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,58 @@ fn observe(thread: i32, marker: u64) -> Result<Observed, SampleError> {
     }
     observed.busy = sampler.busy();
     Ok(observed)
+}
+
+/// Two words, each in a line of its own.
+#[repr(align(64))]
+#[derive(Default)]
+struct Word(AtomicU64);
+
+/// Reads one word and writes another one, again and again.
+#[inline(never)]
+fn use_both(words: &[Word; 2], is_done: &AtomicBool) {
+    while !is_done.load(Ordering::Relaxed) {
+        let found = words[0].0.load(Ordering::Relaxed);
+        words[1].0.store(found + 1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn each_use_of_a_watched_word_is_sampled_in_its_order() {
+    let (words, is_done) = (<[Word; 2]>::default(), AtomicBool::new(false));
+    let seen = std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let (words, is_done) = (&words, &is_done);
+        scope.spawn(move || {
+            sender.send(thread_id()).unwrap();
+            use_both(words, is_done);
+        });
+        let _done = Defer(|| is_done.store(true, Ordering::Relaxed));
+        let addresses = words.each_ref().map(|word| (&raw const word.0).addr());
+        let mut sampler = Sampler::watch(receiver.recv().unwrap(), &addresses)?;
+        let (mut seen, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(30));
+        while seen.len() < 20 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+            sampler.take(|sample| seen.push(sample.instruction));
+        }
+        Ok(seen)
+    });
+    match seen {
+        Ok(seen) => {
+            let here = use_both as *const () as u64;
+            assert!(seen.len() >= 20 && seen.iter().all(|next| (here..here + 500).contains(next)), "{seen:x?}");
+            let [one, other] = [seen[0], seen[1]];
+            assert!(one != other, "the read and the write are different instructions");
+            let in_turn = seen.iter().zip([one, other].iter().cycle());
+            assert!(in_turn.clone().all(|(next, expected)| next == expected), "{seen:x?}");
+        }
+        Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
+            skip("each_use_of_a_watched_word_is_sampled_in_its_order", error);
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]

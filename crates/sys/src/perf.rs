@@ -32,6 +32,8 @@ pub mod kind {
     pub const SOFTWARE: u32 = 1;
     /// Events of this processor, by the numbers in its manual.
     pub const RAW: u32 = 4;
+    /// Accesses to an address, which the processor's debug registers find.
+    pub const BREAKPOINT: u32 = 5;
 }
 
 /// The numbers of generic and software events: `config` of `perf_event_attr`.

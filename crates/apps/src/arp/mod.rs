@@ -461,7 +461,7 @@ impl Configure for Arp {
 
     fn bench(_: &BenchFiles) -> Bench {
         Bench::Unmeasured(
-            "it is not called for packets of known neighbours; `bellows bench router` measures a router without it",
+            "it hears a limited number of packets a second; `bellows bench floods` measures what those beyond cost",
         )
     }
 

@@ -12,7 +12,7 @@ mod v6;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::{CAPACITY, Packet};
 use bellows_vrf::adjacency::special;
@@ -27,6 +27,7 @@ use crate::ipv6_link::AddressState;
 use crate::ipv6_options::BadOptions;
 use crate::lanes::{Lanes, Refused, Verdict};
 use crate::limit::Limit;
+use crate::router_bench::local_row;
 use crate::vrf::RoutingDomain;
 
 pub use self::v4::V4;
@@ -457,9 +458,10 @@ impl<F: Family> Configure for Local<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured(
-            "it takes only packets for the router itself; `bellows bench router` measures a router without it",
-        )
+        let row = local_row(&F::NAME[..3]);
+        // Without a limit.
+        let keys = format!("{}, echo_rate = 1000000000", row.keys);
+        Bench::Rows(vec![BenchRow { keys, ..row }])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Local<F>, SettingError> {

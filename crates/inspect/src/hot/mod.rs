@@ -1,12 +1,14 @@
 //! Hot spots: the functions and instructions in which an engine spends its time, by samples.
 //!
 //! Some thousand times a second, a kernel timer interrupts the engine's threads and records the instruction and the top
-//! of the stack. [`image`] identifies the function, [`attribution`] the app, [`code`] the instruction.
+//! of the stack. [`image`] identifies the function, [`attribution`] the app, [`code`] the instruction,
+//! [`uses`] the first instruction that uses packet data.
 
 pub mod attribution;
 pub mod code;
 pub mod image;
 pub mod name;
+pub mod uses;
 
 use std::collections::HashMap;
 use std::fs;

@@ -87,13 +87,15 @@ fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Table
                 continue;
             }
         };
-        subjects.extend(rows.into_iter().map(|BenchRow { label, keys, outputs, traffic }| {
+        subjects.extend(rows.into_iter().map(|row| {
+            let apps = row.app(app);
+            let BenchRow { label, inputs, outputs, traffic, objects, before, .. } = row;
             let name = if label.is_empty() { app.to_owned() } else { format!("{app}, {label}") };
-            let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
-            let outputs = outputs.iter().map(|&output| output.to_owned()).collect();
+            let [inputs, outputs] = [inputs, outputs].map(|ports| ports.iter().map(|&port| port.to_owned()).collect());
             // A test parses every row's.
             let traffic = traffic.parse().ok();
-            TableRow { name, row: Row { apps, outputs, ..Row::default() }, traffic }
+            let row = Row { apps, against: String::new(), inputs, outputs, objects, before };
+            TableRow { name, row, traffic }
         }));
     }
     (subjects, notes)

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -28,14 +29,22 @@ const REGISTERS: u64 = 0;
 const HEAD: usize = 1024 / 8;
 const TAIL: usize = 1032 / 8;
 
+/// Reads and writes of an address: `HW_BREAKPOINT_RW` in `linux/hw_breakpoint.h`.
+const READ_OR_WRITE: u32 = 3;
+
+/// The `ioctl` that lets an event write into the ring of another one: `PERF_EVENT_IOC_SET_OUTPUT`.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
+
 /// A ring that the kernel fills with samples of one thread, until it is dropped.
 ///
-/// A timer that runs while the thread does takes the samples. The kernel leaves out samples that do not fit, and says
-/// so in a separate record.
+/// A timer that runs while the thread does takes the samples, or the processor when the thread uses certain words of its
+/// memory. The kernel leaves out samples that do not fit, and says so in a separate record.
 #[derive(Debug)]
 pub struct SampleRing {
     /// The kernel fills the ring as long as this is open.
     counter: Counter,
+    /// Further events that fill it.
+    others: Vec<Counter>,
     mapping: NonNull<AtomicU64>,
     page: usize,
     /// Room for records in bytes: a power of two.
@@ -54,18 +63,43 @@ impl SampleRing {
     /// thread; others of `perf_event_open(2)` and `mmap(2)`.
     pub fn open(thread: i32, period: Duration, stack: u32, user_only: bool, bytes: usize) -> io::Result<SampleRing> {
         let what = EventSpec { kind: kind::SOFTWARE, config: config::CPU_CLOCK, user_only };
-        let attributes = Attributes {
-            kind: what.kind,
-            config: what.config,
-            sample_period: period.as_nanos().clamp(1, u64::MAX.into()) as u64,
-            sample_type: SAMPLE_INSTRUCTION | SAMPLE_USER_REGISTERS | SAMPLE_USER_STACK,
-            read_format: FORMAT,
-            sample_regs_user: REGISTERS,
-            sample_stack_user: stack,
-            flags: modes(&what),
-            ..Attributes::default()
+        let period = period.as_nanos().clamp(1, u64::MAX.into()) as u64;
+        let counter = Counter::open_for(thread, sampled(&what, period, stack), None)?;
+        SampleRing::filled_by(counter, Vec::new(), bytes)
+    }
+
+    /// Samples a thread of this process each time that it reads or writes one of these aligned words of its memory, of 8
+    /// bytes each; in the order in which it does. On x86-64, the sampled instruction is the one behind the access.
+    ///
+    /// # Errors
+    /// As [`SampleRing::open`]; also `ENOSPC` if the processor watches fewer words at a time (x86-64: 4), and `EINVAL`
+    /// or others if it cannot watch any.
+    pub fn watch(thread: i32, words: &[usize], stack: u32, bytes: usize) -> io::Result<SampleRing> {
+        let what = EventSpec { kind: kind::BREAKPOINT, config: 0, user_only: true };
+        let open = |word: &usize| {
+            let attributes = Attributes {
+                breakpoint_type: READ_OR_WRITE,
+                config1: *word as u64,
+                config2: size_of::<u64>() as u64,
+                ..sampled(&what, 1, stack)
+            };
+            Counter::open_for(thread, attributes, None)
         };
-        let counter = Counter::open_for(thread, attributes, None)?;
+        let mut counters = words.iter().map(open).collect::<io::Result<Vec<Counter>>>()?;
+        let first = counters.pop().ok_or(io::ErrorKind::InvalidInput)?;
+        let ring = SampleRing::filled_by(first, counters, bytes)?;
+        for other in &ring.others {
+            let [from, to] = [other, &ring.counter].map(|counter| counter.descriptor.as_raw_fd());
+            // SAFETY: both are descriptors of events, and the call takes no pointer.
+            if unsafe { libc::ioctl(from, SET_OUTPUT, to) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(ring)
+    }
+
+    /// The ring of an event, into which others may write, too.
+    fn filled_by(counter: Counter, others: Vec<Counter>, bytes: usize) -> io::Result<SampleRing> {
         let page = crate::code::page_size();
         let mut size = bytes.max(page).next_power_of_two();
         let mapping = loop {
@@ -78,7 +112,7 @@ impl SampleRing {
                 Err(error) => return Err(error.into()),
             }
         };
-        Ok(SampleRing { counter, mapping, page, size })
+        Ok(SampleRing { counter, others: others, mapping, page, size })
     }
 
     /// Appends the records that the kernel has written since the last call to `records`: whole records, each of which
@@ -118,6 +152,21 @@ impl Drop for SampleRing {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and no borrow of it outlives self.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.page + self.size) };
+    }
+}
+
+/// An event that is sampled each `period` times.
+fn sampled(what: &EventSpec, period: u64, stack: u32) -> Attributes {
+    Attributes {
+        kind: what.kind,
+        config: what.config,
+        sample_period: period,
+        sample_type: SAMPLE_INSTRUCTION | SAMPLE_USER_REGISTERS | SAMPLE_USER_STACK,
+        read_format: FORMAT,
+        sample_regs_user: REGISTERS,
+        sample_stack_user: stack,
+        flags: modes(what),
+        ..Attributes::default()
     }
 }
 

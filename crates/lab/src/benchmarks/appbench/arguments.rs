@@ -23,6 +23,10 @@ use crate::workers;
 /// All ports are linked: each input to a source, each output to a sink. An app without inputs takes the source's place,
 /// one without outputs the sink's. Several apps can be measured in a row, with their keys in parentheses: `bellows
 /// appbench 'tee | truncate(length = 64) | counter'`.
+///
+/// The apps of a router need a routing domain, and packets that the apps in front of them have sorted and tagged. Without
+/// keys, as in `bellows appbench ip4-lookup`, they get those of `bellows bench apps`; with keys, they can name the same
+/// domain: `vrf = "router"`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = traffic::HELP)]
 pub struct Arguments {
@@ -139,6 +143,7 @@ impl Arguments {
             against: self.against.clone().unwrap_or_default(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
+            ..Row::default()
         }))
     }
 }
@@ -174,6 +179,13 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        let (subject, traffic) = match self.subject()? {
+            Subject::Row(row) => {
+                let (row, traffic) = row.surrounded(lab.registry);
+                (Subject::Row(row), traffic)
+            }
+            subject => (subject, None),
+        };
         let options = Options {
             packets: self.packets,
             processes: self.processes,
@@ -181,14 +193,14 @@ impl Benchmark for Arguments {
             schedule: self.schedule,
             cpu: self.cpu,
             residents: self.resident.clone(),
-            traffic: self.traffic.clone(),
+            traffic: self.traffic.clone().or(traffic),
             offered: self.offered,
             prefetch: self.prefetch.clone(),
             counters: match self.counters {
                 Counting::Processor => Counters::Processor,
                 Counting::Valgrind => Counters::Valgrind,
             },
-            ..Options::new(self.subject()?)
+            ..Options::new(subject)
         };
         Ok(run(&options, &lab.worker("appbench"), lab.registry, lab.observer)?)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wiring::Wiring;
 use crate::networks::configured;
-use crate::supply::{Footprint, Handle, SupplyConfig, pair};
+use crate::supply::{Footprint, Frame, Handle, SupplyConfig, pair_of};
 
 /// The links that count the packets of a measurement: those into the measured apps.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,12 @@ const STUCK_TIMEOUT: u64 = 100_000_000;
 /// How many calls a trial of look-ahead has, unless it takes longer than this, in nanoseconds.
 const TRIAL_CALLS: usize = 1_000;
 const MAX_TRIAL_NS: u64 = 500_000_000;
+
+/// What the sources of a network send, and how.
+pub(super) struct Supplies {
+    pub(super) frames: Vec<Frame>,
+    pub(super) config: SupplyConfig,
+}
 
 /// A measured network.
 pub(super) struct Testbed {
@@ -118,12 +124,12 @@ impl Testbed {
         wiring: &Wiring,
         pairs: usize,
         taken: &[String],
-        supply_config: SupplyConfig,
+        supplies: Supplies,
         settings: Settings,
     ) -> Result<Testbed, String> {
         let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
         let (sources, handles) = Default::default();
-        let mut ends = Endpoints { taken: taken.to_vec(), supply_config, burst: settings.burst, sources, handles };
+        let mut ends = Endpoints { taken: taken.to_vec(), supplies, burst: settings.burst, sources, handles };
         let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
         let mut links = Vec::new();
         if measured.is_empty() {
@@ -309,7 +315,7 @@ fn account(app: &AppCounts) -> Account {
 /// Creates the sources and sinks of a measurement under unused names.
 struct Endpoints {
     taken: Vec<String>,
-    supply_config: SupplyConfig,
+    supplies: Supplies,
     burst: usize,
     sources: Vec<String>,
     handles: Vec<Handle>,
@@ -325,7 +331,8 @@ impl Endpoints {
 
     fn source(&mut self, network: &mut Network) -> Result<LinkEnd, String> {
         let name = self.name("source");
-        let (supply, handle) = pair(&self.supply_config, self.burst).map_err(|error| error.to_string())?;
+        let Supplies { frames, config } = &self.supplies;
+        let (supply, handle) = pair_of(frames.clone(), config, self.burst).map_err(|error| error.to_string())?;
         network.apps.push(AppSpec::new(&name, "source", "", supply));
         self.handles.push(handle);
         self.sources.push(name.clone());

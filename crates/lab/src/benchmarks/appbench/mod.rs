@@ -10,6 +10,7 @@
 //! | [`wiring`] | turns apps in a row into a network |
 //! | `bed` | a measured network, and its packet counts |
 //! | `rounds` | the measurement of one process: alternating rounds |
+//! | `surroundings` | what apps need besides their keys |
 //! | `figures` | combines the answers of all processes |
 //! | [`signature`] | the signature of a missing prefetch |
 //! | `text` | the text report |
@@ -41,12 +42,13 @@ mod bed;
 mod figures;
 mod rounds;
 pub mod signature;
+mod surroundings;
 mod text;
 pub mod wiring;
 
 use std::path::{Path, PathBuf};
 
-use bellows_config::{Diagnostics, Loaded, Overrides, Registry, load, load_chain};
+use bellows_config::{BenchStep, Diagnostics, Loaded, Overrides, Registry, load, load_chain};
 use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
@@ -63,7 +65,7 @@ use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
 pub use arguments::Arguments;
 pub use bed::{Account, Recording};
-use bed::{Links, Testbed};
+use bed::{Links, Supplies, Testbed};
 pub(crate) use figures::Summary;
 use rounds::TestbedFactory;
 pub use rounds::{Comparison, Tally};
@@ -92,6 +94,10 @@ pub struct Row {
     pub inputs: Vec<String>,
     /// Outputs of the last app that lead to a sink; all if empty.
     pub outputs: Vec<String>,
+    /// The tables of shared objects that the apps name.
+    pub objects: String,
+    /// The apps that packets have passed when they come to the first one.
+    pub before: Vec<BenchStep>,
 }
 
 /// An app of a network.
@@ -554,7 +560,7 @@ impl<'s> Plan<'s> {
                 let (apps, others) = (row.read(&row.apps, registry)?, row.read(&row.against, registry)?);
                 let (wiring, against) = (wire(&apps)?, wire(&others)?);
                 let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
-                let remarks = wiring.remarks();
+                let remarks = row.remark().into_iter().chain(wiring.remarks()).collect();
                 let settings = options.over(Settings::default());
                 let own_distance = apps.iter().map(|app| app.info().prefetch).max().unwrap_or(0);
                 let subject_name = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(" | ");
@@ -614,8 +620,11 @@ impl<'s> Plan<'s> {
                     Run::WithApp => (&row.apps, &self.wiring),
                     Run::Baseline => (&row.against, &self.against),
                 };
-                let apps = fetching(row.read(apps, registry).map_err(to_text)?, cell.prefetch);
-                Testbed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, supply_config, settings)
+                let (apps, before) = row.read_behind(apps, registry).map_err(to_text)?;
+                let apps = fetching(apps, cell.prefetch);
+                let frames = surroundings::passed(&supply_config, &row.before, before, settings.burst)?;
+                let supplies = Supplies { frames, config: supply_config };
+                Testbed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, supplies, settings)
             }
             Subject::InPlace(place) => {
                 let Loaded { mut network, engine, .. } = place.load(registry).map_err(to_text)?;
@@ -649,7 +658,17 @@ impl Row {
         if apps.is_empty() {
             return Ok(Vec::new());
         }
-        load_chain(apps, APP, Path::new(""), registry).map_err(AppbenchError::Diagnosed)
+        load_chain(apps, &self.objects, APP, Path::new(""), registry).map_err(AppbenchError::Diagnosed)
+    }
+
+    /// Apps of the row, and those in front of them, which share their objects.
+    fn read_behind(&self, apps: &str, registry: &Registry) -> Result<(Vec<AppSpec>, Vec<AppSpec>), AppbenchError> {
+        let steps = self.before.iter().map(BenchStep::to_string);
+        let all: Vec<String> = Some(apps.to_owned()).filter(|apps| !apps.is_empty()).into_iter().chain(steps).collect();
+        // Those in front come last, because an app's name depends on the ones before it.
+        let mut apps = self.read(&all.join(" | "), registry)?;
+        let before = apps.split_off(apps.len() - self.before.len());
+        Ok((apps, before))
     }
 }
 

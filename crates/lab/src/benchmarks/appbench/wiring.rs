@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn wiring(chain: &str, inputs: &[&str], outputs: &[&str]) -> Result<Wiring, WiringError> {
-        let apps = load_chain(chain, "APP", Path::new("."), &bellows_apps::registry()).unwrap();
+        let apps = load_chain(chain, "", "APP", Path::new("."), &bellows_apps::registry()).unwrap();
         let owned = |ports: &[&str]| ports.iter().map(|&port| port.to_owned()).collect::<Vec<String>>();
         Wiring::of(&apps, &owned(inputs), &owned(outputs))
     }

@@ -1,6 +1,9 @@
-//! The share of samples at the first use of packet data. The ends of the network are left out.
+//! The share of samples at the first use of packet data, with look-ahead and without, side by side. The ends of the
+//! network are left out.
 
-use super::side::{Task, Work};
+use std::fmt::Write;
+
+use super::side::{SAMPLED, Task, Work};
 use super::variants::Variant;
 use super::{Arguments, Group};
 use crate::report::{BenchError, Measurement};
@@ -8,6 +11,13 @@ use crate::turns::Session;
 
 /// The routers to sample: as it is, and one in which the first node does not look ahead.
 pub(super) const KINDS: [Variant; 2] = [Variant::AsIs, Variant::Without(0)];
+
+/// The figures, with their units.
+const FIGURES: [(&str, &str); SAMPLED] = [
+    ("of the samples in all nodes", "share of samples"),
+    ("of its samples at the first use of packet data", "share at the first use"),
+    ("of its samples at the hottest instruction", "share at one instruction"),
+];
 
 /// Samples the routers. Returns the text and the figures.
 pub(super) fn run(
@@ -17,8 +27,7 @@ pub(super) fn run(
 ) -> Result<(String, Vec<Measurement>), BenchError> {
     let nodes = group.nodes();
     let first = nodes[0];
-    let mut text = format!("{} packets in flight, samples of a timer:\n", group.traffic.in_flight);
-    let mut results = Vec::new();
+    let (mut shares, mut results) = (Vec::new(), Vec::new());
     for kind in KINDS {
         let task = Task {
             traffic: group.traffic,
@@ -31,15 +40,18 @@ pub(super) fn run(
         let values =
             |figure: usize| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
         let percent = |figure| bellows_stats::median(&values(figure)).map_or(f64::NAN, |found| 100.0 * found.value);
-        text += &format!(
-            "{:24} {first} has {:.1} % of the nodes' samples, {:.1} % of them at its hottest instruction\n",
-            kind.name(&nodes),
-            percent(0),
-            percent(1)
-        );
-        for (figure, unit) in [(0, "share of samples"), (1, "share at one instruction")] {
+        shares.push([0, 1, 2].map(percent));
+        for (figure, (_, unit)) in FIGURES.iter().enumerate() {
             results.extend(Measurement::of("hot", unit, &values(figure), group.labels(&kind, first)));
         }
+    }
+    let mut text = format!("{} packets in flight, samples of a timer in {first}:\n", group.traffic.in_flight);
+    let width = FIGURES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let names = KINDS.map(|kind| kind.name(&nodes));
+    let _ = writeln!(text, "{:width$}  {:>24}  {:>24}", "", names[0], names[1]);
+    for (figure, (name, _)) in FIGURES.iter().enumerate() {
+        let [with, without] = [0, 1].map(|kind| format!("{:.1} %", shares[kind][figure]));
+        let _ = writeln!(text, "{name:width$}  {with:>24}  {without:>24}");
     }
     text.push('\n');
     Ok((text, results))

@@ -12,9 +12,11 @@
 //! | `show` | the routers side by side |
 //! | `picture` | clocks by packets in flight, as SVG |
 //! | `hot` | the share of samples at the first use of packet data |
+//! | `live` | a whole router in a network |
 //! | `verdict` | runs in which a trial of look-ahead must find a node, or none |
 
 mod hot;
+mod live;
 mod picture;
 mod show;
 mod side;
@@ -42,9 +44,12 @@ use variants::{First, Variant, nodes};
 /// Frames of 60 bytes with random destinations, in vectors of 128, go round through a router. Case `nodes`: clocks a
 /// packet of each node at full speed, as it is, without look-ahead in one node, and with other distances in all nodes.
 /// Case `load`: the same at a fixed load, and packets a call. Case `hot`: the share of the first node in samples of a
-/// timer, and that of its hottest instruction, with look-ahead and without. Case `verdict`: runs with packets from memory
+/// timer, and of those the shares at its first use of packet data and at its hottest instruction, with look-ahead and
+/// without. The processor's debug registers tell which instruction uses packet data; a slow one's samples are at the one
+/// behind it, so both count. Case `verdict`: runs with packets from memory
 /// in which the first node does not look ahead, or all nodes do; a trial, as `show run --advise` makes it, must find the
-/// node if it costs 20 percent more, and accuse none otherwise.
+/// node if it costs 20 percent more, and accuse none otherwise. Case `live`: the same with the app `router` in a network
+/// that holds its packets until they have left the caches.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -86,10 +91,10 @@ pub struct Arguments {
     /// A share of what the slowest router carries at full speed, in the case `load`.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
     load: f64,
-    /// Runs of each kind in the case `verdict`
+    /// Runs of each kind in the cases `verdict` and `live`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=1_000))]
     runs: usize,
-    /// How long a trial takes in the case `verdict`, and sampling in `hot`, seconds
+    /// How long a trial takes in the cases `verdict` and `live`, and sampling in `hot`, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
 }
@@ -133,10 +138,11 @@ enum Case {
     Load,
     Hot,
     Verdict,
+    Live,
 }
 
 impl Case {
-    const ALL: [Case; 4] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict];
+    const ALL: [Case; 5] = [Case::Nodes, Case::Load, Case::Hot, Case::Verdict, Case::Live];
 
     fn name(self) -> &'static str {
         match self {
@@ -144,6 +150,7 @@ impl Case {
             Case::Load => "load",
             Case::Hot => "hot",
             Case::Verdict => "verdict",
+            Case::Live => "live",
         }
     }
 }
@@ -201,7 +208,7 @@ impl Arguments {
         };
         match case {
             Case::Nodes => all.map(group).collect(),
-            Case::Load | Case::Hot => vec![group((routes, farthest))],
+            Case::Load | Case::Hot | Case::Live => vec![group((routes, farthest))],
             // Each node that packets can come to first.
             Case::Verdict => {
                 [First::Ethernet, First::Ip].map(|first| Group { first, ..group((routes, farthest)) }).into()
@@ -218,7 +225,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     }
     let groups: Vec<Group> = cases.iter().flat_map(|&case| options.groups(case)).collect();
     let processes = |group: &Group| match group.case {
-        Case::Verdict => verdict::KINDS.len() * options.runs,
+        Case::Verdict | Case::Live => verdict::KINDS.len() * options.runs,
         Case::Hot => hot::KINDS.len() * options.processes,
         _ => options.processes,
     };
@@ -226,7 +233,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     let (mut results, mut notes, mut failed) = (Vec::new(), Vec::new(), false);
     let mut spots = Vec::new();
     for group in groups {
-        if group.case == Case::Verdict {
+        if matches!(group.case, Case::Verdict | Case::Live) {
             let found = verdict::run(options, &group, &mut session)?;
             session.show(&found.text);
             results.extend(found.results);
@@ -359,7 +366,7 @@ impl Listed for Arguments {
         "4",
     ];
     const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot and verdict"),
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are nodes, load, hot, verdict and live"),
         (&["--case", "hot", "--picture", "x.svg"], "--picture draws the case `nodes`, which --case leaves out"),
     ];
 

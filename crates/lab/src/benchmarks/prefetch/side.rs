@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use bellows_apps::vrf::RoutingDomain;
 use bellows_engine::{Engine, LookAhead, TrialResult};
-use bellows_inspect::hot;
+use bellows_inspect::hot::{self, uses};
 use bellows_packet::pool;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
+use super::live;
 use super::stock::{Stock, lock};
 use super::variants::{First, Parts, Variant, nodes};
 use crate::benchmarks::fib::routes::Prefixes;
@@ -49,6 +50,8 @@ pub(super) enum Work {
     Load(Vec<Variant>, f64),
     /// Runs one variant, and a trial of look-ahead for some seconds.
     Try(Variant, f64),
+    /// The same with a whole router in a network.
+    TryLive(Variant, f64),
     /// Runs one variant, and samples its instructions for some seconds.
     Sample(Variant, f64),
 }
@@ -59,6 +62,10 @@ pub(super) enum Work {
 /// None: a failure ends the process.
 pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     settle(task.cpu);
+    if let Work::TryLive(variant, seconds) = &task.what {
+        let engine = Some(live::engine(variant));
+        return Ok(Box::new(Trying { engine, seconds: *seconds, apps: live::APPS.to_vec() }));
+    }
     let packets = pool::Config { packets: task.traffic.in_flight + 32_768, ..pool::Config::default() };
     pool::init(packets).unwrap_or_else(|error| fail(&error));
     // Its tables are not the Internet's.
@@ -80,9 +87,11 @@ pub(super) fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
         Work::Sample(variant, seconds) => {
             let engine = Some(parts(None).engine(&variant, true));
             let apps = super::variants::nodes(task.traffic.family, task.first);
-            return Ok(Box::new(Sampling { engine, seconds, apps }));
+            let packets = lock(&stock).some_addresses(WATCHED);
+            return Ok(Box::new(Sampling { engine, seconds, apps, packets }));
         }
         Work::Compare(variants) => (engines(variants), None),
+        Work::TryLive(..) => return Err("it has no stock".to_owned()),
         Work::Load(variants, load) => (engines(variants), Some(load)),
     };
     let mut comparing =
@@ -180,6 +189,9 @@ impl Side for Comparing {
     }
 }
 
+/// How long a network runs before a trial: until as many packets are in flight as ever.
+const BEFORE_TRIAL: Duration = Duration::from_millis(100);
+
 /// A process that runs one variant, and a trial of look-ahead in it.
 struct Trying {
     engine: Option<Engine>,
@@ -201,6 +213,7 @@ impl Side for Trying {
                 let end = engine.run();
                 engine.finish(end);
             });
+            thread::sleep(BEFORE_TRIAL);
             let trial = control.try_look_ahead().unwrap_or_else(|error| fail(&error));
             let end = Instant::now() + Duration::from_secs_f64(self.seconds);
             while Instant::now() < end && !running.is_finished() {
@@ -223,40 +236,47 @@ struct Sampling {
     engine: Option<Engine>,
     seconds: f64,
     apps: Vec<&'static str>,
+    /// The addresses of some packets' data, to find the instructions that use it.
+    packets: Vec<usize>,
 }
 
+/// Packets that are watched, and how long each: they come round several times meanwhile.
+const WATCHED: usize = 8;
+const WATCH: Duration = Duration::from_millis(100);
+
+/// The figures of a process that samples: the share of the samples in all nodes that the first one has, and the shares
+/// of these at its first use of packet data, and at its hottest instruction.
+pub(super) const SAMPLED: usize = 3;
+
 impl Side for Sampling {
-    /// Two figures: the share of the samples in all nodes that the first one has, and the share of these at its hottest
-    /// instruction.
+    /// The figures are [`SAMPLED`].
     fn turn(&mut self) -> Turn {
         let Some(mut engine) = self.engine.take() else { return Turn::default() };
         let control = engine.control();
         let start = clock::ticks();
-        let report = thread::scope(|scope| {
+        let (report, uses) = thread::scope(|scope| {
             let run = move || {
                 let end = engine.run();
                 engine.finish(end);
             };
             let thread = thread::Builder::new().name("engine".to_owned()).spawn_scoped(scope, run);
             drop(thread.unwrap_or_else(|error| fail(&error)));
+            let listing = control.listing();
+            let uses = uses::first_uses(&listing, self.apps[0], &self.packets, WATCH);
             let duration = Duration::from_secs_f64(self.seconds);
-            let report = hot::of_process("router", std::process::id(), &control.listing(), None, duration);
+            let report = hot::of_process("router", std::process::id(), &listing, None, duration);
             control.stop();
-            report.unwrap_or_else(|error| fail(&error))
+            (report.unwrap_or_else(|error| fail(&error)), uses.unwrap_or_else(|error| fail(&error)))
         });
-        let (mut all, mut samples, mut hottest) = (0, 0, 0);
-        for function in &report.functions {
-            let Some(node) = self.apps.iter().position(|node| function.apps.iter().any(|app| app == node)) else {
-                continue;
-            };
-            all += function.samples;
-            if node > 0 {
-                continue;
-            }
-            samples += function.samples;
-            hottest = function.instructions.iter().map(|line| line.samples).chain([hottest]).max().unwrap_or(0);
-        }
-        let figures = vec![samples as f64 / all.max(1) as f64, hottest as f64 / samples.max(1) as f64];
+        let node = |function: &hot::Function| {
+            self.apps.iter().position(|node| function.apps.iter().any(|app| app == node))
+        };
+        let all: u64 = report.functions.iter().filter(|found| node(found).is_some()).map(|found| found.samples).sum();
+        let of_first = report.functions.iter().filter(|found| node(found) == Some(0));
+        let hottest = of_first.flat_map(|found| &found.instructions).map(|line| line.samples).max().unwrap_or(0);
+        let (samples, at_use) = report.at_first_uses(self.apps[0], &uses);
+        let share = |of: u64, all: u64| of as f64 / all.max(1) as f64;
+        let figures = vec![share(samples, all), share(at_use, samples), share(hottest, samples)];
         Turn { figures, took: (clock::ticks() - start) as f64, lost: 0.0 }
     }
 }

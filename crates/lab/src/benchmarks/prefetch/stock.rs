@@ -86,6 +86,16 @@ impl Stock {
         Counts { sends: std::mem::take(&mut self.sends), sent: std::mem::take(&mut self.sent), missed }
     }
 
+    /// The addresses of the first bytes of some packets that wait, at different places in vectors.
+    pub(super) fn some_addresses(&self, count: usize) -> Vec<usize> {
+        let address = |number: usize| {
+            let vector = self.waiting.get(number * self.waiting.len() / count)?;
+            let place = (number * VECTOR / count + number).checked_rem(vector.len())?;
+            Some(vector.as_slice()[place].bytes().as_ptr().addr())
+        };
+        (0..count).filter_map(address).collect()
+    }
+
     /// Packets that wait.
     fn len(&self) -> usize {
         self.waiting.iter().map(Vector::len).sum()

@@ -1,10 +1,11 @@
-//! Runs in which a trial of look-ahead must find the node without it, or accuse none.
+//! Runs in which a trial of look-ahead must find the node without it, or accuse none: in a router alone, and in a whole
+//! network.
 
 use std::fmt::Write;
 
 use super::side::{TRIED, Task, Work};
 use super::variants::Variant;
-use super::{Arguments, Group};
+use super::{Arguments, Case, Group, live};
 use crate::report::{BenchError, Measurement};
 use crate::turns::{Match, Session};
 
@@ -52,20 +53,41 @@ impl Runs {
         self.values(node, 0).iter().filter(|&&verdict| verdict == 1.0).count()
     }
 
+    /// Whether a node does not look ahead.
+    fn may_be_accused(&self, node: usize) -> bool {
+        matches!(self.kind, Variant::Without(without) if without == node)
+    }
+
+    /// The runs in which a node was accused, a line each.
+    fn accusations(&self, node: usize) -> String {
+        let mut text = String::new();
+        let figures = [0, 1, 2, 3, 4, 5].map(|figure| self.values(node, figure));
+        for run in (0..figures[0].len()).filter(|&run| figures[0][run] == 1.0) {
+            let [_, clocks, saved, p, fetch, after] = figures.each_ref().map(|values| values[run]);
+            let saved = 100.0 * saved;
+            let _ = writeln!(
+                text,
+                "    in run {}: {clocks:.1} clocks a packet, {fetch:.1} + {after:.1} if fetched first: {saved:.1} % saved, p \
+                 {p:.1e}",
+                run + 1
+            );
+        }
+        text
+    }
+
     /// Whether the verdicts about a node are right, if its look-ahead is worth so much.
     fn are_right(&self, node: usize, worth: f64) -> bool {
-        match self.kind {
-            Variant::Without(without) if without == node => {
-                worth < MIN_WORTH || self.accused(node) as f64 >= MIN_FOUND * self.matches.len() as f64
-            }
-            _ => self.accused(node) == 0,
+        match self.may_be_accused(node) {
+            true => worth < MIN_WORTH || self.accused(node) as f64 >= MIN_FOUND * self.matches.len() as f64,
+            false => self.accused(node) == 0,
         }
     }
 }
 
 /// Runs all trials.
 pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>) -> Result<Found, BenchError> {
-    let nodes = group.nodes();
+    let is_live = group.case == Case::Live;
+    let nodes = if is_live { live::APPS.to_vec() } else { group.nodes() };
     let mut all = Vec::new();
     for kind in KINDS {
         let task = Task {
@@ -73,7 +95,10 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
             first: group.first,
             // Packets that nobody waits for accuse nobody.
             memory: true,
-            what: Work::Try(kind.clone(), options.seconds),
+            what: match is_live {
+                true => Work::TryLive(kind.clone(), options.seconds),
+                false => Work::Try(kind.clone(), options.seconds),
+            },
             cpu: options.common.cpu,
         };
         let matches = session.matches(options.runs, &[1], &[], |_| vec![task.clone()])?;
@@ -84,19 +109,26 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
     for runs in &all {
         let count = runs.matches.len();
         let name = runs.kind.name(&nodes);
-        let _ = writeln!(text, "{} packets in flight, from memory, {name}, {count} runs:", group.traffic.in_flight);
+        let _ = match is_live {
+            true => writeln!(text, "a router in a network, with packets from memory, {name}, {count} runs:"),
+            false => writeln!(text, "{} packets in flight, from memory, {name}, {count} runs:", group.traffic.in_flight),
+        };
         for (node, name) in nodes.iter().enumerate() {
             let [clocks, saved, fetch, after] = [1, 2, 4, 5].map(|figure| runs.middle(node, figure));
             let _ = writeln!(
                 text,
-                "{name:16} {clocks:5.1} clocks a packet; fetched first {:5.1} ({fetch:.1} + {after:.1}), {:+5.1} %; accused \
+                "{name:21} {clocks:5.1} clocks a packet; fetched first {:5.1} ({fetch:.1} + {after:.1}), {:+5.1} %; accused \
                  in {} runs",
                 fetch + after,
                 -100.0 * saved,
                 runs.accused(node)
             );
+            if !runs.may_be_accused(node) {
+                text += &runs.accusations(node);
+            }
             let shares = [runs.accused(node) as f64 / count.max(1) as f64];
-            results.extend(Measurement::of("verdict", "share of runs", &shares, group.labels(&runs.kind, name)));
+            let labels = group.labels(&runs.kind, name);
+            results.extend(Measurement::of(group.case.name(), "share of runs", &shares, labels));
             failed |= count >= ENOUGH && !runs.are_right(node, worth);
         }
         text.push('\n');
