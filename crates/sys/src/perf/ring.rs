@@ -112,7 +112,7 @@ impl SampleRing {
                 Err(error) => return Err(error.into()),
             }
         };
-        Ok(SampleRing { counter, others: others, mapping, page, size })
+        Ok(SampleRing { counter, others, mapping, page, size })
     }
 
     /// Appends the records that the kernel has written since the last call to `records`: whole records, each of which
