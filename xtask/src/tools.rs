@@ -65,6 +65,7 @@ pub const FOR_TESTS: &[Tool] = &[
     CC,
     LIBPCAP,
     Tool { programs: &["bird"], package: "bird2", purpose: "a routing daemon behind a router" },
+    Tool { programs: &["traceroute"], package: "traceroute", purpose: "the hops that a host sees" },
     Tool { programs: &["setcap"], package: "libcap2-bin", purpose: "interfaces with file capabilities" },
 ];
 

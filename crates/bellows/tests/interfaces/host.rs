@@ -392,36 +392,43 @@ fn bird(number: u8, more: &str) -> String {
     format!("router id 192.0.2.{number};\nprotocol device {{ scan time 1; }}\n{more}")
 }
 
-#[test]
-fn a_routing_daemon_speaks_bgp_through_the_router() {
-    if is_missing("host::a_routing_daemon_speaks_bgp_through_the_router", &["bird", "birdc"]) {
-        return;
-    }
+/// A family as bird and a test of it name it: the channel, the prefix of the announced route, and an address in it.
+struct Announced {
+    family: usize,
+    channel: &'static str,
+    prefix: &'static str,
+    address: &'static str,
+}
+
+/// Has the router's host learn a route from the server by BGP over a family, lose it, and learn it again.
+fn learn_by_bgp(announced: &Announced) {
+    let &Announced { family, channel, prefix, address } = announced;
     let hosted = Hosted::new();
     let running = hosted.start("routes = \"kernel:main\"", [""; 2]);
     let [client, server] = &hosted.hosts;
-    server.run("ip address add 203.0.113.5/32 dev lo");
+    server.run(&format!("ip address add {address} dev lo"));
     // The server's daemon announces what is behind it, and the router's puts that into the kernel's table.
     let bgp = |local: u32, neighbour: &str, remote: u32, filters: &str| {
         format!(
             "protocol bgp {{ local as {local}; neighbor {neighbour} as {remote}; hold time 9; connect delay time 1; \
-             connect retry time 1; error wait time 1, 2; ipv4 {{ {filters} }}; }}\n"
+             connect retry time 1; error wait time 1, 2; {channel} {{ {filters} }}; }}\n"
         )
     };
-    let of_router = bgp(64500, HOSTS[1][0], 64501, "import all; export none;")
-        + "protocol kernel { ipv4 { import none; export where source = RTS_BGP; }; }\n";
-    let announced = "protocol static { ipv4; route 203.0.113.0/24 unreachable; }\n";
-    let of_server = bgp(64501, ROUTER[1][0], 64500, "import none; export where source = RTS_STATIC;");
+    let of_router = bgp(64500, HOSTS[1][family], 64501, "import all; export none;")
+        + &format!("protocol kernel {{ {channel} {{ import none; export where source = RTS_BGP; }}; }}\n");
+    let route = format!("protocol static {{ {channel}; route {prefix} unreachable; }}\n");
+    let of_server = bgp(64501, ROUTER[1][family], 64500, "import none; export where source = RTS_STATIC;");
     let start = |host: &Host, name: &str, text: &str| {
         let file = hosted.sandbox.write(&format!("{name}.conf"), text);
         let socket = hosted.sandbox.path(&format!("{name}.ctl"));
         host.start(&format!("bird -f -c {file} -s {}", socket.display()))
     };
     let _router = start(&hosted.router, "router", &bird(1, &of_router));
-    let peer = start(server, "peer", &bird(2, &format!("{of_server}{announced}")));
-    let has_route = || hosted.router.run("ip route show 203.0.113.0/24").contains("proto bird");
+    let peer = start(server, "peer", &bird(2, &format!("{of_server}{route}")));
+    let ip = ["ip -4", "ip -6"][family];
+    let has_route = || hosted.router.run(&format!("{ip} route show {prefix}")).contains("proto bird");
     let reaches = |what: &str, wanted: bool| {
-        eventually(what, || has_route() == wanted && is_answered(client, "203.0.113.5") == wanted);
+        eventually(what, || has_route() == wanted && is_answered(client, address) == wanted);
     };
     reaches("a route by BGP", true);
     // The peer withdraws the route.
@@ -431,7 +438,23 @@ fn a_routing_daemon_speaks_bgp_through_the_router() {
     reaches("a withdrawn route", false);
     // The peer restarts.
     drop(peer);
-    let _peer = start(server, "peer", &bird(2, &format!("{of_server}{announced}")));
+    let _peer = start(server, "peer", &bird(2, &format!("{of_server}{route}")));
     reaches("a route after a restart", true);
     hosted.stop(running);
+}
+
+#[test]
+fn a_routing_daemon_speaks_bgp_through_the_router() {
+    if is_missing("host::a_routing_daemon_speaks_bgp_through_the_router", &["bird", "birdc"]) {
+        return;
+    }
+    learn_by_bgp(&Announced { family: 0, channel: "ipv4", prefix: "203.0.113.0/24", address: "203.0.113.5" });
+}
+
+#[test]
+fn a_routing_daemon_speaks_bgp_over_ipv6_through_the_router() {
+    if is_missing("host::a_routing_daemon_speaks_bgp_over_ipv6_through_the_router", &["bird", "birdc"]) {
+        return;
+    }
+    learn_by_bgp(&Announced { family: 1, channel: "ipv6", prefix: "2001:db8:9::/48", address: "2001:db8:9::5" });
 }

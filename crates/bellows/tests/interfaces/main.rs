@@ -9,6 +9,7 @@ mod examples;
 mod fragments;
 mod frames;
 mod guest;
+mod hops;
 mod host;
 mod joined;
 mod keys;

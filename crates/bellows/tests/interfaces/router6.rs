@@ -1,10 +1,11 @@
 //! A router for IPv6 between two hosts with Linux: neighbour discovery, router advertisements, duplicate addresses.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellows_testkit::eventually;
 use bellows_testkit::netns::traffic::{self, Direction, Servers};
 use bellows_testkit::netns::{self, End, Host, Lab, connect};
+use bellows_testkit::wait::within;
 
 use crate::bridge::{FILE, app, counted, is_missing, write_random};
 use crate::support::{Running, Sandbox, Signal};
@@ -191,6 +192,21 @@ fn a_neighbour_that_vanishes_and_returns_with_another_address_is_found_again() {
     routed.stop(running);
 }
 
+/// The address that the second host gives itself, by its Ethernet address.
+const CONFIGURED: &str = "2001:db8:2:0:200:5eff:fe00:5302";
+
+/// Has a host configure itself, and waits until it has.
+fn configure_itself(host: &Host) {
+    host.sh("echo 1 >/proc/sys/net/ipv6/conf/lan/accept_ra
+             echo 1 >/proc/sys/net/ipv6/conf/lan/autoconf
+             echo 3 >/proc/sys/net/ipv6/conf/lan/router_solicitations
+             ip link set lan down
+             ip link set lan up");
+    eventually("an address of the advertised prefix", || {
+        host.run("ip -6 address show dev lan scope global").contains(CONFIGURED)
+    });
+}
+
 #[test]
 fn a_host_configures_itself_and_loses_its_router() {
     if is_missing("router6::a_host_configures_itself_and_loses_its_router", &[]) {
@@ -199,15 +215,8 @@ fn a_host_configures_itself_and_loses_its_router() {
     let routed = Routed::new(&[]);
     let running = routed.start(&[]);
     let host = &routed.hosts[1];
-    host.sh("echo 1 >/proc/sys/net/ipv6/conf/lan/accept_ra
-             echo 1 >/proc/sys/net/ipv6/conf/lan/autoconf
-             echo 3 >/proc/sys/net/ipv6/conf/lan/router_solicitations
-             ip link set lan down
-             ip link set lan up");
-    let address = "2001:db8:2:0:200:5eff:fe00:5302";
-    eventually("an address of the advertised prefix", || {
-        host.run("ip -6 address show dev lan scope global").contains(address)
-    });
+    configure_itself(host);
+    let address = CONFIGURED;
     let default = || host.run("ip -6 route show default");
     let route = default();
     assert!(route.contains(&format!("via {} dev lan proto ra", LINK_LOCAL[1])), "{route}");
@@ -217,6 +226,32 @@ fn a_host_configures_itself_and_loses_its_router() {
     routed.stop(running);
     eventually("no default route", || default().is_empty());
     assert!(host.run("ip -6 address show dev lan scope global").contains(address), "its address holds on");
+}
+
+#[test]
+fn a_host_gives_up_a_router_that_was_killed_after_its_lifetime() {
+    if is_missing("router6::a_host_gives_up_a_router_that_was_killed_after_its_lifetime", &[]) {
+        return;
+    }
+    /// Seconds: longer than the interval of the advertisements, and much shorter than what follows from it.
+    const LIFETIME: u64 = 5;
+    let routed = Routed::new(&[]);
+    let running = routed.start(&["--set", &format!("apps.router.interfaces.right.advertise.lifetime={LIFETIME}s")]);
+    let host = &routed.hosts[1];
+    configure_itself(host);
+    traffic::wait_for_answer(&routed.hosts[0], CONFIGURED);
+    let has_router = || netns::run(host.namespace(), &format!("ip -6 route get {}", HOSTS[0])).is_ok();
+    // Each advertisement renews the lifetime.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2 * LIFETIME) {
+        assert!(has_router(), "after {:?}", start.elapsed());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    running.signal(Signal::KILL);
+    running.wait();
+    assert!(has_router(), "nobody has told it");
+    within(Duration::from_secs(2 * LIFETIME), "no default router", || !has_router());
+    assert!(host.run("ip -6 address show dev lan scope global").contains(CONFIGURED), "its address holds on");
 }
 
 #[test]
