@@ -18,8 +18,8 @@ use crate::forwarding::redirect::{is_better_reached_directly, turns_around};
 use crate::forwarding::rewrite::{Batch, Ways, rewrite};
 use crate::forwarding::{ETHERNET, set_header};
 use crate::lanes::{Lanes, Verdict};
-use crate::segmentation::kind_of;
 use crate::router_bench::{Behind, OUT, row};
+use crate::segmentation::kind_of;
 use crate::vrf::{RESERVED, RoutingDomain};
 
 /// Sends packets to their next hops: takes a hop off the time to live or hop limit, and writes the Ethernet header of

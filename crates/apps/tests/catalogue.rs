@@ -85,7 +85,7 @@ fn network(app: &Entry, row: &BenchRow) -> String {
             from = format!("{name}.{}", step.output);
         }
         links.push(format!("\"{from} -> app.{port}\""));
-        apps += &format!("from-{port} = {{ app = \"source\", headers = \"{headers}\" }}\n");
+        apps += &format!("from-{port} = {{ app = \"source\", headers = \"{headers}\", size = 64 }}\n");
     }
     for port in ports(info.outputs, "out", row.outputs) {
         links.push(format!("\"app.{port} -> to-{port}\""));

@@ -34,6 +34,16 @@ fn judged(costs: &Value, verdict: &str) -> Vec<String> {
     judged.map(|result| result["app"].as_str().unwrap().to_owned()).collect()
 }
 
+/// The sentences that name an app.
+fn accusations(costs: &Value) -> Vec<&str> {
+    let all = costs["advice"]["advice"].as_array().unwrap().iter().map(|sentence| sentence.as_str().unwrap());
+    all.filter(|sentence| sentence.contains(WAITS)).collect()
+}
+
+/// What advice says about an app without look-ahead, and what a benchmark says of several distances.
+const WAITS: &str = "waits for the data of its packets";
+const SIGNATURE: &str = "this is the signature of a missing prefetch";
+
 /// Tries look-ahead until it names an app, and no other. Returns what the trial found.
 ///
 /// Other programs may take the processor's time and its caches during a trial.
@@ -60,7 +70,7 @@ fn find_none(sandbox: &Sandbox, app: &str) {
         deadline.check();
         let costs = sandbox.bellows(&["show", "run", "--json", TRIAL]).fine().json();
         assert_eq!(judged(&costs, "missing"), [""; 0], "{costs:#}");
-        assert_eq!(costs["advice"]["advice"], json!([]), "{costs:#}");
+        assert_eq!(accusations(&costs), [""; 0], "{costs:#}");
         is_cleared |= judged(&costs, "sufficient").iter().any(|cleared| cleared == app);
         trials += 1;
     }
@@ -74,8 +84,8 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     let costs = find(&sandbox, "share");
     let share = of(&costs, "share").unwrap();
     assert!(share["saved"].as_f64().unwrap() > 0.08 && share["p"].as_f64().unwrap() < 1e-4, "{share:#}");
-    let advice = costs["advice"]["advice"][0].as_str().unwrap();
-    assert!(advice.contains("`share` waits for the data of its packets"), "{advice}");
+    let advice = accusations(&costs);
+    assert!(advice.len() == 1 && advice[0].starts_with("`share` waits"), "{advice:?}");
     let text = sandbox.bellows(&["show", "run", "--advise=100ms"]).fine().stdout;
     assert!(text.contains("Trial of look-ahead for 100.0 ms") && text.contains("not tables"), "{text}");
 }
@@ -92,9 +102,8 @@ fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
     let sandbox = Sandbox::new();
     let _running = start(&sandbox, "router-costs.toml", &["--set", NO_LOOK_AHEAD]);
     let costs = find(&sandbox, "router/ethernet-input");
-    let advice = costs["advice"]["advice"].as_array().unwrap();
-    assert_eq!(advice.len(), 1, "{advice:?}");
-    assert!(advice[0].as_str().unwrap().contains("`router/ethernet-input` waits for the data of its packets"), "{advice:?}");
+    let advice = accusations(&costs);
+    assert!(advice.len() == 1 && advice[0].starts_with("`router/ethernet-input` waits"), "{advice:?}");
 }
 
 #[test]
@@ -110,9 +119,6 @@ fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
     let report = sandbox.bellows(&[&words[..], more].concat()).fine().json();
     report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
-
-const WAITS: &str = "waits for the data of its packets";
-const SIGNATURE: &str = "this is the signature of a missing prefetch";
 
 #[test]
 fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {

@@ -244,11 +244,7 @@ pub fn pair(config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), Sup
 ///
 /// # Errors
 /// See [`SupplyError`].
-pub fn pair_of(
-    frames: Vec<Frame>,
-    config: &SupplyConfig,
-    burst: usize,
-) -> Result<(Supply, Handle), SupplyError> {
+pub fn pair_of(frames: Vec<Frame>, config: &SupplyConfig, burst: usize) -> Result<(Supply, Handle), SupplyError> {
     let pace = config.offered.map(Pace::new).transpose()?;
     let shared = Arc::new(Shared {
         round: AtomicU64::new(0),
@@ -300,12 +296,7 @@ impl Handle {
 }
 
 impl Reservoir {
-    fn new(
-        frames: Vec<Frame>,
-        residence: Residence,
-        supplies: usize,
-        burst: usize,
-    ) -> Result<Reservoir, SupplyError> {
+    fn new(frames: Vec<Frame>, residence: Residence, supplies: usize, burst: usize) -> Result<Reservoir, SupplyError> {
         let displacing = match residence.displacement {
             Displacement::Read(length) => {
                 let mut words =

@@ -365,7 +365,9 @@ impl<F: Family> Configure for IcmpErrors<F> {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("its rate is limited; `bellows bench floods` measures what it costs up to the limit and beyond")
+        Bench::Unmeasured(
+            "its rate is limited; `bellows bench floods` measures what it costs up to the limit and beyond",
+        )
     }
 
     fn configure(config: Config, context: &Context) -> Result<IcmpErrors<F>, SettingError> {
