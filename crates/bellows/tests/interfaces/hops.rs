@@ -89,10 +89,10 @@ fn traceroute_sees_each_router_with_its_address() {
         .zip(&texts)
         .map(|(sandbox, text)| sandbox.start(&[&sandbox.write("network.toml", text)]))
         .collect();
-    for family in 0..2 {
-        let target = LINKS[2][1][family];
+    let [near, middle, far] = LINKS.map(|[_, end]| end);
+    for ((near, middle), target) in near.into_iter().zip(middle).zip(far) {
         traffic::wait_for_answer(&client, target);
-        let hops = [LINKS[0][1][family], LINKS[1][1][family], target];
+        let hops = [near, middle, target];
         for method in ["", "-I ", "-T "] {
             let said = client.run(&format!("traceroute -n -q 1 -w 10 {method}{target}"));
             let seen: Vec<&str> = said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
