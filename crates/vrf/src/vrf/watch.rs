@@ -186,7 +186,7 @@ mod tests {
         let adjacencies = Adjacencies::with_rest(5, 0, 0);
         let vrf = Vrf::with(vec![interface], 5, 7, adjacencies, Arc::new(Readers::new())).unwrap();
         let mut changes = vrf.lock();
-        let mut add = |changes: &mut VrfChanges<'_>, route: &str| {
+        let add = |changes: &mut VrfChanges<'_>, route: &str| {
             changes.add(&RouteSpec::parse(route).unwrap(), IfExists::Refuse).unwrap();
             changes.commit().unwrap();
             assert!(changes.give_back(usize::MAX));
