@@ -89,8 +89,7 @@ fn traceroute_sees_each_router_with_its_address() {
         .zip(&texts)
         .map(|(sandbox, text)| sandbox.start(&[&sandbox.write("network.toml", text)]))
         .collect();
-    for family in 0..2 {
-        let target = LINKS[2][1][family];
+    for (family, target) in LINKS[2][1].into_iter().enumerate() {
         traffic::wait_for_answer(&client, target);
         let hops = [LINKS[0][1][family], LINKS[1][1][family], target];
         for method in ["", "-I ", "-T "] {
