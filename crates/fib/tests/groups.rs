@@ -118,6 +118,24 @@ proptest! {
     }
 
     #[test]
+    fn a_group_like_another_is_as_that_one_would_be(weights in weights(), others in weights(), out: Vec<bool>) {
+        let (set, added) = (groups(), groups());
+        let (paths, others) = (numbered(&weights), numbered(&others));
+        let numbers = [&set, &added].map(|groups| {
+            let mut changes = groups.lock();
+            let number = changes.add(&paths).unwrap();
+            paths.iter().zip(&out).for_each(|(path, is_out)| changes.set_out_of_use(path.next, *is_out));
+            changes.settle(usize::MAX);
+            number
+        });
+        let before = paths_of_flows(&added, numbers[1]);
+        set.lock().set(numbers[0], &others).unwrap();
+        let like = added.lock().add_like(numbers[1], &others).unwrap();
+        prop_assert_eq!(paths_of_flows(&added, like), paths_of_flows(&set, numbers[0]));
+        prop_assert_eq!(paths_of_flows(&added, numbers[1]), before, "the other group stays");
+    }
+
+    #[test]
     fn any_changes_as_a_list(changes in proptest::collection::vec((0..6_usize, weights(), 0..4_u8), 1..40)) {
         let groups = groups();
         let mut model: BTreeMap<u32, Vec<Path>> = BTreeMap::new();

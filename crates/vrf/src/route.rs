@@ -463,7 +463,7 @@ mod tests {
                 "192.0.2.1",
                 "`192.0.2.1` is not an address of the family that is named",
             ),
-            ("198.51.100.0/24 via 192.0.2.1 metrik 5", "metrik", "`metrik` is not part of a route"),
+            ("198.51.100.0/24 via 192.0.2.1 metrik 5", "metrik", "`metrik` is not part of a route here"),
             ("198.51.100.0/24 dev lan metric x", "x", "`x` is not a number up to 4294967295"),
             (
                 "blackhole 198.51.100.0/24 via 192.0.2.1",

@@ -271,15 +271,35 @@ proptest! {
     }
 }
 
+fn change(vrf: &Vrf, text: &str) {
+    let mut changes = vrf.lock();
+    changes.batch().apply(&RouteCommand::parse(text, Verb::Add).unwrap()).unwrap();
+    changes.commit().unwrap();
+    assert!(changes.give_back(usize::MAX));
+}
+
+#[test]
+fn flows_stay_with_the_next_hops_that_a_replaced_route_keeps() {
+    let vrf = vrf();
+    let route = |hops: &[usize]| ModelRoute { is_v6: false, hops: hops.iter().map(|&hop| (hop, 1)).collect() };
+    let (three, two) = (route(&[0, 1, 2]), route(&[0, 2]));
+    // Both routes have one group.
+    change(&vrf, &three.text(1));
+    change(&vrf, &three.text(2));
+    let before = three.flows(&vrf, 1);
+    change(&vrf, &two.text(1));
+    let after = two.flows(&vrf, 1);
+    assert!(before.contains(&1) && !after.contains(&1));
+    assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == 1));
+    assert_eq!(three.flows(&vrf, 2), before, "the other route stays as it is");
+    change(&vrf, &two.text(2));
+    assert_eq!(two.flows(&vrf, 2), after, "routes with the same ways have one group");
+}
+
 #[test]
 fn a_group_that_is_made_while_a_neighbour_has_failed_avoids_it() {
     let vrf = vrf();
-    let change = |text: &str| {
-        let mut changes = vrf.lock();
-        changes.batch().apply(&RouteCommand::parse(text, Verb::Add).unwrap()).unwrap();
-        changes.commit().unwrap();
-        assert!(changes.give_back(usize::MAX));
-    };
+    let change = |text: &str| change(&vrf, text);
     let of_both = "20.1.0.0/16 nexthop via inet6 fe80::10 dev a nexthop via 10.0.1.10";
     change("add 2001:db8:1::/48 nexthop via fe80::10 dev a nexthop via fe80::11 dev a");
     vrf.lock().fail(key(4).0, key(4).1);

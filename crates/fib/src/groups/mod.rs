@@ -149,9 +149,28 @@ impl GroupChanges<'_> {
     /// If the paths are not valid, there are too many groups, or there is no memory.
     pub fn add(&mut self, paths: &[Path]) -> Result<u32, GroupError> {
         check(paths)?;
-        self.reclaim();
         let homes = assigned(Vec::new(), paths, false);
-        let buckets = self.diverted(homes.clone(), &homes, paths);
+        self.enter(paths, homes.clone(), homes)
+    }
+
+    /// Adds a group for destinations that another group has had: as if the paths of that one were [set](GroupChanges::set)
+    /// to these, but it stays as it is. If there is no such group, as for [`GroupChanges::add`].
+    ///
+    /// # Errors
+    /// As for [`GroupChanges::add`].
+    pub fn add_like(&mut self, like: u32, paths: &[Path]) -> Result<u32, GroupError> {
+        check(paths)?;
+        let Some(like) = self.group(like) else { return self.add(paths) };
+        let is_only_loss = paths.iter().all(|path| like.paths.contains(path));
+        let (buckets, homes) = self.read(like);
+        let homes = assigned(homes, paths, is_only_loss);
+        self.enter(paths, grown(buckets, homes.len()), homes)
+    }
+
+    /// Enters a new group with these buckets, as far as the paths in use permit, and their homes.
+    fn enter(&mut self, paths: &[Path], buckets: Vec<u32>, homes: Vec<u32>) -> Result<u32, GroupError> {
+        self.reclaim();
+        let buckets = self.diverted(buckets, &homes, paths);
         if self.state.numbers.end() == table::MAX_GROUPS && !self.state.numbers.has_free(1) {
             return Err(GroupError::Groups);
         }

@@ -45,7 +45,7 @@ impl Translation<'_, '_, '_> {
         if let Some(&known) = self.known.get(&next) {
             return known;
         }
-        let number = self.from.action(next).and_then(|action| self.to.next(&action, packets).ok());
+        let number = self.from.action(next).and_then(|action| self.to.next(&action, packets, None).ok());
         let translated = (number, self.from.mark(next));
         self.known.insert(next, translated);
         translated

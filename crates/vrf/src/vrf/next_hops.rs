@@ -25,15 +25,21 @@ pub(super) fn families((interface, address): NeighbourKey) -> impl Iterator<Item
 }
 
 impl VrfChanges<'_> {
-    /// The number for what becomes of packets of a family: an adjacency, or a group.
-    pub(super) fn next(&mut self, action: &Action, packets: IpFamily) -> Result<u32, VrfError> {
+    /// The number for what becomes of packets of a family: an adjacency, or a group. With `before`, the number of the route
+    /// that is replaced, flows stay with the next hops that both have.
+    pub(super) fn next(
+        &mut self,
+        action: &Action,
+        packets: IpFamily,
+        before: Option<u32>,
+    ) -> Result<u32, VrfError> {
         match action {
             Action::Blackhole => Ok(special::BLACKHOLE),
             Action::Unreachable => Ok(special::UNREACHABLE),
             Action::Prohibit => Ok(special::PROHIBIT),
             Action::Forward(hops) => match hops.as_slice() {
                 [hop] => self.adjacency(hop, packets),
-                hops => self.group(hops, packets),
+                hops => self.group(hops, packets, before),
             },
         }
     }
@@ -142,7 +148,7 @@ impl VrfChanges<'_> {
     }
 
     /// The group of several next hops. Routes with the same ways have one group.
-    fn group(&mut self, hops: &[NextHop], packets: IpFamily) -> Result<u32, VrfError> {
+    fn group(&mut self, hops: &[NextHop], packets: IpFamily, before: Option<u32>) -> Result<u32, VrfError> {
         let mut paths: Vec<Path> = Vec::with_capacity(hops.len());
         for hop in hops {
             match self.adjacency(hop, packets) {
@@ -157,7 +163,11 @@ impl VrfChanges<'_> {
         if let Some(&number) = self.next_hops.groups.get(&paths) {
             return Ok(number);
         }
-        let number = match self.groups.add(&paths) {
+        let added = match before {
+            Some(before) => self.groups.add_like(before, &paths),
+            None => self.groups.add(&paths),
+        };
+        let number = match added {
             Ok(number) => number,
             Err(error) => {
                 self.leave_unused(&paths);

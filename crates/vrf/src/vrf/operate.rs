@@ -49,7 +49,7 @@ impl<'v> VrfChanges<'v> {
             return Err(VrfError::Exists(route.prefix, route.metric));
         }
         check_prefix(route.prefix)?;
-        let next = self.next(&route.action, route.prefix.family())?;
+        let next = self.next(&route.action, route.prefix.family(), self.number(key))?;
         self.enter(route.prefix, Route { metric: route.metric, next }, origin);
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Batch<'_, '_> {
     }
 
     fn enter(&mut self, key: RouteKey, action: &Action) -> Result<Done, VrfError> {
-        let next = self.changes.next(action, key.0.family())?;
+        let next = self.changes.next(action, key.0.family(), self.changes.number(key))?;
         let before = self.changes.enter(key.0, Route { metric: key.1, next }, Origin::Control);
         self.note(key, before);
         Ok(match before {

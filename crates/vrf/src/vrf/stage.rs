@@ -54,7 +54,7 @@ impl VrfChanges<'_> {
             }
         }
         check_prefix(route.prefix)?;
-        let next = self.next(&route.action, route.prefix.family())?;
+        let next = self.next(&route.action, route.prefix.family(), self.number(key))?;
         *self.next_hops.uses.entry(next).or_default() += 1;
         let entry = Route { metric: route.metric, next };
         match route.prefix {
