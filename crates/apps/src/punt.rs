@@ -142,8 +142,10 @@ impl Configure for Punt {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::Unmeasured("its rate is limited, so most packets of a measurement would be dropped; `bellows bench router` measures a router \
-             without a host")
+        Bench::Unmeasured(
+            "its rate is limited, so most packets of a measurement would be dropped; `bellows bench router` measures a router \
+             without a host",
+        )
     }
 
     fn configure(config: Config, context: &Context) -> Result<Punt, SettingError> {

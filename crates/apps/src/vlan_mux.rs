@@ -223,8 +223,7 @@ impl Configure for VlanMux {
         const VLAN: &[&str] = &["vlan5"];
         let before = vec![BenchStep::new("vlan-tag", "vlan = 5", "input", "output")];
         let join = BenchRow { label: "to the trunk", inputs: VLAN, outputs: TRUNK, ..BenchRow::default() };
-        let split =
-            BenchRow { label: "from the trunk", inputs: TRUNK, outputs: VLAN, before, ..BenchRow::default() };
+        let split = BenchRow { label: "from the trunk", inputs: TRUNK, outputs: VLAN, before, ..BenchRow::default() };
         Bench::Rows(vec![join, split])
     }
 

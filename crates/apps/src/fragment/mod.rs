@@ -314,7 +314,8 @@ impl Configure for Fragment {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        let row = |label, mtu: u16, traffic| BenchRow { label, keys: format!("mtu = {mtu}"), traffic, ..BenchRow::default() };
+        let row =
+            |label, mtu: u16, traffic| BenchRow { label, keys: format!("mtu = {mtu}"), traffic, ..BenchRow::default() };
         Bench::Rows(vec![row("all fit", 1500, "60"), row("each becomes 3", 576, "1514")])
     }
 

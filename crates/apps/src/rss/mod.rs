@@ -410,7 +410,13 @@ impl Configure for Rss {
     fn bench(_: &BenchFiles) -> Bench {
         const OUTPUTS: &[&str] = &["a", "b", "c", "d"];
         const TOEPLITZ: &str = r#"hash = "toeplitz""#;
-        let row = |label, keys: &str, traffic| BenchRow { label, keys: keys.to_owned(), outputs: OUTPUTS, traffic, ..BenchRow::default() };
+        let row = |label, keys: &str, traffic| BenchRow {
+            label,
+            keys: keys.to_owned(),
+            outputs: OUTPUTS,
+            traffic,
+            ..BenchRow::default()
+        };
         Bench::Rows(vec![
             row("ipv4", "", "ipv4"),
             row("ipv6", "", "ipv6"),

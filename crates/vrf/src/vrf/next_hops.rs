@@ -27,12 +27,7 @@ pub(super) fn families((interface, address): NeighbourKey) -> impl Iterator<Item
 impl VrfChanges<'_> {
     /// The number for what becomes of packets of a family: an adjacency, or a group. With `before`, the number of the route
     /// that is replaced, flows stay with the next hops that both have.
-    pub(super) fn next(
-        &mut self,
-        action: &Action,
-        packets: IpFamily,
-        before: Option<u32>,
-    ) -> Result<u32, VrfError> {
+    pub(super) fn next(&mut self, action: &Action, packets: IpFamily, before: Option<u32>) -> Result<u32, VrfError> {
         match action {
             Action::Blackhole => Ok(special::BLACKHOLE),
             Action::Unreachable => Ok(special::UNREACHABLE),

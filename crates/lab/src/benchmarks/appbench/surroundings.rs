@@ -39,7 +39,10 @@ impl Row {
         let before: Vec<String> = self.before.iter().map(|step| format!("`{}`", step.app)).collect();
         let s = if before.len() == 1 { "has" } else { "have" };
         (!before.is_empty()).then(|| {
-            format!("packets are as {} {s} passed them on; that is done in advance, and not measured", before.join(", "))
+            format!(
+                "packets are as {} {s} passed them on; that is done in advance, and not measured",
+                before.join(", ")
+            )
         })
     }
 }
@@ -77,7 +80,8 @@ pub(super) fn passed(
         return Ok(frames.into_iter().map(|bytes| Frame { bytes, tag: 0 }).collect());
     }
     let settings = Settings { burst, sampling: false, ..Settings::default() };
-    let (supply, _handle) = pair(&SupplyConfig::new(config.traffic.clone()), burst).map_err(|error| error.to_string())?;
+    let (supply, _handle) =
+        pair(&SupplyConfig::new(config.traffic.clone()), burst).map_err(|error| error.to_string())?;
     let arrived = Arc::default();
     let names: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
     let others: Vec<String> = steps.iter().zip(&apps).flat_map(|(step, app)| other_outputs(step, app)).collect();
@@ -95,7 +99,8 @@ pub(super) fn passed(
     let mut network = linked.map_err(|error| error.to_string())?;
     for (place, output) in others.iter().enumerate() {
         let name = format!("{LAST}-{place}");
-        network = network.app(&name, Sink).link(&format!("{output} -> {name}.input")).map_err(|error| error.to_string())?;
+        network =
+            network.app(&name, Sink).link(&format!("{output} -> {name}.input")).map_err(|error| error.to_string())?;
     }
     let mut engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
     engine.breathe_times((frames.len().div_ceil(burst) + LAST_BREATHS) as u64);

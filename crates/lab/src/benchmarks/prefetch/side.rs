@@ -268,9 +268,8 @@ impl Side for Sampling {
             control.stop();
             (report.unwrap_or_else(|error| fail(&error)), uses.unwrap_or_else(|error| fail(&error)))
         });
-        let node = |function: &hot::Function| {
-            self.apps.iter().position(|node| function.apps.iter().any(|app| app == node))
-        };
+        let node =
+            |function: &hot::Function| self.apps.iter().position(|node| function.apps.iter().any(|app| app == node));
         let all: u64 = report.functions.iter().filter(|found| node(found).is_some()).map(|found| found.samples).sum();
         let of_first = report.functions.iter().filter(|found| node(found) == Some(0));
         let hottest = of_first.flat_map(|found| &found.instructions).map(|line| line.samples).max().unwrap_or(0);

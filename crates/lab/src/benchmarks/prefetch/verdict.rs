@@ -111,7 +111,9 @@ pub(super) fn run(options: &Arguments, group: &Group, session: &mut Session<'_>)
         let name = runs.kind.name(&nodes);
         let _ = match is_live {
             true => writeln!(text, "a router in a network, with packets from memory, {name}, {count} runs:"),
-            false => writeln!(text, "{} packets in flight, from memory, {name}, {count} runs:", group.traffic.in_flight),
+            false => {
+                writeln!(text, "{} packets in flight, from memory, {name}, {count} runs:", group.traffic.in_flight)
+            }
         };
         for (node, name) in nodes.iter().enumerate() {
             let [clocks, saved, fetch, after] = [1, 2, 4, 5].map(|figure| runs.middle(node, figure));
