@@ -223,7 +223,9 @@ impl SharedObject for RoutingDomain {
         }
         if let Some(path) = &config.file {
             let text = context.read_text_up_to("file", path, MAX_FILE)?;
-            enter_all(&vrf, &mut changes, &text).none_in("file", &context.path(path), text)?;
+            if let Some(wrong) = enter_all(&vrf, &mut changes, &text).of_file(&context.path(path), text) {
+                return Err(SettingError::in_file("file", wrong));
+            }
         }
         changes.commit().map_err(no_room)?;
         drop(changes);

@@ -298,6 +298,13 @@ impl SettingError {
         SettingError { key: Some(key), ..SettingError::of_table(message, help) }
     }
 
+    /// Mistakes in the text file that the value of a key names.
+    pub fn in_file(key: &'static str, file: WrongFile) -> SettingError {
+        let (message, help) = file.first();
+        let error = SettingError::at(key, message, help);
+        SettingError { file: Some(Box::new(file)), ..error }
+    }
+
     /// An error in the table as a whole.
     pub fn of_table(message: impl Into<String>, help: impl Into<String>) -> SettingError {
         SettingError { key: None, message: message.into(), help: help.into(), part: Part::default(), file: None }

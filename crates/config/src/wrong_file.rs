@@ -4,8 +4,6 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::SettingError;
-
 /// Mistakes of a file that are told; more are counted.
 const MAX_TOLD: usize = 20;
 
@@ -49,18 +47,19 @@ impl TextMistakes {
         }
     }
 
-    /// Nothing if there are no mistakes.
-    ///
-    /// # Errors
-    /// With all of them, for the key that names the file.
-    pub fn none_in(self, key: &'static str, path: &Path, text: String) -> Result<(), SettingError> {
+    /// The file with them, or nothing if there are none.
+    pub fn of_file(self, path: &Path, text: String) -> Option<WrongFile> {
         let TextMistakes { first, count } = self;
-        let Some(shown) = first.first() else { return Ok(()) };
         let name = path.display().to_string();
-        let place = Position::of(&text, shown.range.start);
-        let error = SettingError::at(key, format!("`{name}`, {place}: {}", shown.message), &shown.help);
-        let file = WrongFile { name, text, more: count - first.len(), mistakes: first };
-        Err(SettingError { file: Some(Box::new(file)), ..error })
+        (count > 0).then(|| WrongFile { name, text, more: count - first.len(), mistakes: first })
+    }
+}
+
+impl WrongFile {
+    /// The first mistake with its place, and how to fix it.
+    pub(crate) fn first(&self) -> (String, &str) {
+        let Some(TextMistake { range, message, help }) = self.mistakes.first() else { return (String::new(), "") };
+        (format!("`{}`, {}: {message}", self.name, Position::of(&self.text, range.start)), help)
     }
 }
 
@@ -93,14 +92,13 @@ mod tests {
     fn the_first_mistakes_are_told_and_the_others_counted() {
         let text = "a\n".repeat(30);
         let mut mistakes = TextMistakes::default();
-        assert_eq!(TextMistakes::default().none_in("file", Path::new("f"), text.clone()), Ok(()));
+        assert_eq!(TextMistakes::default().of_file(Path::new("f"), text.clone()), None);
         for line in 0..30 {
             let range = 2 * line..2 * line + 1;
             mistakes.add(TextMistake { range, message: format!("wrong {line}"), help: "write b".to_owned() });
         }
-        let error = mistakes.none_in("file", Path::new("f"), text).unwrap_err();
-        assert_eq!((&*error.message, &*error.help), ("`f`, line 1, column 1: wrong 0", "write b"));
-        let file = error.file.unwrap();
+        let file = mistakes.of_file(Path::new("f"), text).unwrap();
+        assert_eq!(file.first(), ("`f`, line 1, column 1: wrong 0".to_owned(), "write b"));
         assert_eq!((file.mistakes.len(), file.more, file.mistakes[19].range.clone()), (20, 10, 38..39));
     }
 }

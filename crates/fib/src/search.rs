@@ -25,9 +25,7 @@ pub(crate) trait Search {
     /// Writes bits 0 to 31 and 32 to 63 of as many keys as a batch has, counted from the highest. Hot.
     #[inline(always)]
     fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
-        for ((&key, high), low) in keys.iter().zip(high).zip(low) {
-            (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
-        }
+        split_each(keys, high, low);
     }
 
     /// Writes the places of those numbers of a column that have this value under the mask, in order. Returns how many there
@@ -40,6 +38,14 @@ pub(crate) trait Search {
             count += usize::from(number & mask == value);
         }
         count
+    }
+}
+
+/// Splits keys one by one.
+#[inline(always)]
+fn split_each(keys: &[u128], high: &mut [u32], low: &mut [u32]) {
+    for ((&key, high), low) in keys.iter().zip(high).zip(low) {
+        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
     }
 }
 
@@ -82,12 +88,6 @@ impl Search for Avx2 {
     }
 
     #[inline(always)]
-    fn apart<R>(work: impl FnOnce() -> R) -> R {
-        // SAFETY: as above.
-        unsafe { apart_avx2(work) }
-    }
-
-    #[inline(always)]
     fn split(keys: &[u128], high: &mut Column, low: &mut Column) {
         // SAFETY: as above.
         unsafe { split_avx2(keys, high, low) }
@@ -97,6 +97,12 @@ impl Search for Avx2 {
     fn places(wanted: (u32, u32), column: &Column, places: &mut Places) -> usize {
         // SAFETY: as above.
         unsafe { places_avx2(wanted, column, places) }
+    }
+
+    #[inline(always)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        // SAFETY: as above.
+        unsafe { apart_avx2(work) }
     }
 }
 
@@ -162,10 +168,7 @@ fn split_avx2(keys: &[u128], high: &mut Column, low: &mut Column) {
             _mm_storeu_si128(low.as_mut_ptr().add(4 * at).cast(), _mm256_extracti128_si256::<1>(split));
         }
     }
-    let columns = high.iter_mut().zip(low).skip(4 * whole.len());
-    for (&key, (high, low)) in rest.iter().zip(columns) {
-        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
-    }
+    split_each(rest, &mut high[4 * whole.len()..], &mut low[4 * whole.len()..]);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -271,10 +274,7 @@ fn split_avx512(keys: &[u128], high: &mut Column, low: &mut Column) {
             _mm256_storeu_si256(low.as_mut_ptr().add(8 * at).cast(), _mm512_extracti64x4_epi64::<1>(split));
         }
     }
-    let columns = high.iter_mut().zip(low).skip(8 * whole.len());
-    for (&key, (high, low)) in rest.iter().zip(columns) {
-        (*high, *low) = ((key >> 96) as u32, (key >> 64) as u32);
-    }
+    split_each(rest, &mut high[8 * whole.len()..], &mut low[8 * whole.len()..]);
 }
 
 #[cfg(target_arch = "x86_64")]

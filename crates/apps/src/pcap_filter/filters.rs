@@ -107,7 +107,7 @@ impl Source {
         let Some(file) = &self.file else { return error };
         let mut mistakes = TextMistakes::default();
         mistakes.add(TextMistake { range, message, help });
-        mistakes.none_in(self.key, file, self.text.clone()).err().unwrap_or(error)
+        mistakes.of_file(file, self.text.clone()).map_or(error, |wrong| SettingError::in_file(self.key, wrong))
     }
 }
 
