@@ -5,7 +5,7 @@
 //! Where prefixes are few, it leads to [lines](line), which find a number by 16 bits. Lines are packed, so that a table of
 //! the Internet has few of them; that counts because reads which miss the second-level cache take most of the time. Each
 //! cell changes alone, so that changes write few lines. Where all prefixes behind an entry begin with the same bits, and
-//! these are more than two lines decide by, a [path](path) compares them at once.
+//! these are more than a line decides by, a [path](path) compares them at once.
 
 mod entry;
 mod line;

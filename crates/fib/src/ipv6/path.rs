@@ -10,8 +10,8 @@ use crate::layout::{Builder, Layout};
 use crate::prefix::Prefix;
 use crate::sweep::Leaf;
 
-/// The fewest bits that a path is made for: more than two lines decide by, which are quicker.
-const MIN_BITS: u8 = 2 * super::line::WIDTH + 1;
+/// The fewest bits that a path is made for: more than a line decides by.
+const MIN_BITS: u8 = super::line::WIDTH + 1;
 
 // The words of a path: the bits and a mask, both with the first bits in the first word; the number of bits; what is
 // behind them, and the entry of other keys.
