@@ -59,6 +59,8 @@ const TUNNEL_MODULES: [&str; 15] = [
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin:/usr/bin
+# Some shells of busybox take their own commands first, and not that of a test.
+ip() { /bin/ip "$@"; }
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev

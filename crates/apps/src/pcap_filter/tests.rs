@@ -253,7 +253,7 @@ fn an_expression_comes_from_a_file() {
     let wrong = configured("wrong.filter").err().unwrap();
     assert!(wrong.message.contains("wrong.filter`, line 2, column "), "{wrong}");
     let file = wrong.file.unwrap();
-    assert_eq!(&file.text[file.mistakes[0].range.clone()], "70000");
+    assert_eq!(&file.text[file.mistakes[0].range.clone()], "vlan 70000");
     assert_eq!(configured(".").err().unwrap().key, Some("file"));
 }
 

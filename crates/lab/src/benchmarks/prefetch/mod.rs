@@ -94,7 +94,9 @@ pub struct Arguments {
     /// Runs of each kind in the cases `verdict` and `live`
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=1_000))]
     runs: usize,
-    /// How long a trial takes in the cases `verdict` and `live`, and sampling in `hot`, seconds
+    /// Seconds of a trial, and of sampling
+    ///
+    /// A trial is that of the cases `verdict` and `live`; the case `hot` takes samples.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
 }
