@@ -1,5 +1,7 @@
 //! Groups of paths: shares by weight, and which flows move when paths change.
 
+mod in_use;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,9 +32,9 @@ fn groups() -> Groups {
     Groups::with_readers(Arc::new(Readers::new()), 7).unwrap()
 }
 
-/// The path of each flow.
-fn paths_of_flows(groups: &Groups, number: u32) -> Vec<u32> {
-    let mut next = vec![number; FLOWS as usize];
+/// The path of each of so many flows.
+fn paths_of_flows(groups: &Groups, number: u32, flows: u32) -> Vec<u32> {
+    let mut next = vec![number; flows as usize];
     groups.table(&Call).resolve(&mut next, |flow| (flow as u32).wrapping_mul(0x9e37_79b9));
     next
 }
@@ -45,8 +47,8 @@ fn weights() -> impl Strategy<Value = Vec<u16>> {
     ]
 }
 
-fn numbered(weights: &[u16]) -> Vec<Path> {
-    weights.iter().zip(100..).map(|(&weight, next)| Path { next, weight }).collect()
+fn numbered(weights: &[u16], first: u32) -> Vec<Path> {
+    weights.iter().zip(first..).map(|(&weight, next)| Path { next, weight }).collect()
 }
 
 /// Checks that flows are shared out by weight: each path has its part of the buckets, give or take one, and so of flows.
@@ -55,7 +57,7 @@ fn check_shares(groups: &Groups, number: u32, paths: &[Path]) {
     let lowest = paths.iter().map(|path| f64::from(path.weight)).fold(f64::MAX, f64::min);
     // As documented: 64 for the lowest weight, 16,384 at most.
     let buckets = (64.0 * total / lowest).clamp(64.0, 16_384.0);
-    let flows = paths_of_flows(groups, number);
+    let flows = paths_of_flows(groups, number, FLOWS);
     for path in paths {
         let wanted = f64::from(path.weight) / total;
         let share = groups.lock().share(number, path.next).unwrap();
@@ -76,7 +78,7 @@ proptest! {
     #[test]
     fn flows_are_shared_by_weight(weights in weights()) {
         let groups = groups();
-        let paths = numbered(&weights);
+        let paths = numbered(&weights, 100);
         let number = groups.lock().add(&paths).unwrap();
         check_shares(&groups, number, &paths);
     }
@@ -84,16 +86,16 @@ proptest! {
     #[test]
     fn only_flows_of_a_lost_path_move(weights in weights(), losses in proptest::collection::vec(any::<usize>(), 1..4)) {
         let groups = groups();
-        let mut paths = numbered(&weights);
+        let mut paths = numbered(&weights, 100);
         let number = groups.lock().add(&paths).unwrap();
         for loss in losses {
             if paths.is_empty() {
                 break;
             }
             let lost = paths.remove(loss % paths.len()).next;
-            let before = paths_of_flows(&groups, number);
+            let before = paths_of_flows(&groups, number, FLOWS);
             prop_assert_eq!(groups.lock().lose(lost).unwrap(), [number]);
-            for (flow, (&before, after)) in before.iter().zip(paths_of_flows(&groups, number)).enumerate() {
+            for (flow, (&before, after)) in before.iter().zip(paths_of_flows(&groups, number, FLOWS)).enumerate() {
                 prop_assert_ne!(after, lost, "flow {}", flow);
                 prop_assert!(before == lost || before == after, "flow {} moved from {} to {}", flow, before, after);
                 prop_assert_eq!(after == NO_ROUTE, paths.is_empty());
@@ -104,14 +106,14 @@ proptest! {
     #[test]
     fn a_path_that_returns_gets_its_share_and_hardly_more_moves(weights in weights(), which: usize) {
         let groups = groups();
-        let paths = numbered(&weights);
+        let paths = numbered(&weights, 100);
         let number = groups.lock().add(&paths).unwrap();
         let returning = paths[which % paths.len()].next;
         groups.lock().lose(returning).unwrap();
-        let before = paths_of_flows(&groups, number);
+        let before = paths_of_flows(&groups, number, FLOWS);
         groups.lock().set(number, &paths).unwrap();
         check_shares(&groups, number, &paths);
-        let after = paths_of_flows(&groups, number);
+        let after = paths_of_flows(&groups, number, FLOWS);
         let others = before.iter().zip(&after).filter(|&(before, &after)| *before != after && after != returning).count();
         // Buckets that even out what was rounded: fewer than there are paths, of 64 or more to a path.
         prop_assert!(others as f64 <= 0.02 * f64::from(FLOWS), "{} flows moved between other paths", others);
@@ -120,7 +122,7 @@ proptest! {
     #[test]
     fn a_group_like_another_is_as_that_one_would_be(weights in weights(), others in weights(), out: Vec<bool>) {
         let (set, added) = (groups(), groups());
-        let (paths, others) = (numbered(&weights), numbered(&others));
+        let (paths, others) = (numbered(&weights, 100), numbered(&others, 100));
         let numbers = [&set, &added].map(|groups| {
             let mut changes = groups.lock();
             let number = changes.add(&paths).unwrap();
@@ -128,11 +130,11 @@ proptest! {
             changes.settle(usize::MAX);
             number
         });
-        let before = paths_of_flows(&added, numbers[1]);
+        let before = paths_of_flows(&added, numbers[1], FLOWS);
         set.lock().set(numbers[0], &others).unwrap();
         let like = added.lock().add_like(numbers[1], &others).unwrap();
-        prop_assert_eq!(paths_of_flows(&added, like), paths_of_flows(&set, numbers[0]));
-        prop_assert_eq!(paths_of_flows(&added, numbers[1]), before, "the other group stays");
+        prop_assert_eq!(paths_of_flows(&added, like, FLOWS), paths_of_flows(&set, numbers[0], FLOWS));
+        prop_assert_eq!(paths_of_flows(&added, numbers[1], FLOWS), before, "the other group stays");
     }
 
     #[test]
@@ -147,12 +149,12 @@ proptest! {
                     model.remove(&number);
                 }
                 (Some(number), 1 | 2) => {
-                    groups.lock().set(number, &numbered(&weights)).unwrap();
-                    model.insert(number, numbered(&weights));
+                    groups.lock().set(number, &numbered(&weights, 100)).unwrap();
+                    model.insert(number, numbered(&weights, 100));
                 }
                 _ => {
-                    let number = groups.lock().add(&numbered(&weights)).unwrap();
-                    prop_assert!(model.insert(number, numbered(&weights)).is_none());
+                    let number = groups.lock().add(&numbered(&weights, 100)).unwrap();
+                    prop_assert!(model.insert(number, numbered(&weights, 100)).is_none());
                 }
             }
             let listed: Vec<_> = groups.lock().iter().map(|(number, paths)| (number, paths.to_vec())).collect();

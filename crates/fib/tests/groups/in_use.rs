@@ -1,41 +1,18 @@
 //! Paths of groups that are out of use for a time: who has which flows meanwhile, and that nobody else's flows move.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bellows_fib::{Groups, NO_ROUTE, Path};
-use bellows_shared::{Breath, Readers};
 use proptest::prelude::*;
 
-struct Call;
-
-// SAFETY: the threads of these tests pass only between look-ups.
-unsafe impl Breath for Call {}
+use super::{Call, groups, numbered, weights};
 
 /// More than groups of a few paths have buckets.
 const FLOWS: u32 = 4_000;
 
-fn groups() -> Groups {
-    Groups::with_readers(Arc::new(Readers::new()), 7).unwrap()
-}
-
 /// The path of each flow.
 fn paths_of_flows(groups: &Groups, number: u32) -> Vec<u32> {
-    let mut next = vec![number; FLOWS as usize];
-    groups.table(&Call).resolve(&mut next, |flow| (flow as u32).wrapping_mul(0x9e37_79b9));
-    next
-}
-
-fn numbered(weights: &[u16], first: u32) -> Vec<Path> {
-    weights.iter().zip(first..).map(|(&weight, next)| Path { next, weight }).collect()
-}
-
-fn weights() -> impl Strategy<Value = Vec<u16>> {
-    prop_oneof![
-        3 => proptest::collection::vec(1..5_u16, 1..20),
-        1 => proptest::collection::vec(1..=255_u16, 1..40),
-        1 => proptest::collection::vec(any::<u16>().prop_map(|weight| weight.max(1)), 1..9),
-    ]
+    super::paths_of_flows(groups, number, FLOWS)
 }
 
 /// Paths that change whether they are in use, some at once.
