@@ -110,7 +110,7 @@ impl RoutingDomain {
     fn address_on_the_way(&self, io: &Io<Ip4Options>, packet: &Packet) -> Option<Ipv4Addr> {
         let tables = self.tables();
         let destination = icmp_error::V4::destination(packet.bytes().get(ETHERNET..)?)?;
-        let mut found = [icmp_error::V4::look_up(tables, io, destination)];
+        let mut found = [tables.look_up(io, destination)];
         tables.choose_paths(io, &mut found, |_| flow_hash(packet));
         let Adjacency { interface, next_hop, .. } =
             tables.adjacencies().get(found[0]).filter(|_| found[0] >= special::FIRST)?;

@@ -85,6 +85,13 @@ impl Diagnostic {
     }
 }
 
+/// Line and column of a byte of a text, both counted from 1, the column in characters.
+pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = &text[..at];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (1 + before.bytes().filter(|&byte| byte == b'\n').count(), 1 + before[line_start..].chars().count())
+}
+
 /// The text with its control characters escaped, so that they do not reach a terminal.
 fn visible(text: &str) -> String {
     let hidden = |c: char| {
@@ -144,11 +151,8 @@ impl Source {
         range.start..range.start + first.len()
     }
 
-    /// Line and column of a byte, both counted from 1, the column in characters.
     fn position(&self, at: usize) -> (usize, usize) {
-        let before = &self.text[..at];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (1 + before.bytes().filter(|&byte| byte == b'\n').count(), 1 + before[line_start..].chars().count())
+        position(&self.text, at)
     }
 
     /// The whole lines that a range lies in.

@@ -1,8 +1,9 @@
 //! Mistakes in text files that apps read.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::Path;
+
+use crate::diagnostics::position;
 
 /// Mistakes of a file that are told; more are counted.
 const MAX_TOLD: usize = 20;
@@ -59,28 +60,8 @@ impl WrongFile {
     /// The first mistake with its place, and how to fix it.
     pub(crate) fn first(&self) -> (String, &str) {
         let Some(TextMistake { range, message, help }) = self.mistakes.first() else { return (String::new(), "") };
-        (format!("`{}`, {}: {message}", self.name, Position::of(&self.text, range.start)), help)
-    }
-}
-
-/// A place in a text.
-struct Position {
-    line: usize,
-    column: usize,
-}
-
-impl Position {
-    fn of(text: &str, at: usize) -> Position {
-        let before = text.get(..at).unwrap_or(text);
-        let line = 1 + before.matches('\n').count();
-        let column = 1 + before.chars().rev().take_while(|&character| character != '\n').count();
-        Position { line, column }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "line {}, column {}", self.line, self.column)
+        let (line, column) = position(&self.text, self.text.floor_char_boundary(range.start));
+        (format!("`{}`, line {line}, column {column}: {message}", self.name), help)
     }
 }
 

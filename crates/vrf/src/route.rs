@@ -141,7 +141,7 @@ const IGNORED: [&str; 6] = ["onlink", "linkdown", "offload", "trap", "unicast", 
 
 /// Words of `ip route` that say what this router does not do by routes, and what to do in their place.
 const OTHERS: [(&str, &str); 8] = [
-    ("table", "name a routing domain with `--vrf` in its place; each has one table"),
+    ("table", "each routing domain has one table, and commands name the domain with `--vrf`; leave it out"),
     ("mtu", "give the interface an `mtu` in the network file"),
     ("tos", "routes follow destinations alone; leave it out"),
     ("dsfield", "routes follow destinations alone; leave it out"),

@@ -191,6 +191,17 @@ impl Vrf {
         self.v6.tables(breath).look_up(destinations, adjacencies);
     }
 
+    /// The index of the adjacency, or the group, for one destination. For packets that are not many: look-ups of several
+    /// take less for each.
+    pub fn look_up(&self, breath: &impl Breath, destination: IpAddr) -> u32 {
+        let mut found = [special::NO_ROUTE];
+        match destination {
+            IpAddr::V4(destination) => self.look_up_v4(breath, &[destination.into()], &mut found),
+            IpAddr::V6(destination) => self.look_up_v6(breath, &[destination.into()], &mut found),
+        }
+        found[0]
+    }
+
     /// Replaces groups of paths by the adjacency of the flow's path. `hash` tells the flow hash of a packet by its place; it
     /// is called for groups alone. Hot.
     #[inline]

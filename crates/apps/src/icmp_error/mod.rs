@@ -124,13 +124,10 @@ pub trait Family: Send + Sized + 'static {
     /// The destination of an IP packet.
     fn destination(ip: &[u8]) -> Option<IpAddr>;
 
-    /// The adjacency of a packet's destination.
-    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32;
-
     /// The next hop of an IP packet on the link of an interface, and its Ethernet address if that is known.
     fn better_hop(tables: &Vrf, breath: &impl Breath, ip: &[u8], number: u16) -> Option<(IpAddr, Option<MacAddr>)> {
         let destination = Self::destination(ip)?;
-        let mut found = [Self::look_up(tables, breath, destination)];
+        let mut found = [tables.look_up(breath, destination)];
         tables.choose_paths(breath, &mut found, |_| 0);
         let adjacency = tables.adjacencies().get(found[0]).filter(|adjacency| adjacency.interface == number)?;
         let mac = MacAddr(std::array::from_fn(|at| adjacency.header[at]));
@@ -322,7 +319,7 @@ impl<F: Family> IcmpErrors<F> {
     /// the router itself, and so have all link-local addresses of IPv6.
     fn is_own_or_many(&self, breath: &impl Breath, sender: F::Address) -> bool {
         let is_link_local = matches!(sender.into(), IpAddr::V6(sender) if sender.is_unicast_link_local());
-        !is_link_local && F::look_up(self.domain.tables(), breath, sender.into()) == special::LOCAL
+        !is_link_local && self.domain.tables().look_up(breath, sender.into()) == special::LOCAL
     }
 
     /// The addresses of an interface that may be used.
@@ -343,7 +340,7 @@ impl<F: Family> IcmpErrors<F> {
     #[cold]
     fn address_elsewhere(&self, breath: &impl Breath, sender: F::Address) -> Option<F::Address> {
         let tables = self.domain.tables();
-        let mut found = [F::look_up(tables, breath, sender.into())];
+        let mut found = [tables.look_up(breath, sender.into())];
         tables.choose_paths(breath, &mut found, |_| 0);
         let first = tables.adjacencies().get(found[0]).map(|adjacency| adjacency.interface);
         let all = 1..=tables.interfaces().len() as u16;

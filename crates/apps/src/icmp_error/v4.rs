@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use bellows_engine::DropReason;
-use bellows_fib::NO_ROUTE;
-use bellows_shared::Breath;
 use bellows_vrf::interface::InterfaceAddress;
-use bellows_vrf::{IcmpError, Interface, Reason, Vrf};
+use bellows_vrf::{IcmpError, Interface, Reason};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::{IpPair, IpProtocol, MacAddr};
@@ -85,14 +83,6 @@ impl Family for V4 {
 
     fn destination(ip: &[u8]) -> Option<IpAddr> {
         Some(IpAddr::from(*ip.get(16..)?.first_chunk::<4>()?))
-    }
-
-    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32 {
-        let mut found = [NO_ROUTE];
-        if let IpAddr::V4(destination) = destination {
-            tables.look_up_v4(breath, &[destination.into()], &mut found);
-        }
-        found[0]
     }
 
     fn write_redirect(ip: &[u8], own: Ipv4Addr, next_hop: IpAddr, _: Option<MacAddr>, to: &mut [u8]) -> Option<usize> {

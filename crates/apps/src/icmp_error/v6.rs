@@ -3,10 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use bellows_engine::DropReason;
-use bellows_fib::NO_ROUTE;
-use bellows_shared::Breath;
 use bellows_vrf::interface::InterfaceAddress;
-use bellows_vrf::{IcmpError, Interface, Reason, Vrf};
+use bellows_vrf::{IcmpError, Interface, Reason};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
 use bellows_wire::ndp::{self, Draft, MAX_DRAFT};
@@ -117,14 +115,6 @@ impl Family for V6 {
 
     fn destination(ip: &[u8]) -> Option<IpAddr> {
         Some(IpAddr::from(*ip.get(24..)?.first_chunk::<16>()?))
-    }
-
-    fn look_up(tables: &Vrf, breath: &impl Breath, destination: IpAddr) -> u32 {
-        let mut found = [NO_ROUTE];
-        if let IpAddr::V6(destination) = destination {
-            tables.look_up_v6(breath, &[destination.into()], &mut found);
-        }
-        found[0]
     }
 
     /// RFC 4861, sections 4.5 and 8.2.

@@ -416,25 +416,19 @@ impl<F: Family> Local<F> {
             },
         }
     }
-}
 
-impl<F: Family> Local<F> {
     /// Whether another station has sent a packet with a source that is the router's or that of many: an address of the
     /// router, or the broadcast address of one of its links. Both have routes to the router itself.
     fn is_own_or_many(&self, io: &Io<Self>, number: u16, kind: &Kind) -> bool {
         if number == 0 || matches!(kind.message, Message::Discovery | Message::Listeners) {
             return false;
         }
-        let tables = self.domain.tables();
-        let mut found = [special::NO_ROUTE];
         match kind.source {
-            IpAddr::V4(source) => tables.look_up_v4(io, &[source.into()], &mut found),
             IpAddr::V6(source) if source.is_unicast_link_local() => {
-                return self.domain.addresses().get(number, source) == Some(AddressState::Preferred);
+                self.domain.addresses().get(number, source) == Some(AddressState::Preferred)
             }
-            IpAddr::V6(source) => tables.look_up_v6(io, &[source.into()], &mut found),
+            source => self.domain.tables().look_up(io, source) == special::LOCAL,
         }
-        found == [special::LOCAL]
     }
 }
 
