@@ -187,7 +187,7 @@ fn naive(port: &str, frame: &[u8]) -> Option<(&'static str, Vec<u8>)> {
             let view = Ipv6Packet::new_checked(&ip[..]).ok()?;
             let source = view.src();
             let is_nobodys = source.is_unspecified() || source.is_loopback() || source.is_multicast();
-            if view.hop_limit() <= 1 || is_nobodys || ip[6] == 0 {
+            if view.hop_limit() <= 1 || is_nobodys {
                 return None;
             }
             stays_on_link = source.is_unicast_link_local();
@@ -407,8 +407,9 @@ proptest! {
         let mut router = Router::new();
         for port in PORTS {
             let of_port: Vec<Vec<u8>> = frames.iter().filter(|(at, _)| PORTS[*at] == port).map(|(_, frame)| frame.clone()).collect();
-            // Those to many stations are for other tests.
-            let of_port: Vec<Vec<u8>> = of_port.into_iter().filter(|frame| frame.first().is_none_or(|first| first & 1 == 0)).collect();
+            // Those to many stations are for other tests, and so are options of IPv6.
+            let is_for_others = |frame: &Vec<u8>| frame.first().is_some_and(|first| first & 1 == 1) || has_hop_by_hop(frame);
+            let of_port: Vec<Vec<u8>> = of_port.into_iter().filter(|frame| !is_for_others(frame)).collect();
             let mut expected: BTreeMap<&str, Vec<Vec<u8>>> = PORTS.into_iter().map(|port| (port, Vec::new())).collect();
             // Each family keeps its order, and so do those with options behind the others.
             for kind in [(4, false), (4, true), (6, false)] {
@@ -423,12 +424,22 @@ proptest! {
     }
 }
 
-/// The version of the IP packet in a frame with up to two tags, and whether it has IPv4 options.
+/// The version of the IP packet in a frame, and whether it has IPv4 options.
 fn kind_of(frame: &[u8]) -> (u8, bool) {
+    let first = behind_tags(frame).first().copied().unwrap_or(0);
+    (first >> 4, first >> 4 == 4 && first & 0xf > 5)
+}
+
+/// Whether an IPv6 packet has hop-by-hop options.
+fn has_hop_by_hop(frame: &[u8]) -> bool {
+    matches!(*behind_tags(frame), [first, _, _, _, _, _, 0, ..] if first >> 4 == 6)
+}
+
+/// The packet in a frame with up to two tags.
+fn behind_tags(frame: &[u8]) -> &[u8] {
     let tags = [12, 16]
         .into_iter()
         .take_while(|&at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])))
         .count();
-    let first = frame.get(14 + 4 * tags).copied().unwrap_or(0);
-    (first >> 4, first >> 4 == 4 && first & 0xf > 5)
+    frame.get(14 + 4 * tags..).unwrap_or_default()
 }

@@ -376,7 +376,7 @@ fn a_queueing_discipline_that_delays_frames_fills_the_ring_and_loses_none() {
     let test = "a_queueing_discipline_that_delays_frames_fills_the_ring_and_loses_none";
     in_namespace(test, || {
         let [near, far] = veth();
-        let limit = "qdisc add dev near root tbf rate 40mbit burst 4kb limit 4mb";
+        let limit = "qdisc add dev near root tbf rate 4mbit burst 4kb limit 4mb";
         if !std::process::Command::new("tc").args(limit.split(' ')).status().is_ok_and(|status| status.success()) {
             return skip_here(test, "the kernel or iproute2 has no queueing discipline `tbf`");
         }

@@ -154,15 +154,15 @@ fn found(answer: &Value) -> String {
         return format!("{address}: no route\n");
     }
     let mut text = format!("{address}: {}\n", line(&answer["route"]));
-    for way in answer["ways"].as_array().into_iter().flatten() {
+    let ways = answer["ways"].as_array().map_or(&[][..], Vec::as_slice);
+    for way in ways {
         let state = match (way["kind"].as_str(), way["state"].as_str()) {
             (_, Some(state)) => state.to_owned(),
             (Some("glean"), None) => "not asked yet".to_owned(),
             (kind, None) => kind.unwrap_or_default().to_owned(),
         };
         let mac = way["mac"].as_str().map_or_else(String::new, |mac| format!(" lladdr {mac}"));
-        let share = way["share"].as_f64().filter(|share| *share < 1.0);
-        let share = match share {
+        let share = match way["share"].as_f64().filter(|_| ways.len() > 1) {
             Some(_) if way["in_use"] == false => ", out of use because it does not answer".to_owned(),
             Some(share) => format!(", {} of flows", percent(share)),
             None => String::new(),
@@ -184,4 +184,34 @@ fn found(answer: &Value) -> String {
         format!("cells {} to {}", count(first), count(last))
     };
     text + &format!("  compiled to {cells}, by bits {} to {}\n", compiled["bits"][0], compiled["bits"][1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer whose route has ways with these shares of flows.
+    fn answer(shares: &[f64]) -> Value {
+        let way = |share: &f64| {
+            json!({
+                "interface": "lan", "neighbour": "192.0.2.7", "weight": 1, "share": share, "in_use": *share > 0.0,
+                "adjacency": 18, "kind": "complete", "state": "reachable", "mac": null,
+            })
+        };
+        json!({
+            "address": "203.0.113.7",
+            "route": { "route": "203.0.113.0/24 via 192.0.2.7", "protocol": "static" },
+            "ways": shares.iter().map(way).collect::<Vec<Value>>(),
+            "compiled": { "bits": [0, 18], "cells": [7, 7] },
+        })
+    }
+
+    #[test]
+    fn of_several_ways_each_has_its_share_also_if_that_is_all() {
+        assert!(!found(&answer(&[1.0])).contains("flows"));
+        let text = found(&answer(&[1.0, 0.0]));
+        assert!(text.contains("weight 1, 100.0 % of flows\n"), "{text}");
+        assert!(text.contains("weight 1, out of use because it does not answer\n"), "{text}");
+        assert_eq!(found(&answer(&[0.5, 0.5])).matches("50.0 % of flows").count(), 2);
+    }
 }
