@@ -5,7 +5,7 @@
 //! Where prefixes are few, it leads to [lines](line), which find a number by 16 bits. Lines are packed, so that a table of
 //! the Internet has few of them; that counts because reads which miss the second-level cache take most of the time. Each
 //! cell changes alone, so that changes write few lines. Where all prefixes behind an entry begin with the same bits, and
-//! these are more than a line decides by, a [path](path) compares them at once.
+//! these are more than two lines decide by (one line, on the way to hosts), a [path](path) compares them at once.
 
 mod entry;
 mod line;
@@ -40,8 +40,8 @@ const DENSE: usize = BATCH * 3 / 4;
 /// The keys of a batch that go on behind the root up to which each is looked up alone.
 const SPARSE: usize = BATCH / 32;
 
-/// The keys of a batch that are at wide lines from which on all are treated as if they were.
-const WIDE_ONES: usize = BATCH / 8;
+/// The keys of a batch that are at wide lines, or at cells behind cells, from which on all are treated as if they were.
+const MANY_OTHERS: usize = BATCH / 8;
 
 /// The unit of the line for keys whose search leads nowhere.
 const NOWHERE: u32 = 0;
@@ -170,9 +170,14 @@ fn look_up_others<S: Search, const HAS_LINES: bool>(
     next: &mut [u32],
 ) {
     let mut turns: Places = [0; _];
-    let count = S::places((KIND, entry::WIDE), entries, &mut turns);
-    if count >= WIDE_ONES || !HAS_LINES {
+    let at_wide = S::places((KIND, entry::WIDE), entries, &mut turns);
+    let at_cells = S::places((KIND, CELLS), entries, &mut turns);
+    if at_wide >= MANY_OTHERS || at_cells >= MANY_OTHERS || !HAS_LINES {
         let (mut rests, mut behind, mut found) = (*rests, *behind, [0; _]);
+        if at_cells >= MANY_OTHERS {
+            refill(keys, &mut rests, &mut behind);
+            cells::<S>(table, entries, &mut rests, &mut behind);
+        }
         for _ in 0..STEPS {
             let count = S::places((entry::KIND_OR_PATH, entry::WIDE), entries, &mut turns);
             let is_wide = count > 0;
@@ -191,6 +196,19 @@ fn look_up_others<S: Search, const HAS_LINES: bool>(
     for kind in [CELLS, entry::WIDE] {
         let count = S::places((KIND, kind), entries, &mut turns);
         look_up_each(table, keys, &turns[..count], next);
+    }
+}
+
+/// Makes the bits at hand as many as behind the root again, for all keys that have not been at a wide line or path. Hot.
+#[inline(always)]
+fn refill(keys: &[u128], rests: &mut Column, behind: &mut Column) {
+    for ((&key, rest), behind) in keys.iter().zip(rests).zip(behind) {
+        // The end has moved by the bits that have been taken.
+        let bits = u64::from(*rest) << 32 | u64::from(*behind);
+        let taken = bits.trailing_zeros().wrapping_sub(END.trailing_zeros());
+        let at = (u32::from(ROOT.width) + taken) % u64::BITS;
+        let left = ((key >> 64) as u64) << at | (key as u64).unbounded_shr(u64::BITS - at);
+        (*rest, *behind) = ((left >> 32) as u32, left as u32 & !(u32::MAX >> line::WIDTH) | END);
     }
 }
 

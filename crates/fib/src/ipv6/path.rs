@@ -10,8 +10,15 @@ use crate::layout::{Builder, Layout};
 use crate::prefix::Prefix;
 use crate::sweep::Leaf;
 
-/// The fewest bits that a path is made for: more than a line decides by.
-const MIN_BITS: u8 = super::line::WIDTH + 1;
+/// The fewest bits that a path is made for: more than two lines decide by, which are quicker because they take many keys
+/// at a time.
+const MIN_BITS: u8 = 2 * super::line::WIDTH + 1;
+
+/// The fewest bits on the way to hosts, where lines are many: more than one line decides by.
+const MIN_BITS_TO_HOSTS: u8 = super::line::WIDTH + 1;
+
+/// The longest prefixes of links (RFC 4291, section 2.5.1); longer ones are those of hosts.
+const LONGEST_OF_LINKS: u8 = 64;
 
 // The words of a path: the bits and a mask, both with the first bits in the first word; the number of bits; what is
 // behind them, and the entry of other keys.
@@ -51,9 +58,10 @@ pub(super) fn behind(cells: &Cells, entry: u32, prefix: Prefix<u128>) -> Option<
 pub(super) fn build(builder: &mut Builder<'_, u128>, leaves: &[Leaf<u128>], offset: u8, default: u32) -> Option<u32> {
     let (address, last) = (leaves.first()?.0.address(), leaves.last()?.0.address());
     let same = (address ^ last).leading_zeros() as u8;
-    let shortest = leaves.iter().map(|(prefix, _)| prefix.length()).min()?;
-    let length = same.min(shortest);
-    if length < offset + MIN_BITS {
+    let lengths = || leaves.iter().map(|(prefix, _)| prefix.length());
+    let length = same.min(lengths().min()?);
+    let leads_to_hosts = lengths().max()? > LONGEST_OF_LINKS;
+    if length < offset + if leads_to_hosts { MIN_BITS_TO_HOSTS } else { MIN_BITS } {
         return None;
     }
     let (within, rest) = match leaves {
