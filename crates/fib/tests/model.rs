@@ -292,3 +292,39 @@ fn hosts_on_links_as_a_search_by_length() {
         reader.pass();
     }
 }
+
+/// Networks that are spread evenly in larger blocks, with few prefixes each: their ways lead through cells behind cells.
+#[test]
+fn spread_networks_as_a_search_by_length() {
+    let fib = Fib::<u128>::with_readers(Arc::new(Readers::new())).unwrap();
+    let mut random = fastrand::Rng::with_seed(10);
+    let mut model = BTreeMap::new();
+    let mut changes = fib.lock();
+    for block in 0..12_u128 {
+        for _ in 0..20 {
+            let network = 0x2a00_u128 << 112 | block << 112 | random.u128(..1 << 12) << 96 | random.u128(..1 << 16) << 80;
+            for _ in 0..random.u32(4..30) {
+                let address = network ^ random.u128(..1 << 96);
+                let length = if random.u8(..10) == 0 { random.u8(49..=128) } else { random.u8(33..=48) };
+                let (prefix, next) = (Prefix::of(address, length).unwrap(), random.u32(..300));
+                changes.insert(prefix, Route { metric: 0, next }).unwrap();
+                model.insert(prefix, next);
+            }
+        }
+    }
+    changes.commit().unwrap();
+    drop(changes);
+    let mut keys: Vec<u128> = model
+        .keys()
+        .flat_map(|prefix| {
+            let (first, last) = (prefix.address(), prefix.last());
+            [first, last, random.u128(first..=last), random.u128(first..=last) ^ 1 << random.u32(64..112)]
+        })
+        .collect();
+    random.shuffle(&mut keys);
+    let mut found = vec![0; keys.len()];
+    fib.tables(&Call).look_up(&keys, &mut found);
+    for (&key, &found) in keys.iter().zip(&found) {
+        assert_eq!(found, longest(&model, key), "{}", key.shown());
+    }
+}
