@@ -11,7 +11,7 @@ use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::rules::Rule;
+pub use self::rules::{Protocol, Rule};
 use self::rules::Rules;
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 
