@@ -79,6 +79,8 @@ fn two_ends_bring_a_pseudowire_up_and_notice_that_the_other_is_gone() {
         }
         assert_eq!(exchange(&mut ends, true), expected, "after {until} ms");
     }
+    now += SECOND;
+    ends.iter_mut().for_each(|rig| rig.set_time(now));
     assert_eq!(exchange(&mut ends, false), [true; 2]);
     let counts = ends[0].counts().counters;
     assert_eq!((counts["up"], counts["down"]), (2, 1));
