@@ -85,7 +85,7 @@ pub(crate) fn heartbeat_seconds(key: &'static str, heartbeat: Duration) -> Resul
     const SECOND: u64 = 1_000_000_000;
     let nanos = heartbeat.nanos();
     match u16::try_from(nanos / SECOND) {
-        Ok(seconds @ 1..) if nanos % SECOND == 0 => Ok(seconds),
+        Ok(seconds @ 1..) if nanos.is_multiple_of(SECOND) => Ok(seconds),
         _ => {
             let message = format!("the peer cannot be told a heartbeat of {heartbeat}");
             Err(SettingError::at(key, message, "give whole seconds, from 1s to 65535s"))
