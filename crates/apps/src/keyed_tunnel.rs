@@ -60,7 +60,7 @@ pub struct Session {
     pub sublayer: Sublayer,
 }
 
-fn any_session() -> u32 {
+pub(crate) fn any_session() -> u32 {
     u32::MAX
 }
 
@@ -125,8 +125,11 @@ impl Protocol for Keyed {
     }
 }
 
-/// The bytes of a cookie.
-fn read_cookie(text: Option<&str>) -> Result<Vec<u8>, SettingError> {
+/// The bytes of a cookie, none without one.
+///
+/// # Errors
+/// If it is not one of 4 or 8 bytes.
+pub(crate) fn read_cookie(text: Option<&str>) -> Result<Vec<u8>, SettingError> {
     let Some(text) = text else { return Ok(Vec::new()) };
     let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
     let pairs = digits.as_chunks::<2>().0.iter();

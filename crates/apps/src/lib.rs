@@ -22,6 +22,7 @@ mod ip_frame;
 mod ipv4_options;
 pub mod ipv6_link;
 mod ipv6_options;
+pub mod l2vpn;
 mod lanes;
 mod limit;
 mod local;
@@ -55,6 +56,7 @@ macro_rules! apps {
                 .with_object::<mac_table::MacTable>()
                 .with_object::<state_table::StateTable>()
                 .with_object::<vrf::RoutingDomain>()
+                .with_compound::<l2vpn::L2vpn>()
                 .with_compound::<router::Router>()
         }
     };
@@ -65,6 +67,7 @@ apps! {
     AfXdp(af_xdp),
     Arp(arp),
     Bridge(bridge),
+    ControlChannel(control_channel),
     Counter(counter),
     Delay(delay),
     Dispatch(dispatch),

@@ -60,7 +60,7 @@ use crate::{local, lookup, reverse_path, rewrite};
 /// The keys are those of its routing domain, an object of type `vrf`, which other apps may name as `NAME/vrf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Config(vrf::Config);
+pub struct Config(pub(crate) vrf::Config);
 
 /// The apps of a router.
 pub struct Router;

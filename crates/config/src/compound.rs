@@ -181,7 +181,7 @@ pub struct NewPart {
     pub(crate) config: Result<Json, String>,
     /// Keys that every app has.
     pub(crate) common: Map<String, Json>,
-    pub(crate) from_key: Option<&'static str>,
+    pub(crate) from_key: Option<String>,
 }
 
 impl NewPart {
@@ -199,9 +199,9 @@ impl NewPart {
     }
 
     /// Names the key of the compound's table from which the part's values come. Errors in them point there instead of at
-    /// the whole table. Levels of a key are joined by dots.
-    pub fn from_key(&mut self, key: &'static str) -> &mut NewPart {
-        self.from_key = Some(key);
+    /// the whole table, or, if the key is a table, at the value of the same name in it. Levels of a key are joined by dots.
+    pub fn from_key(&mut self, key: impl Into<String>) -> &mut NewPart {
+        self.from_key = Some(key.into());
         self
     }
 }
@@ -212,13 +212,13 @@ pub struct NewObject {
     pub(crate) name: String,
     pub(crate) entry: ObjectEntry,
     pub(crate) config: Result<Json, String>,
-    pub(crate) from_key: Option<&'static str>,
+    pub(crate) from_key: Option<String>,
 }
 
 impl NewObject {
     /// Names the key of the compound's table from which the object's values come, as [`NewPart::from_key`] does.
-    pub fn from_key(&mut self, key: &'static str) -> &mut NewObject {
-        self.from_key = Some(key);
+    pub fn from_key(&mut self, key: impl Into<String>) -> &mut NewObject {
+        self.from_key = Some(key.into());
         self
     }
 }

@@ -62,6 +62,14 @@ impl Table {
         self.entry(name).map(|(_, node)| node)
     }
 
+    /// The table that is the value of a key, whose levels are joined by dots.
+    pub(crate) fn table_at(&self, path: &str) -> Option<&Table> {
+        path.split('.').try_fold(self, |level, name| match &level.get(name)?.value {
+            Value::Table(inner) => Some(inner),
+            _ => None,
+        })
+    }
+
     pub(crate) fn entry(&self, name: &str) -> Option<&(Key, Node)> {
         self.0.iter().find(|(key, _)| key.name == name)
     }

@@ -12,4 +12,6 @@ pub mod netlink;
 pub mod router;
 #[cfg(feature = "networks")]
 pub mod tunnels;
+#[cfg(feature = "networks")]
+pub mod vpn;
 pub mod wire;

@@ -11,8 +11,8 @@ use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::rules::Rule;
 use self::rules::Rules;
+pub use self::rules::{Protocol, Rule};
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 
 /// Sends IP packets to outputs by their addresses, protocol and port.

@@ -88,6 +88,12 @@ macro_rules! keys {
                 $crate::tunnel::Ends { local: session.local.as_deref(), remote: &session.remote }
             }
         }
+
+        impl From<$crate::tunnel::Config<$session>> for $config {
+            fn from(keys: $crate::tunnel::Config<$session>) -> $config {
+                $config(keys)
+            }
+        }
     };
 }
 
@@ -112,6 +118,13 @@ pub struct Config<S> {
 
     /// The sessions, by the names of their ports.
     pub sessions: BTreeMap<String, S>,
+}
+
+impl<S> Config<S> {
+    /// The defaults, for sessions of this end.
+    pub(crate) fn between(local: String, sessions: BTreeMap<String, S>) -> Config<S> {
+        Config { local: Some(local), hop_limit: hop_limit(), traffic_class: 0, sessions }
+    }
 }
 
 fn hop_limit() -> u8 {

@@ -43,6 +43,7 @@ impl Builder<'_> {
         let mut contents = Contents::default();
         let place_of =
             |builder: &Self, from: Option<&str>| from.and_then(|from| builder.place(table, from)).unwrap_or(key.place);
+        let written = |from: Option<&str>| from.and_then(|from| table.table_at(from)).unwrap_or(table);
         let named = |name: String, place: Place, mut table: Table, common: &serde_json::Map<String, Json>| {
             table.0.extend(
                 common
@@ -52,17 +53,19 @@ impl Builder<'_> {
             NamedTable { key: Key { name, place }, table, folder: folder.to_owned(), bases: bases.clone() }
         };
         for part in parts.apps {
-            let place = place_of(self, part.from_key);
+            let from = part.from_key.as_deref();
+            let place = place_of(self, from);
             let Some(mut made) = self.made_table(&part.name, part.config, place) else { continue };
-            made.adopt_places(table);
+            made.adopt_places(written(from));
             let table = made;
             let named = named(part.name, place, table, &part.common);
             contents.apps.push(NewApp { named, kind: Some(part.kind), generated: Some(place) });
         }
         for object in parts.objects {
-            let place = place_of(self, object.from_key);
+            let from = object.from_key.as_deref();
+            let place = place_of(self, from);
             let Some(mut made) = self.made_table(&object.name, object.config, place) else { continue };
-            made.adopt_places(table);
+            made.adopt_places(written(from));
             let table = made;
             let named = named(object.name, place, table, &serde_json::Map::new());
             contents.objects.push((named, Some(object.entry)));

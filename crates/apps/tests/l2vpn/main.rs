@@ -1,0 +1,4 @@
+//! `l2vpn`: what its keys become, which are refused, and two ends that carry frames to one another.
+
+mod ends;
+mod keys;
