@@ -74,7 +74,6 @@ fn keys_are_zeroed_before_their_memory_is_freed() {
                 associations.replace_inbound(pair, other.unwrap()).unwrap();
                 drop(associations.replace_outbound(pair, outbound()).unwrap());
                 associations.remove_old(0);
-                associations.remove_old(0);
                 associations.remove(pair).unwrap();
             });
             assert_eq!(replaced, 0, "{algorithm} by {implementation:?}");
