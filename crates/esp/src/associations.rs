@@ -162,10 +162,9 @@ impl Associations {
         self.inbound(current).map(|(inbound, _)| inbound)
     }
 
-    /// Whether an association of another tunnel, or a replaced one of this tunnel, receives with this SPI.
-    pub fn is_taken(&self, spi: Spi, pair: Option<PairId>) -> bool {
-        let is_own = |receiver: &Receiver| Some(receiver.pair) == pair && receiver.age == Age::Current;
-        self.inbound.get(&spi).is_some_and(|receiver| !is_own(receiver))
+    /// The tunnel of which an association receives with this SPI, also an old one.
+    pub fn owner(&self, spi: Spi) -> Option<PairId> {
+        self.inbound.get(&spi).map(|receiver| receiver.pair)
     }
 
     /// Opens an ESP packet with the association of its SPI, and returns its tunnel. See [`Inbound::open`]. Hot.
@@ -185,6 +184,11 @@ impl Associations {
     /// The number of associations that receive, new and old.
     pub fn receivers(&self) -> usize {
         self.inbound.len()
+    }
+
+    /// The tunnels of the associations that were replaced and still receive: each as often as it has some.
+    pub fn old_receivers(&self) -> impl Iterator<Item = PairId> {
+        self.inbound.values().filter(|receiver| receiver.age != Age::Current).map(|receiver| receiver.pair)
     }
 
     fn receive(&mut self, pair: PairId, association: Inbound) -> Result<Spi, AssociationError> {

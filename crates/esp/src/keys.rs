@@ -94,7 +94,7 @@ pub struct Fingerprint(u128);
 
 impl Fingerprint {
     /// That of a secret.
-    pub fn of(secret: &impl std::hash::Hash) -> Fingerprint {
+    pub fn of(secret: &(impl std::hash::Hash + ?Sized)) -> Fingerprint {
         static HASHERS: OnceLock<[RandomState; 2]> = OnceLock::new();
         let hashers = HASHERS.get_or_init(|| [RandomState::new(), RandomState::new()]);
         let [high, low] = hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(secret)));

@@ -123,6 +123,8 @@ fn read_keys(direction: &Direction, read_text: ReadText<'_>) -> Result<Keys, Set
     };
     Keys::parse(algorithm, text.trim()).map_err(|error| match from {
         None => SettingError::at("associations", error.to_string(), "").in_entry("key"),
-        Some(path) => SettingError::at("associations", format!("`{}`: {error}", path.display()), "").in_entry("key_file"),
+        Some(path) => {
+            SettingError::at("associations", format!("`{}`: {error}", path.display()), "").in_entry("key_file")
+        }
     })
 }

@@ -42,9 +42,7 @@ fn keys() -> MutexGuard<'static, Option<HashMap<Fingerprint, Entry>>> {
 pub(super) fn claim(user: User, wanted: &[Fingerprint]) -> Result<Vec<Fingerprint>, Fingerprint> {
     let mut keys = keys();
     let keys = keys.get_or_insert_default();
-    let is_others = |key: &&Fingerprint| {
-        keys.get(key).and_then(|entry| entry.user).is_some_and(|other| other != user)
-    };
+    let is_others = |key: &&Fingerprint| keys.get(key).and_then(|entry| entry.user).is_some_and(|other| other != user);
     if let Some(taken) = wanted.iter().find(is_others) {
         return Err(*taken);
     }

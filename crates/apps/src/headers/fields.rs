@@ -54,7 +54,13 @@ pub(crate) fn uncover(packet: &mut Packet, kind: EtherType) {
 }
 
 /// The headers of Ethernet and IP in front of that of a tunnel, with lengths and checksum of 0.
-pub(crate) fn headers(addresses: IpPair, protocol: IpProtocol, hop_limit: u8, traffic_class: u8, behind: &[u8]) -> Vec<u8> {
+pub(crate) fn headers(
+    addresses: IpPair,
+    protocol: IpProtocol,
+    hop_limit: u8,
+    traffic_class: u8,
+    behind: &[u8],
+) -> Vec<u8> {
     let ip = ip_length(&addresses);
     let mut headers = vec![0; ETHERNET + ip];
     let (ethernet, header) = headers.split_at_mut(ETHERNET);

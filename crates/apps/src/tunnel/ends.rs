@@ -27,10 +27,16 @@ impl Ends<'_> {
     pub(crate) fn read(&self, entries: Entries, name: &str, local: Option<&str>) -> Result<IpPair, SettingError> {
         let local = match (self.local, local) {
             (Some(local), _) => read(entries, local).map_err(|error| error.in_entry(name))?,
-            (None, Some(local)) => read(entries, local).map_err(|error| SettingError { key: Some("local"), ..error })?,
+            (None, Some(local)) => {
+                read(entries, local).map_err(|error| SettingError { key: Some("local"), ..error })?
+            }
             (None, None) => {
                 let message = format!("the {} `{name}` has no address of this end", entries.one);
-                return Err(SettingError::at(entries.key, message, format!("give `local`, of the app or of the {}", entries.one)));
+                return Err(SettingError::at(
+                    entries.key,
+                    message,
+                    format!("give `local`, of the app or of the {}", entries.one),
+                ));
             }
         };
         let remote = read(entries, self.remote).map_err(|error| error.in_entry(name))?;
