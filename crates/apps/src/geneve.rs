@@ -107,7 +107,7 @@ impl Protocol for Generic {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", vni = 7 } }")
+        tunnel::bench(Self::NAME, ["vni = 7"; 2])
     }
 }
 

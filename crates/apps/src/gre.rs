@@ -141,7 +141,7 @@ impl Protocol for Generic {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", key = 7 } }")
+        tunnel::bench(Self::NAME, ["key = 7"; 2])
     }
 }
 

@@ -121,7 +121,7 @@ impl Protocol for Keyed {
     }
 
     fn bench() -> Bench {
-        tunnel::bench("sessions = { in-0 = { remote = \"2001:db8::2\", send_cookie = \"0011223344556677\" } }")
+        tunnel::bench(Self::NAME, ["send_cookie = \"0011223344556677\"", "expect_cookie = \"0011223344556677\""])
     }
 }
 

@@ -302,7 +302,8 @@ fn spread_networks_as_a_search_by_length() {
     let mut changes = fib.lock();
     for block in 0..12_u128 {
         for _ in 0..20 {
-            let network = 0x2a00_u128 << 112 | block << 112 | random.u128(..1 << 12) << 96 | random.u128(..1 << 16) << 80;
+            let network =
+                0x2a00_u128 << 112 | block << 112 | random.u128(..1 << 12) << 96 | random.u128(..1 << 16) << 80;
             for _ in 0..random.u32(4..30) {
                 let address = network ^ random.u128(..1 << 96);
                 let length = if random.u8(..10) == 0 { random.u8(49..=128) } else { random.u8(33..=48) };

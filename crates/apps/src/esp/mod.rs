@@ -246,6 +246,7 @@ impl Configure for Esp {
         Bench::Rows(vec![BenchRow {
             label: "into a tunnel",
             keys: keys.to_owned(),
+            inputs: &["in-0"],
             outputs: &["ip6"],
             ..BenchRow::default()
         }])

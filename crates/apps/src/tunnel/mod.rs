@@ -19,7 +19,7 @@ pub(crate) mod udp;
 
 use std::collections::BTreeMap;
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
 use bellows_packet::Vector;
 use bellows_wire::IpProtocol;
@@ -132,10 +132,29 @@ fn hop_limit() -> u8 {
     64
 }
 
-/// The measurement of packets that go into a tunnel over IPv6.
-pub(crate) fn bench(sessions: &str) -> Bench {
-    let keys = format!("local = \"2001:db8::1\", {sessions}");
-    Bench::Rows(vec![BenchRow { label: "into a tunnel", keys, outputs: &["ip6"], ..BenchRow::default() }])
+/// The measurement of packets that go into a tunnel over IPv6, and of those that come out of it. Of a session, what the
+/// sender has and what the receiver has.
+pub(crate) fn bench(app: &str, [sent, expected]: [&str; 2]) -> Bench {
+    let keys = |local: &str, remote: &str, session: &str| {
+        format!("local = \"{local}\", sessions = {{ site = {{ remote = \"{remote}\", {session} }} }}")
+    };
+    let (here, there) = ("2001:db8::1", "2001:db8::2");
+    let into = BenchRow {
+        label: "into a tunnel",
+        keys: keys(here, there, sent),
+        inputs: &["site"],
+        outputs: &["ip6"],
+        ..BenchRow::default()
+    };
+    let out = BenchRow {
+        label: "out of a tunnel",
+        keys: keys(there, here, expected),
+        inputs: &["ip6"],
+        outputs: &["site"],
+        before: vec![BenchStep::new(app, &into.keys, "site", "ip6")],
+        ..BenchRow::default()
+    };
+    Bench::Rows(vec![into, out])
 }
 
 /// Puts packets into tunnels, and takes them out.

@@ -197,8 +197,15 @@ fn run(
             Outcome { report, residents: there.clone(), width }
         });
         let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
-        let summaries = answered.map(|(job, answers)| Summary::of(job.cell, answers));
-        let results: Vec<Measurement> = summaries.filter_map(|summary| figure(subject, options, &summary)).collect();
+        let summaries: Vec<Summary> = answered.map(|(job, answers)| Summary::of(job.cell, answers)).collect();
+        if let Some(lost) = summaries.iter().find(|summary| summary.loses_all()) {
+            // A cost of packets that do not pass would be that of another path.
+            notes.push(format!("`{}` is not measured: {}", subject.name, appbench::packet_fates(lost)));
+            outcome.report.failed = true;
+            continue;
+        }
+        let results: Vec<Measurement> =
+            summaries.iter().filter_map(|summary| figure(subject, options, summary)).collect();
         if is_first {
             observer.show(&outcome.head());
         }
@@ -217,7 +224,7 @@ fn run(
         return Err(if panicked { AppbenchError::Panicked(why) } else { AppbenchError::Refused(why) });
     };
     outcome.report.notes = notes;
-    outcome.report.failed = panicked;
+    outcome.report.failed |= panicked;
     Ok(outcome.report)
 }
 

@@ -116,6 +116,11 @@ impl Summary {
         self.cell
     }
 
+    /// Whether no packet left, because all were dropped.
+    pub(crate) fn loses_all(&self) -> bool {
+        self.left == 0.0 && !self.drops.is_empty()
+    }
+
     /// The clocks.
     pub(crate) fn clocks(&self) -> Option<&EventRow> {
         self.lines.iter().find(|line| line.event == CLOCKS)
@@ -390,6 +395,17 @@ mod tests {
         let tee = &summary.recorded[0];
         assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
         assert_eq!((summary.left, summary.drops["txdrop"], summary.packets), (90.0, 10.0, 15_000));
+        assert!(!summary.loses_all());
+    }
+
+    #[test]
+    fn an_app_that_drops_all_packets_is_told_from_one_that_ends_them() {
+        let mut answer = answer(10.0, 12.0);
+        let tally = answer.with_app.as_mut().unwrap();
+        (tally.left, tally.drops) = (0, [("unknown_port".to_owned(), 1_000)].into());
+        assert!(Summary::of(CELL, vec![answer.clone()]).loses_all());
+        answer.with_app.as_mut().unwrap().drops.clear();
+        assert!(!Summary::of(CELL, vec![answer]).loses_all());
     }
 
     #[test]

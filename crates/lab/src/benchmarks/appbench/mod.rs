@@ -69,6 +69,7 @@ use bed::{Links, Supplies, Testbed};
 pub(crate) use figures::Summary;
 use rounds::TestbedFactory;
 pub use rounds::{Comparison, Tally};
+pub(crate) use text::packet_fates;
 use wiring::{Wiring, WiringError};
 
 /// The name of the command line's apps in error messages.

@@ -165,7 +165,7 @@ fn sweep(text: &mut String, title: &Title, summaries: &[Summary], interval: &str
 }
 
 /// A sentence about where the packets went.
-fn packet_fates(summary: &Summary) -> String {
+pub(crate) fn packet_fates(summary: &Summary) -> String {
     let dropped: Vec<String> =
         summary.drops.iter().map(|(reason, part)| format!("{} % were dropped as {reason}", percent(*part))).collect();
     let mut sentence = format!("of 100 incoming packets, {} left", percent(summary.left));
