@@ -67,7 +67,10 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
     assert_eq!(pairs["pairs"].as_array().map(Vec::len), Some(2));
     assert!(pairs["instructions"].is_string());
     let near = pairs["pairs"].as_array().unwrap().iter().find(|pair| pair["app"] == "near").unwrap();
-    assert_eq!((&near["outbound"]["spi"], &near["outbound"]["hard"]["packets"]), (&json!(0x1001), &json!(1_000_000_000)));
+    assert_eq!(
+        (&near["outbound"]["spi"], &near["outbound"]["hard"]["packets"]),
+        (&json!(0x1001), &json!(1_000_000_000))
+    );
     let table = sandbox.bellows(&["esp"]).fine().stdout;
     assert!(table.contains("0x00001001") && table.contains("aes-128-gcm"), "{table}");
 
