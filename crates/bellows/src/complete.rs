@@ -96,6 +96,8 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
         ("route", "name", networks()),
         ("route", "words", candidates(route_actions)),
         ("neighbour", "name", networks()),
+        ("esp", "name", networks()),
+        ("esp", "app", running_apps()),
         ("stop", "names", networks()),
     ] {
         definition = with_completer(definition, command, argument, completer);

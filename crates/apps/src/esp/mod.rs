@@ -40,7 +40,7 @@ pub use config::Config;
 pub use secret::Secret;
 
 use crate::lanes::{Lanes, UNUSUAL};
-use crate::tunnel::{Ends, Entries, TRANSPORTS};
+use crate::tunnel::{Ends, Entries, PortKind, TRANSPORTS, Wires};
 use config::Association;
 use keyring::{Keyring, Plans};
 use pair::Pair;
@@ -67,22 +67,10 @@ pub struct Esp {
     next_publication: u64,
     /// The ports of UDP to which packets come.
     udp_ports: BTreeSet<u16>,
-    inputs: Vec<PortKind>,
-    /// The output of each pair.
-    outputs: Vec<u16>,
-    /// Those of IPv4 and IPv6.
-    transports: [Option<u16>; 2],
+    wires: Wires,
     lanes: Lanes,
     segments: Vector,
     reasons: Vec<DropReason<Esp>>,
-}
-
-/// What a port is, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PortKind {
-    Transport,
-    Pair(usize),
-    Unknown,
 }
 
 /// The key of the pairs.
@@ -131,13 +119,13 @@ impl App for Esp {
     const PREFETCH: usize = 2;
 
     fn push(&mut self, io: &Io<Self>) {
-        if self.inputs.len() != io.inputs() {
+        if self.wires.inputs.len() != io.inputs() {
             self.rewire(io);
         }
-        for index in 0..self.inputs.len() {
-            match self.inputs[index] {
-                PortKind::Transport => self.open_all(io, index),
-                PortKind::Pair(place) => self.seal_all(io, index, place),
+        for index in 0..self.wires.inputs.len() {
+            match self.wires.inputs[index] {
+                PortKind::Transport { .. } => self.open_all(io, index),
+                PortKind::Session(place) => self.seal_all(io, index, place),
                 PortKind::Unknown => io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT),
             }
         }
@@ -203,34 +191,10 @@ impl Esp {
         debug_assert_eq!(self.pairs.len(), self.names.len());
     }
 
-    /// The kind of a port.
-    fn kind(&self, name: Option<&str>) -> PortKind {
-        match name {
-            Some(name) if TRANSPORTS.contains(&name) => PortKind::Transport,
-            Some(name) => {
-                let place = self.names.binary_search_by(|other| other.as_str().cmp(name));
-                place.map_or(PortKind::Unknown, PortKind::Pair)
-            }
-            None => PortKind::Unknown,
-        }
-    }
-
     /// Finds the ports.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
-        self.inputs = (0..io.inputs()).map(|input| self.kind(io.input_name(input))).collect();
-        self.outputs = vec![UNUSUAL; self.names.len()];
-        self.transports = [None; 2];
-        for output in 0..io.outputs() {
-            match self.kind(io.output_name(output)) {
-                PortKind::Transport => {
-                    let is_v6 = io.output_name(output) == Some(TRANSPORTS[1]);
-                    self.transports[usize::from(is_v6)] = Some(output as u16);
-                }
-                PortKind::Pair(place) => self.outputs[place] = output as u16,
-                PortKind::Unknown => {}
-            }
-        }
+        self.wires = Wires::find(io, &self.names);
         self.lanes.resize(io.outputs());
     }
 }
@@ -310,9 +274,7 @@ impl Esp {
             shared: Arc::default(),
             next_publication: 0,
             udp_ports: BTreeSet::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            transports: [None; 2],
+            wires: Wires::default(),
             lanes: Lanes::new(),
             segments: Vector::new(),
             reasons: Vec::with_capacity(CAPACITY),

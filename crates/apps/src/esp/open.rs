@@ -57,7 +57,7 @@ impl Esp {
     /// Opens a packet. Returns its output. Hot.
     #[inline]
     fn open(&mut self, packet: &mut Packet) -> Result<u16, DropReason<Esp>> {
-        let Esp { keyring, pairs, places, outputs, .. } = self;
+        let Esp { keyring, pairs, places, wires, .. } = self;
         let usual = guess(packet.bytes()).and_then(|(spi, start)| {
             let (inbound, id) = keyring.associations.inbound(spi)?;
             let place = place(places, id)?;
@@ -65,11 +65,11 @@ impl Esp {
             Some((inbound, place, start, end))
         });
         if let Some((inbound, place, start, end)) = usual {
-            return pairs[place].open(inbound, outputs[place], packet, start..end);
+            return pairs[place].open(inbound, wires.outputs[place], packet, start..end);
         }
         let Located { place, spi, start, end } = self.locate(packet.bytes())?;
         let (inbound, _) = self.keyring.associations.inbound(spi).ok_or(Esp::NO_ASSOCIATION)?;
-        self.pairs[place].open(inbound, self.outputs[place], packet, start..end)
+        self.pairs[place].open(inbound, self.wires.outputs[place], packet, start..end)
     }
 
     /// Finds the pair of any packet, field by field.

@@ -17,7 +17,7 @@ impl Esp {
     /// Seals the packets of a pair. Hot.
     pub(super) fn seal_all(&mut self, io: &Io<Self>, index: usize, place: usize) {
         let pair = &mut self.pairs[place];
-        let Some(output) = self.transports[usize::from(pair.is_v6())] else {
+        let Some(output) = self.wires.transports[usize::from(pair.is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
         if pair.is_expired[Way::Outbound as usize] {

@@ -68,7 +68,7 @@ impl Esp {
     fn keep_alive(&mut self, io: &Io<Self>, place: usize) {
         let pair = &mut self.pairs[place];
         let interval = pair.udp.map_or(0, |udp| u64::from(udp.keepalive_seconds) * SECOND);
-        let Some(output) = self.transports[usize::from(pair.is_v6())] else { return };
+        let Some(output) = self.wires.transports[usize::from(pair.is_v6())] else { return };
         if interval == 0 || io.now() < pair.sent_at.saturating_add(interval) {
             return;
         }

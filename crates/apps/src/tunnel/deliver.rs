@@ -13,7 +13,8 @@ use crate::lanes::{UNUSUAL, Verdict};
 impl<P: Protocol> Tunnel<P> {
     /// Takes packets out of their tunnels. Hot.
     pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
-        let Tunnel { sessions, index: by_header, outputs, lanes, .. } = self;
+        let Tunnel { sessions, index: by_header, wires, lanes, .. } = self;
+        let outputs = &wires.outputs;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let numbers = lanes.numbers(packets.len());

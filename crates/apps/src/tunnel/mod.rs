@@ -16,6 +16,7 @@ mod session;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod udp;
+mod wires;
 
 use std::collections::BTreeMap;
 
@@ -31,8 +32,9 @@ pub use ends::Ends;
 pub(crate) use ends::Entries;
 pub use received::{Refusal, Seen};
 pub use session::{Checksum, Payload, Shape};
+pub(crate) use wires::{PortKind, TRANSPORTS, Wires};
 
-use crate::lanes::{Lanes, UNUSUAL};
+use crate::lanes::Lanes;
 use index::Index;
 use session::Session;
 
@@ -162,30 +164,11 @@ pub struct Tunnel<P: Protocol> {
     sessions: Vec<Session>,
     names: Vec<String>,
     index: Index,
-    /// What each input is.
-    inputs: Vec<PortKind>,
-    /// The output of each session.
-    outputs: Vec<u16>,
-    /// Those of IPv4 and IPv6.
-    transports: [Option<u16>; 2],
+    wires: Wires,
     lanes: Lanes,
     segments: Vector,
     protocol: std::marker::PhantomData<P>,
 }
-
-/// What a port is, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PortKind {
-    /// Of packets in tunnels, over IPv6 or IPv4.
-    Transport {
-        is_v6: bool,
-    },
-    Session(usize),
-    Unknown,
-}
-
-/// The names of the ports with the packets of tunnels.
-pub(crate) const TRANSPORTS: [&str; 2] = ["ip4", "ip6"];
 
 /// The key of the sessions.
 const SESSIONS: Entries = Entries { key: "sessions", one: "session" };
@@ -220,11 +203,11 @@ impl<P: Protocol> App for Tunnel<P> {
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
-        if self.inputs.len() != io.inputs() {
+        if self.wires.inputs.len() != io.inputs() {
             self.rewire(io);
         }
-        for index in 0..self.inputs.len() {
-            match self.inputs[index] {
+        for index in 0..self.wires.inputs.len() {
+            match self.wires.inputs[index] {
                 PortKind::Transport { .. } => self.deliver(io, index),
                 PortKind::Session(session) => self.send(io, index, session),
                 PortKind::Unknown => io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT),
@@ -238,32 +221,10 @@ impl<P: Protocol> App for Tunnel<P> {
 }
 
 impl<P: Protocol> Tunnel<P> {
-    /// The kind of a port.
-    fn kind(&self, name: Option<&str>) -> PortKind {
-        match name {
-            Some("ip4") => PortKind::Transport { is_v6: false },
-            Some("ip6") => PortKind::Transport { is_v6: true },
-            Some(name) => {
-                let place = self.names.binary_search_by(|other| other.as_str().cmp(name));
-                place.map_or(PortKind::Unknown, PortKind::Session)
-            }
-            None => PortKind::Unknown,
-        }
-    }
-
     /// Finds the ports.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
-        self.inputs = (0..io.inputs()).map(|input| self.kind(io.input_name(input))).collect();
-        self.outputs = vec![UNUSUAL; self.sessions.len()];
-        self.transports = [None; 2];
-        for output in 0..io.outputs() {
-            match self.kind(io.output_name(output)) {
-                PortKind::Transport { is_v6 } => self.transports[usize::from(is_v6)] = Some(output as u16),
-                PortKind::Session(session) => self.outputs[session] = output as u16,
-                PortKind::Unknown => {}
-            }
-        }
+        self.wires = Wires::find(io, &self.names);
         self.lanes.resize(io.outputs());
     }
 }
@@ -315,11 +276,9 @@ impl<P: Protocol> Configure for Tunnel<P> {
         })?;
         Ok(Tunnel {
             names: common.sessions.keys().cloned().collect(),
-            outputs: vec![UNUSUAL; sessions.len()],
             sessions,
             index,
-            inputs: Vec::new(),
-            transports: [None; 2],
+            wires: Wires::default(),
             lanes: Lanes::new(),
             segments: Vector::new(),
             protocol: std::marker::PhantomData,

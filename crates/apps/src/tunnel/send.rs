@@ -13,7 +13,7 @@ use crate::segmentation::{self, Gso};
 impl<P: Protocol> Tunnel<P> {
     /// Puts packets into the tunnel of a session. Hot.
     pub(super) fn send(&mut self, io: &Io<Self>, index: usize, session: usize) {
-        let Some(output) = self.transports[usize::from(self.sessions[session].is_v6())] else {
+        let Some(output) = self.wires.transports[usize::from(self.sessions[session].is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
         let Tunnel { sessions, lanes, .. } = self;

@@ -201,7 +201,9 @@ fn transport_mode_keeps_options_and_extension_headers_in_front() {
             let payload = if udp.is_null() { payload } else { in_udp(&payload) };
             assert_eq!(&wire[start..], &payload[..]);
             assert_eq!(wire[next_header_at], if udp.is_null() { 50 } else { 17 });
-            bellows_wire::verify_ip_checksums(&wire[ETHERNET..]).unwrap();
+            if !is_v6 {
+                bellows_wire::verify_ip_checksums(&wire[ETHERNET..]).unwrap();
+            }
             far.send(transport(is_v6), [&wire]);
             far.settle();
             assert_eq!(far.received("a"), [&packet[..]]);

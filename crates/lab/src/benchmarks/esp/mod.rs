@@ -43,7 +43,8 @@ impl Benchmark for Arguments {
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
-        run(self, &lab.worker("esp"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+        let report = run(self, &lab.worker("esp"), lab.observer)?;
+        Ok(Finished::new(report, Report::text_after_rows))
     }
 }
 
