@@ -71,6 +71,7 @@ apps! {
     Counter(counter),
     Delay(delay),
     Dispatch(dispatch),
+    Esp(esp),
     EthernetInput(ethernet_input),
     Fragment(fragment),
     Geneve(geneve),

@@ -1,7 +1,7 @@
 //! Packets in place of one that is too long to be sent: the segments of GSO packets, and parts of any packet.
 
-use bellows_packet::{Offload, Packet, Vector};
-use bellows_wire::offload::{Checksums, GsoPacket, Kind, MAX_HEADER_LEN};
+use bellows_packet::{CAPACITY, Offload, Packet, Vector};
+use bellows_wire::offload::{Checksums, GsoPacket, Kind, MAX_HEADER_LEN, finish_checksum};
 
 /// There is no free buffer, or no room for so many packets.
 #[derive(Debug)]
@@ -14,6 +14,38 @@ pub(crate) fn kind_of(offload: Offload) -> Option<Kind> {
         Offload::GSO_TCP6 => Some(Kind::Tcp6),
         _ => None,
     }
+}
+
+/// How a packet is segmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gso {
+    pub(crate) kind: Kind,
+    pub(crate) size: u16,
+}
+
+/// The checksum or the segmentation that was left to the app cannot be done.
+#[derive(Debug)]
+pub(crate) struct BadOffload;
+
+/// Makes a checksum that was left to be made. A GSO packet stays as it is, to be segmented.
+pub(crate) fn finish(packet: &mut Packet) -> Result<Option<Gso>, BadOffload> {
+    let Some(offload) = packet.offload() else { return Ok(None) };
+    if offload.is_gso() {
+        return gso(packet, offload).map(Some).ok_or(BadOffload);
+    }
+    let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
+    if offload.needs_checksum() && finish_checksum(packet.bytes_mut(), start, offset).is_err() {
+        return Err(BadOffload);
+    }
+    packet.clear_offload();
+    Ok(None)
+}
+
+/// How a GSO packet is segmented, if it is one and its segments are not too many.
+fn gso(packet: &Packet, offload: Offload) -> Option<Gso> {
+    let (kind, size) = (kind_of(offload)?, offload.segment_size);
+    let count = GsoPacket::new(packet.bytes(), kind, size).ok()?.count();
+    (count < CAPACITY).then_some(Gso { kind, size })
 }
 
 /// Adds the segments behind the first to `others`, and makes the packet the first one.

@@ -9,6 +9,7 @@ use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer,
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::secrets::hidden;
 use crate::value::Place;
 
 /// The maximum number of diagnostics to keep. Later ones are only counted.
@@ -356,7 +357,9 @@ impl Diagnostics {
             kind.span(range.start - first..range.end - first).label(text)
         });
         let (line, _) = source.position(first);
-        let snippet = Snippet::source(without_c1(&source.text[lines])).line_start(line).path(source.name.as_str());
+        let snippet = Snippet::source(without_c1(&hidden(&source.text[lines])).into_owned())
+            .line_start(line)
+            .path(source.name.as_str());
         vec![snippet.annotations(annotations).into()]
     }
 
@@ -399,7 +402,7 @@ impl Diagnostics {
 fn part<'a>(source: &'a Source, label: &'a Label, range: &Range<usize>) -> Vec<Element<'a>> {
     let (line, column) = source.position(range.start);
     let text = if label.text.is_empty() { "here" } else { &label.text };
-    let note = format!("{}: {text}", quoted(&visible(&source.text[range.clone()])));
+    let note = format!("{}: {text}", quoted(&visible(&hidden(&source.text[range.clone()]))));
     vec![Origin::path(source.name.as_str()).line(line).char_column(column).into(), Level::NOTE.message(note).into()]
 }
 

@@ -52,6 +52,7 @@ mod parameters;
 mod registry;
 mod resources;
 mod schema;
+mod secrets;
 mod source;
 mod text_file;
 mod value;

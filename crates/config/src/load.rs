@@ -34,6 +34,7 @@ use crate::objects::{Change, Made, Objects};
 use crate::registry::Registry;
 use crate::resources::{self, ResourceUse};
 use crate::schema::{Checker, Shape, with_article};
+use crate::secrets::hidden;
 use crate::source::{Description, NamedTable, Overrides, Reader, unknown_worker};
 use crate::value::{self, Key, Node, Place, Table, Value};
 use crate::worker::{WorkerConfig, worker_schema};
@@ -61,7 +62,7 @@ pub struct Loaded {
     /// All files that were read, also the texts that apps have read, to watch for changes. The first is the network file
     /// itself.
     pub files: Vec<PathBuf>,
-    /// The text of all files, and the settings.
+    /// The text of all files, and the settings. It can have keys in it.
     pub text: String,
     /// The warnings.
     pub warnings: Diagnostics,
@@ -202,7 +203,7 @@ fn finish(
             let object = |(name, made): (&str, &Made)| ObjectSpec::new(name, made.kind, Arc::clone(&made.status));
             let changes = objects.made().filter_map(|(_, made)| made.take_change()).collect();
             let objects = objects.made().map(object).collect();
-            let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: text.clone() };
+            let network = Network { apps: made, links, workers, objects, source: name.to_owned(), text: hidden(&text) };
             let files = diagnostics.files.clone();
             Ok(Loaded { network, engine, files, text, warnings: diagnostics, capabilities, written_folders, changes })
         }

@@ -11,12 +11,20 @@ use crate::spi::Spi;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PairId(u64);
 
+impl PairId {
+    /// How many identities came before it.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// The associations of all tunnels: those that receive by SPI, those that send by tunnel.
 ///
-/// New keys are made before old ones are broken. [`begin_rekey`](Associations::begin_rekey) adds an association that
-/// receives with the new keys. When the peer has it, too, [`finish_rekey`](Associations::finish_rekey) sends with the
-/// new keys. The old association that receives stays for a grace, for packets under way, until
-/// [`remove_old`](Associations::remove_old). Keys are zeroed when their association is removed.
+/// New keys are made before old ones are broken. [`replace_inbound`](Associations::replace_inbound) adds an association
+/// that receives with new keys; the old one stays for a grace, for packets under way and until the peer sends with the
+/// new keys. [`replace_outbound`](Associations::replace_outbound) sends with new keys at once. So two ends lose no packet
+/// if both replace the keys with which they receive before either replaces those with which it sends. Keys are zeroed
+/// when their association is removed.
 ///
 /// Times are nanoseconds since any fixed moment.
 #[derive(Debug)]
@@ -25,7 +33,7 @@ pub struct Associations {
     inbound: HashMap<Spi, Receiver, BuildHasherDefault<Mix>>,
     pairs: HashMap<PairId, Pair, BuildHasherDefault<Mix>>,
     next_id: u64,
-    /// The earliest time at which an old association is removed.
+    /// The earliest time at which an old association is removed; 0 if one has not been given a time yet.
     next_removal: u64,
 }
 
@@ -33,17 +41,22 @@ pub struct Associations {
 struct Receiver {
     association: Inbound,
     pair: PairId,
-    /// When it is removed, if it is an old one.
-    removal: Option<u64>,
+    age: Age,
+}
+
+/// Whether an association that receives is the latest one of its tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    Current,
+    /// It has been replaced. When it is removed, once that is known.
+    Old(Option<u64>),
 }
 
 #[derive(Debug)]
 struct Pair {
     outbound: Outbound,
-    /// The association that the peer uses.
+    /// The latest association that receives.
     current: Spi,
-    /// The one that it will use.
-    next: Option<Spi>,
 }
 
 impl Associations {
@@ -58,44 +71,49 @@ impl Associations {
         }
     }
 
+    /// Changes the grace of associations that will be replaced, in nanoseconds.
+    pub fn set_grace(&mut self, grace: u64) {
+        self.grace = grace;
+    }
+
     /// Adds a tunnel.
+    ///
+    /// # Errors
+    /// If another association receives with the same SPI.
     pub fn add(&mut self, inbound: Inbound, outbound: Outbound) -> Result<PairId, AssociationError> {
         let pair = PairId(self.next_id);
         let current = self.receive(pair, inbound)?;
         self.next_id += 1;
-        self.pairs.insert(pair, Pair { outbound, current, next: None });
+        self.pairs.insert(pair, Pair { outbound, current });
         Ok(pair)
     }
 
-    /// Receives with new keys, too.
-    pub fn begin_rekey(&mut self, pair: PairId, inbound: Inbound) -> Result<(), AssociationError> {
-        if self.pair(pair)?.next.is_some() {
-            return Err(AssociationError::RekeyBegun);
+    /// Receives with other keys, too. The old association is removed when the grace is over, which begins with the next
+    /// call of [`remove_old`](Associations::remove_old). One with the SPI of the current association takes its place
+    /// at once.
+    ///
+    /// # Errors
+    /// If there is no such tunnel, or another association receives with this SPI.
+    pub fn replace_inbound(&mut self, pair: PairId, inbound: Inbound) -> Result<(), AssociationError> {
+        let current = self.pair(pair)?.current;
+        if inbound.spi() == current {
+            self.inbound.remove(&current);
         }
         let next = self.receive(pair, inbound)?;
-        self.pair(pair)?.next = Some(next);
-        Ok(())
-    }
-
-    /// Sends with new keys from now on, and removes the old association that receives after the grace.
-    pub fn finish_rekey(&mut self, pair: PairId, outbound: Outbound, now: u64) -> Result<(), AssociationError> {
-        let removal = now.saturating_add(self.grace);
-        let pair = self.pair(pair)?;
-        let next = pair.next.take().ok_or(AssociationError::RekeyNotBegun)?;
-        pair.outbound = outbound;
-        let old = std::mem::replace(&mut pair.current, next);
-        if let Some(receiver) = self.inbound.get_mut(&old) {
-            receiver.removal = Some(removal);
-            self.next_removal = self.next_removal.min(removal);
+        self.pair(pair)?.current = next;
+        if let Some(receiver) = self.inbound.get_mut(&current).filter(|_| current != next) {
+            receiver.age = Age::Old(None);
+            self.next_removal = 0;
         }
         Ok(())
     }
 
-    /// Gives up new keys that the peer does not take.
-    pub fn abandon_rekey(&mut self, pair: PairId) -> Result<(), AssociationError> {
-        let next = self.pair(pair)?.next.take().ok_or(AssociationError::RekeyNotBegun)?;
-        self.inbound.remove(&next);
-        Ok(())
+    /// Sends with other keys from now on. Returns the old association.
+    ///
+    /// # Errors
+    /// If there is no such tunnel.
+    pub fn replace_outbound(&mut self, pair: PairId, outbound: Outbound) -> Result<Outbound, AssociationError> {
+        Ok(std::mem::replace(&mut self.pair(pair)?.outbound, outbound))
     }
 
     /// Removes old associations whose grace is over, and returns their number. Cheap if there are none.
@@ -104,16 +122,26 @@ impl Associations {
             return 0;
         }
         let before = self.inbound.len();
-        self.inbound.retain(|_, receiver| receiver.removal.is_none_or(|removal| removal > now));
-        self.next_removal = self.inbound.values().filter_map(|receiver| receiver.removal).min().unwrap_or(u64::MAX);
+        let end = now.saturating_add(self.grace);
+        let mut next = u64::MAX;
+        self.inbound.retain(|_, receiver| {
+            let Age::Old(removal) = &mut receiver.age else { return true };
+            let removal = *removal.get_or_insert(end);
+            next = next.min(if removal > now { removal } else { u64::MAX });
+            removal > now
+        });
+        self.next_removal = next;
         before - self.inbound.len()
     }
 
-    /// Removes a tunnel with all its associations.
-    pub fn remove(&mut self, pair: PairId) -> Result<(), AssociationError> {
-        self.pairs.remove(&pair).ok_or(AssociationError::UnknownPair)?;
+    /// Removes a tunnel with all its associations. Returns the one that sent.
+    ///
+    /// # Errors
+    /// If there is no such tunnel.
+    pub fn remove(&mut self, pair: PairId) -> Result<Outbound, AssociationError> {
+        let removed = self.pairs.remove(&pair).ok_or(AssociationError::UnknownPair)?;
         self.inbound.retain(|_, receiver| receiver.pair != pair);
-        Ok(())
+        Ok(removed.outbound)
     }
 
     /// The association that receives packets of this SPI, and its tunnel. Hot.
@@ -126,6 +154,17 @@ impl Associations {
     #[inline]
     pub fn outbound(&mut self, pair: PairId) -> Option<&mut Outbound> {
         self.pairs.get_mut(&pair).map(|pair| &mut pair.outbound)
+    }
+
+    /// The latest association of a tunnel that receives.
+    pub fn current_inbound(&mut self, pair: PairId) -> Option<&mut Inbound> {
+        let current = self.pairs.get(&pair)?.current;
+        self.inbound(current).map(|(inbound, _)| inbound)
+    }
+
+    /// The tunnel of which an association receives with this SPI, also an old one.
+    pub fn owner(&self, spi: Spi) -> Option<PairId> {
+        self.inbound.get(&spi).map(|receiver| receiver.pair)
     }
 
     /// Opens an ESP packet with the association of its SPI, and returns its tunnel. See [`Inbound::open`]. Hot.
@@ -147,12 +186,17 @@ impl Associations {
         self.inbound.len()
     }
 
+    /// The tunnels of the associations that were replaced and still receive: each as often as it has some.
+    pub fn old_receivers(&self) -> impl Iterator<Item = PairId> {
+        self.inbound.values().filter(|receiver| receiver.age != Age::Current).map(|receiver| receiver.pair)
+    }
+
     fn receive(&mut self, pair: PairId, association: Inbound) -> Result<Spi, AssociationError> {
         let spi = association.spi();
         if self.inbound.contains_key(&spi) {
             return Err(AssociationError::DuplicateSpi(spi));
         }
-        self.inbound.insert(spi, Receiver { association, pair, removal: None });
+        self.inbound.insert(spi, Receiver { association, pair, age: Age::Current });
         Ok(spi)
     }
 
@@ -170,12 +214,6 @@ pub enum AssociationError {
     /// No tunnel has this identity.
     #[error("no such pair of associations; it was removed")]
     UnknownPair,
-    /// The keys are being replaced already.
-    #[error("the keys are being replaced already; finish or abandon that first")]
-    RekeyBegun,
-    /// There are no new keys.
-    #[error("there is no association that receives with new keys; begin with it")]
-    RekeyNotBegun,
 }
 
 /// A hash of one word. The keys are our own choice, so no stranger can make them collide.

@@ -27,6 +27,29 @@ impl Implementation {
             false => &[Implementation::RustCrypto],
         }
     }
+
+    /// The instructions that it uses on this processor for AES-GCM.
+    pub fn instructions(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Implementation::Graviola if has_avx512() => "VAES and AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Implementation::Graviola => "AES-NI, PCLMULQDQ and AVX2",
+            #[cfg(not(target_arch = "x86_64"))]
+            Implementation::Graviola => "NEON, AES and PMULL",
+            Implementation::RustCrypto => "those of `aes-gcm`",
+        }
+    }
+}
+
+/// Whether the processor has the wide instructions that `graviola` asks for.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
 }
 
 /// A key, expanded. It is on the heap and zeroed when dropped.

@@ -1,6 +1,8 @@
 //! Key material: parsed from text, never shown, zeroed when dropped.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 
 use zeroize::Zeroizing;
 
@@ -49,6 +51,11 @@ impl Keys {
         self.algorithm
     }
 
+    /// Tells keys of this process apart.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&(self.algorithm, &self.material[..]))
+    }
+
     pub(crate) fn key(&self) -> &[u8] {
         &self.material[..self.algorithm.key_length()]
     }
@@ -77,6 +84,33 @@ impl Keys {
         }
         self.material.extend(digits.chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])));
         Ok(())
+    }
+}
+
+/// A number that tells secrets of one process apart and reveals nothing about them: a hash of 128 bits whose own keys
+/// are random numbers of the process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// That of a secret.
+    pub fn of(secret: &(impl std::hash::Hash + ?Sized)) -> Fingerprint {
+        static HASHERS: OnceLock<[RandomState; 2]> = OnceLock::new();
+        let hashers = HASHERS.get_or_init(|| [RandomState::new(), RandomState::new()]);
+        let [high, low] = hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(secret)));
+        Fingerprint(high << 64 | low)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Fingerprint({self})")
     }
 }
 
@@ -211,6 +245,15 @@ mod tests {
         }
         let error = Keys::parse_parts(Algorithm::Aes128Gcm, &format!("{KEY}00000000"), "00000000").unwrap_err();
         assert!(error.to_string().ends_with("the salt is a text of its own"), "{error}");
+    }
+
+    #[test]
+    fn fingerprints_tell_keys_apart() {
+        let of = |algorithm, byte| Keys::from_bytes(algorithm, &vec![byte; algorithm.material_length()]).unwrap();
+        let [aes, chacha] = [Algorithm::Aes256Gcm, Algorithm::ChaCha20Poly1305];
+        assert_eq!(of(aes, 1).fingerprint(), of(aes, 1).fingerprint());
+        assert_ne!(of(aes, 1).fingerprint(), of(aes, 2).fingerprint());
+        assert_ne!(of(aes, 1).fingerprint(), of(chacha, 1).fingerprint());
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use associations::{AssociationError, Associations, PairId};
 pub use cipher::{Cipher, Implementation};
 pub use inbound::{Inbound, InboundSettings, OpenError, Opened, SettingsError};
-pub use keys::{KeyError, Keys, Part as KeyPart};
+pub use keys::{Fingerprint, KeyError, Keys, Part as KeyPart};
 pub use layout::{HEADER, ICV, MAX_TRAILER, NEXT_HEADER_DUMMY, sealed_length, trailer_length};
 pub use lifetime::{Amount, Lifetime, Limit};
 pub use outbound::{Outbound, OutboundSettings, SealError};

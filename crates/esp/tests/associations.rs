@@ -31,14 +31,16 @@ fn keys_are_replaced_without_losing_a_packet() {
     assert_eq!(associations.open(&mut seal(&mut old, b"a", 4)).unwrap().0, pair);
     assert_eq!(associations.open(&mut seal(&mut new, b"b", 4)), Err(OpenError::UnknownSpi));
 
-    associations.begin_rekey(pair, receiver(301, 2)).unwrap();
+    associations.replace_inbound(pair, receiver(301, 2)).unwrap();
     assert_eq!(associations.outbound(pair).unwrap().spi().get(), 900);
     for sender in [&mut old, &mut new] {
         assert_eq!(associations.open(&mut seal(sender, b"c", 4)).unwrap().0, pair);
     }
 
-    associations.finish_rekey(pair, sender(901, 12), 5_000).unwrap();
-    assert_eq!(associations.outbound(pair).unwrap().spi().get(), 901);
+    let replaced = associations.replace_outbound(pair, sender(901, 12)).unwrap();
+    assert_eq!((replaced.spi().get(), associations.outbound(pair).unwrap().spi().get()), (900, 901));
+    // The grace begins when the time is first told.
+    assert_eq!(associations.remove_old(5_000), 0);
     assert_eq!(associations.remove_old(5_000 + GRACE - 1), 0);
     for sender in [&mut old, &mut new] {
         assert_eq!(associations.open(&mut seal(sender, b"d", 4)).unwrap().0, pair);
@@ -56,8 +58,8 @@ fn keys_may_be_replaced_again_within_the_grace() {
     let mut associations = Associations::new(GRACE);
     let pair = associations.add(receiver(300, 1), sender(900, 11)).unwrap();
     for (index, now) in [(1, 100), (2, 600)] {
-        associations.begin_rekey(pair, receiver(300 + index, 1 + index as u8)).unwrap();
-        associations.finish_rekey(pair, sender(900 + index, 11), now).unwrap();
+        associations.replace_inbound(pair, receiver(300 + index, 1 + index as u8)).unwrap();
+        assert_eq!(associations.remove_old(now), 0);
     }
     assert_eq!(associations.receivers(), 3);
     assert_eq!(associations.remove_old(1_100), 1);
@@ -67,30 +69,43 @@ fn keys_may_be_replaced_again_within_the_grace() {
 }
 
 #[test]
-fn changes_out_of_order_are_refused_and_change_nothing() {
+fn changes_that_are_refused_change_nothing() {
     let mut associations = Associations::new(GRACE);
     let pair = associations.add(receiver(300, 1), sender(900, 11)).unwrap();
     let other = associations.add(receiver(400, 1), sender(900, 11)).unwrap();
     let taken = AssociationError::DuplicateSpi(Spi::new(400).unwrap());
     assert_eq!(associations.add(receiver(400, 1), sender(900, 11)), Err(taken));
-    assert_eq!(associations.begin_rekey(pair, receiver(400, 1)), Err(taken));
-    assert_eq!(associations.finish_rekey(pair, sender(901, 1), 0), Err(AssociationError::RekeyNotBegun));
-    assert_eq!(associations.abandon_rekey(pair), Err(AssociationError::RekeyNotBegun));
+    assert_eq!(associations.replace_inbound(pair, receiver(400, 1)), Err(taken));
     assert_eq!((associations.pairs(), associations.receivers()), (2, 2));
+    let spi = |number| Spi::new(number).unwrap();
+    assert_eq!((associations.owner(spi(400)), associations.owner(spi(401))), (Some(other), None));
 
-    associations.begin_rekey(pair, receiver(301, 1)).unwrap();
-    assert_eq!(associations.begin_rekey(pair, receiver(302, 1)), Err(AssociationError::RekeyBegun));
-    associations.abandon_rekey(pair).unwrap();
-    assert!(associations.inbound(Spi::new(301).unwrap()).is_none());
-    associations.begin_rekey(pair, receiver(302, 1)).unwrap();
+    associations.replace_inbound(pair, receiver(301, 1)).unwrap();
+    assert_eq!(associations.current_inbound(pair).unwrap().spi(), spi(301));
+    // The old one is there still, and its index with it.
+    let taken = AssociationError::DuplicateSpi(spi(300));
+    assert_eq!(associations.replace_inbound(pair, receiver(300, 1)), Err(taken));
+    assert_eq!(associations.owner(spi(300)), Some(pair));
 
-    associations.remove(pair).unwrap();
+    assert_eq!(associations.remove(pair).unwrap().spi(), spi(900));
     assert_eq!((associations.pairs(), associations.receivers()), (1, 1));
-    assert_eq!(associations.remove(pair), Err(AssociationError::UnknownPair));
-    assert!(associations.outbound(pair).is_none());
+    assert_eq!(associations.remove(pair).err(), Some(AssociationError::UnknownPair));
+    assert_eq!(associations.replace_inbound(pair, receiver(500, 1)), Err(AssociationError::UnknownPair));
+    assert!(associations.outbound(pair).is_none() && associations.current_inbound(pair).is_none());
     // The identity is not used again.
     assert_ne!(associations.add(receiver(300, 1), sender(900, 11)), Ok(pair));
-    assert_eq!(associations.inbound(Spi::new(400).unwrap()).unwrap().1, other);
+    assert_eq!(associations.inbound(spi(400)).unwrap().1, other);
+}
+
+#[test]
+fn an_association_with_the_same_index_takes_the_place_of_the_current_one() {
+    let mut associations = Associations::new(GRACE);
+    let pair = associations.add(receiver(300, 1), sender(900, 11)).unwrap();
+    associations.replace_inbound(pair, receiver(300, 2)).unwrap();
+    assert_eq!((associations.receivers(), associations.remove_old(u64::MAX)), (1, 0));
+    associations.open(&mut seal(&mut sender(300, 2), b"a", 4)).unwrap();
+    assert_eq!(associations.open(&mut seal(&mut sender(300, 1), b"a", 4)), Err(OpenError::Replayed));
+    assert_eq!(associations.open(&mut seal(&mut sender(300, 1), b"a", 4)), Err(OpenError::Replayed));
 }
 
 #[test]

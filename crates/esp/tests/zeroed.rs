@@ -71,8 +71,8 @@ fn keys_are_zeroed_before_their_memory_is_freed() {
                 let mut associations = Associations::new(0);
                 let pair = associations.add(inbound(), outbound()).unwrap();
                 let other = Inbound::with_cipher(Spi::new(1_001).unwrap(), cipher(), InboundSettings::default());
-                associations.begin_rekey(pair, other.unwrap()).unwrap();
-                associations.finish_rekey(pair, outbound(), 0).unwrap();
+                associations.replace_inbound(pair, other.unwrap()).unwrap();
+                drop(associations.replace_outbound(pair, outbound()).unwrap());
                 associations.remove_old(0);
                 associations.remove(pair).unwrap();
             });

@@ -1,4 +1,5 @@
-//! Packets into tunnels of every kind: what comes out is a part of what went in, and nothing is lost without a count.
+//! Packets into tunnels of every kind: what comes out is a part of what went in, and nothing is lost without a count. What
+//! nobody has sealed does not come out of those of ESP.
 
 use bellows_apps::registry;
 use bellows_config::{Overrides, load_str};
@@ -17,6 +18,8 @@ links = [
   "dispatch.gre -> gre.ip6", "gre.a -> all.gre-a", "gre.b -> all.gre-b", "gre.c -> all.gre-c",
   "dispatch.vxlan -> vxlan.ip6", "vxlan.a -> all.vxlan-a", "vxlan.b -> all.vxlan-b",
   "dispatch.geneve -> geneve.ip6", "geneve.a -> all.geneve-a", "geneve.b -> all.geneve-b",
+  "dispatch.esp -> esp.ip6", "dispatch.udp-esp -> esp.ip4",
+  "esp.a -> all.esp-a", "esp.b -> all.esp-b", "esp.c -> all.esp-c",
   "all.output -> to.input",
 ]
 
@@ -32,6 +35,8 @@ rules = [
   { to = "gre", protocol = "gre" },
   { to = "vxlan", protocol = "udp", port = 4789 },
   { to = "geneve", protocol = "udp", port = 6081 },
+  { to = "esp", protocol = "esp" },
+  { to = "udp-esp", protocol = "udp", port = 4500 },
 ]
 
 [apps.l2tp]
@@ -54,6 +59,29 @@ sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1 }
 app = "geneve"
 sessions.a = { local = "192.0.2.1", remote = "192.0.2.2", vni = 1 }
 sessions.b = { local = "2001:db8::1", remote = "2001:db8::2", vni = 1, payload = "ip" }
+
+[apps.esp]
+app = "esp"
+
+[apps.esp.associations.a]
+local = "192.0.2.1"
+remote = "192.0.2.2"
+inbound = { spi = 0x1001, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c0b" }
+outbound = { spi = 0x1002, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c0c" }
+
+[apps.esp.associations.b]
+local = "2001:db8::1"
+remote = "2001:db8::2"
+mode = "transport"
+inbound = { spi = 0x1003, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c0d" }
+outbound = { spi = 0x1004, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c0e" }
+
+[apps.esp.associations.c]
+local = "192.0.2.1"
+remote = "192.0.2.2"
+udp = {}
+inbound = { spi = 0x1005, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c0f" }
+outbound = { spi = 0x1006, algorithm = "aes-128-gcm", key = "b51e0d1c2b3a4958675645342312010f0e0d0c10" }
 "#;
 
 /// The tunnels.

@@ -27,6 +27,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use bellows_engine::{App, AppSpec, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_observe::{AppCounts, Imbalance, Snapshot};
@@ -72,6 +73,20 @@ impl App for Collect {
     }
 }
 
+/// A network around an app, with a queue of packets at each port.
+fn around<A: App>(app: A, inputs: &[(String, Queue)], outputs: &[(String, Queue)]) -> Network {
+    let mut network = Network::new().app("app", app);
+    for (port, queue) in inputs {
+        network = network.app(&format!("feed-{port}"), Feed(Arc::clone(queue)));
+        network = network.link(&format!("feed-{port}.output -> app.{port}")).expect("a link");
+    }
+    for (port, queue) in outputs {
+        network = network.app(&format!("collect-{port}"), Collect(Arc::clone(queue)));
+        network = network.link(&format!("app.{port} -> collect-{port}.input")).expect("a link");
+    }
+    network
+}
+
 /// One app in a network of its own, or a network.
 ///
 /// At its end it checks the books of the apps: every packet that came in or was made has been sent, dropped for a reason, or
@@ -101,16 +116,27 @@ impl Rig {
             ports.iter().map(|&port| (port.to_owned(), Queue::default())).collect()
         };
         let (inputs, outputs) = (queues(inputs), queues(outputs));
-        let mut network = Network::new().app("app", app);
-        for (port, queue) in &inputs {
-            network = network.app(&format!("feed-{port}"), Feed(Arc::clone(queue)));
-            network = network.link(&format!("feed-{port}.output -> app.{port}")).expect("a link");
+        Rig::run(around(app, &inputs, &outputs), settings, inputs, outputs)
+    }
+
+    /// Replaces the app in a reload, as a change of its keys does.
+    ///
+    /// # Errors
+    /// If it cannot start. Then the old one goes on.
+    ///
+    /// # Panics
+    /// If the rig is around a network.
+    pub fn replace<A: App>(&mut self, app: A) -> Result<(), String> {
+        let network = around(app, &self.inputs, &self.outputs);
+        let engine = self.engine.as_mut().expect("the engine is there until the rig is finished");
+        let control = engine.control();
+        let reload = move || control.reload_restarting(network, &["app".to_owned()]).map_err(|error| error.to_string());
+        let reloading = thread::spawn(reload);
+        while !reloading.is_finished() {
+            engine.handle_requests();
+            thread::yield_now();
         }
-        for (port, queue) in &outputs {
-            network = network.app(&format!("collect-{port}"), Collect(Arc::clone(queue)));
-            network = network.link(&format!("app.{port} -> collect-{port}.input")).expect("a link");
-        }
-        Rig::run(network, settings, inputs, outputs)
+        reloading.join().expect("a reload that does not panic").map(drop)
     }
 
     /// A rig around a network, whose sources and sinks of these names give way to the test: each source has an output

@@ -3,15 +3,18 @@
 //! | file | contents |
 //! |---|---|
 //! | `whole.rs` | templates of headers to send, and patterns that received ones are compared with |
+//! | `fields.rs` | fields of Ethernet and IP that tunnels write and read |
 //! | `guesses.rs` | which of many patterns a packet can have |
 //! | `outer.rs` | the outermost IP header, read field by field |
 
+mod fields;
 mod guesses;
 mod outer;
 mod whole;
 
 // Between the apps of a router, an Ethernet header is in front of that of IP.
 pub(crate) use bellows_vrf::interface::ETHERNET;
+pub(crate) use fields::{cut, ether_type, headers, ip_length, ip_mask, is_ip, read, reversed, uncover, write};
 pub(crate) use guesses::{Ends, Guesses, is_v6};
 pub(crate) use outer::{NotWhole, Outer};
 pub(crate) use whole::{Pattern, Template};

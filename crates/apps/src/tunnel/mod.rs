@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use ends::Ends;
+pub(crate) use ends::Entries;
 pub use received::{Refusal, Seen};
 pub use session::{Checksum, Payload, Shape};
 
@@ -165,7 +166,10 @@ enum PortKind {
 }
 
 /// The names of the ports with the packets of tunnels.
-const TRANSPORTS: [&str; 2] = ["ip4", "ip6"];
+pub(crate) const TRANSPORTS: [&str; 2] = ["ip4", "ip6"];
+
+/// The key of the sessions.
+const SESSIONS: Entries = Entries { key: "sessions", one: "session" };
 
 /// Sessions of an app.
 const MAX_SESSIONS: usize = 4_096;
@@ -280,7 +284,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
         }
         let mut sessions = Vec::with_capacity(common.sessions.len());
         for (name, session) in &common.sessions {
-            let addresses = P::Config::ends(session).read(name, common.local.as_deref())?;
+            let addresses = P::Config::ends(session).read(SESSIONS, name, common.local.as_deref())?;
             let shape = P::shape(session).map_err(|error| error.in_entry(name))?;
             sessions.push(Session::new(addresses, P::PROTOCOL, common, shape));
         }

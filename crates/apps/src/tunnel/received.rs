@@ -6,9 +6,9 @@ use bellows_wire::{EtherType, IpProtocol, Sum};
 
 use super::Protocol;
 use super::index::Index;
-use super::session::{Checksum, Payload, Session, cut, is_ip, uncover};
+use super::session::{Checksum, Payload, Session};
 use crate::forwarding::ETHERNET;
-use crate::headers::{NotWhole, Outer};
+use crate::headers::{NotWhole, Outer, cut, is_ip, uncover};
 
 /// What a header behind that of IP says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,14 @@
 //! Packets that go into tunnels.
 
 use bellows_engine::{DropReason, Io};
-use bellows_packet::{CAPACITY, Offload, Packet};
+use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
-use bellows_wire::offload::{GsoPacket, Kind, finish_checksum};
 
 use super::session::{Payload, Session};
 use super::{Protocol, Tunnel};
 use crate::forwarding::ETHERNET;
 use crate::lanes::UNUSUAL;
-use crate::segmentation::{self, kind_of};
+use crate::segmentation::{self, Gso};
 
 impl<P: Protocol> Tunnel<P> {
     /// Puts packets into the tunnel of a session. Hot.
@@ -76,25 +75,11 @@ impl<P: Protocol> Tunnel<P> {
     }
 }
 
-/// How a packet is segmented.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gso {
-    kind: Kind,
-    size: u16,
-}
-
 impl Session {
     /// Puts a packet in after its offload has been done; a GSO packet stays as it is, to be segmented.
     fn prepare<P: Protocol>(&self, packet: &mut Packet) -> Result<Option<Gso>, DropReason<Tunnel<P>>> {
-        if let Some(offload) = packet.offload() {
-            if offload.is_gso() {
-                return gso(packet, offload).map(Some).ok_or(Tunnel::BAD_OFFLOAD);
-            }
-            let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
-            if offload.needs_checksum() && finish_checksum(packet.bytes_mut(), start, offset).is_err() {
-                return Err(Tunnel::BAD_OFFLOAD);
-            }
-            packet.clear_offload();
+        if let Some(gso) = segmentation::finish(packet).map_err(|_| Tunnel::BAD_OFFLOAD)? {
+            return Ok(Some(gso));
         }
         if self.put_in(packet) { Ok(None) } else { Err(self.refusal(packet)) }
     }
@@ -108,13 +93,6 @@ impl Session {
             _ => Tunnel::NO_HEADROOM,
         }
     }
-}
-
-/// How a GSO packet is segmented, if it is one and its segments are not too many.
-fn gso(packet: &Packet, offload: Offload) -> Option<Gso> {
-    let (kind, size) = (kind_of(offload)?, offload.segment_size);
-    let count = GsoPacket::new(packet.bytes(), kind, size).ok()?.count();
-    (count < CAPACITY).then_some(Gso { kind, size })
 }
 
 /// Puts usual packets in. The result says whether all are usual.

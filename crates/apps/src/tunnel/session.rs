@@ -1,13 +1,14 @@
 //! A session: the headers that it sends and expects.
 
 use bellows_packet::Packet;
-use bellows_wire::ipv4::Ipv4Header;
-use bellows_wire::ipv6::Ipv6Header;
 use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
 
 use super::Config;
 use crate::forwarding::ETHERNET;
-use crate::headers::{HEADERS_V4, HEADERS_V6, Pattern, Template};
+use crate::headers::{
+    HEADERS_V4, HEADERS_V6, Pattern, Template, cut, ether_type, headers, ip_length, is_ip, read, reversed, uncover,
+    write,
+};
 
 /// What a session carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,29 +79,13 @@ impl Session {
     /// A session between these ends.
     pub(super) fn new<S>(addresses: IpPair, protocol: IpProtocol, common: &Config<S>, shape: Shape) -> Session {
         let sent = headers(addresses, protocol, common.hop_limit, common.traffic_class, &shape.send);
-        let received = match addresses {
-            IpPair::V4 { src, dst } => IpPair::V4 { src: dst, dst: src },
-            IpPair::V6 { src, dst } => IpPair::V6 { src: dst, dst: src },
-        };
+        let received = reversed(addresses);
         let expected = headers(received, protocol, 0, 0, &shape.expect);
         let mut mask = vec![0; expected.len()];
         let ip = ip_length(&addresses);
         let (ip_mask, shape_mask) = mask[ETHERNET..].split_at_mut(ip);
         shape_mask.copy_from_slice(&shape.mask);
-        match addresses {
-            IpPair::V4 { .. } => {
-                ip_mask[0] = 0xff;
-                // Neither "more fragments" nor an offset.
-                ip_mask[6..8].copy_from_slice(&[0x3f, 0xff]);
-                ip_mask[9] = 0xff;
-                ip_mask[12..].fill(0xff);
-            }
-            IpPair::V6 { .. } => {
-                ip_mask[0] = 0xf0;
-                ip_mask[6] = 0xff;
-                ip_mask[8..].fill(0xff);
-            }
-        }
+        ip_mask.copy_from_slice(&crate::headers::ip_mask(&addresses));
         let (added, removed) = match shape.payload {
             Payload::Ethernet => (sent.len(), expected.len()),
             // The Ethernet header of what they carry is of no use.
@@ -248,94 +233,9 @@ impl Session {
     }
 }
 
-/// Removes the headers of a tunnel, and what is behind the packet that it carries. Hot.
-#[inline(always)]
-pub(super) fn cut(packet: &mut Packet, removed: usize, end: usize) {
-    packet.truncate(end);
-    packet.trim_front(removed);
-    packet.set_tag(0);
-}
-
-/// Makes the first bytes of a packet an Ethernet header of IP. Hot.
-#[inline(always)]
-pub(super) fn uncover(packet: &mut Packet, kind: EtherType) {
-    if let Some(header) = packet.bytes_mut().first_chunk_mut::<ETHERNET>() {
-        *header = [0; ETHERNET];
-        header[ETHERNET - 2..].copy_from_slice(&kind.0.to_be_bytes());
-    }
-}
-
-/// The headers of Ethernet and IP in front of that of a tunnel, with lengths and checksum of 0.
-fn headers(addresses: IpPair, protocol: IpProtocol, hop_limit: u8, traffic_class: u8, behind: &[u8]) -> Vec<u8> {
-    let ip = ip_length(&addresses);
-    let mut headers = vec![0; ETHERNET + ip];
-    let (ethernet, header) = headers.split_at_mut(ETHERNET);
-    let (kind, result) = match addresses {
-        IpPair::V4 { src, dst } => {
-            let fields = Ipv4Header {
-                src,
-                dst,
-                protocol,
-                ttl: hop_limit,
-                traffic_class,
-                identification: 0,
-                dont_fragment: true,
-            };
-            (EtherType::IPV4, fields.emit(header))
-        }
-        IpPair::V6 { src, dst } => {
-            let fields = Ipv6Header { src, dst, next_header: protocol, hop_limit, traffic_class, flow_label: 0 };
-            (EtherType::IPV6, fields.emit(header))
-        }
-    };
-    debug_assert!(result.is_ok(), "a header and nothing else fits");
-    ethernet[ETHERNET - 2..].copy_from_slice(&kind.0.to_be_bytes());
-    if matches!(addresses, IpPair::V4 { .. }) {
-        header[2..4].fill(0);
-        header[10..12].fill(0);
-    }
-    headers.extend_from_slice(behind);
-    headers
-}
-
-fn ip_length(addresses: &IpPair) -> usize {
-    match addresses {
-        IpPair::V4 { .. } => HEADERS_V4 - ETHERNET,
-        IpPair::V6 { .. } => HEADERS_V6 - ETHERNET,
-    }
-}
-
-/// The EtherType of an IP packet behind an Ethernet header without tags. Hot.
-#[inline(always)]
-fn ether_type(frame: &[u8]) -> Option<EtherType> {
-    let header = frame.first_chunk::<ETHERNET>()?;
-    let kind = EtherType(u16::from_be_bytes([header[ETHERNET - 2], header[ETHERNET - 1]]));
-    is_ip(kind).then_some(kind)
-}
-
-/// Whether an EtherType is that of IPv4 or IPv6.
-#[inline(always)]
-pub(super) fn is_ip(kind: EtherType) -> bool {
-    kind == EtherType::IPV4 || kind == EtherType::IPV6
-}
-
 /// The source port of a flow. Hot.
 #[inline(always)]
 fn flow_port(frame: &[u8]) -> u16 {
     let hash = bellows_wire::flow::hash(frame, bellows_wire::flow::Directions::Apart).unwrap_or(0);
     FLOW_PORTS | (hash ^ (hash >> 16)) as u16
-}
-
-/// A number of two bytes; 0 behind the end. Hot.
-#[inline(always)]
-pub(super) fn read(frame: &[u8], at: usize) -> u16 {
-    frame.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes))
-}
-
-/// Writes a number of two bytes, unless it is behind the end. Hot.
-#[inline(always)]
-fn write(frame: &mut [u8], at: usize, number: u16) {
-    if let Some(bytes) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        *bytes = number.to_be_bytes();
-    }
 }

@@ -305,7 +305,7 @@ fn mistakes_in_keys_name_the_place() {
 proptest! {
     #[test]
     fn tunnels_of_every_kind_deliver_or_count(packets in prop::collection::vec(
-        (prop::sample::select(vec![115u8, 47, 17, 60]), any::<bool>(), prop::collection::vec(any::<u8>(), 0..60), any::<bool>()), 1..20,
+        (prop::sample::select(vec![115u8, 47, 17, 60, 50]), any::<bool>(), prop::collection::vec(any::<u8>(), 0..60), any::<bool>()), 1..20,
     )) {
         let mut tunnels = bellows_exercise::tunnels::Tunnels::new();
         for (protocol, is_v6, mut behind, is_known) in packets {
@@ -315,6 +315,7 @@ proptest! {
                     115 if is_v6 => &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
                     115 => &[0, 0, 0, 1],
                     47 => &[0, 0, 0x65, 0x58],
+                    50 => &[0, 0, 0x10, if is_v6 { 3 } else { 1 }],
                     _ => &[0, 9, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 1, 0],
                 };
                 behind.splice(0..0, header.iter().copied());

@@ -18,6 +18,7 @@ subcommands! {
         Tap(tap),
         Route(route),
         Neighbour(neighbour),
+        Esp(esp),
         Clear(clear),
         Timeline(timeline),
         Place(place),

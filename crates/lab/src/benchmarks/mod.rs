@@ -13,6 +13,7 @@ benchmarks! {
         Blit(blit),
         Crossing(crossing),
         Engine(engine),
+        Esp(esp),
         Fib(fib),
         Filter(filter),
         Floods(floods),

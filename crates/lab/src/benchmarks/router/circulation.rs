@@ -13,7 +13,7 @@ use bellows_vrf::Tag;
 pub(in crate::benchmarks) const VECTOR: usize = 128;
 
 /// Makes packets as they were before a router had them.
-pub(super) trait Restore: Send + 'static {
+pub(in crate::benchmarks) trait Restore: Send + 'static {
     /// Undoes what the router has done to a packet.
     fn restore(&self, packet: &mut Packet);
 
@@ -22,14 +22,14 @@ pub(super) trait Restore: Send + 'static {
 }
 
 /// Keeps packets in flight: sends the vector that has waited for the longest time, and restores those that come back.
-pub(super) struct Circulator<R> {
+pub(in crate::benchmarks) struct Circulator<R> {
     pub(super) held: VecDeque<Vector>,
     pub(super) restore: R,
     spare: Vec<Vector>,
 }
 
 impl<R: Restore> Circulator<R> {
-    pub(super) fn new(packets: Vec<Packet>, restore: R) -> Circulator<R> {
+    pub(in crate::benchmarks) fn new(packets: Vec<Packet>, restore: R) -> Circulator<R> {
         let mut held = VecDeque::new();
         let mut packets = packets.into_iter().peekable();
         while packets.peek().is_some() {

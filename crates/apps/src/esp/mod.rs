@@ -1,0 +1,345 @@
+//! `esp`: IPsec's data plane, security associations that seal and open IP packets.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `config.rs`, `secret.rs` | the keys of its table |
+//! | `plan.rs` | one direction of a pair, read and ready to be used |
+//! | `keyring.rs`, `spent.rs` | the associations in use, how they are replaced, and which keys this process has used |
+//! | `pair.rs`, `inner.rs`, `selectors.rs` | headers around what is protected, clear packets, networks |
+//! | `seal.rs`, `open.rs` | the hot path in both directions |
+//! | `upkeep.rs` | what depends on time: lifetimes, keepalives, old keys, the published state |
+//! | `requests.rs` | the state that is shown, and new keys by command |
+//!
+//! Packets are sealed and opened where they are. Their sequence numbers are in the order in which they are sent.
+
+pub mod config;
+mod inner;
+mod keyring;
+mod open;
+mod pair;
+mod plan;
+mod requests;
+mod seal;
+mod secret;
+mod selectors;
+mod spent;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_engine::{App, AppError, Counters, DropReason, Io, Ports, Status, counters};
+use bellows_esp::Fingerprint;
+use bellows_packet::{CAPACITY, Vector};
+use bellows_wire::IpPair;
+
+pub use config::Config;
+pub use secret::Secret;
+
+use crate::lanes::{Lanes, UNUSUAL};
+use crate::tunnel::{Ends, Entries, TRANSPORTS};
+use config::Association;
+use keyring::{Keyring, Plans};
+use pair::Pair;
+use plan::{Plan, Way};
+use requests::Shared;
+
+/// Seals and opens packets.
+pub struct Esp {
+    name: String,
+    /// The pairs, in the order of their names, as the configuration has them.
+    names: Vec<String>,
+    associations: Vec<(IpPair, Association)>,
+    pairs: Vec<Pair>,
+    /// The place of each pair by the number of its identity.
+    places: Vec<u16>,
+    /// What is put into the keyring at the start.
+    plans: BTreeMap<String, Plans>,
+    grace: u64,
+    keyring: Keyring,
+    /// Keys that were claimed for this app at its start.
+    claimed: Vec<Fingerprint>,
+    shared: Arc<Shared>,
+    /// When the state is published.
+    next_publication: u64,
+    /// The ports of UDP to which packets come.
+    udp_ports: BTreeSet<u16>,
+    inputs: Vec<PortKind>,
+    /// The output of each pair.
+    outputs: Vec<u16>,
+    /// Those of IPv4 and IPv6.
+    transports: [Option<u16>; 2],
+    lanes: Lanes,
+    segments: Vector,
+    reasons: Vec<DropReason<Esp>>,
+}
+
+/// What a port is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortKind {
+    Transport,
+    Pair(usize),
+    Unknown,
+}
+
+/// The key of the pairs.
+const ASSOCIATIONS: Entries = Entries { key: "associations", one: "pair" };
+
+/// Pairs of an app.
+const MAX_PAIRS: usize = 4_096;
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+counters! { Esp;
+    drop MALFORMED = "malformed", "packets whose headers are not whole, or say that the packet is longer than it is; packets of ESP that are too short or not aligned";
+    drop FRAGMENT = "fragment", "fragments: of packets of ESP, which `reassemble` has to put together first, or to be sealed in transport mode";
+    drop OTHER_PROTOCOL = "other_protocol", "packets of another protocol or to another UDP port";
+    drop NO_ASSOCIATION = "no_association", "packets with the SPI of no association, or of one between other addresses or with another encapsulation";
+    drop REPLAYED = "replayed", "packets whose sequence number was seen before";
+    drop TOO_OLD = "too_old", "packets whose sequence number is below the replay window; with ESN they are taken for much later ones, and are `bad_icv`";
+    drop BAD_ICV = "bad_icv", "packets that the other end has not sealed, or that were changed on the way";
+    drop BAD_PADDING = "bad_padding", "authentic packets whose padding is wrong: the other end is at fault";
+    drop BAD_PAYLOAD = "bad_payload", "authentic packets of a tunnel that carry no whole packet of IPv4 or IPv6";
+    drop BAD_SELECTOR = "bad_selector", "packets, to send or received, with addresses that their pair does not carry";
+    drop BAD_ECN = "bad_ecn", "packets of a tunnel that met congestion and carry one whose sender cannot learn of it (RFC 6040)";
+    drop LIFETIME = "lifetime", "packets beyond a hard limit of their keys";
+    drop SEQUENCE_EXHAUSTED = "sequence_exhausted", "packets to send for which their key has no sequence number left";
+    drop TOO_SHORT = "too_short", "packets to send without a whole Ethernet header";
+    drop NOT_IP = "not_ip", "packets to send that are not IP";
+    drop TOO_BIG = "too_big", "packets to send that are too long for a packet of IP with what ESP adds";
+    drop NO_ROOM = "no_room", "packets without room for what ESP puts in front and behind";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose checksum or segmentation was left to this app and cannot be done";
+    drop NO_MEMORY = "no_memory", "packets that were to be segmented while no buffer was free";
+    drop UNKNOWN_PORT = "unknown_port", "packets from inputs, or to outputs, that are not linked, or do not have the name of a pair, `ip4` or `ip6`";
+    asked drop DUMMY = "dummy", "packets without contents, which hide the pattern of traffic (next header 59)";
+    asked drop KEEPALIVE = "keepalive", "keepalives of other ends (RFC 3948)";
+    asked drop IKE = "ike", "messages of IKE, which is not here";
+    count SEGMENTED = "segmented", "packets that were segmented before they were sealed (GSO)";
+    count KEEPALIVES_SENT = "keepalives_sent", "keepalives sent";
+    count SOFT_LIMITS = "soft_limits", "associations that have reached a soft limit";
+    count REKEYED = "rekeyed", "associations replaced by a command";
+}
+
+impl App for Esp {
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "`ip4` and `ip6`, and the names of pairs" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "`ip4` and `ip6`, and the names of pairs" };
+    const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 2;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.inputs.len() != io.inputs() {
+            self.rewire(io);
+        }
+        for index in 0..self.inputs.len() {
+            match self.inputs[index] {
+                PortKind::Transport => self.open_all(io, index),
+                PortKind::Pair(place) => self.seal_all(io, index, place),
+                PortKind::Unknown => io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT),
+            }
+        }
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.rewire(io);
+        self.keep_up(io);
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            std::mem::swap(&mut self.keyring, &mut old.keyring);
+            std::mem::swap(&mut self.shared, &mut old.shared);
+            let prepared = self.keyring.prepare(&self.plans);
+            self.claimed = prepared.inspect_err(|_| self.give_back(old))?;
+        } else {
+            self.claimed = self.keyring.prepare(&self.plans)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        self.claimed.drain(..).for_each(spent::release);
+        std::mem::swap(&mut self.keyring, &mut old.keyring);
+        std::mem::swap(&mut self.shared, &mut old.shared);
+    }
+
+    fn begin(&mut self) {
+        self.claimed.clear();
+        self.keyring.associations.set_grace(self.grace);
+        self.keyring.put(std::mem::take(&mut self.plans));
+        self.make_pairs();
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        // Of an app that has not begun.
+        self.claimed.drain(..).for_each(spent::release);
+        Ok(())
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        Some(Arc::clone(&self.shared) as Arc<dyn Status>)
+    }
+}
+
+impl Esp {
+    /// Makes the headers of the pairs, whose associations are there.
+    fn make_pairs(&mut self) {
+        self.places.clear();
+        self.pairs.clear();
+        for (name, (addresses, association)) in self.names.iter().zip(&self.associations) {
+            let Some(running) = self.keyring.running.get(name) else { continue };
+            // Values were checked by `configure`.
+            let Ok(pair) = Pair::new(running.id, *addresses, association) else { continue };
+            let number = running.id.number() as usize;
+            if self.places.len() <= number {
+                self.places.resize(number + 1, UNUSUAL);
+            }
+            self.places[number] = self.pairs.len() as u16;
+            self.pairs.push(pair);
+        }
+        debug_assert_eq!(self.pairs.len(), self.names.len());
+    }
+
+    /// The kind of a port.
+    fn kind(&self, name: Option<&str>) -> PortKind {
+        match name {
+            Some(name) if TRANSPORTS.contains(&name) => PortKind::Transport,
+            Some(name) => {
+                let place = self.names.binary_search_by(|other| other.as_str().cmp(name));
+                place.map_or(PortKind::Unknown, PortKind::Pair)
+            }
+            None => PortKind::Unknown,
+        }
+    }
+
+    /// Finds the ports.
+    #[cold]
+    fn rewire(&mut self, io: &Io<Self>) {
+        self.inputs = (0..io.inputs()).map(|input| self.kind(io.input_name(input))).collect();
+        self.outputs = vec![UNUSUAL; self.names.len()];
+        self.transports = [None; 2];
+        for output in 0..io.outputs() {
+            match self.kind(io.output_name(output)) {
+                PortKind::Transport => {
+                    let is_v6 = io.output_name(output) == Some(TRANSPORTS[1]);
+                    self.transports[usize::from(is_v6)] = Some(output as u16);
+                }
+                PortKind::Pair(place) => self.outputs[place] = output as u16,
+                PortKind::Unknown => {}
+            }
+        }
+        self.lanes.resize(io.outputs());
+    }
+}
+
+impl Configure for Esp {
+    const NAME: &'static str = "esp";
+    type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        let keys = "local = \"2001:db8::1\", associations = { in-0 = { remote = \"2001:db8::2\", \
+                    inbound = { spi = 0x1001, algorithm = \"aes-128-gcm\", key = \"1111111111111111111111111111111101020304\" }, \
+                    outbound = { spi = 0x1002, algorithm = \"aes-128-gcm\", key = \"2222222222222222222222222222222201020304\" } } }";
+        Bench::Rows(vec![BenchRow {
+            label: "into a tunnel",
+            keys: keys.to_owned(),
+            outputs: &["ip6"],
+            ..BenchRow::default()
+        }])
+    }
+
+    fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {
+        let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !config.associations.contains_key(**name);
+        let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
+        let message = format!("an output is called `{name}`, but no pair of associations");
+        Err(SettingError::at("associations", message, "name outputs `ip4`, `ip6`, or as a pair"))
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<Esp, SettingError> {
+        let wrong = |message: String, help: &str| Err(SettingError::at("associations", message, help));
+        let count = config.associations.len();
+        if count == 0 {
+            return wrong("there is no pair of associations".to_owned(), "add a table `associations.NAME`");
+        }
+        if count > MAX_PAIRS {
+            let help = format!("spread them over several apps of up to {MAX_PAIRS}");
+            return wrong(format!("{count} pairs are too many for one app"), &help);
+        }
+        if let Some(name) = TRANSPORTS.iter().find(|name| config.associations.contains_key(**name)) {
+            return wrong(format!("a pair cannot be called `{name}`"), "that is a port of the wire; rename it");
+        }
+        let grace = u64::from(config.grace_seconds) * SECOND;
+        let mut esp = Esp::empty(context.app.clone(), grace);
+        for (name, association) in config.associations {
+            let at = |error: SettingError| error.in_entry(&*name);
+            let ends = Ends { local: association.local.as_deref(), remote: &association.remote };
+            let addresses = ends.read(ASSOCIATIONS, &name, config.local.as_deref())?;
+            let read_text = |path: &std::path::Path| context.read_text("associations", path);
+            let plan = |way: Way| {
+                let direction = if way == Way::Inbound { &association.inbound } else { &association.outbound };
+                Plan::read(direction, way, &read_text).map_err(|error| at(error.in_entry(way.key())))
+            };
+            let plans = Plans { inbound: plan(Way::Inbound)?, outbound: plan(Way::Outbound)? };
+            esp.check(&name, &plans).map_err(at)?;
+            Pair::check(&association).map_err(at)?;
+            esp.udp_ports.extend(association.udp.map(|udp| udp.local_port));
+            esp.plans.insert(name.clone(), plans);
+            esp.associations.push((addresses, association));
+            esp.names.push(name);
+        }
+        Ok(esp)
+    }
+}
+
+impl Esp {
+    fn empty(name: String, grace: u64) -> Esp {
+        Esp {
+            name,
+            names: Vec::new(),
+            associations: Vec::new(),
+            pairs: Vec::new(),
+            places: Vec::new(),
+            plans: BTreeMap::new(),
+            grace,
+            keyring: Keyring::new(grace),
+            claimed: Vec::new(),
+            shared: Arc::default(),
+            next_publication: 0,
+            udp_ports: BTreeSet::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            transports: [None; 2],
+            lanes: Lanes::new(),
+            segments: Vector::new(),
+            reasons: Vec::with_capacity(CAPACITY),
+        }
+    }
+
+    /// Checks that no other pair has a key of this one, or receives with its SPI.
+    fn check(&self, name: &str, plans: &Plans) -> Result<(), SettingError> {
+        let keys = |plans: &Plans| [plans.inbound.spec.fingerprint, plans.outbound.spec.fingerprint];
+        let own = keys(plans);
+        let help = "a key is for one direction of one pair: packets of two with the same number would give away what they carry";
+        if own[0] == own[1] {
+            return Err(SettingError::at("associations", "both directions have the same key", help));
+        }
+        for (other, others) in &self.plans {
+            if keys(others).iter().any(|key| own.contains(key)) {
+                let message = format!("the pairs `{other}` and `{name}` have a key in common");
+                return Err(SettingError::at("associations", message, help));
+            }
+            if others.inbound.spec.spi == plans.inbound.spec.spi {
+                let message = format!("the pairs `{other}` and `{name}` receive with the same SPI");
+                return Err(SettingError::at(
+                    "associations",
+                    message,
+                    "choose another SPI for `inbound`, here and at the other end",
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! What depends on time: lifetimes, keepalives, old keys, commands, and the state that is published.
+
+use bellows_engine::Io;
+use bellows_packet::Packet;
+use tracing::warn;
+
+use super::keyring::{Age, Running};
+use super::plan::{Spec, Way};
+use super::{Esp, SECOND};
+
+/// How often the app looks at these things, in nanoseconds.
+const PERIOD: u64 = SECOND / 4;
+
+impl Esp {
+    /// Does what is due.
+    pub(super) fn keep_up(&mut self, io: &Io<Self>) {
+        self.carry_out(io);
+        self.keyring.associations.remove_old(io.now());
+        for place in 0..self.pairs.len() {
+            self.keep_limits(io, place);
+            self.keep_alive(io, place);
+        }
+        if io.now() >= self.next_publication {
+            self.next_publication = io.now() + SECOND;
+            self.publish(io.now());
+        }
+        io.wake_at(io.now() + PERIOD);
+    }
+
+    /// Gives new keys that commands have brought to their pairs.
+    fn carry_out(&mut self, io: &Io<Self>) {
+        for change in self.shared.take_changes() {
+            let count = u64::from(change.keys.inbound.is_some()) + u64::from(change.keys.outbound.is_some());
+            let result = self.keyring.rekey(&change.pair, change.keys);
+            if result.is_ok() {
+                io.count(Self::REKEYED, count);
+            }
+            // Whoever asked may have given up.
+            drop(change.answer.send(result));
+        }
+    }
+
+    /// Looks at the limits of a pair.
+    fn keep_limits(&mut self, io: &Io<Self>, place: usize) {
+        let (pair, name) = (&mut self.pairs[place], &self.names[place]);
+        let Some(Running { id, current, ages, .. }) = self.keyring.running.get_mut(name) else { return };
+        let associations = &mut self.keyring.associations;
+        let reached = [
+            associations.current_inbound(*id).and_then(|inbound| inbound.take_soft_limit()),
+            associations.outbound(*id).and_then(|outbound| outbound.take_soft_limit()),
+        ];
+        for way in [Way::Inbound, Way::Outbound] {
+            let (spec, age) = (&current[way as usize], &mut ages[way as usize]);
+            let is_late = age.passes(spec, io.now());
+            pair.is_expired[way as usize] = age.is_expired;
+            let limit = reached[way as usize].map(|limit| limit.to_string());
+            if let Some(limit) = limit.or(is_late.then(|| "time".to_owned())) {
+                io.count(Self::SOFT_LIMITS, 1);
+                let (app, key, spi) = (&self.name, way.key(), spec.spi);
+                warn!(
+                    "{app}: `{key}` of the pair `{name}` (SPI {spi}) has reached its soft limit of {limit}; replace the keys"
+                );
+            }
+        }
+    }
+
+    /// Sends a keepalive if one is due.
+    fn keep_alive(&mut self, io: &Io<Self>, place: usize) {
+        let pair = &mut self.pairs[place];
+        let interval = pair.udp.map_or(0, |udp| u64::from(udp.keepalive_seconds) * SECOND);
+        let Some(output) = self.transports[usize::from(pair.is_v6())] else { return };
+        if interval == 0 || io.now() < pair.sent_at.saturating_add(interval) {
+            return;
+        }
+        pair.sent_at = io.now();
+        let Some(packet) = Packet::from_bytes(&pair.keepalive()) else { return io.count_no_buffer(1) };
+        io.count(Self::KEEPALIVES_SENT, 1);
+        io.output(output.into()).push(packet);
+    }
+}
+
+impl Age {
+    /// Notes the time. Returns whether the soft limit is reached, once.
+    fn passes(&mut self, spec: &Spec, now: u64) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_over = |seconds: Option<u32>| seconds.is_some_and(|seconds| now - since >= u64::from(seconds) * SECOND);
+        self.is_expired = is_over(spec.hard.seconds);
+        is_over(spec.soft.seconds) && !std::mem::replace(&mut self.is_told, true)
+    }
+}

@@ -1,0 +1,95 @@
+//! `bench esp`: what the app `esp` costs beside its cipher alone.
+//!
+//! A process has two ends of a tunnel whose packets go round: one end seals them, the other opens them, so that they are
+//! what they were. Around each end the clock is read for each vector. The bare cipher seals and opens the same lengths in
+//! packets of its own, in the same turns.
+
+mod side;
+
+use bellows_config::Registry;
+use bellows_esp::{Algorithm, Implementation};
+use serde_json::{Value, json};
+
+use crate::audience::Observer;
+use crate::bench::{Benchmark, Common, Figures, Finished, Lab, Listed, whole};
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::turns::{Match, Session};
+use crate::workers;
+use side::{FIGURES, Task, lay_out};
+
+/// Measure what the app esp costs beside its cipher alone
+///
+/// Clocks a packet in tunnel mode over IPv6, with extended sequence numbers, in vectors of 128 with 256 packets in flight.
+/// `seal` and `open` are the app, `bare seal` and `bare open` the cipher over as many bytes as the app encrypts, in the
+/// same turns; the ratios are those of the app to the cipher. Cases: the ciphers. The table names the instructions that
+/// AES-GCM uses on this processor; packets shorter than 256 bytes do not use the widest.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    figures: Figures,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole(1..=10_000))]
+    rounds: usize,
+}
+
+/// Bytes of the packets that are sealed.
+const LENGTHS: [usize; 3] = [128, 512, 1_500];
+
+impl Benchmark for Arguments {
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("esp"), lab.observer).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program a worker that calls [`lay_out`].
+fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> Result<Report, BenchError> {
+    let algorithms = chosen(Algorithm::ALL, Algorithm::name, &options.figures.case)?;
+    let processes = options.figures.processes;
+    let groups: Vec<(Algorithm, usize)> =
+        algorithms.into_iter().flat_map(|algorithm| LENGTHS.map(|length| (algorithm, length))).collect();
+    let mut session = Session::new(arguments, options.common.cpu, groups.len() * processes, observer);
+    let (mut table, mut results) = (Table::default(), Vec::new());
+    for (algorithm, length) in groups {
+        let task = Task { algorithm: algorithm.name().to_owned(), length, cpu: options.common.cpu };
+        let matches = session.matches(processes, &[options.rounds], &[], |_| vec![task.clone()])?;
+        let found = measured(algorithm, length, &matches);
+        session.show(&table.part("esp", session.machine(), processes, &found));
+        results.extend(found);
+    }
+    Ok(Report::of_turns("esp", session.info(), processes, results))
+}
+
+fn labels(length: usize, what: &str) -> Vec<(&'static str, Value)> {
+    let instructions = Implementation::available().first().map(|implementation| implementation.instructions());
+    vec![("bytes", length.into()), ("what", json!(what)), ("instructions", json!(instructions))]
+}
+
+/// The clocks of the app and of the cipher, and their ratios.
+fn measured(algorithm: Algorithm, length: usize, matches: &[Match]) -> Vec<Measurement> {
+    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
+    let clocks = |(figure, what): (usize, &&str)| {
+        Measurement::of(algorithm.name(), "clocks/packet", &each(figure), labels(length, what))
+    };
+    let mut found: Vec<Measurement> = FIGURES.iter().enumerate().filter_map(clocks).collect();
+    for (app, bare, what) in [(0, 2, "seal to bare"), (1, 3, "open to bare")] {
+        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((0, app), (0, bare), 0)).collect();
+        found.extend(Measurement::of(algorithm.name(), "ratio", &ratios, labels(length, what)));
+    }
+    found
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--case", "aes-128"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--case", "nonsense"], "no case has `nonsense` in its name; there are aes-128-gcm")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
