@@ -225,11 +225,11 @@ impl From<Algorithm> for bellows_esp::Algorithm {
     }
 }
 
-fn grace() -> u32 {
+pub(crate) fn grace() -> u32 {
     300
 }
 
-fn hop_limit() -> u8 {
+pub(crate) fn hop_limit() -> u8 {
     64
 }
 

@@ -5,18 +5,23 @@
 //!                      (each kind by itself)                                    bridge of a VPLS ── circuit
 //!            router ── …                     ── …                               ──┘             ── trunk ── port
 //! ```
+//!
+//! With `ipsec`, ESP is between the router and the tunnels of a transport.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellows_config::{Configure, Parts};
 use bellows_wire::IpPair;
 
-use super::config::{Config, ControlChannel as ControlKeys, Interface, Kind, Pseudowire};
+use super::config::{Config, ControlChannel as ControlKeys, Interface, Ipsec, Kind, Pseudowire};
 use super::plan::{Circuit, Plan, Service};
 use crate::bridge::Bridge;
 use crate::control_channel::{self, ControlChannel};
-use crate::dispatch::{Protocol, Rule};
+use crate::dispatch::{self, Dispatch, Protocol, Rule};
+use crate::esp::config::{Association, DontFragment, Mode};
+use crate::esp::{self, Esp};
 use crate::gre::{self, Gre};
+use crate::join::{self, Join};
 use crate::keyed_tunnel::{self, KeyedTunnel};
 use crate::policy::ReversePath;
 use crate::router::{self, Router};
@@ -44,8 +49,13 @@ enum End {
 pub(super) fn build(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
     add_router(config, plan, parts);
     for (&name, &addresses) in &plan.transports {
-        for kind in [Kind::L2tpv3, Kind::Gre] {
+        let kinds = kinds(config, name);
+        for &kind in &kinds {
             add_tunnel(config, name, addresses, kind, parts);
+        }
+        match config.transports.get(name).and_then(|transport| transport.ipsec.as_ref()) {
+            Some(ipsec) => add_esp(name, addresses, ipsec, &kinds, parts),
+            None => kinds.iter().for_each(|&kind| connect_service(parts, addresses, &tunnel_name(name, kind))),
         }
     }
     for (name, interface) in &config.interfaces {
@@ -79,16 +89,18 @@ fn add_router(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
     let uplinks = config.interfaces.iter().filter_map(|(name, interface)| Some((name.clone(), uplink(interface)?)));
     let interfaces: BTreeMap<String, vrf::InterfaceConfig> = uplinks.collect();
     let names: Vec<String> = interfaces.keys().cloned().collect();
-    let kinds = |transport: &str| -> BTreeSet<Kind> {
-        pseudowires_of(config, transport).map(|(.., pseudowire)| pseudowire.tunnel).collect()
-    };
     let services = plan.transports.iter().flat_map(|(&name, &addresses)| {
-        kinds(name).into_iter().map(move |kind| Rule {
-            to: tunnel_name(name, kind),
-            source: Some(texts(addresses)[1].clone()),
-            destination: Some(texts(addresses)[0].clone()),
-            protocol: Some(Protocol::Name(kind.protocol().to_owned())),
-            port: None,
+        let [local, remote] = texts(addresses);
+        let rules = match is_protected(config, name) {
+            true => vec![rule(esp_name(name), "esp")],
+            false => {
+                kinds(config, name).into_iter().map(|kind| rule(tunnel_name(name, kind), kind.protocol())).collect()
+            }
+        };
+        rules.into_iter().map(move |rule| Rule {
+            source: Some(remote.clone()),
+            destination: Some(local.clone()),
+            ..rule
         })
     });
     let services = services.collect();
@@ -97,6 +109,16 @@ fn add_router(config: &Config, plan: &Plan<'_>, parts: &mut Parts) {
     for name in names {
         connect(parts, End::Outside(name.clone()), &format!("{ROUTER}.{name}"));
     }
+}
+
+/// A rule for all packets of a protocol.
+fn rule(to: String, protocol: &str) -> Rule {
+    Rule { to, protocol: Some(Protocol::Name(protocol.to_owned())), ..Rule::default() }
+}
+
+/// The kinds of tunnels that a transport has.
+fn kinds(config: &Config, transport: &str) -> BTreeSet<Kind> {
+    pseudowires_of(config, transport).map(|(.., pseudowire)| pseudowire.tunnel).collect()
 }
 
 /// An uplink as an interface of the router.
@@ -142,6 +164,18 @@ fn tunnel_name(transport: &str, kind: Kind) -> String {
     format!("{}-{transport}", kind.name())
 }
 
+fn esp_name(transport: &str) -> String {
+    format!("{}-{transport}", Esp::NAME)
+}
+
+fn is_protected(config: &Config, transport: &str) -> bool {
+    config.transports.get(transport).is_some_and(|transport| transport.ipsec.is_some())
+}
+
+fn family(addresses: IpPair) -> &'static str {
+    if matches!(addresses, IpPair::V6 { .. }) { "ip6" } else { "ip4" }
+}
+
 /// The session of a pseudowire, which is a port of its tunnel.
 fn session(vpls: &str, pseudowire: &str) -> String {
     format!("{vpls}:{pseudowire}")
@@ -152,13 +186,55 @@ fn control_session(vpls: &str, pseudowire: &str) -> String {
     format!("{}:control", session(vpls, pseudowire))
 }
 
-/// Adds the tunnel of a kind, if a transport has pseudowires of that kind.
+/// Connects a tunnel or ESP with the router, which has a service of its name.
+fn connect_service(parts: &mut Parts, addresses: IpPair, app: &str) {
+    let family = family(addresses);
+    connect(parts, End::Part(format!("{ROUTER}.{family}-{app}")), &format!("{app}.{family}"));
+}
+
+/// Adds ESP between the router and the tunnels of a transport. Two tunnels are told apart by the protocol.
+fn add_esp(transport: &str, addresses: IpPair, ipsec: &Ipsec, kinds: &BTreeSet<Kind>, parts: &mut Parts) {
+    let [local, remote] = texts(addresses);
+    let pair = Association {
+        remote,
+        local: None,
+        mode: Mode::Transport,
+        inbound: ipsec.inbound.clone(),
+        outbound: ipsec.outbound.clone(),
+        udp: None,
+        hop_limit: esp::config::hop_limit(),
+        dscp: None,
+        df: DontFragment::default(),
+        local_networks: Vec::new(),
+        remote_networks: Vec::new(),
+    };
+    let associations = BTreeMap::from([(transport.to_owned(), pair)]);
+    let keys = esp::Config { local: Some(local), grace_seconds: esp::config::grace(), associations };
+    let app = esp_name(transport);
+    parts.app::<Esp>(&app, keys).from_key(format!("transports.{transport}.ipsec"));
+    connect_service(parts, addresses, &app);
+    let (clear, family) = (format!("{app}.{transport}"), family(addresses));
+    let tunnels = || kinds.iter().map(|&kind| (kind, tunnel_name(transport, kind)));
+    if kinds.len() == 1 {
+        return tunnels()
+            .for_each(|(_, tunnel)| connect(parts, End::Part(clear.clone()), &format!("{tunnel}.{family}")));
+    }
+    let (dispatch, join) = (format!("dispatch-{transport}"), format!("join-{transport}"));
+    let rules = tunnels().map(|(kind, _)| rule(kind.name().to_owned(), kind.protocol())).collect();
+    parts.app::<Dispatch>(&dispatch, dispatch::Config { rules });
+    parts.app::<Join>(&join, join::Config {});
+    parts.link(format!("{clear} -> {dispatch}.input"));
+    parts.link(format!("{join}.output -> {clear}"));
+    for (kind, tunnel) in tunnels() {
+        parts.link(format!("{dispatch}.{} -> {tunnel}.{family}", kind.name()));
+        parts.link(format!("{tunnel}.{family} -> {join}.{}", kind.name()));
+    }
+}
+
+/// Adds the tunnel of a kind.
 fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, parts: &mut Parts) {
     let [local, remote] = texts(addresses);
     let pseudowires = || pseudowires_of(config, transport).filter(|(.., pseudowire)| pseudowire.tunnel == kind);
-    if pseudowires().next().is_none() {
-        return;
-    }
     let name = tunnel_name(transport, kind);
     let key = format!("transports.{transport}");
     match kind {
@@ -187,8 +263,6 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
             parts.app::<Gre>(&name, keys.into()).from_key(key);
         }
     }
-    let family = if matches!(addresses, IpPair::V6 { .. }) { "ip6" } else { "ip4" };
-    connect(parts, End::Part(format!("{ROUTER}.{family}-{name}")), &format!("{name}.{family}"));
 }
 
 /// The sessions of pseudowires and their control channels. `make` is told which of the two.

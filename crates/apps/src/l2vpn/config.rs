@@ -6,6 +6,7 @@ use bellows_config::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::esp::config::Direction;
 use crate::{bridge, control_channel, vlan_mux};
 
 /// An end of layer-2 VPNs: it connects Ethernet ports of several sites through pseudowires over IPv4 or IPv6 (RFC 4664).
@@ -101,6 +102,22 @@ pub struct Transport {
 
     /// The endpoint of the other end, of the same family.
     pub remote: String,
+
+    /// Protection of all packets of the transport by ESP, in transport mode. Others between the endpoints are then none of
+    /// a pseudowire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipsec: Option<Ipsec>,
+}
+
+/// The security associations of a transport, which the app `esp` has. Keys are in files: `key_file`, not `key`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ipsec {
+    /// What receives.
+    pub inbound: Direction,
+
+    /// What sends.
+    pub outbound: Direction,
 }
 
 /// A VPN.

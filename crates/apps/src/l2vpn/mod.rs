@@ -13,7 +13,7 @@ mod plan;
 use bellows_config::{Compound, Context, Parts, SettingError};
 use bellows_engine::Ports;
 
-pub use self::config::{Config, ControlChannel, Interface, Kind, Peer, Pseudowire, Transport, Vpls};
+pub use self::config::{Config, ControlChannel, Interface, Ipsec, Kind, Peer, Pseudowire, Transport, Vpls};
 use self::plan::Plan;
 
 /// The apps of an end of layer-2 VPNs.

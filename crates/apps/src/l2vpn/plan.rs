@@ -197,7 +197,22 @@ fn read_transport(config: &Config, here: &str, name: &str, transport: &Transport
             format!("add it to `addresses` of an uplink: \"{local}/{}\"", if local.is_ipv6() { 128 } else { 32 });
         return Err(wrong("transports", &[name, "local"], message, help));
     }
+    check_keys(name, transport)?;
     Ok(pair)
+}
+
+/// Refuses keys in the table, which would be shown with the table of the part that has them.
+fn check_keys(name: &str, transport: &Transport) -> Result<(), SettingError> {
+    let Some(ipsec) = &transport.ipsec else { return Ok(()) };
+    let directions = [("inbound", &ipsec.inbound), ("outbound", &ipsec.outbound)];
+    match directions.into_iter().find(|(_, direction)| direction.key.is_some()) {
+        None => Ok(()),
+        Some((direction, _)) => {
+            let help = "put it into a file that only you can read, and name that with `key_file`";
+            let steps = [name, "ipsec", direction, "key"];
+            Err(wrong("transports", &steps, "the keys of a transport are in files", help))
+        }
+    }
 }
 
 /// Whether an uplink has an address. Those that are none are for the router to refuse.

@@ -1,5 +1,6 @@
 //! Two ends in one process, with the test or an impaired wire between them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use bellows_apps::control_channel::Message;
@@ -8,6 +9,8 @@ use bellows_config::{Loaded, Overrides, load_str};
 use bellows_engine::{End, Engine, Settings};
 use bellows_exercise::vpn::{Event, VpnEnd};
 use bellows_rig::Rig;
+use bellows_wire::IpProtocol;
+use bellows_wire::ipv6::Ipv6Header;
 use proptest::prelude::*;
 
 /// The keys of an end: its number on the wire, and that of the other. Between the offices there is a VPN with a bridge
@@ -56,6 +59,8 @@ struct Pair {
     is_cut: bool,
     /// The longest packet on the wire so far, bytes without the Ethernet header.
     longest: usize,
+    /// The EtherTypes and IP protocols there.
+    protocols: BTreeSet<(u16, u8)>,
 }
 
 impl Pair {
@@ -83,7 +88,7 @@ impl Pair {
         let network = loaded.unwrap_or_else(|wrong| panic!("{}", wrong.render(false))).network;
         let [sources, sinks] = [&sources, &sinks].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
         let rig = Rig::around(network, &sources, &sinks, Settings::default());
-        Pair { rig, now: 1_000_000_000, by_hand: wire.is_none(), is_cut: false, longest: 0 }
+        Pair { rig, now: 1_000_000_000, by_hand: wire.is_none(), is_cut: false, longest: 0, protocols: BTreeSet::new() }
     }
 
     /// Both ends, up.
@@ -116,6 +121,12 @@ impl Pair {
             let packets = self.rig.received(&format!("from-{from}-uplink"));
             has_carried |= !packets.is_empty();
             self.longest = packets.iter().map(|packet| packet.len() - 14).fold(self.longest, usize::max);
+            let kinds = packets.iter().map(|packet| u16::from_be_bytes([packet[12], packet[13]]));
+            self.protocols.extend(kinds.zip(&packets).filter_map(|(kind, packet)| match kind {
+                0x0800 => Some((kind, packet[23])),
+                0x86dd => Some((kind, packet[20])),
+                _ => None,
+            }));
             if !self.is_cut {
                 self.rig.send(&format!("to-{to}-uplink"), packets);
             }
@@ -272,6 +283,48 @@ fn an_end_without_a_control_channel_or_with_another_mtu_is_not_connected() {
     assert!(pair.received().iter().all(|(place, _)| place.starts_with("west")));
     assert!(pair.count("west/control-channel-lan.lan", "mtu_mismatch") > 0);
     assert!(pair.count("east/control-channel-lan.lan", "mtu_mismatch") > 0);
+}
+
+#[test]
+fn transports_with_ipsec_have_nothing_but_esp_on_the_wire() {
+    let scratch = bellows_testkit::scratch();
+    let ends = [("west", 1, 2), ("east", 2, 1)].map(|(name, own, other)| {
+        let direction = |to: u8| {
+            let file = scratch.path().join(format!("to-{to}.key"));
+            std::fs::write(&file, format!("{:02x}", 0x70 + to).repeat(20)).unwrap();
+            format!("{{ spi = {}, algorithm = \"aes-128-gcm\", key_file = {file:?} }}", 0x1000 + u32::from(to))
+        };
+        let six = "remote = \"there.v6\"";
+        let ipsec = format!("{six}, ipsec = {{ inbound = {}, outbound = {} }}", direction(own), direction(other));
+        end(name, own, other, 1_500, CONTROL).replace(six, &ipsec)
+    });
+    let mut pair = Pair::up(&ends.concat(), None);
+    // Both tunnels of the transport, with whole frames and with fragments.
+    for length in [60, 1_514] {
+        let sent = frame(ALL, ANN, None, length);
+        pair.send("west", "office", &sent);
+        assert!(pair.received().contains(&at("east.office", &sent)));
+        for (from, to) in [("west", "east"), ("east", "west")] {
+            pair.send(from, "lab", &sent);
+            assert_eq!(pair.received(), [at(&format!("{to}.lab"), &sent)]);
+        }
+    }
+    let sent = frame(BEN, ANN, Some(8), 64);
+    pair.send("east", "customers", &sent);
+    assert_eq!(pair.received(), [at("west.customers", &sent)]);
+    let has = |kind: u16, protocol: u8| pair.protocols.contains(&(kind, protocol));
+    assert!(has(0x86dd, 50) && has(0x86dd, 44) && has(0x0800, 47), "{:x?}", pair.protocols);
+    assert!(!has(0x86dd, 115) && !has(0x86dd, 47), "{:x?}", pair.protocols);
+    // Who knows the key of GRE, but not that of ESP.
+    let mut forged =
+        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd][..], &[0; 40], &[0x20, 0, 0x65, 0x58, 0, 0, 0, 9]].concat();
+    forged.extend(frame(ALL, ANN, None, 60));
+    let [src, dst] = [2, 1].map(|number| format!("2001:db8::{number}").parse().unwrap());
+    let header = Ipv6Header { src, dst, next_header: IpProtocol::GRE, hop_limit: 64, traffic_class: 0, flow_label: 0 };
+    header.emit(&mut forged[14..]).unwrap();
+    pair.rig.send("to-west-uplink", [forged]);
+    pair.settle();
+    assert_eq!(pair.received(), []);
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn mistake(text: &str) -> [String; 3] {
 /// What is replaced by what, the message, the text at its place, and a part of the advice.
 type Case = [&'static str; 5];
 
-const MISTAKES: [Case; 36] = [
+const MISTAKES: [Case; 37] = [
     ["office = {", "\"of.fice\" = {", "`of.fice` is not a name here", "{ mtu = 1500 }", "letters, digits"],
     [
         "mac = \"02:00:00:00:00:02\", ",
@@ -318,6 +318,13 @@ const MISTAKES: [Case; 36] = [
         "`vpn/router/vrf`: 03:00:00:00:00:02 is a multicast address",
         "\"03:00",
         "unicast",
+    ],
+    [
+        "remote = \"basel.v6\"",
+        "remote = \"basel.v6\", ipsec = { inbound = { spi = 256, algorithm = \"aes-128-gcm\", key_file = \"in\" }, outbound = { spi = 256, algorithm = \"aes-128-gcm\", key = \"00\" } }",
+        "the keys of a transport are in files",
+        "\"",
+        "`key_file`",
     ],
 ];
 
