@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_testkit::wait::within;
 use serde_json::{Value, json};
-use support::Sandbox;
+use support::{Sandbox, assert_books};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -92,5 +92,6 @@ fn addresses_are_shown_selected_and_forgotten() {
     sandbox.write("lan.toml", &text.replace("00:02 vlan 5\" = \"two\"", "00:09 vlan 7\" = \"two\""));
     sandbox.bellows(&["reload"]).fine();
     assert_eq!(addresses(&show(&["--table", "macs"]), "macs"), ["02:00:00:00:00:01", "02:00:00:00:00:09"]);
-    running.stop();
+    sandbox.bellows(&["stop"]).fine();
+    assert_books(&running.wait().fine().json());
 }
