@@ -47,6 +47,8 @@ pub struct Bridge {
     config: Config,
     protocols: [u16; 2],
     table: Arc<MacTable>,
+    /// The names of the inputs and of the outputs for which the rest was made.
+    links: [Vec<String>; 2],
     /// By input.
     origins: Vec<Origin>,
     /// The VLANs of each output; none in a bridge without.
@@ -116,9 +118,18 @@ impl App for Bridge {
 }
 
 impl Bridge {
-    /// Numbers the ports after their links.
+    /// Numbers the ports after their links, if these are other ones: limits of floods go on in a tick.
     #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
+        let name = |name: Option<&str>| name.unwrap_or_default().to_owned();
+        let links = [
+            (0..io.inputs()).map(|input| name(io.input_name(input))).collect(),
+            (0..io.outputs()).map(|output| name(io.output_name(output))).collect(),
+        ];
+        if self.links == links {
+            return;
+        }
+        self.links = links;
         let Bridge { config, table, .. } = self;
         let outputs: Vec<&str> = (0..io.outputs()).map(|output| io.output_name(output).unwrap_or_default()).collect();
         let ports: Vec<Option<Port>> = outputs.iter().map(|name| table.port(name)).collect();
@@ -323,6 +334,7 @@ impl Configure for Bridge {
             protocols: config.tpid.unwrap_or(TagProtocols::Customer).numbers(),
             config,
             table,
+            links: [Vec::new(), Vec::new()],
             origins: Vec::new(),
             memberships: Vec::new(),
             ports: Vec::new(),

@@ -235,6 +235,19 @@ fn floods_are_limited_for_each_port_and_kind() {
 }
 
 #[test]
+fn limits_of_floods_outlast_the_upkeep_of_the_table() {
+    let mut rig = rig_with_table(r#"{"storm_broadcast": 1, "storm_burst": 3}"#, r#"{"ageing": "1s"}"#);
+    for (milliseconds, count) in [(0, 3), (100, 0), (200, 0), (1_000, 1)] {
+        rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
+        rig.settle();
+        rig.send("a", vec![frame(0, 1); 10]);
+        rig.settle();
+        assert_eq!(rig.received("b").len(), count, "{milliseconds} ms");
+        rig.received("c");
+    }
+}
+
+#[test]
 fn a_reload_keeps_addresses_and_applies_the_keys() {
     let table = |keys: &str| MacTable::configure(serde_json::from_str(keys).unwrap(), &Context::default()).unwrap();
     let mut bridge = bridge("{}").unwrap();
