@@ -109,6 +109,13 @@ impl Lanes {
         self.send(io);
     }
 
+    /// As [`Lanes::send_numbered`], with the numbers of the caller. Hot.
+    #[inline]
+    pub(crate) fn scatter<A: App>(&mut self, io: &Io<A>, input: &mut Input<'_, A>, numbers: &[u16]) {
+        input.scatter(numbers, outputs(&mut self.vectors));
+        self.send(io);
+    }
+
     /// Sends all packets of an input to the outputs with their numbers, by pointer if all go to one. `decide` tells where
     /// [unusual](UNUSUAL) ones go. Hot.
     #[inline]

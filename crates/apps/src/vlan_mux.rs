@@ -8,45 +8,88 @@ use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 pub use crate::vlan_header::TagProtocols;
-use crate::vlan_header::{ID, Outer, OuterTag, check_vlan, outer, push, set, untag};
+use crate::vlan_header::{ID, Outer, Priorities, check_vlan, inner, outer, tag, untag};
 
 /// Splits a trunk into its VLANs, and joins them (IEEE 802.1Q).
 ///
 /// Ports are pairs of an input and an output of the same name. `trunk` has the frames of all VLANs with their tags,
-/// `vlan5` those of VLAN 5 without, and `native` those without a VLAN, unchanged. A frame of a VLAN whose port is not
+/// `vlan5` those of VLAN 5 without, and `native` those without a VLAN, unchanged. `vlan5-7` has the frames of VLAN 7
+/// within VLAN 5 (Q-in-Q) without both tags; `vlan5` then has the others of VLAN 5. A frame of a VLAN whose port is not
 /// linked is dropped.
 ///
-/// From the trunk to the port of a VLAN, the outermost tag is popped; in the other direction one is pushed, outside of
-/// others (Q-in-Q). A tag of VLAN 0, which has a priority alone, belongs to frames without a VLAN: from the port of a
+/// From the trunk to the port of a VLAN, the outermost tag is popped, or both; in the other direction they are pushed,
+/// outside of others. A tag of VLAN 0, which has a priority alone, belongs to frames without a VLAN: from the port of a
 /// VLAN, it becomes the tag of the VLAN. A frame from `native` must not have the tag of a VLAN, because on the trunk it
 /// would belong to that VLAN. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The tag protocol identifiers of tags on the trunk: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), or `"any"` of
-    /// both. New tags then have the first.
+    /// The tag protocol identifiers of tags on the trunk: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), `"any"` of both, or
+    /// `"0x9100"`. New tags then have the first.
     pub tpid: TagProtocols,
 
-    /// Keep priorities other than 0: such a frame leaves by the port of its VLAN with a tag of VLAN 0.
+    /// The tag protocol identifiers of inner tags, for ports such as `vlan5-7`.
+    pub inner_tpid: TagProtocols,
+
+    /// Keep priorities other than 0, those of the outermost tag: such a frame leaves by the port of its VLAN with a tag
+    /// of VLAN 0.
     pub keep_priority: bool,
+
+    /// The priority code point of all frames to the trunk, from 0 to 7. Without it, priorities are kept; those of frames
+    /// without a tag are 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 7))]
+    pub priority: Option<u8>,
+
+    /// New priority code points for the priorities 0 to 7 of frames to the trunk: a list of eight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_map: Option<Vec<u8>>,
+
+    /// Whether all frames to the trunk may be dropped first (drop eligible indicator). Without it, that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drop_eligible: Option<bool>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { tpid: TagProtocols::Customer, keep_priority: false }
+        Config {
+            tpid: TagProtocols::Customer,
+            inner_tpid: TagProtocols::Customer,
+            keep_priority: false,
+            priority: None,
+            priority_map: None,
+            drop_eligible: None,
+        }
     }
 }
 
 /// Splits and joins VLANs.
 pub struct VlanMux {
-    protocols: [u16; 2],
+    tagging: Tagging,
     keep_priority: bool,
     /// What each input is.
     inputs: Vec<PortKind>,
-    /// The output of each VLAN, 0 for `native`; [`UNUSUAL`] for those that have none.
-    outputs: Box<[u16; VLANS]>,
+    outputs: Outputs,
     trunk: Option<u16>,
     lanes: Lanes,
+}
+
+/// How frames are tagged.
+#[derive(Clone, Copy)]
+struct Tagging {
+    protocols: [u16; 2],
+    inner_protocols: [u16; 2],
+    priorities: Priorities,
+}
+
+/// The outputs of VLANs.
+struct Outputs {
+    /// The output of each VLAN, 0 for `native`; [`UNUSUAL`] for those that have none.
+    single: Box<[u16; VLANS]>,
+    /// For each VLAN the place of the VLANs within it, from 1 on; 0 for none.
+    places: Box<[u16; VLANS]>,
+    /// The outputs of VLANs within others.
+    stacked: Vec<Box<[u16; VLANS]>>,
 }
 
 /// Values of a VLAN's identifier.
@@ -58,19 +101,60 @@ enum PortKind {
     Trunk,
     Native,
     Vlan(u16),
+    /// A VLAN, and one within it.
+    Stacked(u16, u16),
     Unknown,
 }
 
 impl PortKind {
     fn of(name: &str) -> PortKind {
+        let vlan = |digits: &str| match digits.starts_with(['0', '+']) {
+            true => None,
+            false => check_vlan(digits.parse().ok()?).ok(),
+        };
+        let vlans = name.strip_prefix("vlan").and_then(|vlans| match vlans.split_once('-') {
+            Some((outer, inner)) => Some(PortKind::Stacked(vlan(outer)?, vlan(inner)?)),
+            None => vlan(vlans).map(PortKind::Vlan),
+        });
         match name {
             "trunk" => PortKind::Trunk,
             "native" => PortKind::Native,
-            _ => {
-                let digits = name.strip_prefix("vlan").filter(|digits| !digits.starts_with(['0', '+']));
-                let vlan = digits.and_then(|digits| check_vlan(digits.parse().ok()?).ok());
-                vlan.map_or(PortKind::Unknown, PortKind::Vlan)
+            _ => vlans.unwrap_or(PortKind::Unknown),
+        }
+    }
+}
+
+impl Outputs {
+    fn none() -> Outputs {
+        let none = |number| Box::new([number; VLANS]);
+        Outputs { single: none(UNUSUAL), places: none(0), stacked: Vec::new() }
+    }
+
+    /// Enters the output of a port.
+    fn enter(&mut self, kind: PortKind, output: u16) {
+        match kind {
+            PortKind::Native => self.single[0] = output,
+            PortKind::Vlan(vlan) => self.single[usize::from(vlan)] = output,
+            PortKind::Stacked(outer, inner) => {
+                let place = &mut self.places[usize::from(outer)];
+                if *place == 0 {
+                    self.stacked.push(Box::new([UNUSUAL; VLANS]));
+                    *place = self.stacked.len() as u16;
+                }
+                self.stacked[usize::from(*place) - 1][usize::from(inner)] = output;
             }
+            PortKind::Trunk | PortKind::Unknown => {}
+        }
+    }
+
+    /// The output of the VLAN of an inner tag within another VLAN. Hot.
+    #[inline(always)]
+    fn within(&self, vlan: u16, frame: &[u8], protocols: [u16; 2]) -> Option<u16> {
+        let place = usize::from(self.places[usize::from(vlan & ID)]);
+        let outputs = self.stacked.get(place.wrapping_sub(1))?;
+        match inner(frame, protocols) {
+            Outer::Tagged(tag) => Some(outputs[usize::from(tag.id())]).filter(|&output| output != UNUSUAL),
+            _ => None,
         }
     }
 }
@@ -86,8 +170,8 @@ counters! { VlanMux;
 }
 
 impl App for VlanMux {
-    const INPUTS: Ports = Ports::Any { at_least: 1, help: "`trunk`, `native`, and `vlan1` to `vlan4094`" };
-    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "`trunk`, `native`, and `vlan1` to `vlan4094`" };
+    const INPUTS: Ports = Ports::Any { at_least: 1, help: "`trunk`, `native`, `vlan1` to `vlan4094`, and `vlan1-1`" };
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "`trunk`, `native`, `vlan1` to `vlan4094`, and `vlan1-1`" };
     const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
 
@@ -98,8 +182,9 @@ impl App for VlanMux {
         for index in 0..self.inputs.len() {
             match self.inputs[index] {
                 PortKind::Trunk => self.split(io, index),
-                PortKind::Native => self.join(io, index, 0),
-                PortKind::Vlan(vlan) => self.join(io, index, vlan),
+                PortKind::Native => self.join(io, index, Vlans::None),
+                PortKind::Vlan(vlan) => self.join(io, index, Vlans::One(vlan)),
+                PortKind::Stacked(outer, inner) => self.join(io, index, Vlans::Two(outer, inner)),
                 PortKind::Unknown => io.drop_all(&mut io.input(index), VlanMux::UNKNOWN_PORT),
             }
         }
@@ -116,14 +201,12 @@ impl VlanMux {
     fn rewire(&mut self, io: &Io<Self>) {
         let kind = |input| io.input_name(input).map_or(PortKind::Unknown, PortKind::of);
         self.inputs = (0..io.inputs()).map(kind).collect();
-        self.outputs.fill(UNUSUAL);
+        self.outputs = Outputs::none();
         self.trunk = None;
         for output in 0..io.outputs() {
             match io.output_name(output).map_or(PortKind::Unknown, PortKind::of) {
                 PortKind::Trunk => self.trunk = Some(output as u16),
-                PortKind::Native => self.outputs[0] = output as u16,
-                PortKind::Vlan(vlan) => self.outputs[usize::from(vlan)] = output as u16,
-                PortKind::Unknown => {}
+                kind => self.outputs.enter(kind, output as u16),
             }
         }
         self.lanes.resize(io.outputs());
@@ -131,86 +214,109 @@ impl VlanMux {
 
     /// Sends frames of the trunk to their VLANs.
     fn split(&mut self, io: &Io<Self>, index: usize) {
-        let VlanMux { protocols, keep_priority, outputs, lanes, .. } = self;
+        let VlanMux { tagging, keep_priority, outputs, lanes, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let numbers = lanes.numbers(packets.len());
-        split_all(packets, io.prefetch(), *protocols, *keep_priority, outputs, numbers);
-        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), *protocols) {
+        match outputs.stacked.is_empty() {
+            true => outputs.split_all::<false>(packets, io.prefetch(), tagging, *keep_priority, numbers),
+            false => outputs.split_all::<true>(packets, io.prefetch(), tagging, *keep_priority, numbers),
+        }
+        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), tagging.protocols) {
             Outer::TooShort => Verdict::Drop(VlanMux::TOO_SHORT),
             Outer::Tagged(tag) if tag.id() != 0 => Verdict::Drop(VlanMux::UNKNOWN_VLAN),
             _ => Verdict::Drop(VlanMux::UNTAGGED),
         });
     }
 
-    /// Sends frames of a VLAN to the trunk, or those without for VLAN 0.
-    fn join(&mut self, io: &Io<Self>, index: usize, vlan: u16) {
-        let VlanMux { protocols, trunk, lanes, .. } = self;
+    /// Sends frames of a VLAN, or those without, to the trunk.
+    fn join(&mut self, io: &Io<Self>, index: usize, vlans: Vlans) {
+        let VlanMux { tagging, trunk, lanes, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let number = trunk.unwrap_or(UNUSUAL);
-        join_all(packets, io.prefetch(), *protocols, vlan, number, lanes.numbers(packets.len()));
-        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), *protocols) {
+        tagging.join_all(packets, io.prefetch(), vlans, number, lanes.numbers(packets.len()));
+        let known = if matches!(vlans, Vlans::Two(..)) { tagging.inner_protocols } else { tagging.protocols };
+        lanes.send_all(io, index, input, |packet| match outer(packet.bytes(), known) {
             _ if trunk.is_none() => Verdict::Drop(VlanMux::NO_TRUNK),
             Outer::TooShort => Verdict::Drop(VlanMux::TOO_SHORT),
-            Outer::Tagged(_) if vlan == 0 => Verdict::Drop(VlanMux::NATIVE_TAGGED),
+            Outer::Tagged(_) if vlans == Vlans::None => Verdict::Drop(VlanMux::NATIVE_TAGGED),
             _ => Verdict::Drop(VlanMux::NO_HEADROOM),
         });
     }
 }
 
-/// Untags frames, and numbers them by the outputs of their VLANs. Hot.
-#[inline(never)]
-fn split_all(
-    packets: &mut [Packet],
-    ahead: usize,
-    protocols: [u16; 2],
-    keep_priority: bool,
-    outputs: &[u16; VLANS],
-    numbers: &mut [u16],
-) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        let packet = &mut packets[index];
-        *number = match outer(packet.bytes(), protocols) {
-            Outer::TooShort => UNUSUAL,
-            Outer::Untagged => outputs[0],
-            Outer::Tagged(tag) => {
-                let output = outputs[usize::from(tag.id())];
-                if tag.id() != 0 && output != UNUSUAL {
-                    untag(packet, tag, keep_priority);
-                }
-                output
+/// The VLANs of a port's frames on the trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Vlans {
+    None,
+    One(u16),
+    /// One, and one within it.
+    Two(u16, u16),
+}
+
+impl Outputs {
+    /// Untags frames, and numbers them by the outputs of their VLANs. Hot.
+    #[inline(never)]
+    fn split_all<const STACKED: bool>(
+        &self,
+        packets: &mut [Packet],
+        ahead: usize,
+        tagging: &Tagging,
+        keep_priority: bool,
+        numbers: &mut [u16],
+    ) {
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(index + ahead) {
+                packet.prefetch();
             }
-        };
+            let packet = &mut packets[index];
+            *number = match outer(packet.bytes(), tagging.protocols) {
+                Outer::TooShort => UNUSUAL,
+                Outer::Untagged => self.single[0],
+                Outer::Tagged(old) if old.id() == 0 => self.single[0],
+                Outer::Tagged(old) => {
+                    let within =
+                        if STACKED { self.within(old.id(), packet.bytes(), tagging.inner_protocols) } else { None };
+                    let single = self.single[usize::from(old.id())];
+                    if within.is_some() {
+                        untag::<2>(packet, old, keep_priority);
+                    } else if single != UNUSUAL {
+                        untag::<1>(packet, old, keep_priority);
+                    }
+                    within.unwrap_or(single)
+                }
+            };
+        }
     }
 }
 
-/// Tags frames, and gives them the number of the trunk. Hot.
-#[inline(never)]
-fn join_all(packets: &mut [Packet], ahead: usize, protocols: [u16; 2], vlan: u16, trunk: u16, numbers: &mut [u16]) {
-    packets.iter().take(ahead).for_each(Packet::prefetch);
-    let protocol = protocols[0];
-    for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-        if let Some(packet) = packets.get(index + ahead) {
-            packet.prefetch();
-        }
-        let packet = &mut packets[index];
-        let is_sent = match outer(packet.bytes(), protocols) {
-            Outer::TooShort => false,
-            Outer::Tagged(tag) if vlan == 0 => tag.id() == 0,
-            Outer::Untagged if vlan == 0 => true,
-            Outer::Tagged(tag) if tag.id() == 0 => {
-                set(packet, OuterTag { protocol, control: tag.priority() | vlan });
-                true
+impl Tagging {
+    /// Tags frames, and gives them the number of the trunk. Hot.
+    #[inline(never)]
+    fn join_all(&self, packets: &mut [Packet], ahead: usize, vlans: Vlans, trunk: u16, numbers: &mut [u16]) {
+        let Tagging { protocols: [protocol, _], inner_protocols: [inner_protocol, _], priorities } = self;
+        let (protocol, inner_protocol) = (*protocol, *inner_protocol);
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(index + ahead) {
+                packet.prefetch();
             }
-            Outer::Tagged(tag) => push(packet, OuterTag { protocol, control: tag.priority() | vlan }),
-            Outer::Untagged => push(packet, OuterTag { protocol, control: vlan }),
-        };
-        *number = if is_sent { trunk } else { UNUSUAL };
+            let packet = &mut packets[index];
+            let is_sent = match vlans {
+                Vlans::None => match outer(packet.bytes(), self.protocols) {
+                    Outer::TooShort => false,
+                    Outer::Tagged(tag) => tag.id() == 0,
+                    Outer::Untagged => true,
+                },
+                Vlans::One(vlan) => tag(packet, self.protocols, priorities, (protocol, vlan), None),
+                Vlans::Two(outer, inner) => {
+                    tag(packet, self.inner_protocols, priorities, (inner_protocol, inner), Some((protocol, outer)))
+                }
+            };
+            *number = if is_sent { trunk } else { UNUSUAL };
+        }
     }
 }
 
@@ -224,22 +330,38 @@ impl Configure for VlanMux {
         let before = vec![BenchStep::new("vlan-tag", "vlan = 5", "input", "output")];
         let join = BenchRow { label: "to the trunk", inputs: VLAN, outputs: TRUNK, ..BenchRow::default() };
         let split = BenchRow { label: "from the trunk", inputs: TRUNK, outputs: VLAN, before, ..BenchRow::default() };
-        Bench::Rows(vec![join, split])
+        let stacked = vec![BenchStep::new(
+            "vlan-tag",
+            "vlan = 5, service_vlan = 6, service_tpid = \"802.1q\"",
+            "input",
+            "output",
+        )];
+        const STACKED: &[&str] = &["vlan6-5"];
+        let two = BenchRow {
+            label: "from the trunk, two tags",
+            inputs: TRUNK,
+            outputs: STACKED,
+            before: stacked,
+            ..BenchRow::default()
+        };
+        Bench::Rows(vec![join, split, two])
     }
 
     fn check_outputs(_: &Config, outputs: &[&str]) -> Result<(), SettingError> {
         let unknown = outputs.iter().find(|name| PortKind::of(name) == PortKind::Unknown);
         let Some(name) = unknown else { return Ok(()) };
-        let help = "name outputs `trunk`, `native`, or `vlan1` to `vlan4094`";
+        let help = "name outputs `trunk`, `native`, `vlan1` to `vlan4094`, or `vlan5-7` for VLAN 7 within VLAN 5";
         Err(SettingError::at("tpid", format!("an output cannot be called `{name}`"), help))
     }
 
     fn configure(config: Config, _: &Context) -> Result<VlanMux, SettingError> {
+        let priorities = Priorities::new(config.priority, config.priority_map.as_deref(), config.drop_eligible)?;
+        let (protocols, inner_protocols) = (config.tpid.numbers(), config.inner_tpid.numbers());
         Ok(VlanMux {
-            protocols: config.tpid.numbers(),
+            tagging: Tagging { protocols, inner_protocols, priorities },
             keep_priority: config.keep_priority,
             inputs: Vec::new(),
-            outputs: Box::new([UNUSUAL; VLANS]),
+            outputs: Outputs::none(),
             trunk: None,
             lanes: Lanes::new(),
         })
@@ -247,124 +369,4 @@ impl Configure for VlanMux {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use bellows_rig::Rig;
-    use proptest::prelude::*;
-
-    const PORTS: [&str; 4] = ["trunk", "native", "vlan5", "vlan4094"];
-
-    fn rig(tpid: TagProtocols, keep_priority: bool, outputs: &[&str]) -> Rig {
-        let app = VlanMux::configure(Config { tpid, keep_priority }, &Context::default()).unwrap();
-        Rig::new(app, &PORTS, outputs)
-    }
-
-    /// The output and the frame, or the reason for its drop.
-    type Fate = Result<(&'static str, Vec<u8>), &'static str>;
-
-    /// What a naive multiplexer does with a frame.
-    fn naive(tpid: TagProtocols, keep: bool, port: &str, frame: &[u8]) -> Fate {
-        if frame.len() < 14 {
-            return Err("too_short");
-        }
-        let kind = &frame[12..14];
-        let is_tag = match tpid {
-            TagProtocols::Customer => kind == [0x81, 0],
-            TagProtocols::Service => kind == [0x88, 0xa8],
-            TagProtocols::Any => kind == [0x81, 0] || kind == [0x88, 0xa8],
-        };
-        if is_tag && frame.len() < 18 {
-            return Err("too_short");
-        }
-        let control = if is_tag { u16::from_be_bytes([frame[14], frame[15]]) } else { 0 };
-        let (id, priority) = (control & 0xfff, control & 0xf000);
-        let with = |kind: &[u8], control: u16, rest: &[u8]| [&frame[..12], kind, &control.to_be_bytes(), rest].concat();
-        let new: &[u8] = if tpid == TagProtocols::Service { &[0x88, 0xa8] } else { &[0x81, 0] };
-        let vlan = match port {
-            "trunk" => {
-                let to = match id {
-                    0 => return Ok(("native", frame.to_vec())),
-                    5 => "vlan5",
-                    4094 => "vlan4094",
-                    _ => return Err("unknown_vlan"),
-                };
-                let untagged = [&frame[..12], &frame[16..]].concat();
-                let kept = with(kind, priority, &frame[16..]);
-                return Ok((to, if keep && priority != 0 { kept } else { untagged }));
-            }
-            "native" if id != 0 => return Err("native_tagged"),
-            "native" => return Ok(("trunk", frame.to_vec())),
-            "vlan5" => 5,
-            _ => 4094,
-        };
-        let rest = if is_tag && id == 0 { &frame[16..] } else { &frame[12..] };
-        Ok(("trunk", with(new, priority | vlan, rest)))
-    }
-
-    fn frames() -> impl Strategy<Value = Vec<u8>> {
-        let kinds = prop_oneof![Just([0x81, 0]), Just([0x88, 0xa8]), Just([8, 0]), any::<[u8; 2]>()];
-        let ids = prop_oneof![Just(0u16), Just(5), Just(4094), Just(6), 0u16..4096];
-        let tag = (kinds.clone(), ids, 0u16..16).prop_map(|(kind, id, priority)| (kind, id | priority << 12));
-        let length = prop_oneof![20 => Just(usize::MAX), 1 => 0usize..20];
-        (prop::collection::vec(tag, 1..3), kinds, length).prop_map(|(tags, kind, length)| {
-            let tags = tags.iter().flat_map(|(kind, control)| [*kind, control.to_be_bytes()].concat());
-            let mut frame: Vec<u8> = [3; 12].into_iter().chain(tags).chain(kind).chain([9; 40]).collect();
-            frame.truncate(length);
-            frame
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn frames_go_where_a_naive_multiplexer_sends_them(
-            tpid in prop_oneof![Just(TagProtocols::Customer), Just(TagProtocols::Service), Just(TagProtocols::Any)],
-            keep: bool,
-            sent in prop::collection::vec((0usize..4, frames()), 0..200),
-        ) {
-            let mut rig = rig(tpid, keep, &PORTS);
-            let mut expected: BTreeMap<&str, Vec<Vec<u8>>> = PORTS.into_iter().map(|port| (port, Vec::new())).collect();
-            let mut drops = BTreeMap::<&str, u64>::new();
-            for (index, port) in PORTS.into_iter().enumerate() {
-                let of_port = sent.iter().filter(|(at, _)| *at == index);
-                let frames: Vec<&Vec<u8>> = of_port.map(|(_, frame)| frame).collect();
-                for frame in &frames {
-                    match naive(tpid, keep, port, frame) {
-                        Ok((to, frame)) => expected.get_mut(to).unwrap().push(frame),
-                        Err(reason) => *drops.entry(reason).or_default() += 1,
-                    }
-                }
-                rig.send(port, frames);
-            }
-            rig.settle();
-            for port in PORTS {
-                prop_assert_eq!(&rig.received(port), &expected[port], "{}", port);
-            }
-            let counts = rig.counts().drops;
-            for (reason, count) in drops {
-                prop_assert_eq!(counts[reason], count, "{}", reason);
-            }
-            rig.finish();
-        }
-    }
-
-    #[test]
-    fn ports_that_are_missing_have_counters() {
-        let mut rig = rig(TagProtocols::Customer, false, &["vlan5"]);
-        let frame = |rest: &[u8]| [&[7; 12], rest].concat();
-        rig.send("trunk", [frame(&[8, 0]), frame(&[0x81, 0, 0, 6, 8, 0]), frame(&[0x81, 0, 0, 5, 8, 0])]);
-        rig.send("vlan5", [frame(&[8, 0])]);
-        rig.settle();
-        let drops = rig.counts().drops;
-        assert_eq!((drops["untagged"], drops["unknown_vlan"], drops["no_trunk"]), (1, 1, 1));
-        assert_eq!(rig.received("vlan5"), [frame(&[8, 0])]);
-    }
-
-    #[test]
-    fn names_of_ports_are_checked() {
-        let check = |name| VlanMux::check_outputs(&Config::default(), &["trunk", name]).is_ok();
-        assert!(["native", "vlan1", "vlan4094"].into_iter().all(check));
-        assert!(!["vlan0", "vlan4095", "vlan05", "vlan", "vlan+5", "other"].into_iter().any(check));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! `vlan-tag`: puts frames into a VLAN.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 pub use crate::vlan_header::TagProtocol;
-use crate::vlan_header::{Outer, OuterTag, TagProtocols, check_vlan, outer, parts, priority, push, set};
+use crate::vlan_header::{Outer, Priorities, TagOf, TagProtocols, check_vlan, check_vlan_of, outer, tag};
 
 /// Puts frames into a VLAN: pushes a tag in front of their EtherType (IEEE 802.1Q).
 ///
 /// A frame with tags gets one more outside of them (Q-in-Q), with the priority of its outermost tag. A tag of VLAN 0,
 /// which has a priority alone, is not pushed behind another: it becomes the tag of the VLAN. Frames without a tag have
-/// the priority 0. Offloads move with the header.
+/// the priority 0. With `service_vlan` two tags are pushed at once, with the same priority. Offloads move with the
+/// header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -22,9 +23,19 @@ pub struct Config {
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: u16,
 
-    /// The tag protocol identifier: `"802.1q"` for customers' tags (0x8100), `"802.1ad"` for providers' (0x88a8).
+    /// The tag protocol identifier: `"802.1q"` for customers' tags (0x8100), `"802.1ad"` for providers' (0x88a8), or
+    /// `"0x9100"`, which these had before.
     #[serde(default)]
     pub tpid: TagProtocol,
+
+    /// The VLAN of a provider's tag outside of that of `vlan`, from 1 to 4,094. By default there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub service_vlan: Option<u16>,
+
+    /// The tag protocol identifier of the provider's tag.
+    #[serde(default = "service")]
+    pub service_tpid: TagProtocol,
 
     /// The priority code point of all frames, from 0 to 7. Without it, priorities are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,6 +51,10 @@ pub struct Config {
     pub drop_eligible: Option<bool>,
 }
 
+fn service() -> TagProtocol {
+    TagProtocol::Service
+}
+
 /// Pushes tags.
 pub struct VlanTag {
     tagging: Tagging,
@@ -48,10 +63,9 @@ pub struct VlanTag {
 
 /// How frames are tagged.
 struct Tagging {
-    protocol: u16,
-    vlan: u16,
-    /// The new priority part of a control field for each old one.
-    priorities: [u16; 16],
+    own: TagOf,
+    outside: Option<TagOf>,
+    priorities: Priorities,
 }
 
 counters! { VlanTag;
@@ -72,7 +86,7 @@ impl App for VlanTag {
         let packets = input.packets_mut();
         tagging.tag_all(packets, io.prefetch(), lanes.numbers(packets.len()));
         lanes.send_all(io, 0, input, |packet| {
-            let is_short = outer(packet.bytes(), [tagging.protocol; 2]) == Outer::TooShort;
+            let is_short = outer(packet.bytes(), TagProtocols::Any.numbers()) == Outer::TooShort;
             Verdict::Drop(if is_short { VlanTag::TOO_SHORT } else { VlanTag::NO_HEADROOM })
         });
     }
@@ -87,26 +101,10 @@ impl Tagging {
             if let Some(packet) = packets.get(index + ahead) {
                 packet.prefetch();
             }
-            *number = if self.tag(&mut packets[index]) { 0 } else { UNUSUAL };
-        }
-    }
-
-    /// Tags a frame. False if it stays as it is.
-    #[inline(always)]
-    fn tag(&self, packet: &mut Packet) -> bool {
-        // Tags of any kind have a priority.
-        let tag = |priority: u16| OuterTag {
-            protocol: self.protocol,
-            control: self.priorities[usize::from(priority >> 12)] | self.vlan,
-        };
-        match outer(packet.bytes(), TagProtocols::Any.numbers()) {
-            Outer::TooShort => false,
-            Outer::Tagged(old) if old.id() == 0 => {
-                set(packet, tag(old.priority()));
-                true
-            }
-            Outer::Tagged(old) => push(packet, tag(old.priority())),
-            Outer::Untagged => push(packet, tag(0)),
+            // Tags of any kind have a priority.
+            let known = TagProtocols::Any.numbers();
+            let is_tagged = tag(&mut packets[index], known, &self.priorities, self.own, self.outside);
+            *number = if is_tagged { 0 } else { UNUSUAL };
         }
     }
 }
@@ -116,33 +114,16 @@ impl Configure for VlanTag {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("vlan = 5")
+        let two = BenchRow { label: "two tags", keys: "vlan = 5, service_vlan = 6".to_owned(), ..BenchRow::default() };
+        Bench::Rows(vec![BenchRow { keys: "vlan = 5".to_owned(), ..BenchRow::default() }, two])
     }
 
     fn configure(config: Config, _: &Context) -> Result<VlanTag, SettingError> {
         let vlan = check_vlan(config.vlan)?;
-        let is_wrong = |code_point: &u8| *code_point > 7;
-        if config.priority.iter().any(is_wrong) {
-            return Err(SettingError::at("priority", "there is no such priority", "give a number from 0 to 7"));
-        }
-        if config.priority.is_some() && config.priority_map.is_some() {
-            let message = "`priority` and `priority_map` exclude each other";
-            return Err(SettingError::at("priority_map", message, "leave one of them out"));
-        }
-        let map: Option<[u8; 8]> = match config.priority_map {
-            Some(map) if map.iter().any(is_wrong) || map.len() != 8 => {
-                let message = "a map of priorities is a list of eight numbers from 0 to 7";
-                return Err(SettingError::at("priority_map", message, "write, for example, [0, 0, 2, 3, 4, 5, 6, 7]"));
-            }
-            map => map.and_then(|map| map.try_into().ok()),
-        };
-        let new = |old: u16| {
-            let (code_point, drop_eligible) = parts(old << 12);
-            let mapped = map.map_or(code_point, |map| map[usize::from(code_point)]);
-            priority(config.priority.unwrap_or(mapped), config.drop_eligible.unwrap_or(drop_eligible))
-        };
-        let priorities = std::array::from_fn(|old| new(old as u16));
-        let tagging = Tagging { protocol: config.tpid.number(), vlan, priorities };
+        let service = config.service_vlan.map(|vlan| check_vlan_of("service_vlan", vlan)).transpose()?;
+        let outside = service.map(|vlan| (config.service_tpid.number(), vlan));
+        let priorities = Priorities::new(config.priority, config.priority_map.as_deref(), config.drop_eligible)?;
+        let tagging = Tagging { own: (config.tpid.number(), vlan), outside, priorities };
         Ok(VlanTag { tagging, lanes: Lanes::new() })
     }
 }
@@ -181,6 +162,11 @@ mod tests {
         assert_eq!(tagged(service, &inner), [[0x88, 0xa8, 0xd0, 5, 0x81, 0, 0xd0, 9, 8, 0]]);
         let set = r#"{"vlan": 4094, "priority": 3, "drop_eligible": false}"#;
         assert_eq!(tagged(set, &with_priority), [[0x81, 0, 0x6f, 0xfe, 8, 0]]);
+        let two = r#"{"vlan": 5, "service_vlan": 9}"#;
+        assert_eq!(tagged(two, &plain), [[0x88, 0xa8, 0, 9, 0x81, 0, 0, 5, 8, 0, 1, 2]]);
+        assert_eq!(tagged(two, &with_priority), [[0x88, 0xa8, 0xd0, 9, 0x81, 0, 0xd0, 5, 8, 0]]);
+        let old = r#"{"vlan": 5, "service_vlan": 9, "service_tpid": "0x9100"}"#;
+        assert_eq!(tagged(old, &inner), [[0x91, 0, 0xd0, 9, 0x81, 0, 0xd0, 5, 0x81, 0, 0xd0, 9, 8, 0]]);
         let mapped = r#"{"vlan": 5, "priority_map": [1, 1, 2, 3, 4, 5, 0, 7]}"#;
         assert_eq!(tagged(mapped, &with_priority), [[0x81, 0, 0x10, 5, 8, 0]]);
         assert_eq!(tagged(mapped, &plain), [[0x81, 0, 0x20, 5, 8, 0, 1, 2]]);
@@ -211,6 +197,7 @@ mod tests {
         for (text, key) in [
             (r#"{"vlan": 0}"#, "vlan"),
             (r#"{"vlan": 4095}"#, "vlan"),
+            (r#"{"vlan": 1, "service_vlan": 0}"#, "service_vlan"),
             (r#"{"vlan": 1, "priority": 8}"#, "priority"),
             (r#"{"vlan": 1, "priority_map": [0, 1]}"#, "priority_map"),
             (r#"{"vlan": 1, "priority": 1, "priority_map": [0, 1, 2, 3, 4, 5, 6, 7]}"#, "priority_map"),
@@ -220,14 +207,16 @@ mod tests {
     }
 
     proptest! {
-        /// A tag that is pushed and popped leaves no trace.
+        /// Tags that are pushed and popped leave no trace.
         #[test]
         fn untagging_is_the_opposite(
             frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 18..100), 0..300),
             vlan in 1u16..4095,
+            service_vlan in prop::option::of(1u16..4095),
         ) {
-            let mut tag = Rig::new(configure(&format!("{{\"vlan\": {vlan}}}")).unwrap(), &["input"], &["output"]);
-            let untag = crate::vlan_untag::Config { vlan: Some(vlan), ..Default::default() };
+            let keys = serde_json::json!({ "vlan": vlan, "service_vlan": service_vlan });
+            let mut tag = Rig::new(configure(&keys.to_string()).unwrap(), &["input"], &["output"]);
+            let untag = crate::vlan_untag::Config { vlan: Some(vlan), service_vlan, ..Default::default() };
             let app = crate::vlan_untag::VlanUntag::configure(untag, &Context::default()).unwrap();
             let mut untag = Rig::new(app, &["input"], &["output"]);
             // A tag of VLAN 0 would be replaced.

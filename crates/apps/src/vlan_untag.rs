@@ -1,6 +1,6 @@
 //! `vlan-untag`: takes frames out of a VLAN.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 pub use crate::vlan_header::TagProtocols;
-use crate::vlan_header::{Outer, check_vlan, outer, untag};
+use crate::vlan_header::{Outer, OuterTag, check_vlan, check_vlan_of, inner, outer, untag};
 
 /// Takes frames out of a VLAN: pops their outermost tag (IEEE 802.1Q).
 ///
 /// Frames of other VLANs, without a tag, or with one of VLAN 0, which has a priority alone, go to `other` unchanged; if
-/// it is not linked, they are dropped. Inner tags stay. Offloads move with the header.
+/// it is not linked, they are dropped. Without `vlan`, a tag of VLAN 0 is popped as well. With `service_vlan` two tags
+/// are popped at once; other inner tags stay. Offloads move with the header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -22,16 +23,31 @@ pub struct Config {
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
 
-    /// The tag protocol identifiers of tags: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), or `"any"` of both.
+    /// The tag protocol identifiers of tags: `"802.1q"` (0x8100), `"802.1ad"` (0x88a8), `"any"` of both, or `"0x9100"`.
     pub tpid: TagProtocols,
 
-    /// Keep priorities other than 0: such a frame leaves with a tag of VLAN 0.
+    /// The VLAN of a provider's tag outside of that of `vlan`, from 1 to 4,094: frames with both tags lose both. By
+    /// default the outermost tag is that of `vlan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub service_vlan: Option<u16>,
+
+    /// The tag protocol identifiers of the provider's tag.
+    pub service_tpid: TagProtocols,
+
+    /// Keep priorities other than 0, those of the outermost tag: such a frame leaves with a tag of VLAN 0.
     pub keep_priority: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { vlan: None, tpid: TagProtocols::Any, keep_priority: false }
+        Config {
+            vlan: None,
+            tpid: TagProtocols::Any,
+            service_vlan: None,
+            service_tpid: TagProtocols::Any,
+            keep_priority: false,
+        }
     }
 }
 
@@ -46,6 +62,8 @@ struct Untagging {
     protocols: [u16; 2],
     /// 0 for all.
     vlan: u16,
+    /// The protocols and the VLAN of the tag outside.
+    service: Option<([u16; 2], u16)>,
     keep_priority: bool,
 }
 
@@ -74,7 +92,7 @@ impl App for VlanUntag {
         let mut input = io.input(0);
         let packets = input.packets_mut();
         untagging.untag_all(packets, io.prefetch(), lanes.numbers(packets.len()));
-        lanes.send_all(io, 0, input, |packet| match outer(packet.bytes(), untagging.protocols) {
+        lanes.send_all(io, 0, input, |packet| match untagging.innermost(packet.bytes()) {
             Outer::TooShort => Verdict::Drop(VlanUntag::TOO_SHORT),
             _ if io.is_linked(OTHER) => Verdict::To(OTHER),
             Outer::Tagged(tag) if tag.id() != 0 => Verdict::Drop(VlanUntag::UNKNOWN_VLAN),
@@ -92,14 +110,43 @@ impl Untagging {
             if let Some(packet) = packets.get(index + ahead) {
                 packet.prefetch();
             }
-            let packet = &mut packets[index];
-            *number = match outer(packet.bytes(), self.protocols) {
-                Outer::Tagged(tag) if tag.id() != 0 && (self.vlan == 0 || tag.id() == self.vlan) => {
-                    untag(packet, tag, self.keep_priority);
-                    OUTPUT
+            *number = if self.untag(&mut packets[index]) { OUTPUT } else { UNUSUAL };
+        }
+    }
+
+    /// Untags a frame. False if it is not one of the VLAN.
+    #[inline(always)]
+    fn untag(&self, packet: &mut Packet) -> bool {
+        // Without a VLAN, priorities alone are popped as well.
+        let is_meant = |tag: OuterTag| self.vlan == 0 || tag.id() == self.vlan;
+        match self.service {
+            None => match outer(packet.bytes(), self.protocols) {
+                Outer::Tagged(tag) if is_meant(tag) => untag::<1>(packet, tag, self.keep_priority),
+                _ => return false,
+            },
+            Some((protocols, vlan)) => {
+                match (outer(packet.bytes(), protocols), inner(packet.bytes(), self.protocols)) {
+                    (Outer::Tagged(outer), Outer::Tagged(inner)) if outer.id() == vlan && is_meant(inner) => {
+                        untag::<2>(packet, outer, self.keep_priority);
+                    }
+                    _ => return false,
                 }
-                _ => UNUSUAL,
-            };
+            }
+        }
+        true
+    }
+
+    /// The tag by which a frame is none of the VLAN, if it has one.
+    fn innermost(&self, frame: &[u8]) -> Outer {
+        match self.service {
+            None => outer(frame, self.protocols),
+            Some((protocols, vlan)) => match outer(frame, protocols) {
+                // That of another provider's VLAN says enough; its own has an inner one.
+                Outer::Tagged(tag) if tag.id() == vlan && inner(frame, self.protocols) == Outer::TooShort => {
+                    Outer::TooShort
+                }
+                outer => outer,
+            },
         }
     }
 }
@@ -110,12 +157,29 @@ impl Configure for VlanUntag {
 
     fn bench(_: &BenchFiles) -> Bench {
         let outputs: &[&str] = &["output", "other"];
-        Bench::Rows(vec![BenchRow { label: "no tags", outputs, ..BenchRow::default() }])
+        let tagged = |label, keys: &str| BenchRow {
+            label,
+            keys: keys.to_owned(),
+            before: vec![BenchStep::new("vlan-tag", "vlan = 5, service_vlan = 6", "input", "output")],
+            ..BenchRow::default()
+        };
+        Bench::Rows(vec![
+            tagged("", ""),
+            tagged("two tags", "vlan = 5, service_vlan = 6"),
+            BenchRow { label: "no tags", outputs, ..BenchRow::default() },
+        ])
     }
 
     fn configure(config: Config, _: &Context) -> Result<VlanUntag, SettingError> {
         let vlan = config.vlan.map(check_vlan).transpose()?.unwrap_or(0);
-        let untagging = Untagging { protocols: config.tpid.numbers(), vlan, keep_priority: config.keep_priority };
+        let service = config.service_vlan.map(|vlan| check_vlan_of("service_vlan", vlan)).transpose()?;
+        if service.is_some() && vlan == 0 {
+            let help = "give `vlan` as well, or `vlan` in place of `service_vlan` to pop the outer tag alone";
+            return Err(SettingError::at("service_vlan", "`service_vlan` is around no `vlan`", help));
+        }
+        let service = service.map(|vlan| (config.service_tpid.numbers(), vlan));
+        let untagging =
+            Untagging { protocols: config.tpid.numbers(), vlan, service, keep_priority: config.keep_priority };
         Ok(VlanUntag { untagging, lanes: Lanes::new() })
     }
 }
@@ -144,6 +208,7 @@ mod tests {
         let one = &["output"][..];
         let tag = [0x81, 0, 0xa0, 5, 8, 0];
         let service = [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 6, 8, 0];
+        let two = [0x88, 0xa8, 0xe0, 5, 0x81, 0, 0x20, 6, 8, 0];
         for (config, outputs, frame, place, left) in [
             ("{}", one, &tag[..], "output", &[8, 0][..]),
             (r#"{"vlan": 5}"#, one, &tag, "output", &[8, 0]),
@@ -155,8 +220,23 @@ mod tests {
             (r#"{"vlan": 6}"#, one, &tag, "unknown_vlan", &[]),
             (r#"{"vlan": 6}"#, both, &tag, "other", &tag),
             ("{}", one, &[8, 0], "untagged", &[]),
-            ("{}", one, &[0x81, 0, 0xa0, 0, 8, 0], "untagged", &[]),
-            ("{}", both, &[0x81, 0, 0xa0, 0, 8, 0], "other", &[0x81, 0, 0xa0, 0, 8, 0]),
+            ("{}", one, &[0x81, 0, 0xa0, 0, 8, 0], "output", &[8, 0]),
+            (r#"{"keep_priority": true}"#, one, &[0x81, 0, 0xa0, 0, 8, 0], "output", &[0x81, 0, 0xa0, 0, 8, 0]),
+            (r#"{"vlan": 5}"#, one, &[0x81, 0, 0xa0, 0, 8, 0], "untagged", &[]),
+            (r#"{"vlan": 5}"#, both, &[0x81, 0, 0xa0, 0, 8, 0], "other", &[0x81, 0, 0xa0, 0, 8, 0]),
+            (r#"{"vlan": 6, "service_vlan": 5}"#, one, &service, "output", &[8, 0]),
+            (
+                r#"{"vlan": 6, "service_vlan": 5, "keep_priority": true}"#,
+                one,
+                &two,
+                "output",
+                &[0x88, 0xa8, 0xe0, 0, 8, 0],
+            ),
+            (r#"{"vlan": 7, "service_vlan": 5}"#, one, &service, "unknown_vlan", &[]),
+            (r#"{"vlan": 6, "service_vlan": 6}"#, both, &service, "other", &service),
+            (r#"{"vlan": 6, "service_vlan": 5}"#, one, &[0x88, 0xa8, 0, 5, 8, 0], "unknown_vlan", &[]),
+            (r#"{"vlan": 6, "service_vlan": 5}"#, both, &service[..7], "too_short", &[]),
+            (r#"{"vlan": 6, "service_vlan": 5, "service_tpid": "0x9100"}"#, one, &service, "untagged", &[]),
             ("{}", both, &[0x81, 0, 0], "too_short", &[]),
             ("{}", both, &[8], "too_short", &[]),
         ] {
@@ -169,5 +249,7 @@ mod tests {
     fn a_vlan_that_does_not_exist_is_refused() {
         let config = Config { vlan: Some(4095), ..Config::default() };
         assert_eq!(VlanUntag::configure(config, &Context::default()).err().unwrap().key, Some("vlan"));
+        let alone = Config { service_vlan: Some(5), ..Config::default() };
+        assert_eq!(VlanUntag::configure(alone, &Context::default()).err().unwrap().key, Some("service_vlan"));
     }
 }

@@ -18,6 +18,7 @@ use bellows_vrf::{Forgotten, Interface, Origin, Vrf};
 use serde_json::{Value, json};
 
 pub(crate) use self::config::KERNEL;
+pub(crate) use self::reading::read_mac;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
 use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};

@@ -87,7 +87,8 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
         ("trace", "app", running_apps()),
         ("tap", "name", networks()),
         ("tap", "link", links),
-        ("clear", "name", networks()),
+        ("clear", "name", candidates(cleared)),
+        ("clear", "second", networks()),
         ("timeline", "name", networks()),
         ("place", "name", networks()),
         ("place", "keep", running_apps()),
@@ -124,6 +125,11 @@ fn candidates(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -
         let all = all().into_iter().filter(|(value, _)| value.starts_with(&*word));
         all.map(|(value, help)| CompletionCandidate::new(value).help(Some(help.into()))).collect()
     })
+}
+
+/// What `clear` can clear.
+fn cleared() -> Vec<(String, String)> {
+    [("mac".to_owned(), "MAC addresses that bridges have learned".to_owned())].into_iter().chain(networks()).collect()
 }
 
 /// The actions of `route`.

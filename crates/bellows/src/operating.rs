@@ -1,4 +1,4 @@
-//! Requests to the routing domains of running networks, and files of lines that are sent in batches.
+//! Requests to routing domains and other objects of running networks, and files of lines that are sent in batches.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -15,6 +15,7 @@ use bellows_inspect::networks::{self, State};
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
@@ -36,13 +37,17 @@ const MAX_BATCH: usize = 256 << 10;
 /// The interval between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A routing domain of a running network.
-pub struct Domain {
+/// An app or object of a running network that answers requests.
+pub struct Peer {
     runtime_dir: RuntimeDir,
     connection: Option<Connection>,
-    /// The name of the object, once it is known.
+    /// Its name, once it is known.
     name: Option<String>,
+    kind: String,
 }
+
+/// A routing domain of a running network.
+pub struct Domain(Peer);
 
 /// The arguments that choose a routing domain.
 #[derive(Debug, Args)]
@@ -142,36 +147,27 @@ pub fn take_action(words: &mut Vec<String>, has_file: bool) -> String {
     }
 }
 
-impl Domain {
-    /// The domain of a name, or the only one of the network.
-    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>) -> Result<Domain, CommandError> {
+impl Peer {
+    /// The one of a name, or the only one of the type.
+    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>, kind: &str) -> Result<Peer, CommandError> {
         refuse_crashed(&runtime_dir)?;
-        Ok(Domain { runtime_dir, connection: None, name: name.map(str::to_owned) })
+        Ok(Peer { runtime_dir, connection: None, name: name.map(str::to_owned), kind: kind.to_owned() })
     }
 
-    /// All domains of a network, or the one of a name.
-    pub fn all(runtime_dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<Domain>, CommandError> {
+    /// All apps and objects of some types.
+    pub fn all(runtime_dir: &RuntimeDir, kinds: &[&str]) -> Result<Vec<Peer>, CommandError> {
         refuse_crashed(runtime_dir)?;
-        if name.is_some() {
-            return Ok(vec![Domain::new(runtime_dir.for_reading(), name)?]);
-        }
-        let objects = match ask(runtime_dir, &Request::Apps)? {
-            Reply::Apps { objects, .. } => objects,
+        let (apps, objects) = match ask(runtime_dir, &Request::Apps)? {
+            Reply::Apps { apps, objects } => (apps, objects),
             other => return Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
         };
-        let named = objects.into_iter().filter(|object| object.kind == VRF).map(|object| object.object);
-        let domains: Result<Vec<Domain>, CommandError> =
-            named.map(|name| Domain::new(runtime_dir.for_reading(), Some(&name))).collect();
-        match domains? {
-            domains if domains.is_empty() => Err(CommandError::Usage(format!(
-                "`{}` has no routing domain: no object of type `{VRF}`, and no `router`",
-                runtime_dir.name()
-            ))),
-            domains => Ok(domains),
-        }
+        let apps = apps.into_iter().map(|app| (app.app, app.kind));
+        let named = objects.into_iter().map(|object| (object.object, object.kind)).chain(apps);
+        let meant = named.filter(|(_, kind)| kinds.contains(&kind.as_str()));
+        meant.map(|(name, kind)| Peer::new(runtime_dir.for_reading(), Some(&name), &kind)).collect()
     }
 
-    /// The name of the object, once it has answered.
+    /// Its name, once it has answered.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
@@ -181,9 +177,10 @@ impl Domain {
         self.runtime_dir.name()
     }
 
-    /// Has the domain answer a request.
-    pub fn ask(&mut self, request: &requests::Request) -> Result<Value, CommandError> {
-        let request = Request::Object { name: self.name.clone(), kind: Some(VRF.to_owned()), request: json!(request) };
+    /// Has it answer a request.
+    pub fn ask(&mut self, request: &impl Serialize) -> Result<Value, CommandError> {
+        let kind = Some(self.kind.clone());
+        let request = Request::Object { name: self.name.clone(), kind, request: json!(request) };
         let reply = match &mut self.connection {
             Some(connection) => connection.ask(&request, PATIENCE)?,
             None => {
@@ -202,13 +199,50 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// The domain of a name, or the only one of the network.
+    pub fn new(runtime_dir: RuntimeDir, name: Option<&str>) -> Result<Domain, CommandError> {
+        Ok(Domain(Peer::new(runtime_dir, name, VRF)?))
+    }
+
+    /// All domains of a network, or the one of a name.
+    pub fn all(runtime_dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<Domain>, CommandError> {
+        if name.is_some() {
+            return Ok(vec![Domain::new(runtime_dir.for_reading(), name)?]);
+        }
+        let domains: Vec<Domain> = Peer::all(runtime_dir, &[VRF])?.into_iter().map(Domain).collect();
+        if domains.is_empty() {
+            return Err(CommandError::Usage(format!(
+                "`{}` has no routing domain: no object of type `{VRF}`, and no `router`",
+                runtime_dir.name()
+            )));
+        }
+        Ok(domains)
+    }
+
+    /// The name of the object, once it has answered.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The name of the network.
+    pub fn network(&self) -> String {
+        self.0.network()
+    }
+
+    /// Has the domain answer a request.
+    pub fn ask(&mut self, request: &requests::Request) -> Result<Value, CommandError> {
+        self.0.ask(request)
+    }
+}
+
 fn refuse_crashed(runtime_dir: &RuntimeDir) -> Result<(), CommandError> {
     if networks::state(runtime_dir) != State::Crashed {
         return Ok(());
     }
     let name = runtime_dir.name();
     Err(CommandError::Usage(format!(
-        "`{name}` has crashed: its routes and neighbours were in the memory of its process; \
+        "`{name}` has crashed: its tables were in the memory of its process; \
          `bellows show {name}` shows its last counters"
     )))
 }

@@ -1,71 +1,85 @@
 //! `bridge`: a learning bridge between any number of ports.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `config.rs` | the keys |
+//! | `decide.rs` | where frames go: the hot part |
+//! | `storm.rs` | limits of frames that go to all ports |
+//! | `vlans.rs` | the VLANs of ports, and the tags of frames |
+
+mod config;
+mod decide;
+mod storm;
+mod vlans;
 
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError, SharedObject};
-use bellows_engine::{App, AppError, Counters, Io, Ports, Status, counters};
+use bellows_engine::{App, AppError, Counters, DropReason, Input, Io, Ports, Status, counters};
 use bellows_packet::Packet;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::lanes::Lanes;
-use crate::mac_table::{self, Learned, MacTable, PortNumber, View};
-
-/// Passes each frame to the port at which its destination was last seen, and floods the others.
-///
-/// A port is an input and an output of the same name, which may be any; a port may also have only one of them. Look-up
-/// of the destination comes before learning of the source, and an address that appears at another port moves at once.
-/// Frames to multicast, broadcast and unknown addresses go to all outputs but that of their own port. Sources that are
-/// multicast addresses or zero are not learned, nor those at more than 1,024 ports. Frames are not changed; VLAN tags play no role (IEEE 802.1D).
-///
-/// Bridges on several workers that name one `table` are one bridge: link the output for a port of the other worker to
-/// that port as well, for example through a `join`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The table of addresses: the name of an object of type `mac-table`. By default the bridge has one of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub table: Option<String>,
-
-    /// Split-horizon groups, each a list of ports: no frame goes from one port of a group to another, as for the tunnels
-    /// of a full mesh.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Vec<String>>,
-}
+pub use self::config::{Config, PortConfig, TagProtocols};
+use self::decide::{
+    Common, FLOOD, Frames, HELD, NO_HEADROOM, NO_OUTPUT, NOT_ALLOWED, OTHER_VLAN, SAME_GROUP, SAME_PORT, SHORT_KEY,
+    TOO_SHORT, VIOLATION,
+};
+use self::storm::{Flood, Storm, is_reserved};
+use self::vlans::{Leaves, Membership, retag};
+use crate::lanes::{Lanes, UNUSUAL};
+use crate::mac_table::{self, Key, MacTable, Port};
 
 /// What is known of an input.
 struct Origin {
     /// `None` if the table has too many ports.
-    port: Option<PortNumber>,
+    port: Option<Port>,
+    max_addresses: u32,
+    /// By the table's number of the destination's port: the output, or why there is none.
+    ways: Vec<u16>,
     /// For each output whether frames from this input may go there.
     may_leave: Vec<bool>,
+    storm: Storm,
+    /// `None` in a bridge without VLANs.
+    membership: Option<Membership>,
 }
-
-/// Stands for a frame that goes to all outputs, and for those that are dropped, among the numbers of outputs.
-const FLOOD: u16 = u16::MAX;
-const BACK: u16 = u16::MAX - 1;
-const UNREACHABLE: u16 = u16::MAX - 2;
-const SHORT: u16 = u16::MAX - 3;
 
 /// A learning bridge.
 pub struct Bridge {
     config: Config,
+    protocols: [u16; 2],
     table: Arc<MacTable>,
+    /// The names of the inputs and of the outputs for which the rest was made.
+    links: [Vec<String>; 2],
     /// By input.
     origins: Vec<Origin>,
-    /// The output of each port of the table.
-    outputs: Vec<u16>,
+    /// The VLANs of each output; none in a bridge without.
+    memberships: Vec<Membership>,
+    /// The outputs' ports, which the bridge has.
+    ports: Vec<Option<Port>>,
+    frames: Frames,
     lanes: Lanes,
 }
 
 counters! { Bridge;
-    drop SAME_PORT = "same_port", "frames whose destination is at the port that they came from, or in its group";
-    drop NO_OUTPUT = "no_output", "frames whose destination is at a port to which this bridge has no output";
-    drop TOO_SHORT = "too_short", "packets without a whole Ethernet header";
+    drop SAME_PORT = "same_port", "frames whose destination is at the port that they came from";
+    drop SAME_GROUP = "same_group", "frames whose destination is in the split-horizon group of their port";
+    drop NO_OUTPUT = "no_output", "frames whose destination is at a port to which this bridge has no output, or that have no other port to go to";
+    drop TOO_SHORT = "too_short", "packets without a whole Ethernet header or tag";
+    asked drop RESERVED = "reserved", "frames to reserved addresses, which bridges do not forward";
+    drop MOVE_VIOLATION = "move_violation", "frames from static addresses of other ports";
+    drop MOVE_LIMITED = "move_limited", "frames from addresses of other ports that have moved too often";
+    drop VLAN_NOT_ALLOWED = "vlan_not_allowed", "frames of a VLAN that is not one of their port, or of their destination's";
+    drop NO_HEADROOM = "no_headroom", "packets without room for a tag";
+    asked drop STORM_BROADCAST = "storm_broadcast", "broadcast frames above the limit of their port";
+    asked drop STORM_MULTICAST = "storm_multicast", "multicast frames above the limit of their port";
+    asked drop STORM_UNKNOWN = "storm_unknown", "frames to unknown addresses above the limit of their port";
+    count HITS = "hits", "frames whose destination is known, sent to its port";
+    count MISSES = "misses", "frames to all ports whose destination is a station that is not known";
     count FLOODED = "flooded", "frames to all ports: multicast, broadcast and unknown destinations";
     count LEARNED = "learned", "source addresses that were new";
     count MOVED = "moved", "source addresses that appeared at another port";
-    count UNLEARNED = "unlearned", "frames whose source the table had no room for";
+    count TABLE_FULL = "table_full", "frames whose source the table had no room for";
+    count PORT_FULL = "port_full", "frames whose source is one more than `max_macs` of their port";
+    count VIOLATIONS_FORWARDED = "violations_forwarded", "frames from static addresses of other ports, with `forward_violations`";
 }
 
 impl App for Bridge {
@@ -103,139 +117,188 @@ impl App for Bridge {
     }
 }
 
-/// The two addresses of a frame: destination and source.
-#[inline(always)]
-fn addresses(frame: &[u8]) -> Option<[u64; 2]> {
-    const LOW: u64 = (1 << 48) - 1;
-    let header = frame.first_chunk::<14>()?;
-    let [first, second] =
-        [&header[..8], &header[4..12]].map(|bytes| bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte)));
-    Some([first >> 16, second & LOW])
-}
-
-/// The bit of a multicast address.
-const MULTICAST: u64 = 1 << 40;
-
 impl Bridge {
-    /// Numbers the ports after their links.
+    /// Numbers the ports after their links, if these are other ones: limits of floods go on in a tick.
+    #[cold]
     fn rewire(&mut self, io: &Io<Self>) {
+        let name = |name: Option<&str>| name.unwrap_or_default().to_owned();
+        let links = [
+            (0..io.inputs()).map(|input| name(io.input_name(input))).collect(),
+            (0..io.outputs()).map(|output| name(io.output_name(output))).collect(),
+        ];
+        if self.links == links {
+            return;
+        }
+        self.links = links;
+        let Bridge { config, table, .. } = self;
         let outputs: Vec<&str> = (0..io.outputs()).map(|output| io.output_name(output).unwrap_or_default()).collect();
-        let group = |port: &str| self.config.groups.iter().position(|group| group.iter().any(|name| name == port));
-        let may_leave = |from: &str, to: &str| from != to && (group(from).is_none() || group(from) != group(to));
+        let ports: Vec<Option<Port>> = outputs.iter().map(|name| table.port(name)).collect();
+        // The keys were checked when the bridge was created; a port without VLANs has none of those that others have.
+        let membership = |name: &str| config.has_vlans().then(|| config.membership(name).unwrap_or_default());
+        let group = |port: &str| config.groups.iter().position(|group| group.iter().any(|name| name == port));
         let origin = |input: usize| {
             let name = io.input_name(input).unwrap_or_default();
+            let way = |to: &str, output: usize| match (group(name), group(to)) {
+                _ if name == to => SAME_PORT,
+                (Some(own), Some(other)) if own == other => SAME_GROUP,
+                _ => output as u16,
+            };
+            let port = table.port(name);
+            let mut ways = Vec::new();
+            let mut set = |port: &Option<Port>, way| {
+                let Some(place) = port.as_ref().map(|port| usize::from(port.number)) else { return };
+                if ways.len() <= place {
+                    ways.resize(place + 1, NO_OUTPUT);
+                }
+                ways[place] = way;
+            };
+            outputs.iter().zip(&ports).enumerate().for_each(|(output, (to, port))| set(port, way(to, output)));
+            // The port itself need not have an output.
+            set(&port, SAME_PORT);
+            let may_leave = outputs.iter().enumerate().map(|(output, to)| way(to, output) < UNUSUAL).collect();
             Origin {
-                port: self.table.port(name),
-                may_leave: outputs.iter().map(|output| may_leave(name, output)).collect(),
+                port,
+                max_addresses: config.max_addresses(name),
+                ways,
+                may_leave,
+                storm: config.storm(name).unwrap_or_default(),
+                membership: membership(name),
             }
         };
         self.origins = (0..io.inputs()).map(origin).collect();
-        self.outputs.clear();
-        for (output, name) in (0..).zip(&outputs) {
-            let Some(port) = self.table.port(name).map(usize::from) else { continue };
-            if self.outputs.len() <= port {
-                self.outputs.resize(port + 1, UNREACHABLE);
-            }
-            self.outputs[port] = output;
-        }
+        self.memberships = outputs.iter().filter_map(|name| membership(name)).collect();
         self.lanes.resize(outputs.len());
+        self.ports = ports;
     }
 
     /// Forwards the frames of an input. Hot.
     fn forward(&mut self, io: &Io<Self>, index: usize) {
-        let Bridge { table, origins, outputs, lanes, .. } = self;
+        let Bridge { config, protocols, table, origins, memberships, frames, lanes, .. } = self;
         let mut input = io.input(index);
         let count = input.len();
         if count == 0 {
             return;
         }
-        let numbers = lanes.numbers(count);
+        let origin = &mut origins[index];
         let view = table.view(io);
-        let passes = decide(io, &view, input.packets(), &origins[index], outputs, numbers);
+        match &origin.membership {
+            None => frames.read(input.packets(), io.prefetch(), &view),
+            Some(membership) => frames.read_in_vlans(input.packets(), io.prefetch(), &view, (membership, *protocols)),
+        }
+        let mut common = frames.decide(io, &view, count, origin, !config.forward_violations);
         if view.wants_upkeep() {
             io.wake_at(io.now());
         }
-        if passes {
-            return lanes.send_numbered(io, &mut input, count);
+        if origin.membership.is_some() && !frames.retag(input.packets_mut(), memberships, *protocols) {
+            common = Common::Unusual;
         }
-        let numbers = numbers.to_vec();
-        for (number, packet) in numbers.into_iter().zip(&mut input) {
-            match number {
-                FLOOD => flood(io, lanes, packet, &origins[index].may_leave),
-                BACK => io.drop(packet, Bridge::SAME_PORT),
-                UNREACHABLE => io.drop(packet, Bridge::NO_OUTPUT),
-                SHORT => io.drop(packet, Bridge::TOO_SHORT),
-                output => lanes.push(output.into(), packet),
+        match common {
+            Common::Output(output) => {
+                io.count(Bridge::HITS, count as u64);
+                drop(input);
+                io.forward(index, output.into());
+            }
+            Common::Outputs => {
+                io.count(Bridge::HITS, count as u64);
+                lanes.scatter(io, &mut input, &frames.numbers[..count]);
+            }
+            Common::Unusual => {
+                Flooding { config, protocols: *protocols, origin, memberships }.forward(io, input, frames, lanes)
             }
         }
+    }
+}
+
+/// What frames need that do not all go to one output.
+struct Flooding<'b> {
+    config: &'b Config,
+    protocols: [u16; 2],
+    origin: &'b mut Origin,
+    memberships: &'b [Membership],
+}
+
+impl Flooding<'_> {
+    /// Forwards frames one by one, in order.
+    fn forward(&mut self, io: &Io<Bridge>, mut input: Input<'_, Bridge>, frames: &Frames, lanes: &mut Lanes) {
+        let mut hits = 0;
+        for ((number, [destination, _]), packet) in frames.numbers.iter().zip(&frames.keys).zip(&mut input) {
+            match *number {
+                FLOOD => match self.refusal(io, *destination) {
+                    Some(reason) => io.drop(packet, reason),
+                    None => self.flood(io, lanes, packet, destination.vlan()),
+                },
+                SAME_PORT => io.drop(packet, Bridge::SAME_PORT),
+                SAME_GROUP => io.drop(packet, Bridge::SAME_GROUP),
+                NO_OUTPUT => io.drop(packet, Bridge::NO_OUTPUT),
+                VIOLATION => io.drop(packet, Bridge::MOVE_VIOLATION),
+                HELD => io.drop(packet, Bridge::MOVE_LIMITED),
+                NO_HEADROOM => io.drop(packet, Bridge::NO_HEADROOM),
+                TOO_SHORT => io.drop(packet, Bridge::TOO_SHORT),
+                NOT_ALLOWED => io.drop(packet, Bridge::VLAN_NOT_ALLOWED),
+                output => {
+                    hits += 1;
+                    lanes.push(output.into(), packet);
+                }
+            }
+        }
+        io.count(Bridge::HITS, hits);
         lanes.send(io);
     }
-}
 
-/// Learns the sources of frames, and finds the output for each. Returns whether all have exactly one. Hot.
-#[inline(never)]
-fn decide(
-    io: &Io<Bridge>,
-    view: &View<'_>,
-    packets: &[Packet],
-    origin: &Origin,
-    outputs: &[u16],
-    numbers: &mut [u16],
-) -> bool {
-    let prefetch = io.prefetch();
-    packets.iter().take(prefetch).for_each(Packet::prefetch);
-    let mut passes = true;
-    let mut last_source = 0;
-    for (index, (packet, number)) in packets.iter().zip(numbers).enumerate() {
-        if let Some(ahead) = packets.get(index + prefetch) {
-            ahead.prefetch();
+    /// Why a frame is not sent to all ports, if it is not.
+    fn refusal(&mut self, io: &Io<Bridge>, destination: Key) -> Option<DropReason<Bridge>> {
+        if destination == SHORT_KEY {
+            return Some(Bridge::TOO_SHORT);
         }
-        *number = match addresses(packet.bytes()) {
-            None => SHORT,
-            Some([destination, source]) => {
-                let port = if destination & MULTICAST == 0 { view.look_up(destination) } else { None };
-                // A flow's frames come one after the other.
-                if source != last_source && source & MULTICAST == 0 && source != 0 {
-                    learn(io, view, source, origin.port);
-                    last_source = source;
-                }
-                match port.map(|port| outputs.get(usize::from(port)).copied().unwrap_or(UNREACHABLE)) {
-                    None => FLOOD,
-                    // The port itself need not have an output.
-                    Some(_) if port == origin.port => BACK,
-                    Some(output) if origin.may_leave.get(usize::from(output)) == Some(&false) => BACK,
-                    Some(output) => output,
-                }
+        if destination == OTHER_VLAN {
+            return Some(Bridge::VLAN_NOT_ALLOWED);
+        }
+        if !self.config.forward_reserved && is_reserved(destination) {
+            return Some(Bridge::RESERVED);
+        }
+        let kind = Flood::of(destination);
+        if !self.origin.storm.passes(kind, io.now()) {
+            return Some(match kind {
+                Flood::Broadcast => Bridge::STORM_BROADCAST,
+                Flood::Multicast => Bridge::STORM_MULTICAST,
+                Flood::Unknown => Bridge::STORM_UNKNOWN,
+            });
+        }
+        if kind == Flood::Unknown {
+            io.count(Bridge::MISSES, 1);
+        }
+        None
+    }
+
+    /// Sends a frame to all outputs that it may take.
+    fn flood(&self, io: &Io<Bridge>, lanes: &mut Lanes, packet: Packet, vlan: u16) {
+        let leaves = |output: usize| match self.memberships.get(output) {
+            // Without VLANs a frame stays as it is.
+            None => Some(None),
+            Some(membership) => match membership.leaves(vlan) {
+                Leaves::Not => None,
+                leaves => Some(Some(leaves == Leaves::Tagged)),
+            },
+        };
+        let may_leave = self.origin.may_leave.iter().enumerate().filter(|(_, may)| **may);
+        let mut outputs = may_leave.filter_map(|(output, _)| Some((output, leaves(output)?)));
+        let Some(last) = outputs.next_back() else { return io.drop(packet, Bridge::NO_OUTPUT) };
+        io.count(Bridge::FLOODED, 1);
+        let mut send = |(output, is_tagged): (usize, Option<bool>), mut packet: Packet| {
+            if is_tagged.is_none_or(|is_tagged| retag(&mut packet, self.protocols, vlan, is_tagged)) {
+                lanes.push(output, packet);
+            } else {
+                io.drop(packet, Bridge::NO_HEADROOM);
             }
         };
-        passes &= *number < SHORT;
-    }
-    passes
-}
-
-/// Learns a source. Hot.
-#[inline(always)]
-fn learn(io: &Io<Bridge>, view: &View<'_>, source: u64, port: Option<PortNumber>) {
-    match port.map_or(Learned::Full, |port| view.learn(source, port)) {
-        Learned::Known => {}
-        Learned::Moved => io.count(Bridge::MOVED, 1),
-        Learned::New => io.count(Bridge::LEARNED, 1),
-        Learned::Full => io.count(Bridge::UNLEARNED, 1),
-    }
-}
-
-/// Sends a frame to all outputs that it may take.
-fn flood(io: &Io<Bridge>, lanes: &mut Lanes, packet: Packet, may_leave: &[bool]) {
-    io.count(Bridge::FLOODED, 1);
-    let mut outputs = may_leave.iter().enumerate().filter_map(|(output, &may)| may.then_some(output));
-    let Some(last) = outputs.next_back() else { return io.drop(packet, Bridge::SAME_PORT) };
-    for output in outputs {
-        match packet.copy() {
-            Some(copy) => lanes.push(output, copy),
-            None => io.count_no_buffer(1),
+        for output in outputs {
+            match packet.copy() {
+                Some(copy) => send(output, copy),
+                None => io.count_no_buffer(1),
+            }
         }
+        send(last, packet);
     }
-    lanes.push(last, packet);
 }
 
 impl Configure for Bridge {
@@ -244,25 +307,44 @@ impl Configure for Bridge {
 
     fn bench(_: &BenchFiles) -> Bench {
         let ports: &[&str] = &["input", "other"];
-        Bench::Rows(vec![BenchRow { outputs: ports, ..BenchRow::default() }])
+        // The receiver of the traffic is at the other port.
+        let known = BenchRow {
+            label: "known",
+            keys: "table = \"macs\"".to_owned(),
+            objects: "[objects.macs]\nobject = \"mac-table\"\nstatic = { \"02:00:00:00:00:02\" = \"other\" }\n"
+                .to_owned(),
+            inputs: &["input"],
+            outputs: ports,
+            ..BenchRow::default()
+        };
+        Bench::Rows(vec![known, BenchRow { label: "flooded", outputs: ports, ..BenchRow::default() }])
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {
-        let unknown = config.groups.iter().flatten().find(|name| !outputs.contains(&name.as_str()));
-        let Some(name) = unknown else { return Ok(()) };
-        let listed = outputs.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let message = format!("`groups` names a port `{name}` that is not linked");
-        Err(SettingError::at("groups", message, format!("the linked outputs are {listed}")))
+        config.check_ports(outputs)
     }
 
     fn configure(config: Config, context: &Context) -> Result<Bridge, SettingError> {
+        config.check()?;
         let table = match &config.table {
             Some(name) => context.object::<MacTable>("table", name)?,
             None => Arc::new(MacTable::configure(mac_table::Config::default(), context)?),
         };
-        Ok(Bridge { config, table, origins: Vec::new(), outputs: Vec::new(), lanes: Lanes::new() })
+        Ok(Bridge {
+            protocols: config.tpid.unwrap_or(TagProtocols::Customer).numbers(),
+            config,
+            table,
+            links: [Vec::new(), Vec::new()],
+            origins: Vec::new(),
+            memberships: Vec::new(),
+            ports: Vec::new(),
+            frames: Frames::new(),
+            lanes: Lanes::new(),
+        })
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

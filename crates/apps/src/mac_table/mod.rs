@@ -2,32 +2,57 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `entry.rs` | keys, and the parts of an entry |
+//! | `fixed.rs` | the addresses that the network file gives to ports |
+//! | `moves.rs` | how often an address may move |
+//! | `ports.rs` | the names and numbers of ports |
+//! | `requests.rs` | the requests of control clients: lists and flushes |
 //! | `slots.rs` | the entries, which all threads read and change word by word |
+//! | `upkeep.rs` | ageing and growing |
 
+mod entry;
+mod fixed;
+mod moves;
+mod ports;
+pub mod requests;
 mod slots;
+mod upkeep;
 
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellows_config::{Context, Duration, SettingError, SharedObject};
-use bellows_engine::{App, Io, Status};
+use bellows_config::{Context, Duration, SettingError, SharedObject, Succession};
+use bellows_engine::{App, Conversation, Io, Status};
 use bellows_shared::Published;
+use bellows_wire::MacAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tracing::warn;
 
-use self::slots::{AGES, Entry, IN_A_LINE, PORTS, Slots};
-pub(crate) use self::slots::{Learned, PortNumber};
+use self::entry::{Entry, MAX_MOVES};
+pub(crate) use self::entry::{Key, PortNumber};
+use self::moves::{Move, MoveLimit};
+pub(crate) use self::ports::Port;
+use self::ports::PortList;
+use self::slots::{Change, Slots};
+use self::upkeep::{STEPS, Upkeep, Work};
 use crate::capacity;
 
 /// The MAC addresses that bridges have learned, and their ports.
 ///
 /// Apps of type `bridge` that name it with `table` are one bridge, whose ports have the names of these apps' inputs and
 /// outputs. So a bridge may have ports on several workers: an address that is learned on one of them is known on all
-/// others at once. Every bridge writes: each entry is one word, and the last one who has seen an address is right.
-/// Looking up never waits. The table grows when it is half full: one bridge at a time copies a part of it between two
-/// breaths, and the old memory is freed when all workers have passed a breath.
+/// others at once. Every bridge writes, word by word, and the last one who has seen an address is right. Looking up never
+/// waits. The table grows when it is half full: one bridge at a time copies a part of it between two breaths, and the
+/// old memory is freed when all workers have passed a breath. A bridge with VLANs has an entry for each address and
+/// VLAN.
+///
+/// A reload that changes these keys keeps what was learned. Addresses at ports that no bridge has any more are
+/// forgotten soon after. `bellows show mac` lists the addresses, `bellows clear mac` forgets them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -40,67 +65,88 @@ pub struct Config {
     /// this time and 1/32 later.
     #[schemars(extend("x-unit" = "time"))]
     pub ageing: Duration,
+
+    /// Addresses with the names of their ports: `static = { "02:00:00:00:00:01" = "uplink" }`, or with a VLAN
+    /// `"02:00:00:00:00:01 vlan 5" = "uplink"`. Such an address does not age, and does not move: a frame from it at
+    /// another port is a violation, which the bridge drops unless it has `forward_violations`.
+    #[serde(rename = "static", skip_serializing_if = "BTreeMap::is_empty")]
+    pub fixed: BTreeMap<String, String>,
+
+    /// The most moves of an address from port to port within `move_window`, from 1 to 127, as a guard against loops: an
+    /// address that would move once more stays where it is for the time `move_hold`, its frames at other ports are
+    /// dropped, and the log has a line. RFC 7432, section 15.1, has 5 moves in 180 seconds. By default there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 127))]
+    pub max_moves: Option<u32>,
+
+    /// The time in which moves are counted, from 1 second to 1 hour.
+    #[schemars(extend("x-unit" = "time"))]
+    pub move_window: Duration,
+
+    /// How long an address stays that has moved too often, from 1 second to 1 hour.
+    #[schemars(extend("x-unit" = "time"))]
+    pub move_hold: Duration,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        // The time is that of IEEE 802.1Q.
-        Config { capacity: 65_536, ageing: Duration::from_secs(300) }
+        Config {
+            capacity: 65_536,
+            // The time is that of IEEE 802.1Q.
+            ageing: Duration::from_secs(300),
+            fixed: BTreeMap::new(),
+            max_moves: None,
+            move_window: Duration::from_secs(180),
+            move_hold: Duration::from_secs(60),
+        }
     }
 }
 
 const AGEING_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=86_400_000_000_000;
-
-/// An entry expires when it is so many steps of the age behind.
-const STEPS: u32 = 32;
+const MOVES_NS: std::ops::RangeInclusive<u64> = 1_000_000_000..=3_600_000_000_000;
 
 /// Lines of a new table.
-const FIRST_LINES: usize = 64;
+const FIRST_LINES: usize = 256;
 
-/// Lines that are looked through at a time: some microseconds.
-const LINES_AT_A_TIME: usize = 256;
-
-/// The time between two looks at workers that must pass a breath.
-const PASS_NS: u64 = 1_000_000;
+/// The shortest time between two lines of the log about addresses that have moved too often, in units of their times.
+const LOG_UNITS: u64 = 40;
 
 /// A table of MAC addresses.
 pub struct MacTable {
-    config: Config,
     slots: Published<Arc<Slots>>,
-    /// The number of entries; a few more if some were learned while the table was replaced.
-    used: AtomicUsize,
+    capacity: AtomicUsize,
+    /// Nanoseconds of a step of the age.
+    step_ns: AtomicU64,
+    /// Whether that is another one since the last upkeep.
+    has_other_steps: AtomicBool,
     /// The step of the age.
     age: AtomicU32,
-    ports: Mutex<Vec<String>>,
+    /// The limit of moves as a word.
+    moves: AtomicU64,
+    /// When the log had a line about an address that has moved too often.
+    logged: AtomicU64,
+    ports: PortList,
+    fixed: Mutex<HashMap<Key, String>>,
     upkeep: Mutex<Upkeep>,
 }
 
-/// The work that one bridge at a time does.
-struct Upkeep {
-    /// The time of the first call and the step of the age, once there is one.
-    began: Option<u64>,
-    step: u64,
-    work: Work,
-}
-
-/// What is being done, a few lines at a time.
-enum Work {
-    Nothing,
-    /// Removes what is too old, from this line on.
-    Expire {
-        line: usize,
-    },
-    /// Copies the entries to a larger table that nobody knows yet; their number so far.
-    Copy {
-        line: usize,
-        larger: Arc<Slots>,
-        copied: usize,
-    },
-    /// Waits until no worker writes to the old table, then copies what has been learned there meanwhile.
-    Follow {
-        line: usize,
-        old: Arc<Slots>,
-    },
+/// What became of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// It was at this port before.
+    Known,
+    /// It was at another port.
+    Moved,
+    /// It is new.
+    New,
+    /// There is no room for it in the table.
+    TableFull,
+    /// There are as many addresses at the port as may be.
+    PortFull,
+    /// The network file has it at another port.
+    Violation,
+    /// It is at another port, and has moved too often.
+    Held,
 }
 
 /// The table for a breath.
@@ -108,163 +154,201 @@ pub(crate) struct View<'t> {
     table: &'t MacTable,
     slots: &'t Slots,
     age: u32,
-    has_room: bool,
+    now: u64,
 }
 
 impl View<'_> {
-    /// The port of an address. Hot.
+    /// Prefetches what is known of an address. Hot.
     #[inline(always)]
-    pub(crate) fn look_up(&self, address: u64) -> Option<PortNumber> {
-        self.slots.look_up(address)
+    pub(crate) fn prefetch(&self, key: Key) {
+        self.slots.prefetch(key);
     }
 
-    /// Learns that an address other than 0 is at a port. Hot.
+    /// The port of an address. Hot.
     #[inline(always)]
-    pub(crate) fn learn(&self, address: u64, port: PortNumber) -> Learned {
-        let learned = self.slots.learn(Entry { address, port, age: self.age }, self.has_room);
-        if learned == Learned::New {
-            self.table.used.fetch_add(1, Relaxed);
+    pub(crate) fn look_up(&self, key: Key) -> Option<PortNumber> {
+        self.slots.look_up(key)
+    }
+
+    /// Learns that a station is at a port, which may have so many. Hot.
+    #[inline(always)]
+    pub(crate) fn learn(&self, key: Key, port: PortNumber, max_addresses: u32) -> Learned {
+        if self.slots.knows(key, port, self.age) {
+            return Learned::Known;
         }
-        learned
+        self.change(key, port, max_addresses)
+    }
+
+    #[cold]
+    fn change(&self, key: Key, port: PortNumber, max_addresses: u32) -> Learned {
+        let (slots, age) = (self.slots, self.age);
+        let refusal = Cell::new(Learned::Known);
+        let refuse = |why| {
+            refusal.set(why);
+            None
+        };
+        let is_port_full = || slots.at_port(port) >= max_addresses;
+        let limit = MoveLimit::of_word(self.table.moves.load(Relaxed));
+        let change = slots.change(key, |known| match known {
+            None if slots.used() >= self.table.capacity.load(Relaxed) => refuse(Learned::TableFull),
+            None if is_port_full() => refuse(Learned::PortFull),
+            None => Some(Entry { key, port, age, ..Entry::default() }),
+            Some(known) if known.port == port => Some(Entry { age, ..known }),
+            Some(known) if known.is_static => refuse(Learned::Violation),
+            Some(_) if is_port_full() => refuse(Learned::PortFull),
+            Some(known) => match limit.of(known, port, age, moves::at(self.now)) {
+                Move::To(entry) | Move::Hold(entry) => Some(entry),
+                Move::Stay => refuse(Learned::Held),
+            },
+        });
+        match change {
+            Change::Kept => refusal.get(),
+            Change::NoRoom => Learned::TableFull,
+            Change::Done { before: None, .. } => Learned::New,
+            Change::Done { before: Some(before), after } if before.port != after.port => Learned::Moved,
+            Change::Done { after, .. } if after.port != port => {
+                self.table.tell_held(after, port, self.now);
+                Learned::Held
+            }
+            Change::Done { .. } => Learned::Known,
+        }
     }
 
     /// Whether a bridge should do the [work](MacTable::upkeep) soon.
     pub(crate) fn wants_upkeep(&self) -> bool {
-        self.table.is_tight(self.slots)
+        self.table.is_tight(self.slots) || self.table.has_other_steps.load(Relaxed)
     }
 }
 
 impl MacTable {
-    fn of(config: Config) -> MacTable {
-        MacTable {
-            config,
-            slots: Published::new(Arc::new(Slots::new(FIRST_LINES))),
-            used: AtomicUsize::new(0),
+    fn of(config: &Config, fixed: HashMap<Key, String>) -> MacTable {
+        // Less than half full of addresses that must not be missing.
+        let lines = (fixed.len() * 2 / slots::IN_A_LINE).next_power_of_two().max(FIRST_LINES);
+        let limit = MoveLimit {
+            max: config.max_moves,
+            window: moves::units(config.move_window.nanos()),
+            hold: moves::units(config.move_hold.nanos()),
+        };
+        let table = MacTable {
+            slots: Published::new(Arc::new(Slots::new(lines))),
+            capacity: AtomicUsize::new(config.capacity),
+            step_ns: AtomicU64::new(config.ageing.nanos() / u64::from(STEPS)),
+            has_other_steps: AtomicBool::new(false),
             age: AtomicU32::new(0),
-            ports: Mutex::default(),
-            upkeep: Mutex::new(Upkeep { began: None, step: 0, work: Work::Nothing }),
+            moves: AtomicU64::new(limit.word()),
+            logged: AtomicU64::new(0),
+            ports: PortList::default(),
+            fixed: Mutex::default(),
+            upkeep: Mutex::default(),
+        };
+        table.set_fixed(fixed);
+        table
+    }
+
+    /// Does from now on what the keys of another table say.
+    fn take_keys_of(&self, other: MacTable) {
+        self.capacity.store(other.capacity.into_inner(), Relaxed);
+        self.step_ns.store(other.step_ns.into_inner(), Relaxed);
+        self.has_other_steps.store(true, Relaxed);
+        self.moves.store(other.moves.into_inner(), Relaxed);
+        self.set_fixed(other.fixed.into_inner().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Enters the addresses of the network file, in the place of those that it had before.
+    fn set_fixed(&self, fixed: HashMap<Key, String>) {
+        self.on_tables(|slots| {
+            slots.remove(0..slots.lines(), |entry| entry.is_static && !fixed.contains_key(&entry.key));
+        });
+        for (&key, name) in &fixed {
+            let number = self.ports.number(name, |number| self.current().at_port(number));
+            let entry = number.map(|port| Entry { key, port, is_static: true, ..Entry::default() });
+            let mut is_entered = entry.is_some();
+            self.on_tables(|slots| is_entered &= entry.is_some_and(|entry| slots.enter(entry)));
+            if !is_entered {
+                warn!("the address {} has no place in the table of addresses, and is learned like others", shown(key));
+            }
+        }
+        *self.fixed.lock().unwrap_or_else(PoisonError::into_inner) = fixed;
+    }
+
+    /// The table in which addresses are looked up.
+    fn current(&self) -> Arc<Slots> {
+        Arc::clone(self.slots.lock().get())
+    }
+
+    /// Does something with the table, and with the one that is to take its place or was there before.
+    fn on_tables(&self, mut act: impl FnMut(&Slots)) {
+        let upkeep: MutexGuard<'_, Upkeep> = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&self.current());
+        match &upkeep.work {
+            Work::Copy { larger: other, .. } | Work::Follow { old: other, .. } => act(other),
+            Work::Nothing | Work::Expire { .. } => {}
         }
     }
 
-    /// The number of a port. `None` if there are too many.
-    pub(crate) fn port(&self, name: &str) -> Option<PortNumber> {
-        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = ports.iter().position(|port| port == name);
-        let number = known.unwrap_or_else(|| {
-            ports.push(name.to_owned());
-            ports.len() - 1
-        });
-        (number < PORTS).then_some(number as PortNumber)
+    /// The number of a port for a bridge that has it. `None` if there are too many.
+    pub(crate) fn port(&self, name: &str) -> Option<Port> {
+        let slots = self.current();
+        self.ports.of_bridge(name, |number| slots.at_port(number))
     }
 
     /// The table for this breath.
     #[inline]
     pub(crate) fn view<'t, A: App>(&'t self, io: &'t Io<'_, A>) -> View<'t> {
-        let has_room = self.used.load(Relaxed) < self.config.capacity;
-        View { table: self, slots: self.slots.read(io), age: self.age.load(Relaxed), has_room }
+        View { table: self, slots: self.slots.read(io), age: self.age.load(Relaxed), now: io.now() }
     }
 
-    /// Whether the table is more than half full, and may grow.
-    fn is_tight(&self, slots: &Slots) -> bool {
-        self.used.load(Relaxed) * 2 > slots.len() && slots.len() < self.config.capacity * 2
-    }
-
-    /// Does a part of the work that is due: ageing and growing. Returns when to call again. Meant for
-    /// [`App::tick`] of each bridge.
-    pub(crate) fn upkeep(&self, now: u64) -> u64 {
-        let step_ns = self.config.ageing.nanos() / u64::from(STEPS);
-        let Ok(mut upkeep) = self.upkeep.try_lock() else { return now + step_ns };
-        let began = *upkeep.began.get_or_insert(now);
-        let step = now.saturating_sub(began) / step_ns;
-        if step > upkeep.step {
-            if step - upkeep.step >= u64::from(STEPS) {
-                // The steps of the entries are no longer comparable, and all are too old.
-                let mut slots = self.slots.lock();
-                self.used.fetch_sub(slots.get().expire(0..slots.get().lines(), |_| true), Relaxed);
-                slots.reclaim();
-            }
-            upkeep.step = step;
-            self.age.store((step % u64::from(AGES)) as u32, Relaxed);
-            if matches!(upkeep.work, Work::Nothing) {
-                upkeep.work = Work::Expire { line: 0 };
-            }
+    /// Writes to the log that an address has moved too often, unless it has just told of another one.
+    #[cold]
+    fn tell_held(&self, entry: Entry, port: PortNumber, now: u64) {
+        let time = u64::from(moves::at(now)) + 1;
+        let last = self.logged.load(Relaxed);
+        let is_told = last != 0 && time.wrapping_sub(last) % (1 << 16) < LOG_UNITS;
+        if is_told || self.logged.compare_exchange(last, time, Relaxed, Relaxed).is_err() {
+            return;
         }
-        let pause = self.work(&mut upkeep.work);
-        pause.map_or(began + (step + 1) * step_ns, |pause| now + pause)
-    }
-
-    /// Goes on with the work. Returns the time until it goes on, if there is more.
-    fn work(&self, work: &mut Work) -> Option<u64> {
-        let mut writer = self.slots.lock();
-        let pending = writer.reclaim();
-        let slots = Arc::clone(writer.get());
-        let age = self.age.load(Relaxed);
-        let is_old = |entry: Entry| age.wrapping_sub(entry.age) % AGES >= STEPS;
-        match work {
-            Work::Nothing if self.is_tight(&slots) => {
-                *work = Work::Copy { line: 0, larger: Arc::new(Slots::new(slots.lines() * 2)), copied: 0 };
-                Some(0)
-            }
-            Work::Nothing => None,
-            Work::Expire { line } => {
-                let lines = part(*line, &slots);
-                *line = lines.end;
-                self.used.fetch_sub(slots.expire(lines, is_old), Relaxed);
-                if *line == slots.lines() {
-                    *work = Work::Nothing;
-                }
-                Some(0)
-            }
-            Work::Copy { line, larger, copied } => {
-                let lines = part(*line, &slots);
-                *line = lines.end;
-                for entry in slots.entries(lines) {
-                    *copied += usize::from(larger.learn(entry, true) == Learned::New);
-                }
-                if *line == slots.lines() {
-                    // What has been learned since it was copied is counted below.
-                    self.used.store(*copied, Relaxed);
-                    writer.replace(Arc::clone(larger));
-                    *work = Work::Follow { line: 0, old: slots };
-                }
-                Some(0)
-            }
-            Work::Follow { .. } if pending > 0 => Some(PASS_NS),
-            Work::Follow { line, old } => {
-                let lines = part(*line, old);
-                *line = lines.end;
-                for entry in old.entries(lines).filter(|entry| slots.look_up(entry.address).is_none()) {
-                    self.used.fetch_add(usize::from(slots.learn(entry, true) == Learned::New), Relaxed);
-                }
-                if *line == old.lines() {
-                    *work = Work::Expire { line: 0 };
-                }
-                Some(0)
-            }
-        }
+        let names = self.ports.names();
+        let name = |port: PortNumber| names.get(usize::from(port)).map_or("", |name| &**name);
+        warn!(
+            "the address {} moves between the ports `{}` and `{}` too often: it stays at `{}` for a time; is there a loop?",
+            shown(entry.key),
+            name(entry.port),
+            name(port),
+            name(entry.port)
+        );
     }
 }
 
-/// The next lines of a table.
-fn part(line: usize, slots: &Slots) -> std::ops::Range<usize> {
-    line..slots.lines().min(line + LINES_AT_A_TIME)
+/// An address as it is written in network files.
+fn shown(key: Key) -> String {
+    match key.vlan() {
+        0 => MacAddr(key.mac()).to_string(),
+        vlan => format!("{} vlan {vlan}", MacAddr(key.mac())),
+    }
 }
 
 impl Status for MacTable {
     fn status(&self) -> Value {
-        let slots = Arc::clone(self.slots.lock().get());
-        let names = self.ports.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut addresses = vec![0u64; names.len()];
-        let entries = slots.entries(0..slots.lines());
-        entries.filter_map(|entry| addresses.get_mut(usize::from(entry.port)).map(|count| *count += 1)).for_each(drop);
+        let slots = self.current();
+        let (mut held, mut fixed) = (0u64, 0u64);
+        for entry in slots.entries(0..slots.lines()) {
+            held += u64::from(entry.is_held);
+            fixed += u64::from(entry.is_static);
+        }
         let ports: serde_json::Map<String, Value> =
-            names.into_iter().zip(&addresses).map(|(name, count)| (name, json!(count))).collect();
+            (0..).zip(self.ports.names()).map(|(port, name)| (name, json!(slots.at_port(port)))).collect();
         json!({
-            "addresses": addresses.iter().sum::<u64>(),
-            "capacity": self.config.capacity,
-            "memory": slots.lines() * IN_A_LINE * size_of::<u64>(),
+            "addresses": slots.used(),
+            "static": fixed,
+            "held": held,
+            "capacity": self.capacity.load(Relaxed),
+            "memory": slots.memory(),
             "ports": ports,
         })
+    }
+
+    fn converse(self: Arc<Self>) -> Option<Box<dyn Conversation>> {
+        Some(Box::new(requests::Operator::new(self)))
     }
 }
 
@@ -277,6 +361,28 @@ impl SharedObject for MacTable {
         if !AGEING_NS.contains(&config.ageing.nanos()) {
             return Err(SettingError::at("ageing", "the time is out of range", "give a time from \"1s\" to \"1d\""));
         }
-        Ok(MacTable::of(config))
+        for (key, time) in [("move_window", config.move_window), ("move_hold", config.move_hold)] {
+            if !MOVES_NS.contains(&time.nanos()) {
+                return Err(SettingError::at(key, "the time is out of range", "give a time from \"1s\" to \"1h\""));
+            }
+        }
+        if config.max_moves.is_some_and(|max| !(1..=MAX_MOVES).contains(&max)) {
+            let help = format!("give a number from 1 to {MAX_MOVES}, or leave it out for any number");
+            return Err(SettingError::at("max_moves", "the number of moves is out of range", help));
+        }
+        let fixed = fixed::read(&config.fixed)?;
+        if fixed.len() > config.capacity {
+            let message = format!("a table of {} addresses has no room for {} of them", config.capacity, fixed.len());
+            return Err(SettingError::at("static", message, "give a larger `capacity`"));
+        }
+        Ok(MacTable::of(&config, fixed))
+    }
+
+    fn take_over(self, running: &Arc<MacTable>) -> Succession<MacTable> {
+        let running = Arc::clone(running);
+        Succession::Change(Box::new(move || running.take_keys_of(self)))
     }
 }
+
+#[cfg(test)]
+mod tests;

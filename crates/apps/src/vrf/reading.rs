@@ -193,7 +193,7 @@ impl InterfaceConfig {
 }
 
 /// The Ethernet address of a station.
-pub(super) fn read_mac(text: &str) -> Result<MacAddr, String> {
+pub(crate) fn read_mac(text: &str) -> Result<MacAddr, String> {
     let mac: MacAddr = text.parse().map_err(|error| format!("{error}"))?;
     match mac.is_station() {
         true => Ok(mac),

@@ -7,6 +7,7 @@ mod fib;
 mod hot;
 mod interfaces;
 mod latency;
+pub mod mac;
 pub mod neighbours;
 mod router;
 mod run;
@@ -34,7 +35,7 @@ use crate::text::{count, span};
 #[derive(Debug, Args)]
 #[command(visible_aliases = ["status", "stats"])]
 pub struct Arguments {
-    /// What to show: run, latency, hot, counters, apps, links, interfaces, neighbours, fib, errors, config, breath, vhost, status
+    /// What to show: run, latency, hot, counters, apps, links, interfaces, neighbours, fib, mac, errors, config, breath, vhost, status
     #[arg(value_name = "PART", long_help = parts_help())]
     first: Option<String>,
     /// The network's name, if several run [for vhost and status, or an app's name]
@@ -50,6 +51,8 @@ pub struct Arguments {
     run: run::Options,
     #[command(flatten)]
     hot: hot::Options,
+    #[command(flatten)]
+    mac: mac::Options,
 }
 
 /// The parts that `show` can print alone.
@@ -65,6 +68,7 @@ pub enum Part {
     Interfaces,
     Latency,
     Links,
+    Mac,
     Neighbours,
     Run,
     Vhost,
@@ -82,6 +86,7 @@ const PARTS: &[(&str, Part, &str)] = &[
     ("interfaces", Part::Interfaces, "apps that connect the network to the outside, and the interfaces of routers"),
     ("neighbours", Part::Neighbours, "the neighbours of routers: their addresses, states and ages"),
     ("fib", Part::Fib, "the forwarding tables of routers: sizes, lengths of prefixes, next hops"),
+    ("mac", Part::Mac, "the MAC addresses that bridges know: their ports, VLANs and ages"),
     ("errors", Part::Errors, "packets that were dropped, by app and reason"),
     ("config", Part::Config, "the network file as it was read"),
     ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
@@ -155,6 +160,9 @@ impl Execute for Arguments {
         if self.vrf.is_some() && !matches!(part, Some(Part::Fib | Part::Neighbours)) {
             return Err(CommandError::Usage("--vrf is for `show fib` and `show neighbours`".to_owned()));
         }
+        if self.mac.is_given() && part != Some(Part::Mac) {
+            return Err(CommandError::Usage("--table, --port, --vlan and --mac are for `show mac`".to_owned()));
+        }
         if part == Some(Part::Vhost) {
             return vhost::execute(name, self.json);
         }
@@ -165,6 +173,7 @@ impl Execute for Arguments {
         match part {
             Some(Part::Fib) => fib::execute(&runtime_dir, self.vrf.as_deref(), self.json),
             Some(Part::Neighbours) => neighbours::execute(&runtime_dir, self.vrf.as_deref(), self.json),
+            Some(Part::Mac) => mac::execute(&runtime_dir, &self.mac, self.json),
             Some(Part::Breath) => breath::execute(&runtime_dir, self.json),
             Some(Part::Run) => run::execute(runtime_dir, &self.run, self.json),
             Some(Part::Latency) => latency::execute(runtime_dir, self.json),

@@ -1,0 +1,202 @@
+//! Where frames go: the hot part of a bridge.
+
+use bellows_engine::Io;
+use bellows_packet::{CAPACITY, Packet};
+
+use super::vlans::{Leaves, Membership, retag};
+use super::{Bridge, Origin};
+use crate::lanes::UNUSUAL;
+use crate::mac_table::{Key, Learned, View};
+use crate::vlan_header::{Outer, outer};
+
+/// Stand for a frame that goes to all outputs, and for those that are dropped, among the numbers of outputs.
+pub(super) const FLOOD: u16 = UNUSUAL;
+pub(super) const SAME_PORT: u16 = UNUSUAL + 1;
+pub(super) const SAME_GROUP: u16 = UNUSUAL + 2;
+pub(super) const NO_OUTPUT: u16 = UNUSUAL + 3;
+pub(super) const VIOLATION: u16 = UNUSUAL + 4;
+pub(super) const HELD: u16 = UNUSUAL + 5;
+pub(super) const NO_HEADROOM: u16 = UNUSUAL + 6;
+pub(super) const TOO_SHORT: u16 = UNUSUAL + 7;
+pub(super) const NOT_ALLOWED: u16 = UNUSUAL + 8;
+
+/// The keys of frames that have no addresses, or are in no VLAN of their port. They are those of multicast addresses, so
+/// that nothing is learned or found.
+pub(super) const SHORT_KEY: Key = Key(u64::MAX);
+pub(super) const OTHER_VLAN: Key = Key(u64::MAX - 2);
+
+/// The frames of a call: destination and source of each, and the number of its output.
+pub(super) struct Frames {
+    pub(super) keys: Vec<[Key; 2]>,
+    pub(super) numbers: Vec<u16>,
+}
+
+/// What the frames of a call have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Common {
+    /// All go to this output.
+    Output(u16),
+    /// Each goes to one output.
+    Outputs,
+    /// Some go to several outputs or to none.
+    Unusual,
+}
+
+/// The two addresses of a frame, in a VLAN. Hot.
+#[inline(always)]
+fn keys(header: &[u8; 14], vlan: u16) -> [Key; 2] {
+    const MAC: u64 = (1 << 48) - 1;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+    [Key::new(word(0) & MAC, vlan), Key::new(word(4) >> 16, vlan)]
+}
+
+impl Frames {
+    pub(super) fn new() -> Frames {
+        Frames { keys: vec![[Key::default(); 2]; CAPACITY], numbers: vec![0; CAPACITY] }
+    }
+
+    /// Reads the addresses of frames, and prefetches what is known of them. Hot.
+    #[inline(never)]
+    pub(super) fn read(&mut self, packets: &[Packet], ahead: usize, view: &View<'_>) {
+        self.read_by(packets, ahead, view, |frame| match frame.first_chunk() {
+            Some(header) => keys(header, 0),
+            None => [SHORT_KEY; 2],
+        });
+    }
+
+    /// As [`Frames::read`], in the VLANs of the port. Hot.
+    #[inline(never)]
+    pub(super) fn read_in_vlans(
+        &mut self,
+        packets: &[Packet],
+        ahead: usize,
+        view: &View<'_>,
+        (membership, protocols): (&Membership, [u16; 2]),
+    ) {
+        self.read_by(packets, ahead, view, |frame| {
+            let id = match outer(frame, protocols) {
+                Outer::TooShort => return [SHORT_KEY; 2],
+                Outer::Untagged => 0,
+                Outer::Tagged(tag) => tag.id(),
+            };
+            match (frame.first_chunk(), membership.vlan_of(id)) {
+                (Some(_), 0) => [OTHER_VLAN; 2],
+                (Some(header), vlan) => keys(header, vlan),
+                (None, _) => [SHORT_KEY; 2],
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn read_by(&mut self, packets: &[Packet], ahead: usize, view: &View<'_>, read: impl Fn(&[u8]) -> [Key; 2]) {
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let mut last = [Key::default(); 2];
+        for (index, (packet, keys)) in packets.iter().zip(&mut self.keys).enumerate() {
+            if let Some(ahead) = packets.get(index + ahead) {
+                ahead.prefetch();
+            }
+            *keys = read(packet.bytes());
+            if *keys != last {
+                keys.iter().for_each(|key| view.prefetch(*key));
+                last = *keys;
+            }
+        }
+    }
+
+    /// Learns the sources of the first frames, and finds the output for each. Hot.
+    #[inline(never)]
+    pub(super) fn decide(
+        &mut self,
+        io: &Io<Bridge>,
+        view: &View<'_>,
+        count: usize,
+        origin: &Origin,
+        drops_violations: bool,
+    ) -> Common {
+        let (mut last, mut last_number) = ([Key::default(); 2], UNUSUAL);
+        let mut last_source = Key::default();
+        let (mut first, mut any, mut differences) = (None, 0, 0);
+        for (&[destination, source], number) in self.keys[..count].iter().zip(&mut self.numbers) {
+            // The frames of a flow come one after the other.
+            if [destination, source] == last && last_number < UNUSUAL {
+                *number = last_number;
+                continue;
+            }
+            let port = view.look_up(destination);
+            let mut decided = match port {
+                Some(port) => origin.ways.get(usize::from(port)).copied().unwrap_or(NO_OUTPUT),
+                None => FLOOD,
+            };
+            let mut is_settled = true;
+            if source != last_source && source.is_station() {
+                let refused;
+                (refused, is_settled) = learn(io, view, source, origin, drops_violations);
+                decided = refused.unwrap_or(decided);
+                last_source = if is_settled { source } else { Key::default() };
+            }
+            *number = decided;
+            // Another frame to its own source finds another way; one whose source is not known counts again.
+            let stays = is_settled && destination != source;
+            (last, last_number) = ([destination, source], if stays { decided } else { UNUSUAL });
+            any |= decided;
+            differences |= decided ^ *first.get_or_insert(decided);
+        }
+        match first {
+            _ if any & UNUSUAL != 0 => Common::Unusual,
+            Some(output) if differences == 0 => Common::Output(output),
+            _ => Common::Outputs,
+        }
+    }
+}
+
+impl Frames {
+    /// Gives frames that go to one output each the tags with which they leave. Returns false if one cannot. Hot.
+    #[inline(never)]
+    pub(super) fn retag(&mut self, packets: &mut [Packet], memberships: &[Membership], protocols: [u16; 2]) -> bool {
+        let mut can_all = true;
+        for ((packet, [destination, _]), number) in packets.iter_mut().zip(&self.keys).zip(&mut self.numbers) {
+            // Those that go to none, or to several, have no membership.
+            let Some(membership) = memberships.get(usize::from(*number)) else { continue };
+            let vlan = destination.vlan();
+            let refused = match membership.leaves(vlan) {
+                Leaves::Not => NOT_ALLOWED,
+                leaves if retag(packet, protocols, vlan, leaves == Leaves::Tagged) => continue,
+                _ => NO_HEADROOM,
+            };
+            *number = refused;
+            can_all = false;
+        }
+        can_all
+    }
+}
+
+/// Learns a source. Returns how its frame is dropped, if it is, and whether the source is known at its port now. Hot.
+#[inline(always)]
+fn learn(
+    io: &Io<Bridge>,
+    view: &View<'_>,
+    source: Key,
+    origin: &Origin,
+    drops_violations: bool,
+) -> (Option<u16>, bool) {
+    let learned = match &origin.port {
+        Some(port) => view.learn(source, port.number, origin.max_addresses),
+        None => Learned::TableFull,
+    };
+    if learned == Learned::Known { (None, true) } else { note(io, learned, drops_violations) }
+}
+
+#[cold]
+fn note(io: &Io<Bridge>, learned: Learned, drops_violations: bool) -> (Option<u16>, bool) {
+    match learned {
+        Learned::Known => {}
+        Learned::Moved => io.count(Bridge::MOVED, 1),
+        Learned::New => io.count(Bridge::LEARNED, 1),
+        Learned::TableFull => io.count(Bridge::TABLE_FULL, 1),
+        Learned::PortFull => io.count(Bridge::PORT_FULL, 1),
+        Learned::Held => return (Some(HELD), false),
+        Learned::Violation if drops_violations => return (Some(VIOLATION), false),
+        Learned::Violation => io.count(Bridge::VIOLATIONS_FORWARDED, 1),
+    }
+    (None, matches!(learned, Learned::Known | Learned::Moved | Learned::New))
+}
