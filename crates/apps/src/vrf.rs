@@ -18,9 +18,9 @@ use bellows_vrf::{Forgotten, Interface, Origin, Vrf};
 use serde_json::{Value, json};
 
 pub(crate) use self::config::KERNEL;
-pub(crate) use self::reading::read_mac;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
+pub(crate) use self::reading::read_mac;
 use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};
 use crate::ipv6_link::{AddressState, AddressStates, Advertised};
 use crate::policy::{Policies, Policy};
