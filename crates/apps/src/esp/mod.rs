@@ -123,7 +123,8 @@ impl App for Esp {
             self.rewire(io);
         }
         for index in 0..self.wires.inputs.len() {
-            match self.wires.inputs[index] {
+            let kind = self.wires.inputs[index];
+            match kind {
                 PortKind::Transport { .. } => self.open_all(io, index),
                 PortKind::Session(place) => self.seal_all(io, index, place),
                 PortKind::Unknown => io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT),
