@@ -105,6 +105,16 @@ fn network(keys: &str, on_other: &str) -> String {
 fn reload(control: &Control, registry: &Registry, text: &str) {
     let loaded = load_str(text, "net.toml", Path::new("."), registry, &Overrides::default()).unwrap();
     control.reload(loaded.network).unwrap();
+    loaded.changes.into_iter().for_each(|change| change());
+}
+
+/// Ends the run with the thread that steers it, also if that fails.
+struct Stop(Control);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 fn table(control: &Control) -> serde_json::Value {
@@ -125,6 +135,7 @@ fn bridges_of_two_workers_share_a_table_that_grows_and_survives_reloads() {
     let steering = thread::spawn({
         let control = control.clone();
         move || {
+            let _stop = Stop(control.clone());
             eventually("all stations", || table(&control)["addresses"] == 20_000);
             let status = table(&control);
             assert_eq!(status["ports"], serde_json::json!({ "a": 5_000, "b": 5_000, "c": 5_000, "d": 5_000 }));
@@ -153,7 +164,6 @@ fn bridges_of_two_workers_share_a_table_that_grows_and_survives_reloads() {
                 );
             }
             assert_eq!(table(&control)["capacity"], 20_000);
-            control.stop();
         }
     });
     let end = engine.run();

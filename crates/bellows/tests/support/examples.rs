@@ -52,7 +52,8 @@ pub struct CommandLine {
 impl CommandLine {
     fn new(line: &str) -> CommandLine {
         let command = line.split('#').next().unwrap();
-        let mut variables: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        // Quotes are for the shell, and around no spaces.
+        let mut variables: Vec<String> = command.split_whitespace().map(|word| word.replace('\'', "")).collect();
         let program = variables.iter().position(|word| word == "bellows").expect("a command of bellows");
         let words = variables.split_off(program).split_off(1);
         CommandLine { variables, words }
