@@ -11,7 +11,7 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table};
 
-/// List the types of apps, or print the manual of one or of a type of shared objects
+/// List app types, or print the manual of an app or a shared object
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// App type, type of shared objects, or `engine` for the settings in [engine]

@@ -14,7 +14,7 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::count;
 
-/// Restart the counts of `show run`, `show latency` and `top`, or forget MAC addresses
+/// Restart counts of `show` and `top`, or forget MAC addresses
 ///
 /// The counters themselves go on: `show`, the report of the run and all other readers are not affected. The counters of
 /// a crashed network are evidence and are not cleared. Root cannot clear the networks of other users.

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The maximum length of a file with a key, in bytes.
 const MAX_KEY_FILE: u64 = 4_096;
 
-/// Show the IPsec associations of a running network, and give them new keys
+/// Show a network's IPsec associations, and give them new keys
 ///
 /// No key is ever shown. docs/ipsec.md explains in which order two ends get new keys, so that no packet is lost.
 #[derive(Debug, Args)]

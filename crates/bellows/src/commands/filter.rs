@@ -18,7 +18,7 @@ use crate::filters::{Compiled, Compiler, EXPRESSION, diagnose};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
-/// Explain a filter expression, and count the packets of captures that match it
+/// Explain a filter expression, and count the packets that match it
 ///
 /// Expressions are those of tcpdump (pcap-filter(7)), with the same verdict on each packet; docs/filtering.md describes
 /// them. The output begins with the meaning: the expression with everything that its tests imply. Warnings underline
