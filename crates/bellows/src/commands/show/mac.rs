@@ -24,16 +24,16 @@ const KINDS: [&str; 2] = ["mac-table", "bridge"];
 #[group(id = "addresses")]
 pub struct Options {
     /// One table of MAC addresses: an object, or a bridge with a table of its own
-    #[arg(long, value_name = "TABLE")]
+    #[arg(long, value_name = "TABLE", hide_short_help = true)]
     table: Option<String>,
     /// MAC addresses at a port
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", hide_short_help = true)]
     port: Option<String>,
     /// MAC addresses in a VLAN
-    #[arg(long, value_name = "VLAN", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    #[arg(long, value_name = "VLAN", hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,
     /// One MAC address
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     mac: Option<String>,
 }
 
