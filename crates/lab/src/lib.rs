@@ -30,7 +30,7 @@
 //! | `bellows bench blit` | the speed of batched packet copies, compared with memcpy |
 //! | `bellows bench crossing` | the cost of passing packets from one thread to another |
 //! | `bellows bench engine` | the engine's cost per packet |
-//! | `bellows bench esp` | what the app `esp` costs beside its cipher alone |
+//! | `bellows bench esp` | what the app esp costs beside its cipher alone |
 //! | `bellows bench fib` | look-ups of next hops, and changes of routes |
 //! | `bellows bench filter` | what a filter costs a packet, and what it costs to compile one |
 //! | `bellows bench floods` | what a router pays for packets beyond its limits |
