@@ -89,6 +89,7 @@ fn pairs_are_shown_and_get_new_keys_under_traffic() {
         ("--inbound", ["0x2001", "aes-128-gcm", &short], "new keys need a new SPI"),
         ("--inbound", ["7", "aes-128-gcm", &short], "SPI 7 is reserved"),
         ("--inbound", ["0x3001", "aes-256-gcm", &short], "aes-256-gcm needs 36 bytes"),
+        ("--inbound", ["0x3001", "aes-192-gcm", &short], "`algorithm` is no cipher"),
         ("--inbound", ["x", "aes-128-gcm", &short], "`x` is no SPI"),
         ("--inbound", ["0x3001", "aes-128-gcm", "nothing"], "`nothing` cannot be read"),
         ("--outbound", ["0x3001", "aes-256-gcm", &key], "in use"),

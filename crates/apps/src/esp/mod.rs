@@ -40,7 +40,7 @@ pub use config::Config;
 pub use secret::Secret;
 
 use crate::lanes::{Lanes, UNUSUAL};
-use crate::tunnel::{Ends, Entries, PortKind, TRANSPORTS, Wires};
+use crate::tunnel::{Ends, Entries, PortKind, Wires};
 use config::Association;
 use keyring::{Keyring, Plans};
 use pair::Pair;
@@ -75,9 +75,6 @@ pub struct Esp {
 
 /// The key of the pairs.
 const ASSOCIATIONS: Entries = Entries { key: "associations", one: "pair" };
-
-/// Pairs of an app.
-const MAX_PAIRS: usize = 4_096;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
@@ -218,25 +215,11 @@ impl Configure for Esp {
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {
-        let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !config.associations.contains_key(**name);
-        let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
-        let message = format!("an output is called `{name}`, but no pair of associations");
-        Err(SettingError::at("associations", message, "name outputs `ip4`, `ip6`, or as a pair"))
+        ASSOCIATIONS.check_outputs(&config.associations, outputs)
     }
 
     fn configure(config: Config, context: &Context) -> Result<Esp, SettingError> {
-        let wrong = |message: String, help: &str| Err(SettingError::at("associations", message, help));
-        let count = config.associations.len();
-        if count == 0 {
-            return wrong("there is no pair of associations".to_owned(), "add a table `associations.NAME`");
-        }
-        if count > MAX_PAIRS {
-            let help = format!("spread them over several apps of up to {MAX_PAIRS}");
-            return wrong(format!("{count} pairs are too many for one app"), &help);
-        }
-        if let Some(name) = TRANSPORTS.iter().find(|name| config.associations.contains_key(**name)) {
-            return wrong(format!("a pair cannot be called `{name}`"), "that is a port of the wire; rename it");
-        }
+        ASSOCIATIONS.check(&config.associations)?;
         let grace = u64::from(config.grace_seconds) * SECOND;
         let mut esp = Esp::empty(context.app.clone(), grace);
         for (name, association) in config.associations {

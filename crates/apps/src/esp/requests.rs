@@ -1,12 +1,14 @@
 //! The state of the app for other threads, and new keys by command.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellows_engine::{Conversation, RequestError, Status};
-use bellows_esp::Implementation;
+use bellows_esp::{Algorithm, Implementation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,10 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     published: Mutex<Vec<PairState>>,
     changes: Mutex<Vec<Change>>,
+    /// The number of the next change.
+    next: AtomicU64,
 }
 
 /// New keys for a pair.
 pub(super) struct Change {
+    /// Tells the change from others.
+    number: u64,
     pub(super) pair: String,
     pub(super) keys: NewKeys,
     pub(super) answer: Sender<Result<(), String>>,
@@ -78,6 +84,24 @@ impl Shared {
     /// Takes the new keys that wait for the app. Never waits.
     pub(super) fn take_changes(&self) -> Vec<Change> {
         self.changes.try_lock().map(|mut changes| std::mem::take(&mut *changes)).unwrap_or_default()
+    }
+
+    /// Has the app carry out a change, and waits for that. What it has not taken in time is not carried out later.
+    fn carry_out(&self, pair: &str, keys: NewKeys) -> Result<(), RequestError> {
+        let (answer, answered) = channel();
+        let number = self.next.fetch_add(1, Relaxed);
+        lock(&self.changes).push(Change { number, pair: pair.to_owned(), keys, answer });
+        let in_time = answered.recv_timeout(PATIENCE).or_else(|_| {
+            lock(&self.changes).retain(|change| change.number != number);
+            // The app may have taken it just before; then it answers at once.
+            answered.recv()
+        });
+        in_time.map_err(|_| {
+            let seconds = PATIENCE.as_secs();
+            RequestError::failure(format!(
+                "the app did not take the new keys within {seconds} s, and they are not in use; is the network busy?"
+            ))
+        })?.map_err(RequestError::mistake)
     }
 }
 
@@ -177,12 +201,8 @@ struct Talk(Arc<Shared>);
 
 impl Conversation for Talk {
     fn answer(&mut self, request: Value) -> Result<Value, RequestError> {
-        // An error of serde could have a part of a key in it.
-        let request = serde_json::from_value(request).map_err(|_| {
-            let form = "{\"rekey\": {\"pair\": NAME, \"inbound\": {…}, \"outbound\": {…}}}";
-            RequestError::mistake(format!("not a request that this app answers; it answers {form}"))
-        });
-        let Request::Rekey(Rekey { pair, inbound, outbound }) = request?;
+        let Request::Rekey(Rekey { pair, inbound, outbound }) =
+            Request::deserialize(&request).map_err(|_| RequestError::mistake(mistake(&request)))?;
         if inbound.is_none() && outbound.is_none() {
             return Err(RequestError::mistake(
                 "there are no new keys; give those of `inbound`, of `outbound`, or both",
@@ -193,24 +213,22 @@ impl Conversation for Talk {
         };
         let keys = NewKeys { inbound: plan(inbound, Way::Inbound)?, outbound: plan(outbound, Way::Outbound)? };
         let spis = [&keys.inbound, &keys.outbound].map(|plan| plan.as_ref().map(|plan| plan.spec.spi.get()));
-        let (answer, answered) = channel();
-        lock(&self.0.changes).push(Change { pair: pair.clone(), keys, answer });
-        wait(&answered)?;
+        self.0.carry_out(&pair, keys)?;
         Ok(json!({ "pair": pair, "inbound": spis[0], "outbound": spis[1] }))
     }
 }
 
-/// Waits until the app has carried out a change.
-fn wait(answered: &Receiver<Result<(), String>>) -> Result<(), RequestError> {
-    match answered.recv_timeout(PATIENCE) {
-        Ok(result) => result.map_err(RequestError::mistake),
-        Err(_) => {
-            let seconds = PATIENCE.as_secs();
-            Err(RequestError::failure(format!(
-                "the app did not take the new keys within {seconds} s; is the network busy?"
-            )))
+/// What is wrong with a request. It shows no value, because that could be a key.
+fn mistake(request: &Value) -> String {
+    for way in [Way::Inbound, Way::Outbound] {
+        let algorithm = request["rekey"][way.key()]["algorithm"].as_str();
+        if algorithm.is_some_and(|name| name.parse::<Algorithm>().is_err()) {
+            let all = Algorithm::ALL.map(Algorithm::name).join("`, `");
+            return format!("`{}`: `algorithm` is no cipher; the ciphers are `{all}`", way.key());
         }
     }
+    let form = "{\"rekey\": {\"pair\": NAME, \"inbound\": {…}, \"outbound\": {…}}}";
+    format!("not a request that this app answers; it answers {form}")
 }
 
 /// Reads one direction of a request.

@@ -25,7 +25,9 @@ impl Esp {
         }
         pair.sent_at = io.now();
         let (pair, reasons) = (&self.pairs[place], &mut self.reasons);
-        let Some(outbound) = self.keyring.associations.outbound(pair.id) else { return };
+        let Some(outbound) = self.keyring.associations.outbound(pair.id) else {
+            return io.drop_all(&mut io.input(index), Self::NO_ASSOCIATION);
+        };
         let mut input = io.input(index);
         let packets = input.packets_mut();
         if packets.iter().any(Packet::has_offload) {
@@ -83,7 +85,9 @@ impl Esp {
 
     fn seal_one(&mut self, io: &Io<Self>, mut packet: Packet, place: usize, output: u16) {
         let pair = &self.pairs[place];
-        let Some(outbound) = self.keyring.associations.outbound(pair.id) else { return };
+        let Some(outbound) = self.keyring.associations.outbound(pair.id) else {
+            return io.drop(packet, Self::NO_ASSOCIATION);
+        };
         match pair.seal(outbound, &mut packet) {
             Ok(()) => self.lanes.push(output.into(), packet),
             Err(reason) => io.drop(packet, reason),

@@ -1,7 +1,7 @@
 //! The entries of a table of MAC addresses: pairs of words that all threads read and change one by one.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use bellows_sys::cache::prefetch;
@@ -180,7 +180,14 @@ impl Slots {
             if known.is_none() && place.key.compare_exchange(0, key.0, Release, Relaxed).is_err() {
                 continue;
             }
-            if place.value.compare_exchange(value, after.value().0, Release, Relaxed).is_ok() {
+            // Who reads a 0 that a remover has written sees what it did to the key as well.
+            if place.value.compare_exchange(value, after.value().0, AcqRel, Relaxed).is_ok() {
+                if known.is_some() && place.key.load(Acquire) != key.0 {
+                    // The entry was removed between the looks at its key and at its value. Nobody else takes the value
+                    // of another key away.
+                    let _ = place.value.compare_exchange(after.value().0, 0, Release, Relaxed);
+                    continue;
+                }
                 if before.map(|before| before.port) != Some(after.port) {
                     self.count(before, Some(after));
                 }
@@ -375,5 +382,9 @@ mod tests {
                 });
             }
         });
+        slots.remove(0..4, |_| true);
+        let is_free = |pair: &Pair| pair.key.load(Relaxed) == 0 && pair.value.load(Relaxed) == 0;
+        assert!(slots.lines.iter().flat_map(|line| &line.0).all(is_free), "no place is lost");
+        assert_eq!(slots.used(), 0);
     }
 }

@@ -1,9 +1,12 @@
 //! The addresses of a session.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use bellows_config::SettingError;
 use bellows_wire::IpPair;
+
+use super::wires::TRANSPORTS;
 
 /// The addresses of a session as its keys have them.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +20,44 @@ pub struct Ends<'s> {
 pub(crate) struct Entries {
     pub(crate) key: &'static str,
     pub(crate) one: &'static str,
+}
+
+/// Entries of an app.
+const MAX_ENTRIES: usize = 4_096;
+
+impl Entries {
+    /// Checks that there are entries, not too many, and that their names can be those of ports.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check<S>(self, entries: &BTreeMap<String, S>) -> Result<(), SettingError> {
+        let Entries { key, one } = self;
+        let (message, help) = if entries.is_empty() {
+            (format!("there is no {one}"), format!("add a table `{key}.NAME`"))
+        } else if entries.len() > MAX_ENTRIES {
+            let help = format!("spread them over several apps of up to {MAX_ENTRIES}");
+            (format!("{} {one}s are too many for one app", entries.len()), help)
+        } else if let Some(name) = TRANSPORTS.iter().find(|name| entries.contains_key(**name)) {
+            (
+                format!("a {one} cannot be called `{name}`"),
+                "that is the port of what is on the wire; rename it".to_owned(),
+            )
+        } else {
+            return Ok(());
+        };
+        Err(SettingError::at(key, message, help))
+    }
+
+    /// Checks that outputs have names of ports.
+    ///
+    /// # Errors
+    /// If one has not.
+    pub(crate) fn check_outputs<S>(self, entries: &BTreeMap<String, S>, outputs: &[&str]) -> Result<(), SettingError> {
+        let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !entries.contains_key(**name);
+        let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
+        let message = format!("an output is called `{name}`, but no {}", self.one);
+        Err(SettingError::at(self.key, message, format!("name outputs `ip4`, `ip6`, or as a {}", self.one)))
+    }
 }
 
 impl Ends<'_> {

@@ -32,7 +32,9 @@ pub use ends::Ends;
 pub(crate) use ends::Entries;
 pub use received::{Refusal, Seen};
 pub use session::{Checksum, Payload, Shape};
-pub(crate) use wires::{PortKind, TRANSPORTS, Wires};
+#[cfg(test)]
+pub(crate) use wires::TRANSPORTS;
+pub(crate) use wires::{PortKind, Wires};
 
 use crate::lanes::Lanes;
 use index::Index;
@@ -173,9 +175,6 @@ pub struct Tunnel<P: Protocol> {
 /// The key of the sessions.
 const SESSIONS: Entries = Entries { key: "sessions", one: "session" };
 
-/// Sessions of an app.
-const MAX_SESSIONS: usize = 4_096;
-
 counters! { for[P: Protocol] Tunnel<P>;
     drop MALFORMED = "malformed", "packets whose header is not whole, or says that the packet is longer than it is";
     drop FRAGMENT = "fragment", "fragments, which `reassemble` has to put together first";
@@ -238,26 +237,12 @@ impl<P: Protocol> Configure for Tunnel<P> {
     }
 
     fn check_outputs(config: &P::Config, outputs: &[&str]) -> Result<(), SettingError> {
-        let sessions = &config.common().sessions;
-        let is_unknown = |name: &&&str| !TRANSPORTS.contains(*name) && !sessions.contains_key(**name);
-        let Some(name) = outputs.iter().find(is_unknown) else { return Ok(()) };
-        let message = format!("an output is called `{name}`, but no session");
-        Err(SettingError::at("sessions", message, "name outputs `ip4`, `ip6`, or as a session"))
+        SESSIONS.check_outputs(&config.common().sessions, outputs)
     }
 
     fn configure(config: P::Config, _: &Context) -> Result<Tunnel<P>, SettingError> {
         let common = config.common();
-        let wrong = |message: String, help: &str| Err(SettingError::at("sessions", message, help));
-        if common.sessions.is_empty() {
-            return wrong("there is no session".to_owned(), "add a table `sessions.NAME`");
-        }
-        if common.sessions.len() > MAX_SESSIONS {
-            let help = format!("spread them over several apps of up to {MAX_SESSIONS}");
-            return wrong(format!("{} sessions are too many for one app", common.sessions.len()), &help);
-        }
-        if let Some(name) = TRANSPORTS.iter().find(|name| common.sessions.contains_key(**name)) {
-            return wrong(format!("a session cannot be called `{name}`"), "that is a port of the tunnels; rename it");
-        }
+        SESSIONS.check(&common.sessions)?;
         if common.hop_limit == 0 {
             let message = "packets with a hop limit of 0 go nowhere";
             return Err(SettingError::at("hop_limit", message, "give a number from 1 to 255"));

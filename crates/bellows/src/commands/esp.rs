@@ -3,10 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bellows_engine::AppStatus;
-use bellows_inspect::control::{Connection, Reply, Request, ask};
+use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
 use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
@@ -14,15 +13,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::command_error::CommandError;
+use crate::operating::Peer;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count};
 
 /// The type of the app.
 const ESP: &str = "esp";
-
-/// The time within which an answer is expected: a reload, or another client, may come first.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The maximum length of a file with a key, in bytes.
 const MAX_KEY_FILE: u64 = 4_096;
@@ -158,15 +155,7 @@ impl Arguments {
                 keys[way] = direction(words, &present[way])?;
             }
         }
-        let request = Request::Object {
-            name: Some(app.app.clone()),
-            kind: Some(ESP.to_owned()),
-            request: json!({ "rekey": keys }),
-        };
-        let (reply, _connection) = Connection::open_within(&runtime_dir, &request, PATIENCE)?;
-        let Reply::Answer { answer, .. } = reply else {
-            return Err(CommandError::Failed("unexpected reply of the network".to_owned()));
-        };
+        let answer = Peer::new(runtime_dir, Some(&app.app), ESP)?.ask(&json!({ "rekey": keys }))?;
         if self.json {
             terminal::print(&format!("{answer:#}\n"))?;
         }
@@ -215,19 +204,19 @@ fn read_key(path: &Path) -> Result<String, CommandError> {
 fn table(pairs: &[Value]) -> String {
     let right = Align::Right;
     let mut table = Table::new(&[
-        ("app", Align::Left),
-        ("pair", Align::Left),
-        ("mode", Align::Left),
-        ("from", Align::Left),
-        ("to", Align::Left),
+        ("APP", Align::Left),
+        ("PAIR", Align::Left),
+        ("MODE", Align::Left),
+        ("FROM", Align::Left),
+        ("TO", Align::Left),
         ("SPI", Align::Left),
-        ("cipher", Align::Left),
-        ("sequence", right),
-        ("packets", right),
-        ("bytes", right),
-        ("hard limit", right),
-        ("age, s", right),
-        ("window", right),
+        ("CIPHER", Align::Left),
+        ("SEQUENCE", right),
+        ("PACKETS", right),
+        ("BYTES", right),
+        ("HARD LIMIT", right),
+        ("AGE, S", right),
+        ("WINDOW", right),
     ]);
     let text = |value: &Value| sanitize(value.as_str().unwrap_or(UNKNOWN));
     let number = |value: &Value| value.as_u64().map_or_else(|| UNKNOWN.to_owned(), count);

@@ -33,7 +33,7 @@ fn mistakes_name_the_place() {
     };
     let own = good["associations"]["a"].clone();
     let cases = [
-        (json!({"associations": {}}), "there is no pair of associations", ""),
+        (json!({"associations": {}}), "there is no pair", ""),
         (with("/remote", json!("192.0.2")), "`192.0.2` is no IP address", "a"),
         (with("/remote", json!("192.0.2.7")), "addresses of two families", "a"),
         (with("/inbound/spi", json!(255)), "SPI 255 is reserved", "a inbound spi"),
@@ -66,7 +66,7 @@ fn mistakes_name_the_place() {
     assert!(configure(&with_networks).err().unwrap().message.contains("between `local` and `remote` alone"));
     let config: Config = serde_json::from_value(good).unwrap();
     let error = Esp::check_outputs(&config, &["ip4", "a", "b"]).unwrap_err();
-    assert_eq!(error.message, "an output is called `b`, but no pair of associations");
+    assert_eq!(error.message, "an output is called `b`, but no pair");
 }
 
 /// Fails if a text has a part of the key.

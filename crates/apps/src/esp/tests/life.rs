@@ -302,6 +302,10 @@ fn commands_replace_keys_without_losing_a_packet() {
             json!({"rekey": {"pair": "a", "inbound": {"spi": 300, "algorithm": "aes-128-gcm", "key_file": "k"}}}),
             "give `key` in",
         ),
+        (
+            json!({"rekey": {"pair": "a", "inbound": {"spi": 300, "algorithm": "00112233", "key": "00"}}}),
+            "`inbound`: `algorithm` is no cipher; the ciphers are `aes-128-gcm`, `aes-256-gcm`",
+        ),
         (json!({"show": "00112233445566778899aabbccddeeff00112233"}), "not a request that this app answers"),
     ] {
         let error = ask(&mut near, &shared[0], &mut near_time, &request).unwrap_err();
