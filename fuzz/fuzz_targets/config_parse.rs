@@ -156,7 +156,7 @@ fuzz_target!(|bytes: &[u8]| {
     let overrides = Overrides::new(parts).with_variables(variables);
     match load_str(file, "net.toml", Path::new("no/such/folder"), registry(), &overrides) {
         Ok(loaded) => {
-            assert_eq!(loaded.network.faults(), []);
+            assert_eq!(loaded.network.wiring_errors(), []);
             assert_eq!(loaded.warnings.errors(), 0);
             assert_eq!(loaded.warnings.render(false).is_empty(), loaded.warnings.is_empty());
         }
