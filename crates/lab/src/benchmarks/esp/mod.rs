@@ -66,21 +66,26 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
     Ok(Report::of_turns("esp", session.info(), processes, results))
 }
 
-fn labels(length: usize, what: &str) -> Vec<(&'static str, Value)> {
-    let instructions = Implementation::available().first().map(|implementation| implementation.instructions());
-    vec![("bytes", length.into()), ("what", json!(what)), ("instructions", json!(instructions))]
+fn labels(algorithm: Algorithm, length: usize, what: &str) -> Vec<(&'static str, Value)> {
+    let mut labels = vec![("bytes", length.into()), ("what", json!(what))];
+    if algorithm != Algorithm::ChaCha20Poly1305 {
+        // What an implementation tells of is AES-GCM.
+        let instructions = Implementation::available().first().map(|implementation| implementation.instructions());
+        labels.push(("instructions", json!(instructions)));
+    }
+    labels
 }
 
 /// The clocks of the app and of the cipher, and their ratios.
 fn measured(algorithm: Algorithm, length: usize, matches: &[Match]) -> Vec<Measurement> {
     let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(0, 0, figure)).collect() };
     let clocks = |(figure, what): (usize, &&str)| {
-        Measurement::of(algorithm.name(), "clocks/packet", &each(figure), labels(length, what))
+        Measurement::of(algorithm.name(), "clocks/packet", &each(figure), labels(algorithm, length, what))
     };
     let mut found: Vec<Measurement> = FIGURES.iter().enumerate().filter_map(clocks).collect();
     for (app, bare, what) in [(0, 2, "seal to bare"), (1, 3, "open to bare")] {
         let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((0, app), (0, bare), 0)).collect();
-        found.extend(Measurement::of(algorithm.name(), "ratio", &ratios, labels(length, what)));
+        found.extend(Measurement::of(algorithm.name(), "ratio", &ratios, labels(algorithm, length, what)));
     }
     found
 }
