@@ -1,7 +1,7 @@
 //! VLAN tags of frames (IEEE 802.1Q): reading, pushing and popping the outermost one or two.
 
 use bellows_config::SettingError;
-use bellows_packet::Packet;
+use bellows_packet::{Frames, Packet, Start, prepend_all, trim_front_all};
 use bellows_wire::EtherType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ pub enum TagProtocols {
 
 impl TagProtocols {
     /// The two that are accepted, which may be the same.
-    pub(crate) fn numbers(self) -> [u16; 2] {
+    pub(crate) const fn numbers(self) -> [u16; 2] {
         match self {
             TagProtocols::Customer => [EtherType::VLAN.0; 2],
             TagProtocols::Service => [EtherType::SERVICE_VLAN.0; 2],
@@ -165,6 +165,71 @@ pub(crate) fn pop<const TAGS: usize>(packet: &mut Packet) {
         header.copy_within(..ADDRESSES, length);
         packet.trim_front(length);
     }
+}
+
+/// Pushes tags in front of frames that have none of the `known` protocol identifiers. False, and none has changed, if one
+/// has, or is too short, or has no room or an offload. Hot: to be called in a
+/// [loop for the processor](bellows_sys::simd::Loop).
+#[inline(always)]
+pub(crate) fn push_all<const TAGS: usize>(
+    packets: &mut [Packet],
+    ahead: usize,
+    known: [u16; 2],
+    tags: [OuterTag; TAGS],
+) -> bool {
+    let are_untagged = all_start(packets, ahead, |start: &[u8; ADDRESSES + 2]| {
+        let protocol = u16::from_be_bytes([start[ADDRESSES], start[ADDRESSES + 1]]);
+        (protocol != known[0]) & (protocol != known[1])
+    });
+    let length = TAGS * TAG;
+    if !are_untagged || !prepend_all(packets, length) {
+        return false;
+    }
+    let tags = tags.map(OuterTag::bytes);
+    for packet in packets {
+        if let Some(header) = packet.bytes_mut().get_mut(..ADDRESSES + length) {
+            header.copy_within(length.., 0);
+            header[ADDRESSES..].copy_from_slice(tags.as_flattened());
+        }
+    }
+    true
+}
+
+/// Pops so many of the outermost tags of frames whose first bytes are all as wanted. False, and none has changed, if those of
+/// one are not, or if it has an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+#[inline(always)]
+pub(crate) fn pop_all<const TAGS: usize, S: Start>(
+    packets: &mut [Packet],
+    ahead: usize,
+    is_wanted: impl Fn(&S) -> bool,
+) -> bool {
+    let length = TAGS * TAG;
+    debug_assert!(S::LENGTH >= ADDRESSES + length, "no byte of an address leaves the frame");
+    let have_offload = packets.iter().fold(false, |any, packet| any | packet.has_offload());
+    if have_offload || !all_start(packets, ahead, is_wanted) {
+        return false;
+    }
+    for packet in &mut *packets {
+        if let Some(header) = packet.bytes_mut().get_mut(..ADDRESSES + length) {
+            header.copy_within(..ADDRESSES, length);
+        }
+    }
+    trim_front_all(packets, length)
+}
+
+/// Whether the first bytes of all packets are as wanted. Hot.
+#[inline(always)]
+fn all_start<S: Start>(packets: &[Packet], ahead: usize, is_wanted: impl Fn(&S) -> bool) -> bool {
+    let Some(frames) = Frames::<S>::of(packets) else { return false };
+    packets.iter().take(ahead).for_each(Packet::prefetch);
+    let mut are_wanted = true;
+    for (at, start) in frames.iter().enumerate() {
+        if let Some(packet) = packets.get(at + ahead) {
+            packet.prefetch();
+        }
+        are_wanted &= is_wanted(start);
+    }
+    are_wanted
 }
 
 /// Replaces the outermost tag of a frame that has one. Hot.

@@ -3,12 +3,15 @@
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 pub use crate::vlan_header::TagProtocol;
-use crate::vlan_header::{Outer, Priorities, TagOf, TagProtocols, check_vlan, check_vlan_of, outer, tag};
+use crate::vlan_header::{
+    Outer, OuterTag, Priorities, TagOf, TagProtocols, check_vlan, check_vlan_of, outer, push_all, tag,
+};
 
 /// Puts frames into a VLAN: pushes a tag in front of their EtherType (IEEE 802.1Q).
 ///
@@ -84,27 +87,50 @@ impl App for VlanTag {
         lanes.resize(io.outputs());
         let mut input = io.input(0);
         let packets = input.packets_mut();
-        tagging.tag_all(packets, io.prefetch(), lanes.numbers(packets.len()));
+        let ahead = io.prefetch();
+        if Simd::chosen().run(TagAll { tagging, packets, ahead }) {
+            drop(input);
+            return io.forward(0, 0);
+        }
+        tagging.tag_each(packets, lanes.numbers(packets.len()));
         lanes.send_all(io, 0, input, |packet| {
-            let is_short = outer(packet.bytes(), TagProtocols::Any.numbers()) == Outer::TooShort;
+            let is_short = outer(packet.bytes(), KNOWN) == Outer::TooShort;
             Verdict::Drop(if is_short { VlanTag::TOO_SHORT } else { VlanTag::NO_HEADROOM })
         });
     }
 }
 
 impl Tagging {
-    /// Tags frames, and numbers them by their outputs. Hot.
+    /// Tags frames, some of which have a tag or something else that is unusual, and numbers them by their outputs.
     #[inline(never)]
-    fn tag_all(&self, packets: &mut [Packet], ahead: usize, numbers: &mut [u16]) {
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(index + ahead) {
-                packet.prefetch();
-            }
-            // Tags of any kind have a priority.
-            let known = TagProtocols::Any.numbers();
-            let is_tagged = tag(&mut packets[index], known, &self.priorities, self.own, self.outside);
+    fn tag_each(&self, packets: &mut [Packet], numbers: &mut [u16]) {
+        for (packet, number) in packets.iter_mut().zip(numbers) {
+            let is_tagged = tag(packet, KNOWN, &self.priorities, self.own, self.outside);
             *number = if is_tagged { 0 } else { UNUSUAL };
+        }
+    }
+}
+
+/// Tags of any kind have a priority.
+const KNOWN: [u16; 2] = TagProtocols::Any.numbers();
+
+/// Tags frames that have no tag. False, and none has changed, if not all are like that.
+struct TagAll<'a> {
+    tagging: &'a Tagging,
+    packets: &'a mut [Packet],
+    ahead: usize,
+}
+
+impl Loop for TagAll<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let TagAll { tagging, packets, ahead } = self;
+        let tag = |(protocol, vlan): TagOf| OuterTag { protocol, control: tagging.priorities.control(0, vlan) };
+        match tagging.outside.map(tag) {
+            None => push_all(packets, ahead, KNOWN, [tag(tagging.own)]),
+            Some(outside) => push_all(packets, ahead, KNOWN, [outside, tag(tagging.own)]),
         }
     }
 }

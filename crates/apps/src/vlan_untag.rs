@@ -3,12 +3,13 @@
 use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
+use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lanes::{Lanes, UNUSUAL, Verdict};
 pub use crate::vlan_header::TagProtocols;
-use crate::vlan_header::{Outer, OuterTag, check_vlan, check_vlan_of, inner, outer, untag};
+use crate::vlan_header::{Outer, OuterTag, check_vlan, check_vlan_of, inner, outer, pop_all, untag};
 
 /// Takes frames out of a VLAN: pops their outermost tag (IEEE 802.1Q).
 ///
@@ -91,7 +92,12 @@ impl App for VlanUntag {
         lanes.resize(io.outputs());
         let mut input = io.input(0);
         let packets = input.packets_mut();
-        untagging.untag_all(packets, io.prefetch(), lanes.numbers(packets.len()));
+        let ahead = io.prefetch();
+        if Simd::chosen().run(UntagAll { untagging, packets, ahead }) {
+            drop(input);
+            return io.forward(0, OUTPUT.into());
+        }
+        untagging.untag_each(packets, lanes.numbers(packets.len()));
         lanes.send_all(io, 0, input, |packet| match untagging.innermost(packet.bytes()) {
             Outer::TooShort => Verdict::Drop(VlanUntag::TOO_SHORT),
             _ if io.is_linked(OTHER) => Verdict::To(OTHER),
@@ -102,31 +108,31 @@ impl App for VlanUntag {
 }
 
 impl Untagging {
-    /// Untags frames, and numbers them by their outputs. Hot.
+    /// Untags frames, of which some may be unusual, and numbers them by their outputs.
     #[inline(never)]
-    fn untag_all(&self, packets: &mut [Packet], ahead: usize, numbers: &mut [u16]) {
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        for (index, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(index + ahead) {
-                packet.prefetch();
-            }
-            *number = if self.untag(&mut packets[index]) { OUTPUT } else { UNUSUAL };
+    fn untag_each(&self, packets: &mut [Packet], numbers: &mut [u16]) {
+        for (packet, number) in packets.iter_mut().zip(numbers) {
+            *number = if self.untag(packet) { OUTPUT } else { UNUSUAL };
         }
+    }
+
+    /// Whether a tag is that of the VLAN. Without a VLAN, priorities alone are popped as well. Hot.
+    #[inline(always)]
+    fn is_meant(&self, tag: OuterTag) -> bool {
+        self.vlan == 0 || tag.id() == self.vlan
     }
 
     /// Untags a frame. False if it is not one of the VLAN.
     #[inline(always)]
     fn untag(&self, packet: &mut Packet) -> bool {
-        // Without a VLAN, priorities alone are popped as well.
-        let is_meant = |tag: OuterTag| self.vlan == 0 || tag.id() == self.vlan;
         match self.service {
             None => match outer(packet.bytes(), self.protocols) {
-                Outer::Tagged(tag) if is_meant(tag) => untag::<1>(packet, tag, self.keep_priority),
+                Outer::Tagged(tag) if self.is_meant(tag) => untag::<1>(packet, tag, self.keep_priority),
                 _ => return false,
             },
             Some((protocols, vlan)) => {
                 match (outer(packet.bytes(), protocols), inner(packet.bytes(), self.protocols)) {
-                    (Outer::Tagged(outer), Outer::Tagged(inner)) if outer.id() == vlan && is_meant(inner) => {
+                    (Outer::Tagged(outer), Outer::Tagged(inner)) if outer.id() == vlan && self.is_meant(inner) => {
                         untag::<2>(packet, outer, self.keep_priority);
                     }
                     _ => return false,
@@ -148,6 +154,40 @@ impl Untagging {
                 outer => outer,
             },
         }
+    }
+}
+
+/// Untags frames that are all of the VLAN and lose their tags. False, and none has changed, if not all are like that.
+struct UntagAll<'a> {
+    untagging: &'a Untagging,
+    packets: &'a mut [Packet],
+    ahead: usize,
+}
+
+impl Loop for UntagAll<'_> {
+    type Result = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let UntagAll { untagging, packets, ahead } = self;
+        let is_popped = |tag: OuterTag| !untagging.keep_priority | (tag.priority() == 0);
+        let (protocols, vlan) = match untagging.service {
+            None => {
+                return pop_all::<1, _>(packets, ahead, |start: &[u8; 18]| match outer(start, untagging.protocols) {
+                    Outer::Tagged(tag) => untagging.is_meant(tag) & is_popped(tag),
+                    _ => false,
+                });
+            }
+            Some(service) => service,
+        };
+        pop_all::<2, _>(packets, ahead, |start: &[u8; 22]| {
+            match (outer(start, protocols), inner(start, untagging.protocols)) {
+                (Outer::Tagged(outer), Outer::Tagged(inner)) => {
+                    (outer.id() == vlan) & untagging.is_meant(inner) & is_popped(outer)
+                }
+                _ => false,
+            }
+        })
     }
 }
 

@@ -306,18 +306,31 @@ impl Configure for Bridge {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        let ports: &[&str] = &["input", "other"];
-        // The receiver of the traffic is at the other port.
-        let known = BenchRow {
-            label: "known",
-            keys: "table = \"macs\"".to_owned(),
-            objects: "[objects.macs]\nobject = \"mac-table\"\nstatic = { \"02:00:00:00:00:02\" = \"other\" }\n"
-                .to_owned(),
-            inputs: &["input"],
-            outputs: ports,
-            ..BenchRow::default()
+        // The receivers of the traffic are at the other port.
+        let known = |label, traffic, receivers: std::ops::Range<u32>| {
+            let station = |number: u32| {
+                let [high, middle, low] = [number >> 16, number >> 8, number].map(|number| number as u8);
+                format!("\"02:00:00:{high:02x}:{middle:02x}:{low:02x}\" = \"other\"")
+            };
+            let stations: Vec<String> = receivers.map(station).collect();
+            let keys = format!("capacity = 262144\nstatic = {{ {} }}", stations.join(", "));
+            BenchRow {
+                label,
+                traffic,
+                keys: "table = \"macs\"".to_owned(),
+                objects: format!("[objects.macs]\nobject = \"mac-table\"\n{keys}\n"),
+                inputs: &["input"],
+                outputs: &["input", "other"],
+                ..BenchRow::default()
+            }
         };
-        Bench::Rows(vec![known, BenchRow { label: "flooded", outputs: ports, ..BenchRow::default() }])
+        let flooded = BenchRow { label: "flooded", outputs: &["input", "other"], ..BenchRow::default() };
+        Bench::Rows(vec![
+            known("known", "", 2..3),
+            known("1024 stations", "stations:1024", 1 << 16..(1 << 16) + 512),
+            known("65536 stations", "stations:65536", 1 << 16..(1 << 16) + (1 << 15)),
+            flooded,
+        ])
     }
 
     fn check_outputs(config: &Config, outputs: &[&str]) -> Result<(), SettingError> {

@@ -39,8 +39,7 @@ pub(crate) fn ip_mask(addresses: &IpPair) -> Vec<u8> {
 /// Removes the headers of a tunnel, and what is behind the packet that it carries. Hot.
 #[inline(always)]
 pub(crate) fn cut(packet: &mut Packet, removed: usize, end: usize) {
-    packet.truncate(end);
-    packet.trim_front(removed);
+    packet.narrow(removed..end);
     packet.set_tag(0);
 }
 

@@ -42,47 +42,40 @@ impl Template {
     }
 }
 
-/// What a received header must be.
+/// What a received header must be: the bits that matter, and what they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    head: [Masked; LONG / 8],
-    tail: [Masked; SHORT / 8],
+    head: [u64; LONG / 8],
+    head_mask: [u64; LONG / 8],
+    tail: [u64; SHORT / 8],
+    tail_mask: [u64; SHORT / 8],
     length: usize,
-}
-
-/// A word, and those of its bits that matter.
-#[derive(Clone, Copy, Debug, Default)]
-struct Masked {
-    word: u64,
-    mask: u64,
-}
-
-impl Masked {
-    /// The bits that differ. Hot.
-    #[inline(always)]
-    fn differences(self, bytes: [u8; 8]) -> u64 {
-        (u64::from_le_bytes(bytes) ^ self.word) & self.mask
-    }
 }
 
 impl Pattern {
     /// A header of [`MIN`] to [`MAX`] bytes, of which the bits count that are set in a mask as long.
     pub(crate) fn new(header: &[u8], mask: &[u8]) -> Pattern {
         let ((head, tail), (head_mask, tail_mask)) = (ends(header), ends(mask));
-        Pattern { head: masked(&head, &head_mask), tail: masked(&tail, &tail_mask), length: header.len() }
+        Pattern {
+            head: words(&head),
+            head_mask: words(&head_mask),
+            tail: words(&tail),
+            tail_mask: words(&tail_mask),
+            length: header.len(),
+        }
     }
 
     /// Whether a frame begins with it. Hot.
     #[inline(always)]
     pub(crate) fn is_start_of(&self, frame: &[u8]) -> bool {
         let Some(tail) = frame.get(self.length - SHORT..).and_then(<[u8]>::first_chunk::<SHORT>) else { return false };
-        let mut differences = differences(&self.tail, tail);
+        let mut differences = differences(&self.tail, &self.tail_mask, tail);
         if self.length >= LONG {
             let Some(head) = frame.first_chunk::<LONG>() else { return false };
-            differences |= self::differences(&self.head, head);
+            differences |= self::differences(&self.head, &self.head_mask, head);
         } else {
             let Some(head) = frame.first_chunk::<SHORT>() else { return false };
-            differences |= self::differences(&self.head, head);
+            differences |= self::differences(&self.head, &self.head_mask, head);
         }
         differences == 0
     }
@@ -90,13 +83,14 @@ impl Pattern {
 
 /// The bits in which words differ from bytes, of as many as there are of both. Hot.
 #[inline(always)]
-fn differences(words: &[Masked], bytes: &[u8]) -> u64 {
-    words.iter().zip(bytes.as_chunks().0).fold(0, |all, (word, &bytes)| all | word.differences(bytes))
+fn differences<const N: usize>(words: &[u64], masks: &[u64], bytes: &[u8; N]) -> u64 {
+    let bytes = bytes.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes));
+    bytes.zip(words).zip(masks).fold(0, |all, ((bytes, word), mask)| all | (bytes ^ word) & mask)
 }
 
-fn masked<const N: usize>(bytes: &[u8], mask: &[u8]) -> [Masked; N] {
-    let word = |bytes: &[u8], at: usize| bytes.as_chunks().0.get(at).map_or(0, |chunk| u64::from_le_bytes(*chunk));
-    std::array::from_fn(|at| Masked { word: word(bytes, at), mask: word(mask, at) })
+/// Bytes as words, as many as there are of both; the others are 0.
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    std::array::from_fn(|at| bytes.as_chunks().0.get(at).map_or(0, |chunk| u64::from_le_bytes(*chunk)))
 }
 
 /// The first bytes of a header, with zeros behind a short one, and its last ones.

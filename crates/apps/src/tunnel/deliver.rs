@@ -18,7 +18,12 @@ impl<P: Protocol> Tunnel<P> {
         let mut input = io.input(index);
         let packets = input.packets_mut();
         let numbers = lanes.numbers(packets.len());
-        Simd::chosen().run(TakeOut { sessions, index: by_header, outputs, packets, ahead: io.prefetch(), numbers });
+        let ahead = io.prefetch();
+        if by_header.are_plain() {
+            Simd::chosen().run(TakeOut::<true> { sessions, index: by_header, outputs, packets, ahead, numbers });
+        } else {
+            Simd::chosen().run(TakeOut::<false> { sessions, index: by_header, outputs, packets, ahead, numbers });
+        }
         lanes.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
             Ok(session) if outputs[session] == UNUSUAL => Verdict::Drop(Self::UNKNOWN_PORT),
             Ok(session) => Verdict::To(outputs[session].into()),
@@ -42,8 +47,8 @@ impl<P: Protocol> Tunnel<P> {
     }
 }
 
-/// Takes usual packets out, and numbers them by the outputs of their sessions.
-struct TakeOut<'a> {
+/// Takes usual packets out, and numbers them by the outputs of their sessions, which may all be plain.
+struct TakeOut<'a, const ARE_PLAIN: bool> {
     sessions: &'a [Session],
     index: &'a Index,
     outputs: &'a [u16],
@@ -52,7 +57,7 @@ struct TakeOut<'a> {
     numbers: &'a mut [u16],
 }
 
-impl Loop for TakeOut<'_> {
+impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
     type Result = ();
 
     #[inline(always)]
@@ -68,7 +73,7 @@ impl Loop for TakeOut<'_> {
             *number = match (sessions.get(place), outputs.get(place)) {
                 (Some(session), Some(&output)) if session.pattern.is_start_of(packet.bytes()) => {
                     // Of a session without an output, the packet is dropped as it came.
-                    if output != UNUSUAL && session.take_out(packet) { output } else { UNUSUAL }
+                    if output != UNUSUAL && session.take_out::<ARE_PLAIN>(packet) { output } else { UNUSUAL }
                 }
                 _ => UNUSUAL,
             };

@@ -14,6 +14,7 @@ pub(super) struct Index {
     families: [Family; 2],
     /// If there is one session, it is the guess for every packet.
     is_one: bool,
+    are_plain: bool,
 }
 
 /// The sessions of a family.
@@ -36,7 +37,13 @@ impl Index {
             exact,
             families: [false, true].map(|is_v6| Family::new(sessions, is_v6)),
             is_one: sessions.len() == 1,
+            are_plain: sessions.iter().all(Session::is_plain),
         })
+    }
+
+    /// Whether all sessions are [plain](Session::is_plain).
+    pub(super) fn are_plain(&self) -> bool {
+        self.are_plain
     }
 
     /// The session of received packets with these addresses and this number.

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Ports, counters};
-use bellows_packet::Vector;
+use bellows_packet::{CAPACITY, Vector};
 use bellows_wire::IpProtocol;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -38,7 +38,7 @@ pub(crate) use wires::{PortKind, Wires};
 
 use crate::lanes::Lanes;
 use index::Index;
-use session::Session;
+use session::{Note, Session};
 
 /// What is one protocol's own.
 pub trait Protocol: Send + Sized + 'static {
@@ -169,6 +169,7 @@ pub struct Tunnel<P: Protocol> {
     wires: Wires,
     lanes: Lanes,
     segments: Vector,
+    notes: Vec<Note>,
     protocol: std::marker::PhantomData<P>,
 }
 
@@ -266,6 +267,7 @@ impl<P: Protocol> Configure for Tunnel<P> {
             wires: Wires::default(),
             lanes: Lanes::new(),
             segments: Vector::new(),
+            notes: vec![Note::default(); CAPACITY],
             protocol: std::marker::PhantomData,
         })
     }

@@ -4,7 +4,7 @@ use bellows_engine::{DropReason, Io};
 use bellows_packet::Packet;
 use bellows_sys::simd::{Loop, Simd};
 
-use super::session::{Payload, Session};
+use super::session::{Note, Payload, Session};
 use super::{Protocol, Tunnel};
 use crate::forwarding::ETHERNET;
 use crate::lanes::UNUSUAL;
@@ -16,15 +16,16 @@ impl<P: Protocol> Tunnel<P> {
         let Some(output) = self.wires.transports[usize::from(self.sessions[session].is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
-        let Tunnel { sessions, lanes, .. } = self;
+        let Tunnel { sessions, lanes, notes, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         if packets.is_empty() {
             return;
         }
         let numbers = lanes.numbers(packets.len());
-        let are_usual =
-            Simd::chosen().run(PutIn { session: &sessions[session], packets, ahead: io.prefetch(), output, numbers });
+        let notes = &mut notes[..packets.len()];
+        let put_in = PutIn { session: &sessions[session], packets, ahead: io.prefetch(), output, numbers, notes };
+        let are_usual = Simd::chosen().run(put_in);
         if are_usual {
             // All go the same way.
             drop(input);
@@ -95,13 +96,14 @@ impl Session {
     }
 }
 
-/// Puts usual packets in. The result says whether all are usual.
+/// Puts usual packets in. The result says whether all are usual; otherwise the numbers say which.
 struct PutIn<'a> {
     session: &'a Session,
     packets: &'a mut [Packet],
     ahead: usize,
     output: u16,
     numbers: &'a mut [u16],
+    notes: &'a mut [Note],
 }
 
 impl Loop for PutIn<'_> {
@@ -109,17 +111,13 @@ impl Loop for PutIn<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
-        let PutIn { session, packets, ahead, output, numbers } = self;
-        packets.iter().take(ahead).for_each(Packet::prefetch);
-        let mut are_usual = true;
-        for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
-            if let Some(packet) = packets.get(at + ahead) {
-                packet.prefetch();
-            }
-            let is_usual = session.put_in(&mut packets[at]);
-            *number = if is_usual { output } else { UNUSUAL };
-            are_usual &= is_usual;
+        let PutIn { session, packets, ahead, output, numbers, notes } = self;
+        if session.put_in_all(packets, ahead, notes) {
+            return true;
         }
-        are_usual
+        for (packet, number) in packets.iter_mut().zip(numbers) {
+            *number = if session.put_in(packet) { output } else { UNUSUAL };
+        }
+        false
     }
 }

@@ -1,6 +1,6 @@
 //! A session: the headers that it sends and expects.
 
-use bellows_packet::Packet;
+use bellows_packet::{Handles, Packet, prepend_all};
 use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
 
 use super::Config;
@@ -49,6 +49,13 @@ pub struct Shape {
     pub checksum: Checksum,
     /// Whether the first header is that of UDP, whose source port tells flows apart.
     pub is_udp: bool,
+}
+
+/// What is read in a packet, for its headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Note {
+    kind: u16,
+    port: u16,
 }
 
 /// A session.
@@ -133,34 +140,95 @@ impl Session {
         packet.len() + self.added <= ETHERNET + usize::from(u16::MAX)
     }
 
+    /// Whether packets carry frames behind headers that are all the same but for their length. Then none of their bytes is
+    /// read, and no checksum is made.
+    pub(super) fn is_plain(&self) -> bool {
+        let Shape { payload, checksum, is_udp, .. } = self.shape;
+        payload == Payload::Ethernet && checksum == Checksum::None && !is_udp
+    }
+
+    /// What the headers of a packet say about it: the EtherType and the port of its flow, if they are in the headers.
+    /// Hot.
+    #[inline(always)]
+    fn note(&self, packet: &Packet) -> Note {
+        let kind = match self.shape.payload {
+            Payload::Ip { .. } => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
+            Payload::Ethernet => EtherType(0),
+        };
+        Note { kind: kind.0, port: if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 } }
+    }
+
     /// Puts a packet into the tunnel, if it [takes](Session::takes) it: false if not. Hot.
     #[inline(always)]
     pub(super) fn put_in(&self, packet: &mut Packet) -> bool {
         if !self.takes(packet) {
             return false;
         }
-        let carried = match self.shape.payload {
-            Payload::Ip { .. } => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
-            Payload::Ethernet => EtherType(0),
-        };
-        let port = if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 };
+        let note = self.note(packet);
+        packet.prepend(self.added);
+        self.cover::<false>(packet, note);
+        true
+    }
+
+    /// Puts packets into the tunnel, if it takes all of them: false if not, and none has changed. `notes` is room for as
+    /// many. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
+    #[inline(always)]
+    pub(super) fn put_in_all(&self, packets: &mut [Packet], ahead: usize, notes: &mut [Note]) -> bool {
+        let handles = Handles::of(packets);
+        if handles.shortest < ETHERNET || self.added + handles.longest > ETHERNET + usize::from(u16::MAX) {
+            return false;
+        }
+        if self.is_plain() {
+            if !prepend_all(packets, self.added) {
+                return false;
+            }
+            packets.iter().take(ahead).for_each(Packet::prefetch);
+            for at in 0..packets.len() {
+                if let Some(packet) = packets.get(at + ahead) {
+                    packet.prefetch();
+                }
+                self.cover::<true>(&mut packets[at], Note::default());
+            }
+            return true;
+        }
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        let mut are_carried = true;
+        for (at, note) in notes.iter_mut().enumerate().take(packets.len()) {
+            if let Some(packet) = packets.get(at + ahead) {
+                packet.prefetch();
+            }
+            are_carried &= self.carries(&packets[at]);
+            *note = self.note(&packets[at]);
+        }
+        if !are_carried || !prepend_all(packets, self.added) {
+            return false;
+        }
+        packets.iter_mut().zip(notes).for_each(|(packet, note)| self.cover::<false>(packet, *note));
+        true
+    }
+
+    /// Writes the headers of a packet with room for them. Hot.
+    #[inline(always)]
+    fn cover<const IS_PLAIN: bool>(&self, packet: &mut Packet, note: Note) {
         packet.set_tag(0);
-        let frame = packet.prepend(self.added);
+        let frame = packet.bytes_mut();
         self.template.write(frame);
-        let start = self.start();
         self.set_lengths(frame);
+        if IS_PLAIN {
+            return;
+        }
+        let start = self.start();
         if let Payload::Ip { ether_type_at } = self.shape.payload {
-            write(frame, start + ether_type_at, carried.0);
+            write(frame, start + ether_type_at, note.kind);
         }
         if self.shape.is_udp {
             let length = frame.len() - start;
-            write(frame, start, port);
+            write(frame, start, note.port);
             write(frame, start + UDP_LENGTH, length as u16);
         }
         if self.shape.checksum != Checksum::None {
             self.set_checksum(frame);
         }
-        true
     }
 
     /// Writes the lengths of IP, and the checksum of IPv4. Hot.
@@ -195,7 +263,7 @@ impl Session {
     /// Takes a packet whose header is the expected one out of the tunnel. False if its lengths are not right, or if it
     /// has something that takes a closer look: an offload, or a checksum. Hot.
     #[inline(always)]
-    pub(super) fn take_out(&self, packet: &mut Packet) -> bool {
+    pub(super) fn take_out<const ARE_PLAIN: bool>(&self, packet: &mut Packet) -> bool {
         let frame = packet.bytes();
         let length = match self.addresses {
             IpPair::V4 { .. } => usize::from(read(frame, ETHERNET + 2)),
@@ -203,6 +271,13 @@ impl Session {
         };
         let end = ETHERNET + length;
         let least = self.removed + ETHERNET;
+        if (end > frame.len()) | (end < least) | packet.has_offload() {
+            return false;
+        }
+        if ARE_PLAIN {
+            cut(packet, self.removed, end);
+            return true;
+        }
         let has_checksum = match self.shape.checksum {
             _ if self.shape.is_udp => {
                 let start = self.start();
@@ -212,24 +287,21 @@ impl Session {
             }
             checksum => checksum != Checksum::None,
         };
-        if (end > frame.len()) | (end < least) | has_checksum || packet.has_offload() {
+        if has_checksum {
             return false;
         }
-        match self.shape.payload {
-            Payload::Ethernet => {
-                cut(packet, self.removed, end);
-                true
-            }
-            Payload::Ip { ether_type_at } => {
-                let kind = EtherType(read(frame, self.start() + ether_type_at));
-                if !is_ip(kind) {
-                    return false;
-                }
-                cut(packet, self.removed, end);
-                uncover(packet, kind);
-                true
-            }
+        let kind = match self.shape.payload {
+            Payload::Ethernet => None,
+            Payload::Ip { ether_type_at } => Some(EtherType(read(frame, self.start() + ether_type_at))),
+        };
+        if kind.is_some_and(|kind| !is_ip(kind)) {
+            return false;
         }
+        cut(packet, self.removed, end);
+        if let Some(kind) = kind {
+            uncover(packet, kind);
+        }
+        true
     }
 }
 

@@ -33,6 +33,8 @@ Traffic:
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
   ipv4, ipv6                 UDP in frames of 64 bytes, 1024 flows over IPv4 or over IPv6
   ethernet                   frames of 60 bytes that are not IP, one flow
+  stations:1024              the same between so many stations, 2 to 65536, in random order: half of them send, from
+                             02:00:00:00:00:00 on, and the others receive, from 02:00:00:01:00:00 on
   protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, with typical sizes for each
                              protocol and valid checksums; other weights or fewer protocols are written alike
   FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; write ./
@@ -43,6 +45,9 @@ Sizes count the whole frame without the frame check sequence, 42 to 65549 bytes.
 /// that a processor does not learn their order.
 const MIN_FRAMES: usize = 1_024;
 
+/// The maximum number of stations.
+const MAX_STATIONS: u32 = 1 << 16;
+
 /// The maximum sum of weights.
 const MAX_WEIGHTS: u64 = 4_096;
 
@@ -52,6 +57,7 @@ const MAX_BYTES: usize = 256 << 20;
 
 /// The kinds of numbers, for messages.
 const SIZE: &str = "size; give 42 to 65549 bytes";
+const STATIONS: &str = "number of stations; give 2 to 65536";
 const WEIGHT: &str = "weight; give a whole number above 0";
 
 const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
@@ -77,6 +83,8 @@ enum Kind {
     Protocols(Vec<(Protocol, u32)>),
     /// Small frames that are not IP.
     Ethernet,
+    /// Small frames that are not IP, between as many stations.
+    Stations(u32),
     /// Small frames of many flows, over one version of IP.
     Flows(IpVersion),
     /// The frames of a file.
@@ -89,7 +97,7 @@ pub enum TrafficError {
     /// The text has an unknown form.
     #[error(
         "`{0}` is not a kind of traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of \
-         sizes (64-1518), frames that are not IP (ethernet), flows over one version of IP (ipv4 or ipv6), protocols \
+         sizes (64-1518), frames that are not IP (ethernet, or stations:1024), flows over one version of IP (ipv4 or ipv6), protocols \
          with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
     )]
     Unknown(String),
@@ -167,6 +175,11 @@ impl Kind {
             "ethernet" => Ok(Kind::Ethernet),
             "ipv4" => Ok(Kind::Flows(IpVersion::V4)),
             "ipv6" => Ok(Kind::Flows(IpVersion::V6)),
+            _ if let Some(count) = text.strip_prefix("stations:") => {
+                let count = number(count, text, STATIONS)?;
+                let wrong = || TrafficError::Number(count.to_string(), text.to_owned(), STATIONS);
+                (2..=MAX_STATIONS).contains(&count).then_some(Kind::Stations(count)).ok_or_else(wrong)
+            }
             _ if all(&|char| char.is_ascii_digit() || ":,".contains(char)) => {
                 weighted(text, |size| number(size, text, SIZE)).map(Kind::Sizes)
             }
@@ -228,6 +241,7 @@ impl Traffic {
             Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
             Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
             Kind::Ethernet => Ok(vec![ethernet()?]),
+            Kind::Stations(count) => stations(*count),
             Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
             Kind::Flows(version) => protocols::flows(*version),
             Kind::Capture(path) => captured(path),
@@ -284,6 +298,32 @@ fn ethernet() -> Result<Vec<u8>, TrafficError> {
     }
     .emit(&mut frame)?;
     Ok(frame)
+}
+
+/// Frames from one half of the stations to the other half. Each sends and receives as often as any other of its half.
+fn stations(count: u32) -> Result<Vec<Vec<u8>>, TrafficError> {
+    let receivers = count / 2;
+    let mut random = random();
+    let mut shuffled = |first: u32, count: u32| {
+        let mut stations: Vec<u32> = (first..first + count).collect();
+        random.shuffle(&mut stations);
+        stations
+    };
+    let senders = shuffled(0, count - receivers);
+    let receivers = shuffled(MAX_STATIONS, receivers);
+    let pairs = senders.iter().cycle().zip(receivers.iter().cycle());
+    let address = |number: u32| {
+        let [a, b, c, d] = number.to_be_bytes();
+        MacAddr([2, 0, a, b, c, d])
+    };
+    let usual = ethernet()?;
+    let frame = |(sender, receiver): (&u32, &u32)| {
+        let mut frame = usual.clone();
+        let header =
+            EthernetHeader { dst: address(*receiver), src: address(*sender), ether_type: EtherType(0x88b5) };
+        header.emit(&mut frame).map(|_| frame).map_err(TrafficError::from)
+    };
+    pairs.take(MIN_FRAMES.max(senders.len())).map(frame).collect()
 }
 
 /// The first frames of a file, except those that do not fit into a packet.

@@ -39,6 +39,22 @@ fn ethernet_is_a_small_frame_for_one_station_without_ip() {
 }
 
 #[test]
+fn stations_send_and_receive_alike() {
+    for count in [2, 3, 1_024, 65_536] {
+        let frames = frames(&format!("stations:{count}"));
+        let ends = |at: usize| -> BTreeSet<&[u8]> { frames.iter().map(|frame| &frame[at..at + 6]).collect() };
+        let (receivers, senders) = (ends(0), ends(6));
+        assert_eq!((receivers.len(), senders.len()), (count / 2, count - count / 2));
+        assert!(receivers.iter().all(|address| address[..4] == [2, 0, 0, 1]));
+        assert!(senders.iter().all(|address| address[..4] == [2, 0, 0, 0]));
+        assert!(frames.len() >= 1_024 && frames.iter().all(|frame| frame.len() == 60));
+    }
+    for wrong in ["stations:1", "stations:65537", "stations:"] {
+        assert!(refused(wrong).contains("is not a number of stations; give 2 to 65536"), "{}", refused(wrong));
+    }
+}
+
+#[test]
 fn imix_is_seven_small_four_middling_and_one_large() {
     assert_eq!(sizes("imix"), BTreeMap::from([(60, 7 * 85), (590, 4 * 85), (1514, 85)]));
     assert_eq!(frames("imix"), frames("60:14,590:8,1514:2"), "weights have no common divisor left");

@@ -1,14 +1,17 @@
 //! The packet: a handle that owns one buffer.
 
 mod burst;
+mod together;
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare};
 use bellows_sys::cache::prefetch;
 
 pub use self::burst::Burst;
+pub use self::together::{prepend_all, trim_front_all};
 use crate::mark::{self, Mark, MarkedEventKind};
 use crate::offload::Offload;
 
@@ -249,7 +252,12 @@ impl Packet {
 
     #[inline(never)]
     fn headroom_by_address(&self) -> usize {
-        self.address() - (self.buffer_data() - DATA_OFFSET) - LINE
+        self.room_in_front()
+    }
+
+    #[inline(always)]
+    fn room_in_front(&self) -> usize {
+        self.address() - (bellows_pool::start_of(self.address(), self.is_large()) - DATA_OFFSET) - LINE
     }
 
     /// Bytes that can be appended. Hot, for packets that are neither large nor have moved.
@@ -315,6 +323,22 @@ impl Packet {
         self.word = (self.word - count as u64) | MOVED;
         if self.has_offload() {
             self.shift_offload(-(count as i64));
+        }
+    }
+
+    /// Keeps only a part of the data. The fields of an offload are adjusted as by [`Packet::trim_front`]. Hot.
+    ///
+    /// # Panics
+    /// If the packet has no such part.
+    #[inline(always)]
+    pub fn narrow(&mut self, part: Range<usize>) {
+        assert!(part.start <= part.end && part.end <= self.len(), "no bytes {part:?} in a packet of {}", self.len());
+        // SAFETY: the part begins at or before the end of the data, so the pointer stays in the buffer or points just
+        // past its data, where bellows_pool::start_of still finds the buffer.
+        self.data = unsafe { self.data.add(part.start) };
+        self.word = (self.word & !LENGTH_MASK) | (part.end - part.start) as u64 | MOVED;
+        if self.has_offload() {
+            self.shift_offload(-(part.start as i64));
         }
     }
 
@@ -538,7 +562,7 @@ mod tests {
         fn rooms_end_where_the_buffer_does(
             large: bool,
             length in 0usize..=DATA_ROOM,
-            steps in proptest::collection::vec((0u8..4, 0usize..200), 0..8),
+            steps in proptest::collection::vec((0u8..5, 0usize..200), 0..8),
         ) {
             bellows_pool::ensure().unwrap();
             let room = if large { LARGE_DATA_ROOM } else { DATA_ROOM };
@@ -561,6 +585,11 @@ mod tests {
                         let count = count.min(after);
                         packet.extend(count);
                         end += count;
+                    }
+                    3 => {
+                        let part = count.min(packet.len() / 2)..packet.len() - count.min(packet.len() / 2);
+                        (start, end) = (start + part.start, start + part.end);
+                        packet.narrow(part);
                     }
                     _ => {
                         packet.truncate(count);
