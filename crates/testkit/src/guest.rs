@@ -1,5 +1,4 @@
-//! A Linux guest under QEMU with two processors, and with two network cards at vhost-user sockets or others, or without
-//! cards. A test uses its shell over the serial console.
+//! A Linux guest under QEMU with two processors, and with up to two network cards at vhost-user sockets or others. A test uses its shell over the serial console.
 //!
 //! `cards` puts each card into a network namespace of its own, so that the guest talks to itself through the network
 //! between the sockets. Without it, both cards are in the first one and have no addresses.
@@ -275,6 +274,11 @@ impl<'a> Setup<'a> {
     pub fn with_cards(folder: &'a Path, cards: [Card<'a>; 2]) -> Setup<'a> {
         let backends = [cards[0].backend(0), cards[1].backend(1)];
         Setup::new(folder, backends, cards.map(|card| card.properties))
+    }
+
+    /// A guest with one card at a vhost-user socket.
+    pub fn with_card(folder: &'a Path, card: Card<'a>) -> Setup<'a> {
+        Setup { cards: vec![(card.backend(0), card.properties)], ..Setup::without_cards(folder) }
     }
 
     /// A guest without cards.

@@ -170,7 +170,8 @@ struct Run {
 
 /// Rules.
 pub(super) struct Rules {
-    runs: Vec<Run>,
+    /// Those of IPv4 and of IPv6.
+    runs: [Vec<Run>; 2],
     /// A number that no rule has.
     none: usize,
     /// Whether a rule of IPv6 has a protocol, which may be behind extension headers.
@@ -202,9 +203,10 @@ impl Rules {
                 }
             }
         }
-        let runs: Vec<Run> = runs.into_iter().map(Run::new).collect::<Result<_, _>>()?;
-        let reads_protocols = runs.iter().any(|run| run.shape.is_v6 & run.shape.protocol);
-        Ok(Rules { runs, none: rules.len(), reads_protocols })
+        let (v6, v4): (Vec<Run>, Vec<Run>) =
+            runs.into_iter().map(Run::new).collect::<Result<Vec<_>, _>>()?.into_iter().partition(|run| run.shape.is_v6);
+        let reads_protocols = v6.iter().any(|run| run.shape.protocol);
+        Ok(Rules { runs: [v4, v6], none: rules.len(), reads_protocols })
     }
 
     /// The rule of a usual packet, if one matches, or a number that no rule has. Hot.
@@ -214,7 +216,7 @@ impl Rules {
         if is_v6 & self.reads_protocols && is_extension(frame.get(ETHERNET + 6).copied().unwrap_or(0)) {
             return self.none;
         }
-        for run in self.runs.iter().filter(|run| run.shape.is_v6 == is_v6) {
+        for run in &self.runs[usize::from(is_v6)] {
             if let Some((pattern, rule)) = run.guess(frame, is_v6)
                 && pattern.is_start_of(frame)
             {
@@ -227,8 +229,8 @@ impl Rules {
     /// The first rule that a packet matches.
     pub(super) fn find(&self, frame: &[u8]) -> Option<usize> {
         let fields = Fields::read(frame)?;
-        let runs = self.runs.iter().filter(|run| run.shape.is_v6 == fields.is_v6);
-        runs.filter_map(|run| run.exact.get(&fields.of(run.shape)).copied()).next()
+        let runs = &self.runs[usize::from(fields.is_v6)];
+        runs.iter().find_map(|run| run.exact.get(&fields.of(run.shape)).copied())
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Duration, SettingError};
+use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Bytes, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Output, Port, Ports, Status, counters};
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason, Tag};
@@ -320,7 +320,14 @@ impl Configure for Reassemble {
     type Config = Config;
 
     fn bench(_: &BenchFiles) -> Bench {
-        Bench::with_keys("")
+        // Even numbers of packets, so that the last fragments are not alone.
+        let in_halves = BenchRow {
+            label: "two fragments each",
+            traffic: "1401-1514",
+            before: vec![BenchStep::new("fragment", "mtu = 1280", "input", "output")],
+            ..BenchRow::default()
+        };
+        Bench::Rows(vec![BenchRow { label: "no fragments", ..BenchRow::default() }, in_halves])
     }
 
     fn configure(config: Config, _: &Context) -> Result<Reassemble, SettingError> {

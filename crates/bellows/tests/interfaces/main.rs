@@ -9,6 +9,7 @@ mod examples;
 mod fragments;
 mod frames;
 mod guest;
+mod guests;
 mod hops;
 mod host;
 mod joined;
