@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
+use crate::path_mtu::{self, Bounds};
 
 /// Protects IP packets by ESP (RFC 4303): the data plane of IPsec, in tunnel and transport mode.
 ///
@@ -31,8 +32,36 @@ pub struct Config {
     #[schemars(extend("x-unit" = "seconds"))]
     pub grace_seconds: u32,
 
+    /// The longest packet that is sent, with its headers, from 68 bytes, over IPv6 from 1,280. It is the path's MTU unless a
+    /// router on the way says that one of its links has less (RFC 4301, section 8.2); what is learned holds for ten minutes.
+    #[serde(default = "path_mtu::no_limit")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub mtu: u16,
+
+    /// The least MTU of a path that routers of IPv4 are believed, from 68 bytes; those of IPv6 are believed 1,280.
+    #[serde(default = "path_mtu::min_path_mtu")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub min_path_mtu: u16,
+
     /// The pairs of security associations, by the names of their ports.
     pub associations: BTreeMap<String, Association>,
+}
+
+impl Config {
+    /// The defaults, for pairs of this end.
+    pub(crate) fn between(local: String, associations: BTreeMap<String, Association>) -> Config {
+        Config {
+            local: Some(local),
+            grace_seconds: grace(),
+            mtu: path_mtu::no_limit(),
+            min_path_mtu: path_mtu::min_path_mtu(),
+            associations,
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds { mtu: self.mtu, min_path_mtu: self.min_path_mtu }
+    }
 }
 
 /// A pair of security associations.
@@ -225,7 +254,7 @@ impl From<Algorithm> for bellows_esp::Algorithm {
     }
 }
 
-pub(crate) fn grace() -> u32 {
+fn grace() -> u32 {
     300
 }
 
