@@ -80,7 +80,7 @@ fn pairs_learn_from_errors_about_their_own_packets_for_ten_minutes() {
         near.set_time(5 * SECOND);
         let port = transport(is_v6);
         let clear = inner_of(is_v6, false, 1_400);
-        let mut send = |near: &mut Rig| {
+        let send = |near: &mut Rig| {
             near.send("a", [&clear]);
             near.settle();
             near.received(port)
