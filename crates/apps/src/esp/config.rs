@@ -19,7 +19,8 @@ use crate::path_mtu::{self, Bounds};
 /// is keeps its sequence numbers; one that changes `inbound` also receives with the old keys for `grace_seconds`.
 /// A run that starts anew begins with sequence number 1, so it needs new keys. docs/ipsec.md explains all of this.
 ///
-/// Offloads are finished before a packet is sealed. Fragments are not opened; link `reassemble` in front.
+/// Offloads are finished before a packet is sealed. Fragments are not opened; link `reassemble` in front. ICMP errors
+/// about packets of a pair that come in by `ip4` and `ip6` tell the MTU of its path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

@@ -44,6 +44,9 @@ pub use self::v6::V6;
 /// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
 /// beyond that are dropped, and so are packets beyond eight for each error that may be sent, whether or not one is sent
 /// about them. Senders that have a better first hop on their link are redirected, with a limit of the same size.
+///
+/// If a packet of the router itself is too long for a link, the error goes to the router: a tunnel among its services
+/// learns the MTU from it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellows_apps::registry;
 use bellows_config::{Loaded, Overrides, Registry, load_str};
@@ -12,13 +12,9 @@ use bellows_observe::Snapshot;
 use bellows_testkit::soak;
 use bellows_testkit::wait::eventually;
 
-/// Reloads of the long form, and at least of the short one, which takes as many as fit into its time.
-const MANY: usize = 10_000;
-const FEW: usize = 500;
-const TIME: Duration = Duration::from_secs(40);
-
-/// After so many reloads, memory is measured for the first time.
-const WARM: usize = 500;
+/// Reloads of the short form, and of the long one; and after how many of them memory is measured for the first time.
+const FEW: [usize; 2] = [500, 250];
+const MANY: [usize; 2] = [10_000, 500];
 
 /// Pseudowires that may come and go.
 const CHANGING: usize = 8;
@@ -39,8 +35,8 @@ fn network(lines: usize) -> String {
             text += &format!("[apps.{end}-to-{port}]\napp = \"sink\"\n[apps.{end}-{port}]\napp = \"source\"\n");
             text += &format!("headers = \"ipv4\"\nrate = \"5kpps\"\nsrc_mac = \"02:00:00:00:01:0{own}\"\n");
             text += &format!("dst_mac = \"02:00:00:00:01:0{other}\"\n");
-            links.push(format!("{end}-{port}.output -> {end}.{port}"));
-            links.push(format!("{end}.{port} -> {end}-to-{port}.input"));
+            links.push(format!("{end}-{port}.output -> {end}.{port}-port"));
+            links.push(format!("{end}.{port}-port -> {end}-to-{port}.input"));
         }
         text += &format!("[apps.{end}-customers]\napp = \"source\"\ncount = 0\n");
         text += &format!("[apps.{end}-to-customers]\napp = \"sink\"\n");
@@ -52,8 +48,8 @@ fn network(lines: usize) -> String {
 app = "l2vpn"
 [apps.{end}.interfaces]
 uplink = {{ mac = "02:00:00:00:00:0{own}", mtu = 1600, addresses = ["192.0.2.{own}/24", "2001:db8::{own}/64"] }}
-lan = {{}}
-line = {{}}
+lan-port = {{}}
+line-port = {{}}
 customers = {{ mtu = 1504, trunk = {{}} }}
 [apps.{end}.peers]
 here = {{ local = true, endpoints = {{ v4 = "192.0.2.{own}", v6 = "2001:db8::{own}" }} }}
@@ -62,10 +58,10 @@ there = {{ endpoints = {{ v4 = "192.0.2.{other}", v6 = "2001:db8::{other}" }} }}
 four = {{ local = "here.v4", remote = "there.v4" }}
 six = {{ local = "here.v6", remote = "there.v6" }}
 [apps.{end}.vpls.lan]
-circuits = ["lan", "customers"]
+circuits = ["lan-port", "customers.4000"]
 pseudowires.lan = {{ transport = "six", tunnel = "gre", vc_id = 1000, control_channel = {{ heartbeat = "1s" }} }}
 [apps.{end}.vpls.line]
-circuits = ["line"]
+circuits = ["line-port"]
 pseudowires.line = {{ transport = "four", tunnel = "gre", vc_id = 1000, control_channel = {{ heartbeat = "1s" }} }}
 "#
         );
@@ -142,13 +138,13 @@ fn steer(control: &Control, registry: &Registry) -> Found {
     // Addresses of IPv6 are checked, and neighbours found.
     thread::sleep(Duration::from_millis(500));
     let before = drops(&control.snapshot());
-    let (since, mut warm, mut reloads) = (Instant::now(), 0, 0);
-    while reloads < if soak::is_soaking() { MANY } else { FEW } || !soak::is_soaking() && since.elapsed() < TIME {
-        reloads += 1;
-        let loaded = load(registry, lines(reloads));
+    let [reloads, warm_after] = if soak::is_soaking() { MANY } else { FEW };
+    let mut warm = 0;
+    for reload in 1..=reloads {
+        let loaded = load(registry, lines(reload));
         control.reload(loaded.network).unwrap();
         loaded.changes.into_iter().for_each(|change| change());
-        if reloads == WARM {
+        if reload == warm_after {
             warm = resident();
         }
     }
@@ -167,7 +163,7 @@ fn pseudowires_come_and_go_without_a_loss_of_others() {
     let Found { reloads, drops: before, pages } = steering.join().unwrap();
     let outcome = engine.finish(end.clone());
     assert_eq!((end, outcome.panicked.len(), outcome.snapshot.imbalances()), (End::Stopped, 0, Vec::new()));
-    eprintln!("{reloads} reloads, {} pages after {WARM}, {} at the end", pages[0], pages[1]);
+    eprintln!("{reloads} reloads, {} pages when warm, {} at the end", pages[0], pages[1]);
 
     let snapshot = &outcome.snapshot;
     let after = drops(snapshot);
