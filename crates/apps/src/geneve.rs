@@ -18,7 +18,9 @@ use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tun
 /// are control messages. The source port of UDP tells flows apart. A received checksum of UDP is verified unless it
 /// is 0. On Linux: `ip link add type geneve id … remote …`.
 ///
-/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't fragment".
+/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't
+/// fragment", unless `df` clears it. ICMP errors about packets of a session that come in by `ip4` and `ip6` tell the MTU of
+/// its path; docs/tunnels.md has what becomes of longer packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);

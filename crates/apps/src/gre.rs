@@ -17,7 +17,9 @@ use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tun
 /// `checksum`, which is verified, or without. Packets with sequence numbers or a routing field are refused. On Linux:
 /// `ip link add type ip6gretap` or `gretap` for frames, `ip6gre` or `gre` for IP.
 ///
-/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't fragment".
+/// Offloads are finished before a packet goes into a tunnel. Sent IPv4 packets have the flag "don't
+/// fragment", unless `df` clears it. ICMP errors about packets of a session that come in by `ip4` and `ip6` tell the MTU of
+/// its path; docs/tunnels.md has what becomes of longer packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);

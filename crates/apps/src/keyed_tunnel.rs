@@ -17,7 +17,9 @@ use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tun
 /// out of its tunnel if its addresses, its session and its cookie are those of a session. There is no negotiation:
 /// both ends are configured. On Linux: `ip l2tp add tunnel … encap ip` and `ip l2tp add session … l2spec_type none`.
 ///
-/// Offloads are finished before a frame goes into a tunnel. Sent IPv4 packets have the flag "don't fragment".
+/// Offloads are finished before a frame goes into a tunnel. Sent IPv4 packets have the flag "don't
+/// fragment", unless `df` clears it. ICMP errors about packets of a session that come in by `ip4` and `ip6` tell the MTU of
+/// its path; docs/tunnels.md has what becomes of longer packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Config(tunnel::Config<Session>);

@@ -29,6 +29,7 @@ mod local;
 mod lookup;
 pub mod mac_table;
 mod pace;
+mod path_mtu;
 mod policy;
 mod port;
 mod reverse_path;

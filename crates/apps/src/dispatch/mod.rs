@@ -21,6 +21,9 @@ use crate::lanes::{Lanes, UNUSUAL, Verdict};
 /// one whose output is not linked, go to `other`, or are dropped if that is not linked either. The fields are those behind IPv4 options and IPv6 extension headers;
 /// fragments have no port, and those of IPv6 no protocol. Packets are behind an Ethernet header without tags.
 ///
+/// An ICMP error that says that a packet was too long for a link, and that matches no rule itself, goes where answers to
+/// the packet that it quotes would go, so that a tunnel learns the MTU of its path.
+///
 /// Rules in a row that have the same fields are looked up together, so that a long list costs no more than a short one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

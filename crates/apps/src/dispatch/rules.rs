@@ -8,7 +8,8 @@ use bellows_wire::{IpPair, IpProtocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::headers::{ETHERNET, Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v6};
+use crate::headers::{ETHERNET, Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v6, read, reversed};
+use crate::path_mtu::TooBig;
 
 /// A rule: the fields of packets that go to an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -123,11 +124,21 @@ impl Fields {
             }
             Err(_) => fragment(frame)?,
         };
+        Some(Fields::between(addresses, protocol, port))
+    }
+
+    /// Of an answer to the packet that an error quotes, to the port that is so many bytes behind its IP header.
+    fn of_answer(error: &TooBig<'_>, port_at: usize) -> Fields {
+        let port = has_ports(error.protocol.0).then(|| read(error.payload, port_at));
+        Fields::between(reversed(error.addresses), Some(error.protocol.0), port)
+    }
+
+    fn between(addresses: IpPair, protocol: Option<u8>, port: Option<u16>) -> Fields {
         let (is_v6, source, destination) = match addresses {
             IpPair::V4 { src, dst } => (false, IpAddr::V4(src), IpAddr::V4(dst)),
             IpPair::V6 { src, dst } => (true, IpAddr::V6(src), IpAddr::V6(dst)),
         };
-        Some(Fields { is_v6, source: Some(source), destination: Some(destination), protocol, port })
+        Fields { is_v6, source: Some(source), destination: Some(destination), protocol, port }
     }
 }
 
@@ -226,9 +237,17 @@ impl Rules {
         self.none
     }
 
-    /// The first rule that a packet matches.
+    /// The first rule that a packet matches. An ICMP error that says that a packet was too long also matches the rules
+    /// for answers to that packet, which tell who has sent it.
     pub(super) fn find(&self, frame: &[u8]) -> Option<usize> {
-        let fields = Fields::read(frame)?;
+        self.find_fields(Fields::read(frame)?).or_else(|| {
+            let error = TooBig::read(frame)?;
+            // Ports of tunnels are those of destinations, whoever sends.
+            [0, 2].into_iter().find_map(|port_at| self.find_fields(Fields::of_answer(&error, port_at)))
+        })
+    }
+
+    fn find_fields(&self, fields: Fields) -> Option<usize> {
         let runs = &self.runs[usize::from(fields.is_v6)];
         runs.iter().find_map(|run| run.exact.get(&fields.of(run.shape)).copied())
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::path_mtu::tests::too_big;
 use crate::tunnel::tests::ip;
 
 const OUTPUTS: [&str; 4] = ["a", "b", "c", "other"];
@@ -175,5 +176,35 @@ fn mistakes_in_rules_name_the_place() {
     for (rules, message, item) in cases {
         let error = configure(rules).err().unwrap();
         assert_eq!((error.message.as_str(), error.part.steps.first().map(String::as_str)), (message, item));
+    }
+}
+
+#[test]
+fn errors_that_a_packet_was_too_long_go_to_who_has_sent_it() {
+    let rules = json!([
+        {"to": "a", "protocol": "gre"},
+        {"to": "b", "protocol": "udp", "port": 4789, "source": "192.0.2.2"},
+        {"to": "c", "protocol": "udp", "port": 4500},
+    ]);
+    let mut rig = Rig::new(configure(rules).unwrap(), &["input"], &OUTPUTS);
+    let sent = |is_v6: bool, to: u8, protocol: u8, ports: [u16; 2]| {
+        let behind = [&ports[0].to_be_bytes()[..], &ports[1].to_be_bytes(), &[0; 40]].concat();
+        ip(IpPair::new(address(is_v6, 1), address(is_v6, to)).unwrap(), IpProtocol(protocol), &behind)
+    };
+    let mut damaged = too_big(&sent(false, 2, 47, [0, 0]), 576);
+    *damaged.last_mut().unwrap() ^= 1;
+    for (packet, expected) in [
+        (too_big(&sent(false, 2, 47, [0, 0]), 576), "a"),
+        (too_big(&sent(true, 2, 47, [0, 0]), 1_280), "a"),
+        (too_big(&sent(false, 2, 17, [50_000, 4_789]), 576), "b"),
+        (too_big(&sent(false, 3, 17, [50_000, 4_789]), 576), "other"),
+        (too_big(&sent(true, 3, 17, [4_500, 50_000]), 1_280), "c"),
+        (too_big(&sent(true, 3, 6, [4_500, 4_500]), 1_280), "other"),
+        (damaged, "other"),
+    ] {
+        rig.send("input", [&packet]);
+        rig.settle();
+        let arrived = OUTPUTS.map(|output| rig.received(output).len());
+        assert_eq!(arrived, OUTPUTS.map(|output| usize::from(output == expected)), "{packet:02x?}");
     }
 }

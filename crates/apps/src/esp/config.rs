@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
+use crate::path_mtu::{self, Bounds};
 
 /// Protects IP packets by ESP (RFC 4303): the data plane of IPsec, in tunnel and transport mode.
 ///
@@ -18,7 +19,8 @@ use super::secret::Secret;
 /// is keeps its sequence numbers; one that changes `inbound` also receives with the old keys for `grace_seconds`.
 /// A run that starts anew begins with sequence number 1, so it needs new keys. docs/ipsec.md explains all of this.
 ///
-/// Offloads are finished before a packet is sealed. Fragments are not opened; link `reassemble` in front.
+/// Offloads are finished before a packet is sealed. Fragments are not opened; link `reassemble` in front. ICMP errors
+/// about packets of a pair that come in by `ip4` and `ip6` tell the MTU of its path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -31,8 +33,36 @@ pub struct Config {
     #[schemars(extend("x-unit" = "seconds"))]
     pub grace_seconds: u32,
 
+    /// The longest packet that is sent, with its headers, from 68 bytes, over IPv6 from 1,280. It is the path's MTU unless a
+    /// router on the way says that one of its links has less (RFC 4301, section 8.2); what is learned holds for ten minutes.
+    #[serde(default = "path_mtu::no_limit")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub mtu: u16,
+
+    /// The least MTU of a path that routers of IPv4 are believed, from 68 bytes; those of IPv6 are believed 1,280.
+    #[serde(default = "path_mtu::min_path_mtu")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub min_path_mtu: u16,
+
     /// The pairs of security associations, by the names of their ports.
     pub associations: BTreeMap<String, Association>,
+}
+
+impl Config {
+    /// The defaults, for pairs of this end.
+    pub(crate) fn between(local: String, associations: BTreeMap<String, Association>) -> Config {
+        Config {
+            local: Some(local),
+            grace_seconds: grace(),
+            mtu: path_mtu::no_limit(),
+            min_path_mtu: path_mtu::min_path_mtu(),
+            associations,
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds { mtu: self.mtu, min_path_mtu: self.min_path_mtu }
+    }
 }
 
 /// A pair of security associations.
@@ -225,7 +255,7 @@ impl From<Algorithm> for bellows_esp::Algorithm {
     }
 }
 
-pub(crate) fn grace() -> u32 {
+fn grace() -> u32 {
     300
 }
 

@@ -7,12 +7,14 @@
 //! | `keyring.rs`, `spent.rs` | the associations in use, how they are replaced, and which keys this process has used |
 //! | `pair.rs`, `inner.rs`, `selectors.rs` | headers around what is protected, clear packets, networks |
 //! | `seal.rs`, `open.rs` | the hot path in both directions |
+//! | `exceeding.rs` | packets that are longer than their path's MTU, and what is learned of it |
 //! | `upkeep.rs` | what depends on time: lifetimes, keepalives, old keys, the published state |
 //! | `requests.rs` | the state that is shown, and new keys by command |
 //!
 //! Packets are sealed and opened where they are. Their sequence numbers are in the order in which they are sent.
 
 pub mod config;
+mod exceeding;
 mod inner;
 mod keyring;
 mod open;
@@ -27,7 +29,7 @@ mod spent;
 mod tests;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
@@ -40,8 +42,10 @@ pub use config::Config;
 pub use secret::Secret;
 
 use crate::lanes::{Lanes, UNUSUAL};
+use crate::path_mtu::{Bounds, PathMtu};
 use crate::tunnel::{Ends, Entries, PortKind, Wires};
 use config::Association;
+use exceeding::Exceeding;
 use keyring::{Keyring, Plans};
 use pair::Pair;
 use plan::{Plan, Way};
@@ -53,7 +57,13 @@ pub struct Esp {
     /// The pairs, in the order of their names, as the configuration has them.
     names: Vec<String>,
     associations: Vec<(IpPair, Association)>,
+    bounds: Bounds,
     pairs: Vec<Pair>,
+    /// Those between the same ends.
+    by_ends: HashMap<IpPair, Vec<usize>>,
+    /// What a predecessor has learned of the paths of pairs.
+    learned: BTreeMap<String, PathMtu>,
+    exceeding: Exceeding,
     /// The place of each pair by the number of its identity.
     places: Vec<u16>,
     /// What is put into the keyring at the start.
@@ -95,15 +105,19 @@ counters! { Esp;
     drop SEQUENCE_EXHAUSTED = "sequence_exhausted", "packets to send for which their key has no sequence number left";
     drop TOO_SHORT = "too_short", "packets to send without a whole Ethernet header";
     drop NOT_IP = "not_ip", "packets to send that are not IP";
-    drop TOO_BIG = "too_big", "packets to send that are too long for a packet of IP with what ESP adds";
+    drop TOO_BIG = "too_big", "packets to send that are too long, with what ESP adds, for the path's MTU or for a packet of IP, and must not be fragmented";
     drop NO_ROOM = "no_room", "packets without room for what ESP puts in front and behind";
     drop BAD_OFFLOAD = "bad_offload", "packets whose checksum or segmentation was left to this app and cannot be done";
     drop NO_MEMORY = "no_memory", "packets that were to be segmented while no buffer was free";
     drop UNKNOWN_PORT = "unknown_port", "packets from inputs, or to outputs, that are not linked, or do not have the name of a pair, `ip4` or `ip6`";
+    drop BAD_ERROR = "bad_icmp_error", "ICMP errors about packets that no pair has sent, or that cannot be true";
+    asked drop TOLD = "told_path_mtu", "ICMP errors that tell the MTU of a pair's path";
     asked drop DUMMY = "dummy", "packets without contents, which hide the pattern of traffic (next header 59)";
     asked drop KEEPALIVE = "keepalive", "keepalives of other ends (RFC 3948)";
     asked drop IKE = "ike", "messages of IKE, which is not here";
     count SEGMENTED = "segmented", "packets that were segmented before they were sealed (GSO)";
+    count FRAGMENTED = "fragmented", "packets that were longer than the path's MTU and were fragmented";
+    count TOO_BIG_SENT = "too_big_sent", "ICMP errors that told a sender that its packet is too long for the path";
     count KEEPALIVES_SENT = "keepalives_sent", "keepalives sent";
     count SOFT_LIMITS = "soft_limits", "associations that have reached a soft limit";
     count REKEYED = "rekeyed", "associations replaced by a command";
@@ -140,6 +154,7 @@ impl App for Esp {
             std::mem::swap(&mut self.shared, &mut old.shared);
             let prepared = self.keyring.prepare(&self.plans);
             self.claimed = prepared.inspect_err(|_| self.give_back(old))?;
+            self.learned = old.names.iter().cloned().zip(old.pairs.iter().map(|pair| pair.path)).collect();
         } else {
             self.claimed = self.keyring.prepare(&self.plans)?;
         }
@@ -175,10 +190,14 @@ impl Esp {
     fn make_pairs(&mut self) {
         self.places.clear();
         self.pairs.clear();
+        self.by_ends.clear();
+        let learned = std::mem::take(&mut self.learned);
         for (name, (addresses, association)) in self.names.iter().zip(&self.associations) {
             let Some(running) = self.keyring.running.get(name) else { continue };
             // Values were checked by `configure`.
-            let Ok(pair) = Pair::new(running.id, *addresses, association) else { continue };
+            let Ok(mut pair) = Pair::new(running.id, *addresses, association, self.bounds) else { continue };
+            pair.take_over(learned.get(name));
+            self.by_ends.entry(*addresses).or_default().push(self.pairs.len());
             let number = running.id.number() as usize;
             if self.places.len() <= number {
                 self.places.resize(number + 1, UNUSUAL);
@@ -221,7 +240,7 @@ impl Configure for Esp {
     fn configure(config: Config, context: &Context) -> Result<Esp, SettingError> {
         ASSOCIATIONS.check(&config.associations)?;
         let grace = u64::from(config.grace_seconds) * SECOND;
-        let mut esp = Esp::empty(context.app.clone(), grace);
+        let mut esp = Esp::empty(context.app.clone(), grace, config.bounds());
         for (name, association) in config.associations {
             let at = |error: SettingError| error.in_entry(&*name);
             let ends = Ends { local: association.local.as_deref(), remote: &association.remote };
@@ -239,17 +258,22 @@ impl Configure for Esp {
             esp.associations.push((addresses, association));
             esp.names.push(name);
         }
+        esp.bounds.check(esp.associations.iter().any(|(ends, _)| matches!(ends, IpPair::V6 { .. })))?;
         Ok(esp)
     }
 }
 
 impl Esp {
-    fn empty(name: String, grace: u64) -> Esp {
+    fn empty(name: String, grace: u64, bounds: Bounds) -> Esp {
         Esp {
             name,
             names: Vec::new(),
             associations: Vec::new(),
+            bounds,
             pairs: Vec::new(),
+            by_ends: HashMap::new(),
+            learned: BTreeMap::new(),
+            exceeding: Exceeding::new(),
             places: Vec::new(),
             plans: BTreeMap::new(),
             grace,

@@ -44,6 +44,8 @@ impl Esp {
             let number = match self.open(&mut packets[at]) {
                 Ok(output) => output,
                 Err(reason) => {
+                    let is_other = reason.position() == Self::OTHER_PROTOCOL.position();
+                    let reason = if is_other { self.learn(packets[at].bytes(), io.now()) } else { reason };
                     self.reasons.push(reason);
                     UNUSUAL
                 }

@@ -2,12 +2,13 @@
 
 use bellows_config::SettingError;
 use bellows_esp::udp::{KEEPALIVE, UDP_HEADER};
-use bellows_esp::{HEADER, PairId};
+use bellows_esp::{HEADER, ICV, PairId};
 use bellows_wire::{IpPair, IpProtocol};
 
 use super::config::{Association, DontFragment, Mode, Udp};
 use super::selectors::Selectors;
 use crate::headers::{ETHERNET, Pattern, Template, headers, ip_length, ip_mask, reversed, write};
+use crate::path_mtu::{Bounds, PathMtu};
 
 /// The protocol of ESP.
 pub(super) const ESP: IpProtocol = IpProtocol(50);
@@ -33,6 +34,20 @@ pub(super) struct Pair {
     pub(super) is_expired: [bool; 2],
     /// When the last packet was sent, if there are keepalives.
     pub(super) sent_at: u64,
+    /// The MTU of the path to the other end.
+    pub(super) path: PathMtu,
+}
+
+/// Bytes behind what is sealed, at most: padding to whole words, its length, the next header, and the ICV.
+const MAX_BEHIND: usize = 3 + 2 + ICV;
+
+/// How long a sealed packet may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Longest {
+    /// As the path's MTU.
+    Path,
+    /// As one of IP, which is sent as fragments.
+    Ip,
 }
 
 /// What the header of a tunnel has of the packet inside.
@@ -70,7 +85,12 @@ impl Pair {
     ///
     /// # Errors
     /// If a network is none.
-    pub(super) fn new(id: PairId, addresses: IpPair, keys: &Association) -> Result<Pair, SettingError> {
+    pub(super) fn new(
+        id: PairId,
+        addresses: IpPair,
+        keys: &Association,
+        bounds: Bounds,
+    ) -> Result<Pair, SettingError> {
         let selectors = Selectors::read(&keys.local_networks, &keys.remote_networks)?;
         let mut udp_header = [0; UDP_HEADER];
         if let Some(udp) = keys.udp {
@@ -100,7 +120,19 @@ impl Pair {
             udp_header,
             is_expired: [false; 2],
             sent_at: 0,
+            path: PathMtu::new(addresses, bounds),
         })
+    }
+
+    /// Takes over what a predecessor has learned.
+    pub(super) fn take_over(&mut self, old: Option<&PathMtu>) {
+        old.into_iter().for_each(|old| self.path.take_over(old));
+    }
+
+    /// The longest frame that certainly fits into the path when it is sealed.
+    #[inline(always)]
+    pub(super) fn longest_clear(&self) -> usize {
+        (ETHERNET + usize::from(self.path.mtu())).saturating_sub(self.front() + MAX_BEHIND)
     }
 
     /// Whether it is over IPv6.
@@ -131,11 +163,11 @@ impl Pair {
         self.dscp.map_or(inner, |dscp| dscp << 2 | inner & super::inner::ECN)
     }
 
-    /// The flag of a tunnel around a packet with this one.
+    /// The flag of a tunnel around a packet with this one, or around one that is too long and is sent as fragments.
     #[inline(always)]
-    pub(super) fn dont_fragment(&self, inner: bool) -> bool {
+    pub(super) fn dont_fragment(&self, inner: bool, longest: Longest) -> bool {
         match self.df {
-            DontFragment::Copy => inner,
+            DontFragment::Copy => inner && longest == Longest::Path,
             DontFragment::Set => true,
             DontFragment::Clear => false,
         }

@@ -7,7 +7,7 @@ use bellows_packet::Packet;
 use super::Esp;
 use super::config::Mode;
 use super::inner::{Inner, Split, Unfit};
-use super::pair::{ESP, Pair, Varying};
+use super::pair::{ESP, Longest, Pair, Varying};
 use super::plan::Way;
 use crate::headers::{ETHERNET, read, uncover, write};
 use crate::lanes::{UNUSUAL, Verdict};
@@ -30,7 +30,8 @@ impl Esp {
         };
         let mut input = io.input(index);
         let packets = input.packets_mut();
-        if packets.iter().any(Packet::has_offload) {
+        let longest = pair.longest_clear();
+        if packets.iter().any(|packet| packet.has_offload() || packet.len() > longest) {
             drop(input);
             return self.seal_mixed(io, index, place, output);
         }
@@ -41,7 +42,7 @@ impl Esp {
             if let Some(packet) = packets.get(at + ahead) {
                 packet.prefetch();
             }
-            *number = match pair.seal(outbound, &mut packets[at]) {
+            *number = match pair.seal(outbound, &mut packets[at], Longest::Path) {
                 Ok(()) => output,
                 Err(reason) => {
                     reasons.push(reason);
@@ -53,7 +54,7 @@ impl Esp {
         self.lanes.send_all(io, index, input, |_| Verdict::Drop(*reasons.next().expect("one for each")));
     }
 
-    /// Seals packets one by one, because offloads of some must be finished before. They get their numbers in their order.
+    /// Seals packets one by one, because offloads of some must be finished before, or some may be too long. They get their numbers in their order.
     #[inline(never)]
     fn seal_mixed(&mut self, io: &Io<Self>, index: usize, place: usize, output: u16) {
         for mut packet in &mut io.input(index) {
@@ -75,21 +76,24 @@ impl Esp {
             io.drop(packet, Self::NO_MEMORY);
         } else {
             io.count(Self::SEGMENTED, 1);
-            self.lanes.make_room(io, 1 + segments.len());
             for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
+                self.lanes.make_room(io, 1);
                 self.seal_one(io, packet, place, output);
             }
         }
         self.segments = segments;
     }
 
-    fn seal_one(&mut self, io: &Io<Self>, mut packet: Packet, place: usize, output: u16) {
+    pub(super) fn seal_one(&mut self, io: &Io<Self>, mut packet: Packet, place: usize, output: u16) {
         let pair = &self.pairs[place];
         let Some(outbound) = self.keyring.associations.outbound(pair.id) else {
             return io.drop(packet, Self::NO_ASSOCIATION);
         };
-        match pair.seal(outbound, &mut packet) {
+        match pair.seal(outbound, &mut packet, Longest::Path) {
             Ok(()) => self.lanes.push(output.into(), packet),
+            Err(reason) if reason.position() == Self::TOO_BIG.position() => {
+                self.seal_exceeding(io, packet, place, output);
+            }
             Err(reason) => io.drop(packet, reason),
         }
     }
@@ -98,30 +102,41 @@ impl Esp {
 impl Pair {
     /// Seals a packet without an offload. Hot.
     #[inline]
-    fn seal(&self, outbound: &mut Outbound, packet: &mut Packet) -> Result<(), DropReason<Esp>> {
+    pub(super) fn seal(
+        &self,
+        outbound: &mut Outbound,
+        packet: &mut Packet,
+        longest: Longest,
+    ) -> Result<(), DropReason<Esp>> {
         let inner = Inner::behind_ethernet(packet.bytes()).map_err(reason)?;
         match self.mode {
-            Mode::Tunnel => self.seal_whole(outbound, packet, inner),
-            Mode::Transport => self.seal_part(outbound, packet, inner),
+            Mode::Tunnel => self.seal_whole(outbound, packet, inner, longest),
+            Mode::Transport => self.seal_part(outbound, packet, inner, longest),
         }
     }
 
     /// Seals a whole packet, in a new one. Hot.
     #[inline(always)]
-    fn seal_whole(&self, outbound: &mut Outbound, packet: &mut Packet, inner: Inner) -> Result<(), DropReason<Esp>> {
+    fn seal_whole(
+        &self,
+        outbound: &mut Outbound,
+        packet: &mut Packet,
+        inner: Inner,
+        longest: Longest,
+    ) -> Result<(), DropReason<Esp>> {
         let ip = &packet.bytes()[ETHERNET..];
         let [source, destination] = inner.addresses(ip);
         if !self.selectors.pass(source, destination) {
             return Err(Esp::BAD_SELECTOR);
         }
-        self.make_room(packet, inner.length, inner.length)?;
+        self.make_room(packet, inner.length, inner.length, longest)?;
         packet.set_tag(0);
         let frame = packet.bytes_mut();
         self.write_headers(
             frame,
             &Varying {
                 traffic_class: self.traffic_class(inner.traffic_class),
-                dont_fragment: self.dont_fragment(inner.dont_fragment),
+                dont_fragment: self.dont_fragment(inner.dont_fragment, longest),
                 identification: outbound.last_sequence().wrapping_add(1) as u16,
             },
         );
@@ -131,14 +146,20 @@ impl Pair {
 
     /// Seals what a packet carries. Hot.
     #[inline(always)]
-    fn seal_part(&self, outbound: &mut Outbound, packet: &mut Packet, inner: Inner) -> Result<(), DropReason<Esp>> {
+    fn seal_part(
+        &self,
+        outbound: &mut Outbound,
+        packet: &mut Packet,
+        inner: Inner,
+        longest: Longest,
+    ) -> Result<(), DropReason<Esp>> {
         let frame = packet.bytes();
         if !self.is_between_ends(&inner, &frame[ETHERNET..]) {
             return Err(Esp::BAD_SELECTOR);
         }
         let split = Split::of(frame, &inner).map_err(reason)?;
         let length = ETHERNET + inner.length - split.start;
-        self.make_room(packet, inner.length, length)?;
+        self.make_room(packet, inner.length, length, longest)?;
         packet.set_tag(0);
         let (front, udp) = (self.front(), self.udp_length());
         let frame = packet.bytes_mut();
@@ -155,9 +176,16 @@ impl Pair {
 
     /// Removes what is behind a packet of IP, and makes room around it: `protected` bytes of it are sealed.
     #[inline(always)]
-    fn make_room(&self, packet: &mut Packet, length: usize, protected: usize) -> Result<(), DropReason<Esp>> {
+    fn make_room(
+        &self,
+        packet: &mut Packet,
+        length: usize,
+        protected: usize,
+        longest: Longest,
+    ) -> Result<(), DropReason<Esp>> {
         let (front, behind) = (self.front(), trailer_length(protected));
-        if length + front + behind > usize::from(u16::MAX) {
+        let longest = if longest == Longest::Path { self.path.mtu() } else { u16::MAX };
+        if length + front + behind > usize::from(longest) {
             return Err(Esp::TOO_BIG);
         }
         packet.truncate(ETHERNET + length);

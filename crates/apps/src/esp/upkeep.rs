@@ -17,6 +17,7 @@ impl Esp {
         self.carry_out(io);
         self.keyring.associations.remove_old(io.now());
         for place in 0..self.pairs.len() {
+            self.pairs[place].path.forget_old(io.now());
             self.keep_limits(io, place);
             self.keep_alive(io, place);
         }

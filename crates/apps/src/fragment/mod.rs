@@ -23,7 +23,7 @@ use self::v4::Header;
 use self::v6::Identifications;
 use crate::forwarding::ETHERNET;
 use crate::ip_frame::{IpFrame, Version};
-use crate::segmentation::{kind_of, segment};
+use crate::segmentation::{NoBuffer, kind_of, segment};
 use crate::vrf::RoutingDomain;
 
 /// Fragments IP packets that are longer than `mtu` bytes.
@@ -69,7 +69,7 @@ const MIN_MTU_V6: u16 = 1280;
 /// Fragments packets.
 pub struct Fragment {
     limit: Limit,
-    identifications: Identifications,
+    fragmenter: Fragmenter,
     /// The segments of a GSO packet behind its first, and the fragments of a packet behind its first. Empty between two
     /// packets.
     segments: Vector,
@@ -160,6 +160,51 @@ impl Plan {
     }
 }
 
+/// Makes fragments of packets, for this app and for those whose own packets are too long.
+pub(crate) struct Fragmenter {
+    identifications: Identifications,
+}
+
+/// Why a packet is not fragmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfragmented {
+    /// It must not be, or would become too many fragments.
+    Whole,
+    /// There are no buffers for the fragments.
+    NoBuffer,
+}
+
+impl Fragmenter {
+    pub(crate) fn new() -> Fragmenter {
+        Fragmenter { identifications: Identifications::new() }
+    }
+
+    /// Makes a packet behind an Ethernet header, of which this node is the source, the first of its fragments, and adds the
+    /// others to `others`, which is empty. One that fits stays as it is.
+    ///
+    /// # Errors
+    /// If it is not fragmented. It is unchanged then.
+    pub(crate) fn fragment(&mut self, packet: &mut Packet, mtu: u16, others: &mut Vector) -> Result<(), Unfragmented> {
+        let ip = IpFrame::find(packet.bytes()).ok_or(Unfragmented::Whole)?;
+        match Plan::of(packet.bytes(), ip, mtu, true) {
+            Ok(plan) if plan.count() <= CAPACITY => {
+                self.carry_out(packet, &plan, others).map_err(|NoBuffer| Unfragmented::NoBuffer)
+            }
+            Err(Refused::Fits) => Ok(()),
+            Ok(_) | Err(Refused::DontFragment | Refused::Malformed | Refused::BadChecksum) => Err(Unfragmented::Whole),
+        }
+    }
+
+    fn carry_out(&mut self, packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
+        let result = match plan.later {
+            Some(_) => v4::split(packet, plan, others),
+            None => v6::split(packet, plan, &mut self.identifications, others),
+        };
+        // Nobody has seen them.
+        result.inspect_err(|_| others.drain(usize::MAX).for_each(drop))
+    }
+}
+
 /// What becomes of a packet.
 enum Fate {
     Pass,
@@ -175,7 +220,7 @@ enum Fate {
 impl Fragment {
     fn new(limit: Limit) -> Fragment {
         let (segments, fragments) = (Vector::new(), Vector::new());
-        Fragment { limit, identifications: Identifications::new(), segments, fragments }
+        Fragment { limit, fragmenter: Fragmenter::new(), segments, fragments }
     }
 
     fn fragment_all(&mut self, io: &Io<Self>, mut input: Input<'_, Self>) {
@@ -233,14 +278,8 @@ impl Fragment {
                 return io.drop(packet, Self::BAD_OFFLOAD);
             }
         }
-        let Fragment { identifications, fragments, .. } = self;
-        let result = match plan.later {
-            Some(_) => v4::split(&mut packet, plan, fragments),
-            None => v6::split(&mut packet, plan, identifications, fragments),
-        };
-        if result.is_err() {
-            // Nobody has seen them.
-            fragments.drain(usize::MAX).for_each(drop);
+        let Fragment { fragmenter, fragments, .. } = self;
+        if fragmenter.carry_out(&mut packet, plan, fragments).is_err() {
             return io.drop(packet, Self::NO_MEMORY);
         }
         io.count(Self::OKS, 1);

@@ -20,11 +20,12 @@ use bellows_vrf::adjacency::{Kind, special};
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag, Vrf};
 use bellows_wire::icmp::IcmpMessage;
-use bellows_wire::{IpPair, MacAddr};
+use bellows_wire::{EtherType, IpPair, MacAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::forwarding::ETHERNET;
+use crate::headers::uncover;
 use crate::limit::Limit;
 use crate::vrf::RoutingDomain;
 
@@ -43,6 +44,9 @@ pub use self::v6::V6;
 /// many, and packets whose source is not one host. They are limited to `rate` a second, after `burst` at once; packets
 /// beyond that are dropped, and so are packets beyond eight for each error that may be sent, whether or not one is sent
 /// about them. Senders that have a better first hop on their link are redirected, with a limit of the same size.
+///
+/// If a packet of the router itself is too long for a link, the error goes to the router: a tunnel among its services
+/// learns the MTU from it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -80,6 +84,9 @@ fn burst() -> u32 {
 pub trait Family: Send + Sized + 'static {
     /// The app's name.
     const NAME: &'static str;
+
+    /// That of its packets.
+    const ETHER_TYPE: EtherType;
 
     /// Bytes of the longest error, without its Ethernet header.
     const MAX_LENGTH: usize;
@@ -281,8 +288,11 @@ impl<F: Family> IcmpErrors<F> {
         let tables = self.domain.tables();
         let interface = tables.interface(tag.interface());
         F::may_answer(ip, error, interface)?;
-        let interface = interface.ok_or(Self::NO_ADDRESS)?;
         let sender = F::sender(ip).ok_or(Self::MALFORMED)?;
+        if interface.is_none() && error.reason == Reason::TooBig && tables.has_address(sender.into()) {
+            return self.tell_service(io, ip, error, sender);
+        }
+        let interface = interface.ok_or(Self::NO_ADDRESS)?;
         if self.is_own_or_many(io, sender) {
             return Err(Self::ABOUT_SOURCE);
         }
@@ -312,6 +322,25 @@ impl<F: Family> IcmpErrors<F> {
             let stays = addresses.is_some_and(|[_, to]| to.is_unicast_link_local()) && io.is_linked(LINK);
             answer.set_tag(Tag::received_on(if stays { tag.interface() } else { 0 }).0);
             Answer { packet: answer, counter }
+        }))
+    }
+
+    /// The error about a packet of the router's own, which goes to itself: a service, such as a tunnel, that has sent it
+    /// learns how long its packets may be.
+    #[cold]
+    fn tell_service(
+        &mut self,
+        io: &Io<Self>,
+        ip: &[u8],
+        error: IcmpError,
+        own: F::Address,
+    ) -> Result<Option<Answer<F>>, DropReason<Self>> {
+        let length = F::write(ip, error, own, &mut self.frame[ETHERNET..]).ok_or(Self::MALFORMED)?;
+        self.errors.pay(io.now());
+        let packet = Packet::from_bytes(&self.frame[..ETHERNET + length]);
+        Ok(packet.map(|mut packet| {
+            uncover(&mut packet, F::ETHER_TYPE);
+            Answer { packet, counter: Self::TOO_BIG }
         }))
     }
 

@@ -426,3 +426,26 @@ fn errors_for_which_a_link_has_no_room_do_not_count_as_sent() {
     assert_eq!(rig.counts().counters["unreachable_sent"], sent as u64);
     assert!(sent < 1600);
 }
+
+#[test]
+fn the_router_itself_learns_which_of_its_packets_are_too_long() {
+    let mut rig = rig::<V4>(&ADDRESSES);
+    let frame = packet("10.0.2.1", "192.0.2.9", IpProtocol::GRE, 1_000);
+    let send_own = |rig: &mut Rig, frame: &[u8], error: IcmpError| {
+        let mut packet = Packet::from_bytes(frame).unwrap();
+        packet.set_tag(Tag::received_on(0).with(error.number()).0);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        rig.received("output")
+    };
+    let told = send_own(&mut rig, &frame, IcmpError { reason: Reason::TooBig, value: 900 }).remove(0);
+    bellows_wire::verify_checksums(&told).unwrap();
+    let header = Ipv4Packet::new_checked(&told[14..]).unwrap();
+    assert_eq!([header.src().to_string(), header.dst().to_string()], ["10.0.2.1"; 2]);
+    assert_eq!(told[34..42], [3, 4, told[36], told[37], 0, 0, 3, 132]);
+    // Other errors have nobody to go to, and neither have those about packets of others.
+    assert_eq!(send_own(&mut rig, &frame, IcmpError::of(Reason::NoRoute)), Vec::<Vec<u8>>::new());
+    let other = packet("10.0.2.7", "192.0.2.9", IpProtocol::GRE, 1_000);
+    assert_eq!(send_own(&mut rig, &other, IcmpError { reason: Reason::TooBig, value: 900 }), Vec::<Vec<u8>>::new());
+    assert_eq!(rig.counts().drops["no_address"], 2);
+}

@@ -7,7 +7,7 @@ use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv4::Ipv4Header;
-use bellows_wire::{IpPair, IpProtocol, MacAddr};
+use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr};
 
 use super::{Family, IcmpErrors, compose};
 
@@ -27,6 +27,7 @@ const TTL: u8 = 64;
 
 impl Family for V4 {
     const NAME: &'static str = "ip4-icmp-error";
+    const ETHER_TYPE: EtherType = EtherType::IPV4;
     // RFC 1812, section 4.3.2.3.
     const MAX_LENGTH: usize = 576;
 

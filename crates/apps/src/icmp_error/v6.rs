@@ -8,7 +8,7 @@ use bellows_vrf::{IcmpError, Interface, Reason};
 use bellows_wire::icmp::message_type;
 use bellows_wire::ipv6::{Ipv6Header, Ipv6Packet};
 use bellows_wire::ndp::{self, Draft, MAX_DRAFT};
-use bellows_wire::{IpPair, IpProtocol, MacAddr};
+use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr};
 
 use super::{Family, IcmpErrors, compose};
 
@@ -23,6 +23,7 @@ const HOP_LIMIT: u8 = 64;
 
 impl Family for V6 {
     const NAME: &'static str = "ip6-icmp-error";
+    const ETHER_TYPE: EtherType = EtherType::IPV6;
     // RFC 4443, section 2.4 (c): the minimum MTU.
     const MAX_LENGTH: usize = 1280;
 

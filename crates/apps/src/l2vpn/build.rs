@@ -209,7 +209,7 @@ fn add_esp(transport: &str, addresses: IpPair, ipsec: &Ipsec, kinds: &BTreeSet<K
         remote_networks: Vec::new(),
     };
     let associations = BTreeMap::from([(transport.to_owned(), pair)]);
-    let keys = esp::Config { local: Some(local), grace_seconds: esp::config::grace(), associations };
+    let keys = esp::Config::between(local, associations);
     let app = esp_name(transport);
     parts.app::<Esp>(&app, keys).from_key(format!("transports.{transport}.ipsec"));
     connect_service(parts, addresses, &app);
@@ -237,6 +237,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
     let pseudowires = || pseudowires_of(config, transport).filter(|(.., pseudowire)| pseudowire.tunnel == kind);
     let name = tunnel_name(transport, kind);
     let key = format!("transports.{transport}");
+    let df = config.transports.get(transport).map(|transport| transport.df).unwrap_or_default();
     match kind {
         Kind::L2tpv3 => {
             let sessions = sessions(pseudowires(), |pseudowire, is_control| keyed_tunnel::Session {
@@ -248,7 +249,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
                 send_cookie: pseudowire.send_cookie.clone(),
                 sublayer: keyed_tunnel::Sublayer::None,
             });
-            let keys = tunnel::Config::between(local, sessions);
+            let keys = tunnel::Config::between(local, df, sessions);
             parts.app::<KeyedTunnel>(&name, keys.into()).from_key(key);
         }
         Kind::Gre => {
@@ -259,7 +260,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
                 checksum: false,
                 payload: gre::Carried::Ethernet,
             });
-            let keys = tunnel::Config::between(local, sessions);
+            let keys = tunnel::Config::between(local, df, sessions);
             parts.app::<Gre>(&name, keys.into()).from_key(key);
         }
     }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::esp::config::Direction;
+use crate::tunnel::DontFragment;
 use crate::{bridge, control_channel, vlan_mux};
 
 /// An end of layer-2 VPNs: it connects Ethernet ports of several sites through pseudowires over IPv4 or IPv6 (RFC 4664).
@@ -102,6 +103,10 @@ pub struct Transport {
 
     /// The endpoint of the other end, of the same family.
     pub remote: String,
+
+    /// The flag "don't fragment" of its packets over IPv4: `"set"` or `"clear"`, so that routers on the way may fragment them.
+    #[serde(default)]
+    pub df: DontFragment,
 
     /// Protection of all packets of the transport by ESP, in transport mode. Others between the endpoints are then none of
     /// a pseudowire.

@@ -9,11 +9,12 @@ use super::received::{Refusal, take_out};
 use super::session::Session;
 use super::{Protocol, Tunnel};
 use crate::lanes::{UNUSUAL, Verdict};
+use crate::path_mtu::TooBig;
 
 impl<P: Protocol> Tunnel<P> {
     /// Takes packets out of their tunnels. Hot.
     pub(super) fn deliver(&mut self, io: &Io<Self>, index: usize) {
-        let Tunnel { sessions, index: by_header, wires, lanes, .. } = self;
+        let Tunnel { sessions, index: by_header, paths, wires, lanes, .. } = self;
         let outputs = &wires.outputs;
         let mut input = io.input(index);
         let packets = input.packets_mut();
@@ -27,6 +28,14 @@ impl<P: Protocol> Tunnel<P> {
         lanes.send_all(io, index, input, |packet| match take_out::<P>(sessions, by_header, packet) {
             Ok(session) if outputs[session] == UNUSUAL => Verdict::Drop(Self::UNKNOWN_PORT),
             Ok(session) => Verdict::To(outputs[session].into()),
+            Err(Refusal::OtherProtocol) => Verdict::Drop(match TooBig::read(packet.bytes()) {
+                Some(error) if paths.learn::<P>(sessions, by_header, &error, io.now()) => {
+                    paths.expires().into_iter().for_each(|at| io.wake_at(at));
+                    Self::TOLD
+                }
+                Some(_) => Self::BAD_ERROR,
+                None => Self::OTHER_PROTOCOL,
+            }),
             Err(refusal) => Verdict::Drop(Self::reason(refusal)),
         });
     }

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use bellows_wire::IpPair;
 
+use super::Protocol;
 use super::session::Session;
 use crate::headers::{Ends, Guesses, is_v6};
 
 /// The sessions of an app, by the addresses of received packets and their numbers.
 pub(super) struct Index {
     exact: HashMap<(IpPair, Option<u32>), usize>,
+    /// Sessions by what they send.
+    sent: HashMap<(IpPair, Option<u32>), usize>,
     /// Those of IPv4 and IPv6.
     families: [Family; 2],
     /// If there is one session, it is the guess for every packet.
@@ -26,14 +29,20 @@ struct Family {
 
 impl Index {
     /// Fails with the places of two sessions that are the same.
-    pub(super) fn new(sessions: &[Session]) -> Result<Index, (usize, usize)> {
+    pub(super) fn new<P: Protocol>(sessions: &[Session]) -> Result<Index, (usize, usize)> {
         let mut exact = HashMap::new();
         for (place, session) in sessions.iter().enumerate() {
             if let Some(other) = exact.insert((session.received, session.shape.id), place) {
                 return Err((other, place));
             }
         }
+        // Those to a station that sends all to one number are equal.
+        let sent = sessions.iter().enumerate().filter_map(|(place, session)| {
+            let seen = P::read(&session.shape.send).ok()?;
+            Some(((session.addresses, seen.id), place))
+        });
         Ok(Index {
+            sent: sent.collect(),
             exact,
             families: [false, true].map(|is_v6| Family::new(sessions, is_v6)),
             is_one: sessions.len() == 1,
@@ -49,6 +58,11 @@ impl Index {
     /// The session of received packets with these addresses and this number.
     pub(super) fn find(&self, addresses: IpPair, id: Option<u32>) -> Option<usize> {
         self.exact.get(&(addresses, id)).copied()
+    }
+
+    /// The session that sends packets with these addresses and this number.
+    pub(super) fn find_sender(&self, addresses: IpPair, id: Option<u32>) -> Option<usize> {
+        self.sent.get(&(addresses, id)).copied()
     }
 
     /// The only session that a packet can belong to, if its header is a usual one. Hot.

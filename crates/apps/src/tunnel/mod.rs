@@ -9,7 +9,11 @@
 
 mod deliver;
 mod ends;
+mod exceeding;
 mod index;
+#[cfg(test)]
+pub(crate) mod path_tests;
+mod paths;
 mod received;
 mod send;
 mod session;
@@ -21,8 +25,9 @@ mod wires;
 use std::collections::BTreeMap;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Configure, Context, SettingError};
-use bellows_engine::{App, Counters, Io, Ports, counters};
+use bellows_engine::{App, AppError, Counters, Io, Ports, counters};
 use bellows_packet::{CAPACITY, Vector};
+use bellows_sys::keyed_hash::{KeyedHash, Words};
 use bellows_wire::IpProtocol;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -37,7 +42,10 @@ pub(crate) use wires::TRANSPORTS;
 pub(crate) use wires::{PortKind, Wires};
 
 use crate::lanes::Lanes;
+use crate::path_mtu::{self, Bounds};
+use exceeding::Exceeding;
 use index::Index;
+use paths::Paths;
 use session::{Note, Session};
 
 /// What is one protocol's own.
@@ -121,15 +129,65 @@ pub struct Config<S> {
     #[serde(default)]
     pub traffic_class: u8,
 
+    /// The longest packet that is sent, with its headers, from 68 bytes, over IPv6 from 1,280. It is the path's MTU unless a
+    /// router on the way says that one of its links has less (RFC 1191, RFC 8201); what is learned holds for ten minutes.
+    #[serde(default = "path_mtu::no_limit")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub mtu: u16,
+
+    /// The least MTU of a path that routers of IPv4 are believed, from 68 bytes; those of IPv6 are believed 1,280.
+    #[serde(default = "path_mtu::min_path_mtu")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 68))]
+    pub min_path_mtu: u16,
+
+    /// The flag "don't fragment" of IPv4 packets that are sent: `"set"` or `"clear"`. Without it, routers on the way fragment
+    /// packets that are too long, and none says that they are; packets have identifications.
+    #[serde(default)]
+    pub df: DontFragment,
+
+    /// Whether packets that are longer than the path's MTU are sent as fragments, over IPv6, and over IPv4 if `df` is
+    /// `"clear"`. Otherwise they are dropped as `too_big`.
+    #[serde(default = "yes")]
+    pub fragment: bool,
+
     /// The sessions, by the names of their ports.
     pub sessions: BTreeMap<String, S>,
 }
 
+/// A flag of IPv4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum DontFragment {
+    /// Set.
+    #[default]
+    Set,
+    /// Not set.
+    Clear,
+}
+
 impl<S> Config<S> {
     /// The defaults, for sessions of this end.
-    pub(crate) fn between(local: String, sessions: BTreeMap<String, S>) -> Config<S> {
-        Config { local: Some(local), hop_limit: hop_limit(), traffic_class: 0, sessions }
+    pub(crate) fn between(local: String, df: DontFragment, sessions: BTreeMap<String, S>) -> Config<S> {
+        Config {
+            local: Some(local),
+            hop_limit: hop_limit(),
+            traffic_class: 0,
+            mtu: path_mtu::no_limit(),
+            min_path_mtu: path_mtu::min_path_mtu(),
+            df,
+            fragment: true,
+            sessions,
+        }
     }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { mtu: self.mtu, min_path_mtu: self.min_path_mtu }
+    }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn hop_limit() -> u8 {
@@ -166,10 +224,18 @@ pub struct Tunnel<P: Protocol> {
     sessions: Vec<Session>,
     names: Vec<String>,
     index: Index,
+    paths: Paths,
     wires: Wires,
     lanes: Lanes,
     segments: Vector,
     notes: Vec<Note>,
+    /// For packets that are longer than their path's MTU.
+    exceeding: Exceeding,
+    /// Whether those are fragmented.
+    fragments: bool,
+    /// That of the next IPv4 packet which may be fragmented: those between two ends differ as long as there are some left
+    /// (RFC 6864, section 4).
+    identification: u16,
     protocol: std::marker::PhantomData<P>,
 }
 
@@ -188,12 +254,17 @@ counters! { for[P: Protocol] Tunnel<P>;
     drop BAD_PAYLOAD = "bad_payload", "packets that carry another protocol than their session does";
     drop TOO_SHORT = "too_short", "packets to send without a whole Ethernet header";
     drop TOO_LONG = "too_long", "packets to send that are too long for a header of IP";
+    drop TOO_BIG = "too_big", "packets to send that are longer than the path's MTU, and must not be fragmented";
     drop NOT_IP = "not_ip", "packets to send that are not IP, for a session that carries IP";
     drop NO_HEADROOM = "no_headroom", "packets without room for the headers of the tunnel";
     drop BAD_OFFLOAD = "bad_offload", "packets whose checksum or segmentation was left to this app and cannot be done";
     drop NO_MEMORY = "no_memory", "packets that were to be segmented while no buffer was free";
     drop UNKNOWN_PORT = "unknown_port", "packets from inputs, or to outputs, that are not linked, or do not have the name of a session, `ip4` or `ip6`";
+    drop BAD_ERROR = "bad_icmp_error", "ICMP errors about packets that no session has sent, or that cannot be true";
+    asked drop TOLD = "told_path_mtu", "ICMP errors that tell the MTU of a session's path";
     count SEGMENTED = "segmented", "packets that were segmented before they were sent (GSO)";
+    count FRAGMENTED = "fragmented", "packets that were longer than the path's MTU and were fragmented";
+    count TOO_BIG_SENT = "too_big_sent", "ICMP errors that told a sender that its packet is too long for the tunnel";
 }
 
 impl<P: Protocol> App for Tunnel<P> {
@@ -217,6 +288,16 @@ impl<P: Protocol> App for Tunnel<P> {
 
     fn tick(&mut self, io: &Io<Self>) {
         self.rewire(io);
+        self.paths.forget_old(&mut self.sessions, io.now());
+        self.paths.expires().into_iter().for_each(|at| io.wake_at(at));
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            self.paths.take_over(&old.paths, &mut self.sessions);
+            self.identification = old.identification;
+        }
+        Ok(())
     }
 }
 
@@ -254,7 +335,9 @@ impl<P: Protocol> Configure for Tunnel<P> {
             let shape = P::shape(session).map_err(|error| error.in_entry(name))?;
             sessions.push(Session::new(addresses, P::PROTOCOL, common, shape));
         }
-        let index = Index::new(&sessions).map_err(|(one, other)| {
+        common.bounds().check(sessions.iter().any(Session::is_v6))?;
+        let paths = Paths::new(&mut sessions, common.bounds());
+        let index = Index::new::<P>(&sessions).map_err(|(one, other)| {
             let names: Vec<&String> = common.sessions.keys().collect();
             let message =
                 format!("the sessions `{}` and `{}` have the same addresses and number", names[one], names[other]);
@@ -264,10 +347,14 @@ impl<P: Protocol> Configure for Tunnel<P> {
             names: common.sessions.keys().cloned().collect(),
             sessions,
             index,
+            paths,
             wires: Wires::default(),
             lanes: Lanes::new(),
             segments: Vector::new(),
             notes: vec![Note::default(); CAPACITY],
+            exceeding: Exceeding::new(),
+            fragments: common.fragment,
+            identification: KeyedHash::new().hash(Words::Two(&[0; 2])) as u16,
             protocol: std::marker::PhantomData,
         })
     }

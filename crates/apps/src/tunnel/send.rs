@@ -1,7 +1,7 @@
 //! Packets that go into tunnels.
 
 use bellows_engine::{DropReason, Io};
-use bellows_packet::Packet;
+use bellows_packet::{Packet, Vector};
 use bellows_sys::simd::{Loop, Simd};
 
 use super::session::{Note, Payload, Session};
@@ -16,15 +16,24 @@ impl<P: Protocol> Tunnel<P> {
         let Some(output) = self.wires.transports[usize::from(self.sessions[session].is_v6())] else {
             return io.drop_all(&mut io.input(index), Self::UNKNOWN_PORT);
         };
-        let Tunnel { sessions, lanes, notes, .. } = self;
+        let Tunnel { sessions, lanes, notes, identification, .. } = self;
         let mut input = io.input(index);
         let packets = input.packets_mut();
         if packets.is_empty() {
             return;
         }
         let numbers = lanes.numbers(packets.len());
-        let notes = &mut notes[..packets.len()];
-        let put_in = PutIn { session: &sessions[session], packets, ahead: io.prefetch(), output, numbers, notes };
+        let first = *identification;
+        *identification = first.wrapping_add(packets.len() as u16);
+        let put_in = PutIn {
+            session: &sessions[session],
+            ahead: io.prefetch(),
+            output,
+            numbers,
+            notes: &mut notes[..packets.len()],
+            identification: first,
+            packets,
+        };
         let are_usual = Simd::chosen().run(put_in);
         if are_usual {
             // All go the same way.
@@ -47,10 +56,10 @@ impl<P: Protocol> Tunnel<P> {
                 self.lanes.push(output.into(), packet);
                 continue;
             }
-            match self.sessions[session].prepare::<P>(&mut packet) {
-                Ok(None) => self.lanes.push(output.into(), packet),
+            match segmentation::finish(&mut packet) {
+                Ok(None) => self.send_one(io, packet, session, output),
                 Ok(Some(gso)) => self.segment(io, packet, gso, session, output),
-                Err(reason) => io.drop(packet, reason),
+                Err(_) => io.drop(packet, Self::BAD_OFFLOAD),
             }
         }
         self.lanes.send(io);
@@ -63,36 +72,38 @@ impl<P: Protocol> Tunnel<P> {
             return io.drop(packet, Self::NO_MEMORY);
         }
         io.count(Self::SEGMENTED, 1);
-        self.lanes.make_room(io, 1 + self.segments.len());
-        let session = &self.sessions[session];
-        for mut packet in std::iter::once(packet).chain(self.segments.drain(usize::MAX)) {
-            if session.put_in(&mut packet) {
-                self.lanes.push(output.into(), packet);
-            } else {
-                let reason = session.refusal::<P>(&packet);
-                io.drop(packet, reason);
-            }
+        let mut segments = std::mem::replace(&mut self.segments, Vector::none());
+        for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
+            self.lanes.make_room(io, 1);
+            self.send_one(io, packet, session, output);
+        }
+        self.segments = segments;
+    }
+
+    /// Sends a packet without an offload.
+    pub(super) fn send_one(&mut self, io: &Io<Self>, mut packet: Packet, session: usize, output: u16) {
+        let keys = &self.sessions[session];
+        if keys.put_in(&mut packet, self.identification) {
+            self.identification = self.identification.wrapping_add(1);
+            return self.lanes.push(output.into(), packet);
+        }
+        match keys.refusal::<P>(&packet) {
+            Some(reason) => io.drop(packet, reason),
+            None => self.send_exceeding(io, packet, session, output),
         }
     }
 }
 
 impl Session {
-    /// Puts a packet in after its offload has been done; a GSO packet stays as it is, to be segmented.
-    fn prepare<P: Protocol>(&self, packet: &mut Packet) -> Result<Option<Gso>, DropReason<Tunnel<P>>> {
-        if let Some(gso) = segmentation::finish(packet).map_err(|_| Tunnel::BAD_OFFLOAD)? {
-            return Ok(Some(gso));
-        }
-        if self.put_in(packet) { Ok(None) } else { Err(self.refusal(packet)) }
-    }
-
-    /// Why a packet without an offload cannot be put in.
-    fn refusal<P: Protocol>(&self, packet: &Packet) -> DropReason<Tunnel<P>> {
-        match self.shape.payload {
+    /// Why a packet without an offload cannot be put in; `None` if it is longer than the path's MTU, and nothing else.
+    fn refusal<P: Protocol>(&self, packet: &Packet) -> Option<DropReason<Tunnel<P>>> {
+        Some(match self.shape.payload {
             _ if packet.len() < ETHERNET => Tunnel::TOO_SHORT,
             Payload::Ip { .. } if !self.carries(packet) => Tunnel::NOT_IP,
-            _ if !self.fits(packet) => Tunnel::TOO_LONG,
-            _ => Tunnel::NO_HEADROOM,
-        }
+            _ if !self.fits_ip(packet) => Tunnel::TOO_LONG,
+            _ if packet.headroom() < self.added => Tunnel::NO_HEADROOM,
+            _ => return None,
+        })
     }
 }
 
@@ -104,6 +115,8 @@ struct PutIn<'a> {
     output: u16,
     numbers: &'a mut [u16],
     notes: &'a mut [Note],
+    /// That of the first packet.
+    identification: u16,
 }
 
 impl Loop for PutIn<'_> {
@@ -111,12 +124,13 @@ impl Loop for PutIn<'_> {
 
     #[inline(always)]
     fn run(self) -> bool {
-        let PutIn { session, packets, ahead, output, numbers, notes } = self;
-        if session.put_in_all(packets, ahead, notes) {
+        let PutIn { session, packets, ahead, output, numbers, notes, identification } = self;
+        if session.put_in_all(packets, ahead, notes, identification) {
             return true;
         }
-        for (packet, number) in packets.iter_mut().zip(numbers) {
-            *number = if session.put_in(packet) { output } else { UNUSUAL };
+        for (at, (packet, number)) in packets.iter_mut().zip(numbers).enumerate() {
+            let is_usual = session.put_in(packet, identification.wrapping_add(at as u16));
+            *number = if is_usual { output } else { UNUSUAL };
         }
         false
     }

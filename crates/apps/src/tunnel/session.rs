@@ -3,7 +3,7 @@
 use bellows_packet::{Handles, Packet, prepend_all};
 use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
 
-use super::Config;
+use super::{Config, DontFragment};
 use crate::forwarding::ETHERNET;
 use crate::headers::{
     HEADERS_V4, HEADERS_V6, Pattern, Template, cut, ether_type, headers, ip_length, is_ip, read, reversed, uncover,
@@ -51,11 +51,26 @@ pub struct Shape {
     pub is_udp: bool,
 }
 
+impl Shape {
+    /// Whether packets that are sent differ in a byte behind the header of IP.
+    pub(super) fn varies_at(&self, at: usize) -> bool {
+        let is_of_udp = self.is_udp && matches!(at, 0 | 1 | UDP_LENGTH..8);
+        let is_checksum = self.checksum == Checksum::Gre && (GRE_CHECKSUM..GRE_CHECKSUM + 2).contains(&at);
+        let is_kind = match self.payload {
+            Payload::Ip { ether_type_at } => (ether_type_at..ether_type_at + 2).contains(&at),
+            Payload::Ethernet => false,
+        };
+        is_of_udp || is_checksum || is_kind
+    }
+}
+
 /// What is read in a packet, for its headers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     kind: u16,
     port: u16,
+    /// That of an IPv4 packet which may be fragmented.
+    identification: u16,
 }
 
 /// A session.
@@ -68,8 +83,14 @@ pub(super) struct Session {
     /// The sum of the words of the IPv4 header in the template, without length and checksum.
     header_sum: u32,
     pub(super) pattern: Pattern,
+    /// The place of the path to its other end.
+    pub(super) path: usize,
+    /// The longest frame that is sent.
+    longest: usize,
+    /// Whether packets of IPv4 may be fragmented on the way.
+    clears_df: bool,
     /// Bytes of headers, with that of Ethernet, that go in front of a packet, and come off.
-    added: usize,
+    pub(super) added: usize,
     removed: usize,
 }
 
@@ -85,7 +106,11 @@ const GRE_CHECKSUM: usize = 4;
 impl Session {
     /// A session between these ends.
     pub(super) fn new<S>(addresses: IpPair, protocol: IpProtocol, common: &Config<S>, shape: Shape) -> Session {
-        let sent = headers(addresses, protocol, common.hop_limit, common.traffic_class, &shape.send);
+        let mut sent = headers(addresses, protocol, common.hop_limit, common.traffic_class, &shape.send);
+        let clears_df = common.df == DontFragment::Clear && matches!(addresses, IpPair::V4 { .. });
+        if clears_df {
+            sent[ETHERNET + 6] = 0;
+        }
         let received = reversed(addresses);
         let expected = headers(received, protocol, 0, 0, &shape.expect);
         let mut mask = vec![0; expected.len()];
@@ -102,7 +127,35 @@ impl Session {
         let words = header.as_chunks::<2>().0.iter().enumerate().filter(|(at, _)| !matches!(at, 1 | 5));
         let header_sum = words.map(|(_, word)| u32::from(u16::from_be_bytes(*word))).sum();
         let (template, pattern) = (Template::new(&sent), Pattern::new(&expected, &mask));
-        Session { addresses, received, shape, template, header_sum, pattern, added, removed }
+        let longest = ETHERNET + usize::from(common.mtu);
+        Session {
+            addresses,
+            received,
+            shape,
+            template,
+            header_sum,
+            pattern,
+            path: 0,
+            longest,
+            clears_df,
+            added,
+            removed,
+        }
+    }
+
+    /// Sets the longest packet that is sent.
+    pub(super) fn set_mtu(&mut self, mtu: u16) {
+        self.longest = ETHERNET + usize::from(mtu);
+    }
+
+    /// The longest packet that is sent.
+    pub(super) fn mtu(&self) -> u16 {
+        (self.longest - ETHERNET) as u16
+    }
+
+    /// Whether the packets around what it carries may be fragmented.
+    pub(super) fn may_fragment(&self) -> bool {
+        self.clears_df || self.is_v6()
     }
 
     /// Whether it is over IPv6.
@@ -134,9 +187,14 @@ impl Session {
         }
     }
 
-    /// Whether a packet with the headers is no longer than one of IP can be. Hot.
+    /// Whether a packet with the headers is no longer than the path's MTU. Hot.
     #[inline(always)]
     pub(super) fn fits(&self, packet: &Packet) -> bool {
+        packet.len() + self.added <= self.longest
+    }
+
+    /// Whether a packet with the headers is no longer than one of IP can be.
+    pub(super) fn fits_ip(&self, packet: &Packet) -> bool {
         packet.len() + self.added <= ETHERNET + usize::from(u16::MAX)
     }
 
@@ -150,32 +208,39 @@ impl Session {
     /// What the headers of a packet say about it: the EtherType and the port of its flow, if they are in the headers.
     /// Hot.
     #[inline(always)]
-    fn note(&self, packet: &Packet) -> Note {
+    fn note(&self, packet: &Packet, identification: u16) -> Note {
         let kind = match self.shape.payload {
             Payload::Ip { .. } => ether_type(packet.bytes()).unwrap_or(EtherType::IPV4),
             Payload::Ethernet => EtherType(0),
         };
-        Note { kind: kind.0, port: if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 } }
+        let port = if self.shape.is_udp { flow_port(packet.bytes()) } else { 0 };
+        Note { kind: kind.0, port, identification }
     }
 
     /// Puts a packet into the tunnel, if it [takes](Session::takes) it: false if not. Hot.
     #[inline(always)]
-    pub(super) fn put_in(&self, packet: &mut Packet) -> bool {
-        if !self.takes(packet) {
-            return false;
+    pub(super) fn put_in(&self, packet: &mut Packet, identification: u16) -> bool {
+        let takes = self.takes(packet);
+        if takes {
+            self.wrap(packet, identification);
         }
-        let note = self.note(packet);
+        takes
+    }
+
+    /// Puts a packet into the tunnel that has room for the headers, and is no longer than one of IP can be. Hot.
+    #[inline(always)]
+    pub(super) fn wrap(&self, packet: &mut Packet, identification: u16) {
+        let note = self.note(packet, identification);
         packet.prepend(self.added);
         self.cover::<false>(packet, note);
-        true
     }
 
     /// Puts packets into the tunnel, if it takes all of them: false if not, and none has changed. `notes` is room for as
     /// many. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
     #[inline(always)]
-    pub(super) fn put_in_all(&self, packets: &mut [Packet], ahead: usize, notes: &mut [Note]) -> bool {
+    pub(super) fn put_in_all(&self, packets: &mut [Packet], ahead: usize, notes: &mut [Note], identification: u16) -> bool {
         let handles = Handles::of(packets);
-        if handles.shortest < ETHERNET || self.added + handles.longest > ETHERNET + usize::from(u16::MAX) {
+        if handles.shortest < ETHERNET || self.added + handles.longest > self.longest {
             return false;
         }
         if self.is_plain() {
@@ -187,7 +252,8 @@ impl Session {
                 if let Some(packet) = packets.get(at + ahead) {
                     packet.prefetch();
                 }
-                self.cover::<true>(&mut packets[at], Note::default());
+                let note = Note { identification: identification.wrapping_add(at as u16), ..Note::default() };
+                self.cover::<true>(&mut packets[at], note);
             }
             return true;
         }
@@ -198,7 +264,7 @@ impl Session {
                 packet.prefetch();
             }
             are_carried &= self.carries(&packets[at]);
-            *note = self.note(&packets[at]);
+            *note = self.note(&packets[at], identification.wrapping_add(at as u16));
         }
         if !are_carried || !prepend_all(packets, self.added) {
             return false;
@@ -213,7 +279,7 @@ impl Session {
         packet.set_tag(0);
         let frame = packet.bytes_mut();
         self.template.write(frame);
-        self.set_lengths(frame);
+        self.set_lengths(frame, note.identification);
         if IS_PLAIN {
             return;
         }
@@ -233,12 +299,16 @@ impl Session {
 
     /// Writes the lengths of IP, and the checksum of IPv4. Hot.
     #[inline(always)]
-    fn set_lengths(&self, frame: &mut [u8]) {
+    fn set_lengths(&self, frame: &mut [u8], identification: u16) {
         let length = (frame.len() - ETHERNET) as u16;
         match self.addresses {
             IpPair::V4 { .. } => {
                 write(frame, ETHERNET + 2, length);
-                let sum = self.header_sum + u32::from(length);
+                let mut sum = self.header_sum + u32::from(length);
+                if self.clears_df {
+                    write(frame, ETHERNET + 4, identification);
+                    sum += u32::from(identification);
+                }
                 let sum = (sum & 0xffff) + (sum >> 16);
                 write(frame, ETHERNET + 10, !((sum + (sum >> 16)) as u16));
             }

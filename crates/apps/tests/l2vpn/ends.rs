@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 /// The keys of an end: its number on the wire, and that of the other. Between the offices there is a VPN with a bridge
 /// over L2TPv3, to which VLAN 7 of the customers belongs; VLAN 8 has a line over GRE and IPv4, `lab` one over GRE and IPv6.
-fn end(name: &str, own: u8, other: u8, mtu: u16, control: &str) -> String {
+pub(crate) fn end(name: &str, own: u8, other: u8, mtu: u16, control: &str) -> String {
     format!(
         r#"
 [apps.{name}]
@@ -45,20 +45,23 @@ pseudowires.lab = {{ transport = "six", tunnel = "gre", vc_id = 9 }}
 }
 
 /// The control channels of pseudowires.
-const CONTROL: &str = ", control_channel = { heartbeat = \"3s\" }";
+pub(crate) const CONTROL: &str = ", control_channel = { heartbeat = \"3s\" }";
 
 const ENDS: [&str; 2] = ["west", "east"];
 const PORTS: [&str; 3] = ["office", "customers", "lab"];
 
 /// Two ends, and the time.
-struct Pair {
-    rig: Rig,
-    now: u64,
+pub(crate) struct Pair {
+    pub(crate) rig: Rig,
+    pub(crate) now: u64,
     /// Whether the test carries what leaves the uplinks, rather than the network.
     by_hand: bool,
     is_cut: bool,
+    /// The longest packet that a router between the ends forwards; it tells the senders of others, which must not be
+    /// fragmented.
+    pub(crate) core_mtu: usize,
     /// The longest packet on the wire so far, bytes without the Ethernet header.
-    longest: usize,
+    pub(crate) longest: usize,
     /// The EtherTypes and IP protocols there.
     protocols: BTreeSet<(u16, u8)>,
 }
@@ -88,18 +91,26 @@ impl Pair {
         let network = loaded.unwrap_or_else(|wrong| panic!("{}", wrong.render(false))).network;
         let [sources, sinks] = [&sources, &sinks].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
         let rig = Rig::around(network, &sources, &sinks, Settings::default());
-        Pair { rig, now: 1_000_000_000, by_hand: wire.is_none(), is_cut: false, longest: 0, protocols: BTreeSet::new() }
+        Pair {
+            rig,
+            now: 1_000_000_000,
+            by_hand: wire.is_none(),
+            is_cut: false,
+            core_mtu: usize::MAX,
+            longest: 0,
+            protocols: BTreeSet::new(),
+        }
     }
 
     /// Both ends, up.
-    fn up(ends: &str, wire: Option<&str>) -> Pair {
+    pub(crate) fn up(ends: &str, wire: Option<&str>) -> Pair {
         let mut pair = Pair::new(ends, wire);
         pair.run(6_000);
         pair
     }
 
     /// Lets time pass, in milliseconds.
-    fn run(&mut self, milliseconds: u64) {
+    pub(crate) fn run(&mut self, milliseconds: u64) {
         for _ in 0..milliseconds.div_ceil(50) {
             self.now += 50_000_000;
             self.rig.set_time(self.now);
@@ -107,7 +118,7 @@ impl Pair {
         }
     }
 
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.rig.settle();
         while self.by_hand && self.carry() {
             self.rig.settle();
@@ -127,20 +138,25 @@ impl Pair {
                 0x86dd => Some((kind, packet[20])),
                 _ => None,
             }));
-            if !self.is_cut {
-                self.rig.send(&format!("to-{to}-uplink"), packets);
+            if self.is_cut {
+                continue;
             }
+            let (pass, exceed): (Vec<_>, Vec<_>) =
+                packets.into_iter().partition(|packet| packet.len() - 14 <= self.core_mtu);
+            self.rig.send(&format!("to-{to}-uplink"), pass);
+            let errors = exceed.iter().map(|packet| crate::paths::too_big(packet, self.core_mtu as u16));
+            self.rig.send(&format!("to-{from}-uplink"), errors);
         }
         has_carried
     }
 
-    fn send(&mut self, end: &str, port: &str, frame: &[u8]) {
+    pub(crate) fn send(&mut self, end: &str, port: &str, frame: &[u8]) {
         self.rig.send(&format!("to-{end}-{port}"), [frame]);
         self.settle();
     }
 
     /// What has left each port since the last call, as `END.PORT`.
-    fn received(&mut self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn received(&mut self) -> Vec<(String, Vec<u8>)> {
         let mut all = Vec::new();
         for end in ENDS {
             for port in PORTS {
@@ -152,7 +168,7 @@ impl Pair {
     }
 
     /// A counter or drop of an app.
-    fn count(&self, app: &str, name: &str) -> u64 {
+    pub(crate) fn count(&self, app: &str, name: &str) -> u64 {
         let snapshot = self.rig.snapshot();
         let app = snapshot.apps.iter().find(|other| *other.name == *app).unwrap_or_else(|| panic!("no app `{app}`"));
         app.drops.get(name).or_else(|| app.counters.get(name)).copied().unwrap_or_else(|| panic!("no `{name}`"))
@@ -160,23 +176,23 @@ impl Pair {
 }
 
 /// Stations; the first address is that of all.
-const ALL: [u8; 6] = [0xff; 6];
-const ANN: [u8; 6] = [2, 0, 0, 0, 1, 1];
-const BEN: [u8; 6] = [2, 0, 0, 0, 1, 2];
+pub(crate) const ALL: [u8; 6] = [0xff; 6];
+pub(crate) const ANN: [u8; 6] = [2, 0, 0, 0, 1, 1];
+pub(crate) const BEN: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
 /// A frame of so many bytes, without a tag or in a VLAN.
-fn frame(to: [u8; 6], from: [u8; 6], vlan: Option<u8>, length: usize) -> Vec<u8> {
+pub(crate) fn frame(to: [u8; 6], from: [u8; 6], vlan: Option<u8>, length: usize) -> Vec<u8> {
     let tag = vlan.map_or(Vec::new(), |vlan| vec![0x81, 0, 0, vlan]);
     let mut frame = [&to[..], &from, &tag, &[0x88, 0xb5]].concat();
     frame.extend((0..length - frame.len()).map(|at| at as u8));
     frame
 }
 
-fn at(place: &str, frame: &[u8]) -> (String, Vec<u8>) {
+pub(crate) fn at(place: &str, frame: &[u8]) -> (String, Vec<u8>) {
     (place.to_owned(), frame.to_vec())
 }
 
-fn both(mtu: u16, control: [&str; 2]) -> String {
+pub(crate) fn both(mtu: u16, control: [&str; 2]) -> String {
     end("west", 1, 2, mtu, control[0]) + &end("east", 2, 1, mtu, control[1])
 }
 
@@ -218,8 +234,12 @@ fn long_frames_are_fragmented_over_ipv6_and_refused_over_ipv4() {
     // The length of what is in a fragment is a multiple of 8.
     assert_eq!(pair.longest, 1_496);
     assert_eq!(pair.count("east/router/ip6-reassemble", "reasm_oks"), 1);
-    pair.send("west", "customers", &frame(ALL, ANN, Some(8), 1_518));
-    assert_eq!((pair.received(), pair.count("west/router/ip4-icmp-error", "no_address")), (Vec::new(), 1));
+    // The router tells the tunnel, which then drops them itself.
+    for told in ["told_path_mtu", "too_big"] {
+        pair.send("west", "customers", &frame(ALL, ANN, Some(8), 1_518));
+        assert_eq!((pair.received(), pair.count("west/gre-four", told)), (Vec::new(), 1));
+    }
+    assert_eq!(pair.count("west/router/ip4-icmp-error", "too_big_sent"), 1);
     let short = frame(ALL, ANN, Some(8), 1_476);
     pair.send("west", "customers", &short);
     assert_eq!(pair.received(), [at("east.customers", &short)]);
@@ -285,20 +305,28 @@ fn an_end_without_a_control_channel_or_with_another_mtu_is_not_connected() {
     assert!(pair.count("east/control-channel-lan.lan", "mtu_mismatch") > 0);
 }
 
-#[test]
-fn transports_with_ipsec_have_nothing_but_esp_on_the_wire() {
-    let scratch = bellows_testkit::scratch();
+/// Two ends whose transport over IPv6 has ESP, with keys in files of a folder.
+pub(crate) fn protected(folder: &Path, mtu: u16) -> String {
     let ends = [("west", 1, 2), ("east", 2, 1)].map(|(name, own, other)| {
         let direction = |to: u8| {
-            let file = scratch.path().join(format!("to-{to}.key"));
-            std::fs::write(&file, format!("{:02x}", 0x70 + to).repeat(20)).unwrap();
+            let file = folder.join(format!("to-{to}.key"));
+            // No other test of this process has the same keys.
+            let key = format!("{:02x}{:04x}", 0x70 + to, mtu).repeat(7);
+            std::fs::write(&file, &key[..40]).unwrap();
             format!("{{ spi = {}, algorithm = \"aes-128-gcm\", key_file = {file:?} }}", 0x1000 + u32::from(to))
         };
         let six = "remote = \"there.v6\"";
         let ipsec = format!("{six}, ipsec = {{ inbound = {}, outbound = {} }}", direction(own), direction(other));
-        end(name, own, other, 1_500, CONTROL).replace(six, &ipsec)
+        end(name, own, other, mtu, CONTROL).replace(six, &ipsec)
     });
-    let mut pair = Pair::up(&ends.concat(), None);
+    ends.concat()
+}
+
+#[test]
+fn transports_with_ipsec_have_nothing_but_esp_on_the_wire() {
+    let scratch = bellows_testkit::scratch();
+    let ends = protected(scratch.path(), 1_500);
+    let mut pair = Pair::up(&ends, None);
     // Both tunnels of the transport, with whole frames and with fragments.
     for length in [60, 1_514] {
         let sent = frame(ALL, ANN, None, length);

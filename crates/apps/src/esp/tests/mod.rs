@@ -3,6 +3,7 @@
 mod keys;
 mod life;
 mod model;
+mod paths;
 mod refusals;
 
 use bellows_config::{Configure, Context, SettingError};
