@@ -197,7 +197,8 @@ fn check(is_protected: bool) {
     }
     let is_over = |running: &Running<'_>| {
         let shown = running.counters();
-        let app = |name: &str| shown["apps"].as_array().unwrap().iter().find(|app| app["name"] == name).unwrap().clone();
+        let app =
+            |name: &str| shown["apps"].as_array().unwrap().iter().find(|app| app["name"] == name).unwrap().clone();
         app("frames")["out_packets"].as_u64() == Some(FRAMES as u64)
     };
     within(PATIENCE, "all frames sent", || is_over(&near) && is_over(&far));

@@ -21,8 +21,8 @@ use bellows_shared::Breath;
 use bellows_vrf::adjacency::special;
 use bellows_vrf::interface::InterfaceAddress;
 use bellows_vrf::{IcmpError, Interface, Reason, Tag};
-use bellows_wire::icmp::IcmpMessage;
 use bellows_wire::IpPair;
+use bellows_wire::icmp::IcmpMessage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

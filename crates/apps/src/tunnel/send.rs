@@ -26,14 +26,8 @@ impl<P: Protocol> Tunnel<P> {
         let first = *identification;
         *identification = first.wrapping_add(packets.len() as u16);
         let (session_keys, ahead) = (&sessions[session], io.prefetch());
-        let are_usual = Simd::chosen().run(PutIn {
-            session: session_keys,
-            packets,
-            ahead,
-            output,
-            numbers,
-            identification: first,
-        });
+        let are_usual =
+            Simd::chosen().run(PutIn { session: session_keys, packets, ahead, output, numbers, identification: first });
         if are_usual {
             // All go the same way.
             drop(input);
