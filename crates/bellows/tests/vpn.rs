@@ -154,9 +154,9 @@ fn losses(shown: &Value) -> (BTreeMap<String, u64>, u64) {
 }
 
 /// A counter of an app.
-fn count(shown: &Value, app: &str, name: &str) -> u64 {
-    let app = shown["apps"].as_array().unwrap().iter().find(|it| it["name"] == app);
-    let app = app.unwrap_or_else(|| panic!("no `{app}` in {shown:#}"));
+fn count(shown: &Value, called: &str, name: &str) -> u64 {
+    let app = shown["apps"].as_array().unwrap().iter().find(|app| app["name"] == called);
+    let app = app.unwrap_or_else(|| panic!("no `{called}` in {shown:#}"));
     app["counters"][name].as_u64().or(app["drops"][name].as_u64()).unwrap_or_else(|| panic!("no `{name}` in {app:#}"))
 }
 
@@ -168,28 +168,37 @@ fn compare(what: &str, sent: &Frames, arrived: &Frames) -> (u64, u64) {
     ((sent.len() - different.len()) as u64, (arrived.len() - different.len()) as u64)
 }
 
-/// Counters that explain losses here: the line's, those of what it does to fragments, of the time before both ends were
-/// up, and of the first long packets.
-const EXPLAINED: [&str; 8] =
-    ["lost", "pseudowire_down", "duplicate", "timeout", "told_path_mtu", "replayed", "unresolved", "tentative"];
+/// Drops that may be here: the line's, those of packets and fragments that it repeats or loses a part of, errors from the
+/// core, and messages between neighbours that come again, or are for others.
+const EXPLAINED: [&str; 7] =
+    ["lost", "duplicate", "replayed", "timeout", "told_path_mtu", "unasked", "l3_dst_address_not_local"];
 
 fn check(is_protected: bool) {
     let sandbox = Sandbox::new();
     let keys = is_protected.then_some(1);
-    (1..3).for_each(|generation| write_keys(&sandbox, generation));
+    (1..4).for_each(|generation| write_keys(&sandbox, generation));
     let sent = [1, 2].map(|seed| frames::random(FRAMES, |at| 60 + at * 37 % 1_455, seed));
     for (site, frames) in [WEST, EAST].iter().zip(&sent) {
         frames::write(&sandbox.path(&format!("{}.pcap", site.name)), frames);
     }
-    let files = [sandbox.write("west.toml", &west(true, keys)), sandbox.write("east.toml", &east(true, keys))];
+    let write = |has_frames: bool, keys: Option<u8>| {
+        [sandbox.write("west.toml", &west(has_frames, keys)), sandbox.write("east.toml", &east(has_frames, keys))]
+    };
+    let files = write(false, keys);
     let near = sandbox.start(&[&files[0], "--json"]);
     let far = sandbox.start(&[&files[1], "--json"]);
     within(PATIENCE, "both ends up", || WEST.is(&sandbox, &near, "up") && EAST.is(&sandbox, &far, "up"));
 
-    // All frames are on their way, and then none is.
+    // Then there are frames to be sent: all are on their way, and then none is.
+    let before = [near.counters(), far.counters()].map(|shown| losses(&shown));
+    write(true, keys);
+    for name in ["west", "east"] {
+        sandbox.bellows(&["reload", name, &format!("{name}.toml")]).fine();
+    }
     let is_over = |running: &Running<'_>| {
         let shown = running.counters();
-        let app = |name: &str| shown["apps"].as_array().unwrap().iter().find(|app| app["name"] == name).unwrap().clone();
+        let app =
+            |name: &str| shown["apps"].as_array().unwrap().iter().find(|app| app["name"] == name).unwrap().clone();
         app("frames")["out_packets"].as_u64() == Some(FRAMES as u64)
     };
     within(PATIENCE, "all frames sent", || is_over(&near) && is_over(&far));
@@ -200,16 +209,23 @@ fn check(is_protected: bool) {
     within(PATIENCE, "the end of the pseudowire", || WEST.is(&sandbox, &near, "down"));
     let [at_west, at_east] = ["west", "east"].map(|name| frames::read(&sandbox.path(&format!("at-{name}.pcap"))));
     let missing = [compare("to the east", &sent[0], &at_east), compare("to the west", &sent[1], &at_west)];
-    let all = shown.iter().map(losses).collect::<Vec<_>>();
-    let sum: u64 = all.iter().map(|(drops, refused)| drops.values().sum::<u64>() + refused).sum();
+    let mut all: Vec<_> = shown.iter().map(losses).collect();
+    for ((drops, refused), (drops_before, refused_before)) in all.iter_mut().zip(&before) {
+        drops.iter_mut().for_each(|(name, count)| *count -= drops_before.get(name).copied().unwrap_or(0));
+        drops.retain(|_, count| *count > 0);
+        *refused -= refused_before;
+    }
     let lost = count(&shown[0], "there", "lost") + count(&shown[0], "back", "lost");
     let repeated = count(&shown[0], "there", "duplicated") + count(&shown[0], "back", "duplicated");
     eprintln!("missing and repeated {missing:?}; lost {lost}, duplicated {repeated}, drops {all:?}");
     for name in all.iter().flat_map(|(drops, _)| drops.keys()) {
         assert!(EXPLAINED.contains(&&**name), "`{name}` in {all:?}");
     }
-    assert!(missing[0].0 + missing[1].0 <= sum, "{missing:?} of {all:?}");
-    assert!(lost > 0 && repeated > 0 && missing.iter().all(|(missing, _)| *missing < FRAMES as u64 / 2), "{missing:?}");
+    // A frame is missing because the line has lost it, or one of its fragments, or because it was the first long one.
+    let explained: u64 = all.iter().map(|(drops, refused)| drops.get("lost").copied().unwrap_or(0) + refused).sum();
+    let missing_in_all = missing[0].0 + missing[1].0;
+    assert!((1..=explained).contains(&missing_in_all), "{missing:?} of {all:?}");
+    assert!(lost > 0 && repeated > 0);
     // ESP takes each packet once; without it, the second one of two goes on.
     let again = missing[0].1 + missing[1].1;
     assert!(if is_protected { again == 0 } else { again > 0 && again <= repeated }, "{again} of {repeated}");
@@ -220,8 +236,7 @@ fn check(is_protected: bool) {
 
     // The other end returns, is killed, and returns again. With ESP it needs new keys, which this end gets by a reload.
     let second = is_protected.then_some(2);
-    sandbox.write("west.toml", &west(false, second));
-    sandbox.write("east.toml", &east(false, second));
+    write(false, second);
     sandbox.bellows(&["reload", "west", "west.toml"]).fine();
     let far = sandbox.start(&[&files[1], "--json"]);
     within(PATIENCE, "the return", || WEST.is(&sandbox, &near, "up") && EAST.is(&sandbox, &far, "up"));
@@ -229,9 +244,7 @@ fn check(is_protected: bool) {
     assert_eq!(far.wait().code, None);
     within(PATIENCE, "the death", || WEST.is(&sandbox, &near, "down"));
     if is_protected {
-        write_keys(&sandbox, 3);
-        sandbox.write("west.toml", &west(false, Some(3)));
-        sandbox.write("east.toml", &east(false, Some(3)));
+        write(false, Some(3));
         sandbox.bellows(&["reload", "west", "west.toml"]).fine();
     }
     let far = sandbox.start(&[&files[1], "--json"]);

@@ -101,7 +101,8 @@ impl Esp {
     pub(super) fn learn(&mut self, frame: &[u8], now: u64) -> DropReason<Esp> {
         let Some(error) = TooBig::read(frame) else { return Self::OTHER_PROTOCOL };
         let place = self.by_ends.get(&error.addresses).into_iter().flatten().copied().find(|&place| {
-            let spi = self.keyring.running.get(&self.names[place]).map(|it| it.current[Direction::Outbound as usize].spi);
+            let spi =
+                self.keyring.running.get(&self.names[place]).map(|it| it.current[Direction::Outbound as usize].spi);
             spi.is_some_and(|spi| self.pairs[place].has_sent(&error, spi))
         });
         let is_true = place.is_some_and(|place| self.pairs[place].path.learn(&error, now));

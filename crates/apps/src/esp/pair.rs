@@ -85,12 +85,7 @@ impl Pair {
     ///
     /// # Errors
     /// If a network is none.
-    pub(super) fn new(
-        id: PairId,
-        addresses: IpPair,
-        keys: &Association,
-        bounds: Bounds,
-    ) -> Result<Pair, SettingError> {
+    pub(super) fn new(id: PairId, addresses: IpPair, keys: &Association, bounds: Bounds) -> Result<Pair, SettingError> {
         let selectors = Selectors::read(&keys.local_networks, &keys.remote_networks)?;
         let mut udp_header = [0; UDP_HEADER];
         if let Some(udp) = keys.udp {

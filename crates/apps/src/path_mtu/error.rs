@@ -38,9 +38,7 @@ impl<'f> TooBig<'f> {
         let (header, quoted) = message.split_first_chunk::<HEADER>()?;
         let field = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
         let (mtu, sum) = match (outer.addresses, outer.protocol, header[0], header[1]) {
-            (IpPair::V4 { .. }, IpProtocol::ICMP, V4_UNREACHABLE, FRAGMENTATION_NEEDED) => {
-                (field & 0xffff, Sum::new())
-            }
+            (IpPair::V4 { .. }, IpProtocol::ICMP, V4_UNREACHABLE, FRAGMENTATION_NEEDED) => (field & 0xffff, Sum::new()),
             (IpPair::V6 { .. }, IpProtocol::ICMPV6, V6_TOO_BIG, _) => {
                 (field, outer.addresses.pseudo_header(IpProtocol::ICMPV6, message.len()))
             }

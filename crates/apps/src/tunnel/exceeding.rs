@@ -21,7 +21,12 @@ pub(super) struct Exceeding {
 
 impl Exceeding {
     pub(super) fn new() -> Exceeding {
-        Exceeding { fragmenter: Fragmenter::new(), teller: Teller::new(), outside: Vector::new(), inside: Vector::new() }
+        Exceeding {
+            fragmenter: Fragmenter::new(),
+            teller: Teller::new(),
+            outside: Vector::new(),
+            inside: Vector::new(),
+        }
     }
 }
 

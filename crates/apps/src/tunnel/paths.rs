@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use bellows_wire::IpPair;
 
+use super::Protocol;
 use super::index::Index;
 use super::session::Session;
-use super::Protocol;
 use crate::path_mtu::{Bounds, PathMtu, TooBig};
 
 /// The paths of an app.

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use super::{Protocol, TRANSPORTS, Tunnel};
 use crate::forwarding::ETHERNET;
 use crate::keyed_tunnel::{Keyed, KeyedTunnel};
+use crate::path_mtu::tests::too_big;
 
 /// An app with these keys.
 pub(crate) fn configure<P: Protocol>(config: &serde_json::Value) -> Result<Tunnel<P>, SettingError> {
@@ -305,10 +306,10 @@ fn mistakes_in_keys_name_the_place() {
 proptest! {
     #[test]
     fn tunnels_of_every_kind_deliver_or_count(packets in prop::collection::vec(
-        (prop::sample::select(vec![115u8, 47, 17, 60, 50]), any::<bool>(), prop::collection::vec(any::<u8>(), 0..60), any::<bool>()), 1..20,
+        (prop::sample::select(vec![115u8, 47, 17, 60, 50]), any::<bool>(), prop::collection::vec(any::<u8>(), 0..60), any::<bool>(), any::<bool>()), 1..20,
     )) {
         let mut tunnels = bellows_exercise::tunnels::Tunnels::new();
-        for (protocol, is_v6, mut behind, is_known) in packets {
+        for (protocol, is_v6, mut behind, is_known, is_error) in packets {
             if is_known {
                 // A header that the tunnels know.
                 let header: &[u8] = match protocol {
@@ -323,6 +324,12 @@ proptest! {
                     let length = behind.len() as u16;
                     behind[4..6].copy_from_slice(&length.to_be_bytes());
                 }
+            }
+            if is_error {
+                // A packet of this end was too long.
+                let was_carried = tunnels.check(&too_big(&ip(pair(is_v6), IpProtocol(protocol), &behind), 1_280));
+                prop_assert!(!was_carried);
+                continue;
             }
             let was_carried = tunnels.check(&ip(back(pair(is_v6)), IpProtocol(protocol), &behind));
             prop_assert!(!was_carried || is_known || behind.len() >= 18);

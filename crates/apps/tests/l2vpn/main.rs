@@ -2,6 +2,7 @@
 
 mod bridges;
 mod ends;
+mod ipsec;
 mod keys;
 mod paths;
 mod reloads;

@@ -4,7 +4,7 @@ use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::ipv6::Ipv6Header;
 use bellows_wire::{IpPair, IpProtocol, Sum};
 
-use crate::ends::{ALL, ANN, CONTROL, Pair, at, both, frame, protected};
+use crate::ends::{ALL, ANN, CONTROL, Pair, at, both, frame};
 
 /// The error of a router on the way about a packet of an end.
 pub(crate) fn too_big(packet: &[u8], mtu: u16) -> Vec<u8> {
@@ -87,22 +87,4 @@ fn frames_over_ipv4_are_dropped_by_name_or_fragmented_on_the_way() {
     assert_eq!(pair.received(), [at("east.customers", &sent)]);
     assert_eq!(pair.count("west/router/ip4-fragment", "frag_oks"), 1);
     assert_eq!(pair.count("east/router/ip4-reassemble", "reasm_oks"), 1);
-}
-
-#[test]
-fn esp_learns_the_mtu_of_a_core_for_the_tunnels_that_it_protects() {
-    let scratch = bellows_testkit::scratch();
-    let mut pair = Pair::up(&protected(scratch.path(), 1_600), None);
-    pair.core_mtu = 1_280;
-    let sent = frame(ALL, ANN, None, 1_514);
-    pair.send("west", "office", &sent);
-    assert!(pair.received().iter().all(|(place, _)| !place.starts_with("east")));
-    assert_eq!(pair.count("west/esp-six", "told_path_mtu"), 1);
-    pair.longest = 0;
-    // Both tunnels of the transport.
-    pair.send("west", "office", &sent);
-    assert!(pair.received().contains(&at("east.office", &sent)));
-    pair.send("west", "lab", &sent);
-    assert_eq!(pair.received(), [at("east.lab", &sent)]);
-    assert_eq!((pair.longest, pair.count("west/esp-six", "fragmented")), (1_280, 2));
 }
