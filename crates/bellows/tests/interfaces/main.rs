@@ -11,6 +11,7 @@ mod frames;
 mod guest;
 mod hops;
 mod host;
+mod ipsec;
 mod joined;
 mod keys;
 mod killed;
