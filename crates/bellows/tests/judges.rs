@@ -1,60 +1,63 @@
-//! What Bellows sends, judged by tcpdump and tshark: both decode all of it, find every checksum right, and see inside of
-//! each tunnel what went into it. With the keys, tshark also opens ESP.
+//! What Bellows sends, judged by tcpdump and tshark: both decode all of it and find every checksum right, and tshark sees
+//! inside of each tunnel what went into it. It also opens ESP, with the keys.
 
 mod support;
 
+use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use bellows_testkit::programs::{self, has_program};
+use bellows_testkit::programs;
+use bellows_testkit::skips::is_skipped;
 use support::Sandbox;
 
 /// Packets of each source.
 const COUNT: usize = 30;
 
-/// What goes into the tunnels, by the name of its source: frames with IPv4, and with IPv6.
-const SOURCES: [(&str, &str); 2] = [("v4", "ipv4"), ("v6", "ipv6")];
-
-/// The key of a pair's direction. No two are the same.
-const KEYS: [&str; 6] = [
-    "a0b1c2d3e4f5061728394a5b6c7d8e9f01020304",
-    "a1b1c2d3e4f5061728394a5b6c7d8e9f01020304",
-    "a2b1c2d3e4f5061728394a5b6c7d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f01020304",
-    "a3b1c2d3e4f5061728394a5b6c7d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f01020304",
-    "a4b1c2d3e4f5061728394a5b6c7d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f01020304",
-    "a5b1c2d3e4f5061728394a5b6c7d8e9fa0b1c2d3e4f5061728394a5b6c7d8e9f01020304",
+/// What goes into the tunnels: frames with IPv4, and with IPv6. Those in transport mode have the same ends.
+const SOURCES: [(&str, &str); 2] = [
+    ("v4", "headers = \"ipv4\", src = \"192.0.2.1\", dst = \"192.0.2.2\""),
+    ("v6", "headers = \"ipv6\", src = \"2001:db8::1\", dst = \"2001:db8::2\""),
 ];
 
 const V4: &str = "local = \"192.0.2.1\"\nremote = \"192.0.2.2\"\n";
 const V6: &str = "local = \"2001:db8::1\"\nremote = \"2001:db8::2\"\n";
 
-/// One capture: an app with a session or pair named `it`, and what the two programs should see of it.
+/// An app, and what both programs should see of what it sends.
+#[derive(Default)]
 struct Case {
-    name: &'static str,
+    name: String,
     app: &'static str,
-    /// The table of the app's session, and the session's keys.
-    table: &'static str,
-    is_v6: bool,
     keys: String,
+    /// Where packets go in, and where they come out.
+    ports: [&'static str; 2],
+    /// The sources of what it sends.
+    sources: Vec<&'static str>,
     /// Options of tshark.
     options: Vec<String>,
     /// What tcpdump says of each packet.
-    said: &'static str,
-    /// The protocols in each packet, up to the headers of what is inside, as tshark has them.
-    protocols: &'static str,
-    /// Whether tshark sees what is inside.
-    is_open: bool,
+    said: String,
+    /// The protocols of each packet, up to the innermost header of IP, as tshark names them.
+    protocols: String,
+    /// The SPI of its packets, and whether their ICV can be verified.
+    esp: Option<(u32, bool)>,
 }
 
 impl Case {
-    fn new(name: &'static str, app: &'static str, is_v6: bool, keys: &str, said: &'static str) -> Case {
-        let table = if app == "esp" { "associations" } else { "sessions" };
-        let (keys, options) = (keys.to_owned(), Vec::new());
-        Case { name, app, table, is_v6, keys, options, said, protocols: "", is_open: true }
-    }
-
-    fn protocols(self, protocols: &'static str) -> Case {
-        Case { protocols, ..self }
+    /// A session of a tunnel.
+    fn tunnel(app: &'static str, is_v6: bool, keys: &str, said: &str, protocols: &str) -> Case {
+        let name = format!("{app}-{}", said.replace(|one: char| !one.is_ascii_alphanumeric(), ""));
+        let (family, ends) = if is_v6 { ("ip6", V6) } else { ("ip4", V4) };
+        Case {
+            name,
+            app,
+            keys: format!("sessions.it = {{ {} }}", format!("{ends}{keys}").replace('\n', ", ")),
+            ports: ["it", family],
+            sources: vec!["v4", "v6"],
+            said: said.to_owned(),
+            protocols: format!("eth:ethertype:{}:{protocols}", if is_v6 { "ipv6" } else { "ip" }),
+            ..Case::default()
+        }
     }
 
     fn options(self, options: &[&str]) -> Case {
@@ -62,48 +65,128 @@ impl Case {
     }
 }
 
-/// All tunnels.
+/// All tunnels, and VLANs.
 fn tunnels() -> Vec<Case> {
-    let cookie = "send_session = 7\nsend_cookie = \"0102030405060708\"\nexpect_cookie = \"1112131415161718\"";
-    let l2tp = |cookie: &str, sublayer: &str| {
-        [format!("l2tp.cookie_size:{cookie}"), format!("l2tp.l2_specific:{sublayer}")]
+    // tshark cannot know what a session has.
+    let eth = ["-d", "l2tp.pw_type==0,eth"];
+    let cookie = [&eth[..], &["-o", "l2tp.cookie_size:8 Byte Cookie", "-o", "l2tp.l2_specific:None"]].concat();
+    let sublayer = [&eth[..], &["-o", "l2tp.cookie_size:None", "-o", "l2tp.l2_specific:Default L2-Specific"]].concat();
+    let cookies = "send_session = 7\nsend_cookie = \"0102030405060708\"\nexpect_cookie = \"1112131415161718\"";
+    let vlans = |keys: &str, said: &str, protocols: &str| Case {
+        name: format!("vlan{}", said.len()),
+        app: "vlan-tag",
+        keys: keys.to_owned(),
+        ports: ["input", "output"],
+        sources: vec!["v4", "v6"],
+        said: said.to_owned(),
+        protocols: protocols.to_owned(),
+        ..Case::default()
     };
-    let [cookie8, no_sublayer] = l2tp("8 Byte Cookie", "None");
-    let [no_cookie, sublayer] = l2tp("None", "Default L2-Specific");
+    let gre = |is_v6, keys, said, protocols| Case::tunnel("gre", is_v6, keys, said, protocols);
+    let vxlan = |is_v6, keys, said| Case::tunnel("vxlan", is_v6, keys, said, "udp:vxlan:eth:ethertype");
+    let geneve = |is_v6, keys, said| Case::tunnel("geneve", is_v6, keys, said, "udp:geneve:eth:ethertype");
     vec![
-        Case::new("l2tp6", "keyed-tunnel", true, cookie, "unknown").protocols("l2tp").options(&[&cookie8, &no_sublayer]),
-        Case::new("l2tp4", "keyed-tunnel", false, "send_session = 8\nsublayer = \"default\"", "unknown")
-            .protocols("l2tp")
-            .options(&[&no_cookie, &sublayer]),
-        Case::new("gre4", "gre", false, "key = 7", "GREv0, Flags [key present], key=0x7").protocols("gre:eth"),
-        Case::new("gre6", "gre", true, "checksum = true", "GREv0, Flags [checksum present]").protocols("gre:eth"),
-        Case::new("gre4ip", "gre", false, "payload = \"ip\"\nkey = 9", "GREv0, Flags [key present], key=0x9").protocols("gre"),
-        Case::new("gre6ip", "gre", true, "payload = \"ip\"", "GREv0, Flags [none]").protocols("gre"),
-        Case::new("vxlan4", "vxlan", false, "vni = 5", "VXLAN, flags [I] (0x08), vni 5").protocols("udp:vxlan:eth"),
-        Case::new("vxlan6", "vxlan", true, "vni = 6\nchecksum = true", "VXLAN, flags [I] (0x08), vni 6").protocols("udp:vxlan:eth"),
-        Case::new("geneve4", "geneve", false, "vni = 7", "Geneve, Flags [none], vni 0x7").protocols("udp:geneve:eth"),
-        Case::new("geneve6", "geneve", true, "vni = 8\nchecksum = true", "Geneve, Flags [none], vni 0x8").protocols("udp:geneve:eth"),
+        Case::tunnel("keyed-tunnel", true, cookies, "2001:db8::2:  ip-proto-115", "l2tp:ethertype").options(&cookie),
+        Case::tunnel(
+            "keyed-tunnel",
+            false,
+            "send_session = 8\nsublayer = \"default\"",
+            "192.0.2.2:  ip-proto-115",
+            "l2tp:ethertype",
+        )
+        .options(&sublayer),
+        gre(false, "key = 7", "GREv0, Flags [key present], key=0x7, proto TEB", "gre:eth:ethertype"),
+        gre(true, "checksum = true", "GREv0, Flags [checksum present]", "gre:eth:ethertype"),
+        gre(false, "payload = \"ip\"\nchecksum = true\nkey = 9", "GREv0, Flags [checksum present, key present]", "gre"),
+        gre(true, "payload = \"ip\"", "GREv0, Flags [none]", "gre"),
+        vxlan(false, "vni = 5", "VXLAN, flags [I] (0x08), vni 5"),
+        vxlan(true, "vni = 6\nchecksum = true", "[udp sum ok] VXLAN, flags [I] (0x08), vni 6"),
+        geneve(false, "vni = 7", "Geneve, Flags [none], vni 0x7"),
+        geneve(true, "vni = 8\nchecksum = true", "[udp sum ok] Geneve, Flags [none], vni 0x8"),
+        vlans("vlan = 100\npriority = 5", "vlan 100, p 5", "eth:ethertype:vlan:ethertype"),
+        vlans(
+            "vlan = 100\nservice_vlan = 200",
+            "ethertype 802.1Q-QinQ (0x88a8), length",
+            "eth:ethertype:ieee8021ad:ethertype:vlan:ethertype",
+        ),
     ]
 }
 
-/// The network: each case's app has the packets of a source on its session, and a capture on its wire.
-fn network(cases: &[Case]) -> String {
-    let (mut links, mut apps) = (Vec::new(), String::new());
-    for (source, headers) in SOURCES {
-        links.push(format!("{source}.output -> {source}-copies.input"));
-        links.push(format!("{source}-copies.clear -> {source}-clear.input"));
-        apps += &format!("apps.{source} = {{ app = \"source\", headers = \"{headers}\", payload = \"random\", sizes = [90, 570, 1400], count = {COUNT} }}\n");
-        apps += &format!("apps.{source}-copies.app = \"tee\"\n");
-        apps += &format!("apps.{source}-clear = {{ app = \"pcap-writer\", path = \"{source}.pcap\" }}\n");
-    }
-    for Case { name, app, table, is_v6, keys, .. } in cases {
-        apps += &format!("[apps.{name}-in]\napp = \"join\"\n[apps.{name}-out]\napp = \"pcap-writer\"\npath = \"{name}.pcap\"\n");
-        for (source, _) in SOURCES {
-            links.push(format!("{source}-copies.{name} -> {name}-in.{source}"));
+/// ESP in each mode, with each cipher, over both families, with and without ESN and UDP.
+fn ciphers() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (algorithm, length) in [("aes-128-gcm", 20), ("aes-256-gcm", 36), ("chacha20-poly1305", 36)] {
+        for number in 0..16u32 {
+            let [is_v6, esn, udp, is_transport] = [1, 2, 4, 8].map(|bit| number & bit != 0);
+            let spi = 0x1000 + 2 * cases.len() as u32;
+            let key = |spi: u32| format!("{spi:08x}{}", "5a".repeat(length - 4));
+            let direction = |spi: u32| {
+                format!("{{ spi = {spi}, algorithm = \"{algorithm}\", esn = {esn}, key = \"{}\" }}", key(spi))
+            };
+            let (family, name, ends) = if is_v6 { ("ip6", "IPv6", V6) } else { ("ip4", "IPv4", V4) };
+            let mode = if is_transport { "transport" } else { "tunnel" };
+            let mut keys = format!("[apps.esp{spi}.associations.it]\n{ends}mode = \"{mode}\"\n");
+            let _ = writeln!(keys, "outbound = {}\ninbound = {}", direction(spi), direction(spi + 1));
+            if udp {
+                keys.push_str("udp = {}\n");
+            }
+            let mut addresses = ends.split('"').skip(1).step_by(2);
+            let [src, dst] = [addresses.next().unwrap(), addresses.next().unwrap()];
+            // Its releases up to 4.0 have neither ChaCha20-Poly1305 for ESP, nor the upper half of sequence numbers.
+            let is_open = algorithm != "chacha20-poly1305";
+            let association = format!(
+                "uat:esp_sa:\"{name}\",\"{src}\",\"{dst}\",\"{spi:#010x}\",\"AES-GCM with 16 octet ICV [RFC4106]\",\
+                 \"0x{}\",\"NULL\",\"\"",
+                key(spi)
+            );
+            let outer = if is_v6 { "ipv6" } else { "ip" };
+            cases.push(Case {
+                name: format!("esp{spi}"),
+                app: "esp",
+                keys,
+                ports: ["it", family],
+                sources: match (is_transport, is_v6) {
+                    (false, _) => vec!["v4", "v6"],
+                    (true, false) => vec!["v4"],
+                    (true, true) => vec!["v6"],
+                },
+                options: if is_open { vec!["-o".to_owned(), association] } else { Vec::new() },
+                said: format!("{}ESP(spi={spi:#010x},seq=", if udp { "UDP-encap: " } else { "" }),
+                protocols: format!("eth:ethertype:{outer}{}:esp", if udp { ":udp:udpencap" } else { "" }),
+                esp: Some((spi, is_open && !esn)),
+            });
         }
-        links.push(format!("{name}-in.output -> {name}.it"));
-        links.push(format!("{name}.{} -> {name}-out.input", if *is_v6 { "ip6" } else { "ip4" }));
-        apps += &format!("[apps.{name}]\napp = \"{app}\"\n[apps.{name}.{table}.it]\n{}{keys}\n", if *is_v6 { V6 } else { V4 });
+    }
+    cases
+}
+
+/// The network: each app has the packets of its sources, and captures get what was sent, all in one or each its own.
+fn network(cases: &[Case], is_one: bool) -> String {
+    let (mut links, mut apps) = (Vec::new(), String::new());
+    for (name, keys) in SOURCES {
+        links.push(format!("{name}.output -> {name}-copies.input"));
+        links.push(format!("{name}-copies.clear -> {name}-clear.input"));
+        let _ = writeln!(
+            apps,
+            "apps.{name} = {{ app = \"source\", {keys}, payload = \"random\", sizes = [90, 570, 1400], count = {COUNT}, \
+             src_port = 40000 }}\napps.{name}-copies.app = \"tee\"\n\
+             apps.{name}-clear = {{ app = \"pcap-writer\", path = \"{name}.pcap\" }}"
+        );
+    }
+    let mut writers = Vec::new();
+    for Case { name, app, keys, ports: [input, output], sources, .. } in cases {
+        let writer = if is_one { "all" } else { name };
+        writers.push(writer);
+        links.extend(sources.iter().map(|source| format!("{source}-copies.{name} -> {name}-in.{source}")));
+        links.push(format!("{name}-in.output -> {name}.{input}"));
+        links.push(format!("{name}.{output} -> {writer}-sent.{name}"));
+        let _ = writeln!(apps, "[apps.{name}-in]\napp = \"join\"\n[apps.{name}]\napp = \"{app}\"\n{keys}");
+    }
+    writers.dedup();
+    for name in writers {
+        links.push(format!("{name}-sent.output -> {name}-capture.input"));
+        let _ = writeln!(apps, "[apps.{name}-sent]\napp = \"join\"");
+        let _ = writeln!(apps, "[apps.{name}-capture]\napp = \"pcap-writer\"\npath = \"{name}.pcap\"");
     }
     format!("links = {links:#?}\n{apps}")
 }
@@ -112,58 +195,131 @@ fn network(cases: &[Case]) -> String {
 #[derive(Debug)]
 struct Seen {
     protocols: String,
+    spi: Option<u32>,
+    is_icv_good: bool,
     /// The payload of the innermost UDP datagram.
     payload: String,
-    /// What is wrong with the packet: that it is malformed, or what tshark warns of.
-    wrong: Vec<String>,
+    /// What is wrong with it, if anything: that it is malformed, or what tshark warns of.
+    wrong: Option<String>,
 }
 
-/// Severities of tshark, from which on something is wrong: that of warnings.
+/// The severity of warnings; what is worse is above.
 const WARNING: u64 = 0x60_0000;
 
 /// What tshark sees in a capture.
 fn tshark(path: &Path, options: &[String]) -> Vec<Seen> {
-    let mut command = Command::new("tshark");
-    command.args(["-n", "-r"]).arg(path);
-    for option in ["ip.check_checksum", "udp.check_checksum", "tcp.check_checksum"] {
+    let mut command = Command::new(programs::find_program("tshark").unwrap());
+    command.args(["-n", "-r"]).arg(path).args(options);
+    for option in ["ip.check_checksum", "udp.check_checksum", "esp.enable_encryption_decode"] {
         command.arg("-o").arg(format!("{option}:TRUE"));
     }
-    for option in options {
-        command.arg(if option.contains("==") { "-d" } else { "-o" }).arg(option);
-    }
-    command.args(["-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]);
-    for field in ["frame.protocols", "udp.payload", "_ws.malformed", "_ws.expert.severity", "_ws.expert.message"] {
+    command.args(["-o", "esp.enable_authentication_check:TRUE", "-T", "fields", "-E", "separator=;"]);
+    for field in ["frame.protocols", "esp.spi", "esp.icv_good", "udp.payload", "_ws.malformed", "_ws.expert.severity"] {
         command.args(["-e", field]);
     }
-    let said = programs::run(&mut command).unwrap_or_else(|error| panic!("{error}"));
+    let said = programs::run(command.args(["-e", "_ws.expert.message"])).unwrap_or_else(|error| panic!("{error}"));
     let packet = |line: &str| {
-        let fields: Vec<&str> = line.splitn(5, ';').collect();
-        let [protocols, payload, malformed, severities, messages] = fields[..] else { panic!("{line}") };
-        let severe = |text: &str| text.parse().map_or(true, |severity: u64| severity >= WARNING);
-        let is_wrong = !malformed.is_empty() || severities.split(',').any(|text| !text.is_empty() && severe(text));
+        let fields: Vec<&str> = line.splitn(7, ';').collect();
+        let [protocols, spi, icv, payload, malformed, severities, messages] = fields[..] else { panic!("{line}") };
+        let is_severe = |text: &str| !text.is_empty() && text.parse::<u64>().unwrap() >= WARNING;
+        let is_wrong = !malformed.is_empty() || severities.split(',').any(is_severe);
         Seen {
             protocols: protocols.to_owned(),
-            payload: payload.rsplit(',').next().unwrap_or_default().to_owned(),
-            wrong: if is_wrong { vec![format!("{malformed} {severities} {messages}")] } else { Vec::new() },
+            spi: u32::from_str_radix(spi.trim_start_matches("0x"), 16).ok(),
+            is_icv_good: icv == "1",
+            payload: payload.rsplit(',').next().unwrap().to_owned(),
+            wrong: is_wrong.then(|| format!("{malformed} {messages}")),
         }
     };
     said.lines().map(packet).collect()
 }
 
+/// What tcpdump prints of a capture.
+fn tcpdump(path: &Path) -> String {
+    let mut command = Command::new(programs::find_program("tcpdump").unwrap());
+    programs::run(command.args(["-nevvr"]).arg(path)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Words with which tcpdump says that something is wrong.
+const COMPLAINTS: [&str; 6] = ["bad ", "invalid", "[|", "truncated", "incorrect", "illegal"];
+
+/// Runs a network, and has both programs judge what each app has sent.
+fn judge(cases: &[Case], is_one: bool) {
+    let sandbox = Sandbox::new();
+    let path = sandbox.write("network.toml", &network(cases, is_one));
+    sandbox.bellows(&["run", &path]).fine();
+    let capture = |name: &str| sandbox.path(&format!("{name}.pcap"));
+    let clear = |name: &str| tshark(&capture(name), &[]).into_iter().map(|seen| seen.payload).collect::<Vec<_>>();
+    let clear = SOURCES.map(|(name, _)| (name, clear(name)));
+    let look = |name: &str, options: &[String]| (tshark(&capture(name), options), tcpdump(&capture(name)));
+    let all = is_one.then(|| look("all", &cases.iter().flat_map(|case| case.options.clone()).collect::<Vec<_>>()));
+    for case in cases {
+        let own = all.is_none().then(|| look(&case.name, &case.options));
+        let (packets, said) = own.as_ref().or(all.as_ref()).unwrap();
+        let is_own = |seen: &&Seen| case.esp.is_none_or(|(spi, _)| seen.spi == Some(spi));
+        let packets: Vec<&Seen> = packets.iter().filter(is_own).collect();
+        let Case { name, sources, protocols, .. } = case;
+        assert_eq!(packets.len(), COUNT * sources.len(), "{name}");
+        assert_eq!(said.matches(&case.said).count(), packets.len(), "{name}: {said}");
+        for complaint in COMPLAINTS {
+            assert!(!said.contains(complaint), "{name}: {complaint} in {said}");
+        }
+        let is_open = case.esp.is_none() || !case.options.is_empty();
+        for seen in &packets {
+            assert_eq!(seen.wrong, None, "{name}: {seen:?}");
+            let inner =
+                seen.protocols.strip_prefix(&format!("{protocols}")).unwrap_or_else(|| panic!("{name}: {seen:?}"));
+            match is_open {
+                true if name.starts_with("esp") && sources.len() == 1 => assert_eq!(inner, ":udp:data", "{name}"),
+                true => assert!([":ip:udp:data", ":ipv6:udp:data"].contains(&inner), "{name}: {seen:?}"),
+                false => assert_eq!(inner, "", "{name}"),
+            }
+            assert_eq!(seen.is_icv_good, case.esp.is_some_and(|(_, is_verified)| is_verified), "{name}: {seen:?}");
+        }
+        if is_open {
+            let mut found: Vec<&String> = packets.iter().map(|seen| &seen.payload).collect();
+            let into_it = clear.iter().filter(|(name, _)| sources.contains(name));
+            let mut expected: Vec<&String> = into_it.flat_map(|(_, payloads)| payloads).collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}
+
+/// Whether a test is skipped, because one of both is missing.
+fn is_missing(test: &str) -> bool {
+    is_skipped(test, programs::missing(&["tcpdump", "tshark"]))
+}
+
 #[test]
-fn explore() {
-    if !has_program("judges", "tshark") || !has_program("judges", "tcpdump") {
+fn tunnels_and_vlans_are_decoded() {
+    if !is_missing("judges::tunnels_and_vlans_are_decoded") {
+        judge(&tunnels(), false);
+    }
+}
+
+#[test]
+fn esp_is_opened_with_the_keys() {
+    if !is_missing("judges::esp_is_opened_with_the_keys") {
+        judge(&ciphers(), true);
+    }
+}
+
+#[test]
+fn judges_see_what_is_wrong() {
+    if is_missing("judges::judges_see_what_is_wrong") {
         return;
     }
     let sandbox = Sandbox::new();
-    let cases = tunnels();
-    let path = sandbox.write("network.toml", &network(&cases));
-    sandbox.bellows(&["run", &path, "--json"]).fine();
-    for case in &cases {
-        for seen in tshark(&sandbox.path(&format!("{}.pcap", case.name)), &case.options).iter().take(2) {
-            println!("{} {} {:?} {}", case.name, seen.protocols, seen.wrong, &seen.payload[..seen.payload.len().min(20)]);
-        }
-        let dump = programs::run(Command::new("tcpdump").args(["-nevvr"]).arg(sandbox.path(&format!("{}.pcap", case.name)))).unwrap();
-        println!("{}", dump.lines().take(4).collect::<Vec<_>>().join("\n"));
-    }
+    let case = Case::tunnel("vxlan", true, "vni = 6\nchecksum = true", "udp sum ok", "udp");
+    let text = network(&[case], true)
+        .replace("[apps.all-sent]\napp = \"join\"", "[apps.all-sent]\napp = \"impair\"\ncorrupt = 1");
+    let text = text.replace("all-sent.vxlan-udpsumok", "all-sent.input");
+    let path = sandbox.write("network.toml", &text);
+    sandbox.bellows(&["run", &path]).fine();
+    let wrong = tshark(&sandbox.path("all.pcap"), &[]).iter().filter(|seen| seen.wrong.is_some()).count();
+    // A bit of an Ethernet address harms nobody.
+    assert!(wrong > COUNT, "{wrong}");
+    assert!(tcpdump(&sandbox.path("all.pcap")).contains("bad udp cksum"));
 }

@@ -71,7 +71,8 @@ pub(super) fn is_refused(ends: &mut Ends<'_>) {
     }
     ends.reload(Line::Plain);
     let held: Frames = frames::read(&ends.sandbox.path(HELD));
-    let held: Vec<(Vec<u8>, usize)> = held.into_iter().filter_map(|frame| esp_at(&frame).map(|at| (frame, at))).collect();
+    let held: Vec<(Vec<u8>, usize)> =
+        held.into_iter().filter_map(|frame| esp_at(&frame).map(|at| (frame, at))).collect();
     assert!(held.len() >= 18, "{}", held.len());
     let (mut sent, mut expected) = (Frames::new(), drops(&ends.running));
     for (frame, counter) in held.iter().flat_map(|(frame, esp)| forged(frame, *esp)) {

@@ -93,7 +93,7 @@ impl Keys {
         let (aead, key) = (self.aead(), self.key(pair, way));
         let (number, mode) = (pair.number, pair.mode());
         line += &format!("ip xfrm state add {id} reqid {number} mode {mode} aead '{aead}' 0x{key} 128 {more}");
-        line += " replay-window 64";
+        line += " replay-window 1024";
         // A tunnel carries packets of both families.
         match (pair.is_tunnel, self.esn) {
             (true, true) => line += " flag esn af-unspec",
@@ -172,7 +172,8 @@ pub fn network(sandbox: &Sandbox, keys: &Keys, line: Line) -> String {
             inside += &format!("addresses = [\"10.1.{number}.254/24\", \"fd01:{number}::fe/64\"]\n");
             // Where they are does not matter: ESP has no Ethernet.
             let neighbour = format!("\"02:00:00:00:02:0{number}\"");
-            inside += &format!("neighbours = {{ \"10.1.{number}.1\" = {neighbour}, \"fd01:{number}::1\" = {neighbour} }}\n");
+            inside +=
+                &format!("neighbours = {{ \"10.1.{number}.1\" = {neighbour}, \"fd01:{number}::1\" = {neighbour} }}\n");
         }
     }
     let mut network = Network::default()
@@ -214,10 +215,9 @@ pub fn network(sandbox: &Sandbox, keys: &Keys, line: Line) -> String {
             .link("near.output -> both.near")
             .link("injected.output -> both.injected")
             .link("both.output -> router.near"),
-        Line::Impaired(keys) => network
-            .app("line", "impair", keys)
-            .link("near.output -> line.input")
-            .link("line.output -> router.near"),
+        Line::Impaired(keys) => {
+            network.app("line", "impair", keys).link("near.output -> line.input").link("line.output -> router.near")
+        }
     }
     .text()
 }
@@ -274,8 +274,6 @@ fn policies(guest: &mut Guest, pair: &Pair, out: &str, back: &str) {
     let (number, mode) = (pair.number, pair.mode());
     for (way, selector, src, dst) in [("out", out, here, bellows), ("in", back, bellows, here)] {
         let ends = if pair.is_tunnel { format!("src {src} dst {dst} ") } else { String::new() };
-        guest.run(&format!(
-            "ip xfrm policy add dir {way} {selector} tmpl {ends}proto esp reqid {number} mode {mode}"
-        ));
+        guest.run(&format!("ip xfrm policy add dir {way} {selector} tmpl {ends}proto esp reqid {number} mode {mode}"));
     }
 }

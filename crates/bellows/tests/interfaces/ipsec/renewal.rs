@@ -27,8 +27,14 @@ pub(super) fn pass_32_bits(ends: &mut Ends<'_>) {
 pub(super) fn under_traffic(ends: &mut Ends<'_>) {
     for pair in &PAIRS {
         for [near, far] in pair.stations() {
-            run_in_background(&mut ends.guest, &format!("ping -q -i 0.05 -c 200 -W 30 -s 1000 -I {near} {far} | grep -w 0%"));
-            run_in_background(&mut ends.guest, &format!("far ping -q -i 0.05 -c 200 -W 30 -s 1000 {near} | grep -w 0%"));
+            run_in_background(
+                &mut ends.guest,
+                &format!("ping -q -i 0.05 -c 200 -W 30 -s 1000 -I {near} {far} | grep -w 0%"),
+            );
+            run_in_background(
+                &mut ends.guest,
+                &format!("far ping -q -i 0.05 -c 200 -W 30 -s 1000 {near} | grep -w 0%"),
+            );
         }
     }
     let [near, far] = &PAIRS[1].stations()[0];
