@@ -54,6 +54,26 @@ const TUNNEL_MODULES: [&str; 15] = [
     "net/l2tp/l2tp_ip6.ko",
 ];
 
+/// The modules for IPsec, in this order: ESP, and the ciphers with what makes their IVs.
+const IPSEC_MODULES: [&str; 16] = [
+    "net/xfrm/xfrm_algo.ko",
+    "net/xfrm/xfrm_user.ko",
+    "net/ipv4/esp4.ko",
+    "net/ipv6/esp6.ko",
+    "crypto/sha512_generic.ko",
+    "crypto/drbg.ko",
+    "crypto/seqiv.ko",
+    "crypto/ctr.ko",
+    "crypto/gf128mul.ko",
+    "crypto/ghash-generic.ko",
+    "crypto/gcm.ko",
+    "lib/crypto/libchacha.ko",
+    "crypto/chacha_generic.ko",
+    "lib/crypto/libpoly1305.ko",
+    "crypto/poly1305_generic.ko",
+    "crypto/chacha20poly1305.ko",
+];
+
 /// The init process of the guest: it sets up the system and then executes commands from the serial line.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -94,18 +114,20 @@ cards() {
 mkfifo /tmp/silence
 exec 9<>/tmp/silence
 
-# A file of so many MiB of random bytes goes to the far namespace and back, and the same must return.
+# A file of so many MiB of random bytes goes to the far namespace and back, and the same must return. Both addresses may
+# be given: that of this namespace, and that of the far one.
 exchange() {
+    here=${2:-10.0.0.1} there=${3:-10.0.0.2}
     dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
     far nc -l -p 5000 <&9 >/tmp/there &
     listener=$!
     until far netstat -ltn | grep -q :5000; do usleep 50000; done
-    nc 10.0.0.2 5000 </tmp/sent
+    nc $there 5000 </tmp/sent
     wait $listener
     nc -l -p 5001 <&9 >/tmp/back &
     listener=$!
     until netstat -ltn | grep -q :5001; do usleep 50000; done
-    far nc 10.0.0.1 5001 </tmp/there
+    far nc $here 5001 </tmp/there
     wait $listener
     cmp /tmp/sent /tmp/there && cmp /tmp/sent /tmp/back
 }
@@ -221,7 +243,7 @@ fn initial_files(kernel: &Path, setup: &Setup<'_>) -> Vec<u8> {
         files.file(name, 0o644, content.as_bytes());
     }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
-    for module in MODULES.iter().chain(&VLAN_MODULES).chain(&TUNNEL_MODULES) {
+    for module in MODULES.iter().chain(&VLAN_MODULES).chain(&TUNNEL_MODULES).chain(&IPSEC_MODULES) {
         // A module that is not in this kernel's folder is built in.
         if let Ok(content) = fs::read(modules.join(module)) {
             files.file(&format!("modules/{}", module.rsplit('/').next().unwrap()), 0o644, &content);
@@ -343,6 +365,11 @@ impl Guest {
     /// Loads what it takes to have tunnels: L2TP, GRE, VXLAN and Geneve.
     pub fn load_tunnels(&mut self) {
         self.load(&TUNNEL_MODULES);
+    }
+
+    /// Loads what it takes to have ESP.
+    pub fn load_ipsec(&mut self) {
+        self.load(&IPSEC_MODULES);
     }
 
     /// Loads modules. One that is not there is built in.

@@ -12,7 +12,7 @@ use crate::path_mtu::{self, Bounds};
 /// Protects IP packets by ESP (RFC 4303): the data plane of IPsec, in tunnel and transport mode.
 ///
 /// Each pair of security associations is a port of its name, which takes and gives clear IP packets behind an Ethernet
-/// header whose addresses are 0. `ip4` and `ip6` have what is on the wire, behind an Ethernet header of which only the
+/// header whose addresses are 0, unless `dst_mac` is given. `ip4` and `ip6` have what is on the wire, behind an Ethernet header of which only the
 /// EtherType is written; link them to services of a `router` for protocol `"esp"`, and for UDP to port 4500.
 ///
 /// There is no IKE: keys come from this table, from files, or from `bellows esp rekey`. A reload that leaves a pair as it
@@ -105,6 +105,12 @@ pub struct Association {
     /// set), `"set"` or `"clear"`.
     #[serde(default)]
     pub df: DontFragment,
+
+    /// The Ethernet address to which packets come out of the port: that of a router's interface, which takes no others.
+    /// Without it, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-type" = "Ethernet address"))]
+    pub dst_mac: Option<String>,
 
     /// The networks behind this end: the sources of packets that a tunnel sends, and the destinations of those that come
     /// out of it. Without any, all addresses.

@@ -14,7 +14,7 @@ use super::config::Mode;
 use super::inner::{Inner, Split, decapsulated_ecn, set_ecn};
 use super::pair::{ESP, Pair};
 use super::plan::Way;
-use super::seal::{fix_lengths, uncover_kind};
+use super::seal::fix_lengths;
 use crate::headers::{ETHERNET, HEADERS_V4, HEADERS_V6, NotWhole, Outer, cut, is_v6, read, reversed};
 use crate::lanes::{UNUSUAL, Verdict};
 
@@ -193,7 +193,7 @@ impl Pair {
             set_ecn(ip, inner.is_v6, ecn);
         }
         cut(packet, range.start - ETHERNET, range.start + inner.length);
-        uncover_kind(packet, &inner);
+        self.uncover(packet, &inner);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Pair {
         cut(packet, removed, start + opened.payload.end);
         fix_lengths(packet.bytes_mut(), is_v6, headers);
         if let Some(inner) = Inner::read(&packet.bytes()[ETHERNET..]) {
-            uncover_kind(packet, &inner);
+            self.uncover(packet, &inner);
         }
         Ok(())
     }

@@ -3,12 +3,15 @@
 use bellows_config::SettingError;
 use bellows_esp::udp::{KEEPALIVE, UDP_HEADER};
 use bellows_esp::{HEADER, ICV, PairId};
-use bellows_wire::{IpPair, IpProtocol};
+use bellows_packet::Packet;
+use bellows_wire::{IpPair, IpProtocol, MacAddr};
 
 use super::config::{Association, DontFragment, Mode, Udp};
+use super::inner::Inner;
 use super::selectors::Selectors;
-use crate::headers::{ETHERNET, Pattern, Template, headers, ip_length, ip_mask, reversed, write};
+use crate::headers::{ETHERNET, Pattern, Template, headers, ip_length, ip_mask, reversed, uncover, write};
 use crate::path_mtu::{Bounds, PathMtu};
+use crate::vrf::read_mac;
 
 /// The protocol of ESP.
 pub(super) const ESP: IpProtocol = IpProtocol(50);
@@ -23,6 +26,8 @@ pub(super) struct Pair {
     pub(super) selectors: Selectors,
     dscp: Option<u8>,
     df: DontFragment,
+    /// Of packets that come out.
+    dst_mac: MacAddr,
     /// The headers in front of that of ESP, of packets that are sent: in transport mode, only that of UDP is used.
     template: Template,
     /// The sum of the words of the IPv4 header in the template.
@@ -78,13 +83,14 @@ impl Pair {
             let help = "remove `local_networks` and `remote_networks`, or choose `tunnel`";
             return wrong("mode", "transport mode carries packets between `local` and `remote` alone", help);
         }
+        read_dst_mac(keys)?;
         Selectors::read(&keys.local_networks, &keys.remote_networks).map(drop)
     }
 
     /// A pair between these addresses, whose keys were checked.
     ///
     /// # Errors
-    /// If a network is none.
+    /// If a network or the Ethernet address is none.
     pub(super) fn new(id: PairId, addresses: IpPair, keys: &Association, bounds: Bounds) -> Result<Pair, SettingError> {
         let selectors = Selectors::read(&keys.local_networks, &keys.remote_networks)?;
         let mut udp_header = [0; UDP_HEADER];
@@ -109,6 +115,7 @@ impl Pair {
             selectors,
             dscp: keys.dscp,
             df: keys.df,
+            dst_mac: read_dst_mac(keys)?,
             template: Template::new(&sent),
             header_sum,
             pattern: pattern(reversed(addresses), protocol, keys.udp),
@@ -150,6 +157,15 @@ impl Pair {
             Mode::Transport => 0,
         };
         ip + self.udp_length() + HEADER
+    }
+
+    /// Writes the Ethernet header of a packet that comes out. Hot.
+    #[inline(always)]
+    pub(super) fn uncover(&self, packet: &mut Packet, inner: &Inner) {
+        uncover(packet, inner.kind());
+        if let Some(address) = packet.bytes_mut().first_chunk_mut() {
+            *address = self.dst_mac.0;
+        }
     }
 
     /// The traffic class of a tunnel around a packet with this one (RFC 6040: ECN is copied).
@@ -200,11 +216,24 @@ impl Pair {
         let mut frame = vec![0; front + UDP_HEADER];
         frame.extend(KEEPALIVE);
         self.write_headers(&mut frame, &Varying { traffic_class: 0, dont_fragment: false, identification: 0 });
-        // Some paths with IPv6 drop datagrams without a checksum.
-        let length = frame.len() - front;
-        let sum = self.addresses.pseudo_header(IpProtocol::UDP, length).add_bytes(&frame[front..]);
-        write(&mut frame, front + 6, sum.finish_udp());
+        self.write_udp_checksum(&mut frame, front);
         frame
+    }
+
+    /// Writes the checksum of a UDP datagram, whose header begins at `start`, with a packet of ESP that is sealed. Over IPv4
+    /// it stays 0 (RFC 3948, section 2.1); over IPv6, receivers such as Linux drop that (RFC 8200, section 8.1).
+    #[inline(always)]
+    pub(super) fn finish_udp(&self, frame: &mut [u8], start: usize) {
+        if self.udp.is_some() && self.is_v6() {
+            self.write_udp_checksum(frame, start);
+        }
+    }
+
+    #[inline(never)]
+    fn write_udp_checksum(&self, frame: &mut [u8], start: usize) {
+        write(frame, start + 6, 0);
+        let sum = self.addresses.pseudo_header(IpProtocol::UDP, frame.len() - start).add_bytes(&frame[start..]);
+        write(frame, start + 6, sum.finish_udp());
     }
 
     /// Writes the UDP header in front of a packet of ESP in transport mode.
@@ -213,6 +242,14 @@ impl Pair {
         frame[start..start + UDP_HEADER].copy_from_slice(&self.udp_header);
         write(frame, start + 4, length);
     }
+}
+
+fn read_dst_mac(keys: &Association) -> Result<MacAddr, SettingError> {
+    let read = |text: &String| {
+        let help = "give a unicast address like 02:00:00:00:00:07";
+        read_mac(text).map_err(|message| SettingError::at("associations", message, help).in_entry("dst_mac"))
+    };
+    keys.dst_mac.as_ref().map_or(Ok(MacAddr::default()), read)
 }
 
 /// What the headers of received packets must be, up to that of ESP.

@@ -9,7 +9,7 @@ use super::config::Mode;
 use super::inner::{Inner, Split, Unfit};
 use super::pair::{ESP, Longest, Pair, Varying};
 use super::plan::Way;
-use crate::headers::{ETHERNET, read, uncover, write};
+use crate::headers::{ETHERNET, HEADERS_V6, read, uncover, write};
 use crate::lanes::{UNUSUAL, Verdict};
 use crate::segmentation::{self, Gso};
 
@@ -141,7 +141,9 @@ impl Pair {
             },
         );
         let start = ETHERNET + self.front();
-        seal(outbound, frame, start, inner.length, inner.next_header())
+        seal(outbound, frame, start, inner.length, inner.next_header())?;
+        self.finish_udp(frame, HEADERS_V6);
+        Ok(())
     }
 
     /// Seals what a packet carries. Hot.
@@ -170,8 +172,11 @@ impl Pair {
         if udp != 0 {
             self.write_udp(frame, split.start);
         }
-        uncover_kind(packet, &inner);
-        seal(outbound, packet.bytes_mut(), split.start + front, length, next_header)
+        uncover(packet, inner.kind());
+        let frame = packet.bytes_mut();
+        seal(outbound, frame, split.start + front, length, next_header)?;
+        self.finish_udp(frame, split.start);
+        Ok(())
     }
 
     /// Removes what is behind a packet of IP, and makes room around it: `protected` bytes of it are sealed.
@@ -239,12 +244,6 @@ pub(super) fn fix_lengths(frame: &mut [u8], is_v6: bool, start: usize) {
     let checksum = bellows_wire::Sum::new().add_bytes(&frame[ETHERNET..start]).finish();
     write(frame, ETHERNET + 10, checksum);
     debug_assert_eq!(read(frame, ETHERNET + 2), length);
-}
-
-/// Writes the Ethernet header in front of a packet.
-#[inline(always)]
-pub(super) fn uncover_kind(packet: &mut Packet, inner: &Inner) {
-    uncover(packet, inner.kind());
 }
 
 /// The counter of a packet that cannot be sealed.

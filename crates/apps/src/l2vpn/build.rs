@@ -205,6 +205,7 @@ fn add_esp(transport: &str, addresses: IpPair, ipsec: &Ipsec, kinds: &BTreeSet<K
         hop_limit: esp::config::hop_limit(),
         dscp: None,
         df: DontFragment::default(),
+        dst_mac: None,
         local_networks: Vec::new(),
         remote_networks: Vec::new(),
     };

@@ -12,6 +12,7 @@ mod guest;
 mod guests;
 mod hops;
 mod host;
+mod ipsec;
 mod joined;
 mod keys;
 mod killed;

@@ -48,6 +48,7 @@ fn mistakes_name_the_place() {
         (added("/outbound", "window", json!(64)), "of `inbound` alone", "a outbound"),
         (added("", "hop_limit", json!(0)), "a hop limit of 0", "a hop_limit"),
         (added("", "dscp", json!(64)), "a DSCP has 6 bits", "a dscp"),
+        (added("", "dst_mac", json!("03:00:00:00:00:01")), "is a multicast address", "a dst_mac"),
         (added("", "udp", json!({"remote_port": 0})), "there is no port 0", "a udp"),
         (added("", "local_networks", json!(["192.0.2.1/24"])), "`192.0.2.1/24` is no network", "a local_networks 0"),
         (with("/inbound/key", own["outbound"]["key"].clone()), "both directions have the same key", "a"),

@@ -27,10 +27,15 @@ fn esp(config: &Value, number: u32, next_header: u8, payload: &[u8]) -> Vec<u8> 
     [&spi[..], &number, &iv, &data, &icv].concat()
 }
 
-/// The packet of UDP between ports 4500 around one of ESP.
-fn in_udp(esp: &[u8]) -> Vec<u8> {
+/// The packet of UDP between ports 4500 around one of ESP. It has a checksum over IPv6 alone.
+fn in_udp(is_v6: bool, esp: &[u8]) -> Vec<u8> {
     let length = (esp.len() + 8) as u16;
-    [&[0x11, 0x94, 0x11, 0x94], &length.to_be_bytes()[..], &[0, 0], esp].concat()
+    let mut packet = [&[0x11, 0x94, 0x11, 0x94], &length.to_be_bytes()[..], &[0, 0], esp].concat();
+    if is_v6 {
+        let checksum = pair(true).pseudo_header(IpProtocol::UDP, packet.len()).add_bytes(&packet).finish_udp();
+        packet[6..8].copy_from_slice(&checksum.to_be_bytes());
+    }
+    packet
 }
 
 /// The packet of a tunnel.
@@ -84,7 +89,7 @@ proptest! {
             let mut payload = esp(&ends[0], number, next_header, payload);
             let protocol = IpProtocol(if udp { 17 } else { 50 });
             if udp {
-                payload = in_udp(&payload);
+                payload = in_udp(is_v6, &payload);
             }
             let identification = if is_transport { 0 } else { number as u16 };
             let expected = tunnel(is_v6, protocol, 0, identification, true, &payload);
@@ -198,7 +203,7 @@ fn transport_mode_keeps_options_and_extension_headers_in_front() {
             let wire = sealed(&mut near, is_v6, &packet);
             let next_header = packet[next_header_at];
             let payload = esp(&ends[0], 1, next_header, &packet[start..]);
-            let payload = if udp.is_null() { payload } else { in_udp(&payload) };
+            let payload = if udp.is_null() { payload } else { in_udp(is_v6, &payload) };
             assert_eq!(&wire[start..], &payload[..]);
             assert_eq!(wire[next_header_at], if udp.is_null() { 50 } else { 17 });
             if !is_v6 {
@@ -208,6 +213,17 @@ fn transport_mode_keeps_options_and_extension_headers_in_front() {
             far.settle();
             assert_eq!(far.received("a"), [&packet[..]]);
         }
+    }
+}
+
+#[test]
+fn packets_come_out_to_the_address_that_is_given() {
+    for mode in ["tunnel", "transport"] {
+        let ends = ends(true, "aes-128-gcm", &json!({"mode": mode, "dst_mac": "02:00:00:00:00:07"}));
+        let mut packet = inner(true, &[1; 20]);
+        let arrived = carry(&mut rig(&ends[0]), &mut rig(&ends[1]), true, std::slice::from_ref(&packet));
+        packet[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]);
+        assert_eq!(arrived, [packet], "{mode}");
     }
 }
 
