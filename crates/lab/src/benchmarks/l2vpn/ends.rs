@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use bellows_engine::{App, AppSpec, Engine, Network, Schedule, Settings};
 use bellows_observe::{AppCounts, Snapshot};
 use bellows_packet::Packet;
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::phases::{Phase, Size, Wire};
 use super::traffic::{Feed, Kept, Stock, Tap, locked};
@@ -84,14 +85,30 @@ impl Ends {
         let settings = Settings { burst: BURST, sampling: false, ..Settings::default() };
         let there = Side::new(there, &Wire::ALL.map(Wire::site), &[], settings)?;
         let mut ends = Ends { here, there, sealed: None, per_breath: [0, 0] };
-        let mut to_here = Vec::new();
-        for _ in 0..BREATHS_TO_MEET {
-            let to_there = ends.here.send_once(UPLINK, std::mem::take(&mut to_here));
-            to_here = ends.there.send_once(UPLINK, to_there);
-        }
+        // That pseudowires come up is no news in a measurement.
+        with_default(NoSubscriber::default(), || ends.meet());
         let up = |app: &AppCounts| app.counters.get("up").copied().unwrap_or(0);
         let up: u64 = ends.snapshot().apps.iter().map(up).sum();
         if up == Wire::ALL.len() as u64 { Ok(ends) } else { Err(format!("{up} of 4 pseudowires are up")) }
+    }
+
+    /// Carries what leaves each uplink to the other one.
+    fn meet(&mut self) {
+        let mut to_here = Vec::new();
+        for _ in 0..BREATHS_TO_MEET {
+            let to_there = self.here.send_once(UPLINK, to_here);
+            to_here = self.there.send_once(UPLINK, to_there);
+        }
+    }
+
+    /// Has the bridge learn the stations of a phase: first those behind the tunnel, so that no frame is flooded to others.
+    pub(super) fn learn(&mut self, phase: Phase) {
+        let breaths = (2 * MANY).div_ceil(BURST);
+        for per_breath in [[0, BURST], [BURST, 0]] {
+            self.begin(phase, per_breath);
+            self.prepare(breaths);
+            self.breathe(breaths + LAST_BREATHS);
+        }
     }
 
     /// Switches to the traffic of a phase, with so many packets in a breath from the circuit and from the tunnel.
@@ -125,8 +142,7 @@ impl Ends {
         // Those of the turn before are no longer needed.
         self.here.supply(UPLINK, Stock::default());
         self.there.set_rate(wire.site(), BURST);
-        let packets = self.there.sent(breaths * from_tunnel);
-        self.there.set_rate(wire.site(), 0);
+        let packets = self.there.sent(wire.site(), breaths * from_tunnel);
         self.here.supply(UPLINK, Stock::once(packets, from_tunnel));
     }
 
@@ -223,15 +239,17 @@ impl Side {
     fn send_once(&mut self, source: &str, packets: Vec<Packet>) -> Vec<Packet> {
         let count = packets.len();
         self.supply(source, Stock::once(packets, BURST));
-        let sent = self.sent(count);
+        let sent = self.sent(source, count);
         self.supply(source, Stock::default());
         sent
     }
 
-    /// What leaves the uplink while a source sends so many packets, [`BURST`] in each breath.
-    fn sent(&mut self, packets: usize) -> Vec<Packet> {
+    /// What leaves the uplink when a source sends so many packets, [`BURST`] in each breath, and then none.
+    fn sent(&mut self, source: &str, packets: usize) -> Vec<Packet> {
         self.keep(UPLINK, true);
-        self.engine.breathe_times((packets.div_ceil(BURST) + LAST_BREATHS) as u64);
+        self.engine.breathe_times(packets.div_ceil(BURST) as u64);
+        self.set_rate(source, 0);
+        self.engine.breathe_times(LAST_BREATHS as u64);
         self.keep(UPLINK, false)
     }
 }
@@ -259,4 +277,34 @@ fn frames(phase: Phase, is_inside: bool, tag: &[u8]) -> Vec<Packet> {
         Packet::from_bytes(&frame)
     };
     size.lengths(count).into_iter().enumerate().map_while(frame).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use bellows_config::{Overrides, load};
+
+    use super::*;
+
+    /// The apps of an end and their kinds.
+    fn parts(network: &Network) -> BTreeSet<(String, String)> {
+        let parts = network.apps.iter().filter(|app| app.name.starts_with("here/"));
+        parts.map(|app| (app.name.clone(), app.kind.clone())).collect()
+    }
+
+    #[test]
+    fn the_end_is_that_of_the_example_with_two_encrypted_transports() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/l2vpn.toml");
+        let example = load(&file, &bellows_apps::registry(), &Overrides::default()).unwrap().network;
+        let [here, _] = networks().unwrap();
+        let esp = ["bern", "zurich-v6"].map(|transport| (format!("here/esp-{transport}"), "esp".to_owned()));
+        assert_eq!(parts(&here), parts(&example).into_iter().chain(esp).collect());
+        let is_of_end = |end: &bellows_engine::LinkEnd| end.app.starts_with("here/");
+        let links = here.links.iter().filter(|link| is_of_end(&link.from) || is_of_end(&link.to)).count();
+        let kinds: BTreeSet<String> = parts(&here).into_iter().map(|(_, kind)| kind).collect();
+        // As docs/reproductions.md says.
+        assert_eq!([parts(&here).len(), kinds.len(), links], [33, 24, 91]);
+    }
 }

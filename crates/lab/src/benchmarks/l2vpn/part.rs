@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ends::{Ends, UPLINK, put};
 use super::phases::{self, BULK, Direction, Phase};
-use super::side::{BEFORE, SLICES, WARM_UP};
+use super::side::{SLICES, WARM_UP};
 use super::traffic::{Feed, Tap};
 use crate::slices::{Turn, sliced};
 use crate::workers::Side;
@@ -24,7 +24,7 @@ const BREATHS: usize = 8;
 
 /// Breaths whose packets are recorded, behind some in which the way to the app fills.
 const RECORDED: usize = 12;
-const FILLED: usize = 4;
+const FILLED: usize = 16;
 
 /// Breaths that tell which links a phase uses.
 const COUNTED: usize = 64;
@@ -58,7 +58,9 @@ pub(super) fn flows(phase: Phase) -> Result<Vec<Flow>, String> {
         links.clone_from(&network.links);
         Ok(&[])
     })?;
-    learn(&mut ends, phase);
+    ends.learn(phase);
+    ends.begin(phase, phase.one_way());
+    ends.breathe(FILLED);
     let packets = |ends: &Ends| ends.snapshot().links.iter().map(|link| link.packets).collect::<Vec<u64>>();
     let before = packets(&ends);
     ends.breathe(COUNTED);
@@ -70,14 +72,6 @@ pub(super) fn flows(phase: Phase) -> Result<Vec<Flow>, String> {
     let flow = |&link: &usize| Flow { link, leave: leave(&links[link].to.app) };
     // Sinks are no part of the end.
     Ok(used.iter().map(flow).filter(|flow| !flow.leave.is_empty()).collect())
-}
-
-/// Has the bridge learn all stations of a phase, and sends one way from then on.
-fn learn(ends: &mut Ends, phase: Phase) {
-    ends.begin(phase, phase.packets());
-    ends.prepare(BEFORE);
-    ends.breathe(BEFORE);
-    ends.begin(phase, phase.one_way());
 }
 
 /// Takes an app out of its flow: what would come to it goes to the sink `part`, and what it gets from the source `part`
@@ -129,7 +123,8 @@ impl Part {
             network.links.push(direct(BARE, BARE));
             Ok(&[PART, BARE])
         })?;
-        learn(&mut ends, phase);
+        ends.learn(phase);
+        ends.begin(phase, phase.one_way());
         let (source, per_breath) = match task.flow {
             Some(_) => {
                 ends.breathe(FILLED);
@@ -208,7 +203,7 @@ mod tests {
             };
             let expected = (turns * (WARM_UP + SLICES) * BREATHS * BULK) as u64;
             assert_eq!([sent(&format!("from-{}.output", part.sources[0])), sent("from-bare.output")], [expected; 2]);
-            assert_eq!(after.dropped(), 0, "{flow:?}");
+            assert_eq!(after.dropped(), before.dropped(), "{flow:?}");
             if let Some(Flow { leave, .. }) = flow {
                 let left: u64 = leave.iter().map(|link| after.links[*link].packets - before.links[*link].packets).sum();
                 assert_eq!(left, expected, "{leave:?}");
