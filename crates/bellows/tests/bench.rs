@@ -82,6 +82,39 @@ fn the_history_benchmark_compares_each_history_with_none() {
     assert!(verdict.contains("within 0.97–1.03"), "{text}");
 }
 
+#[test]
+fn the_l2vpn_benchmark_compares_phases_in_a_random_order_with_each_alone() {
+    let sandbox = Sandbox::new();
+    let words = ["bench", "l2vpn", "--orders", "2", "--rounds", "2", "--idle-seconds", "0.01", "--phase", "ip4-64"];
+    let picture = sandbox.path("course.svg");
+    let more = ["--schedule", "flat", "--picture", picture.to_str().unwrap(), "--json"];
+    let report = sandbox.bellows(&[&words[..], &more].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&"l2vpn".into(), &2.into()));
+    let results = report["results"].as_array().unwrap();
+    // There is one phase, so none comes after another.
+    let cases: Vec<&str> = results.iter().filter_map(|result| result["case"].as_str()).collect();
+    assert_eq!(cases, ["first", "after-idle", "apps"], "{report:#}");
+    for result in results {
+        let figure = |key: &str| result[key].as_f64().unwrap();
+        assert!(0.0 < figure("low") && figure("low") <= figure("median") && figure("median") <= figure("high"));
+        assert!(result["labels"]["clocks"].as_f64() > Some(0.0), "{result}");
+    }
+    let labels = &results[2]["labels"];
+    assert_eq!((&labels["target"], &labels["phase"]), (&"at most 1.15".into(), &"decap-ip4-64".into()), "{labels}");
+    assert!(labels["sum"].as_f64() > Some(0.0) && labels["apps"].as_u64() >= Some(6), "{labels}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("within 0.97–1.03") && notes.contains("`--seed 1`"), "{notes}");
+    assert!(std::fs::read_to_string(picture).unwrap().contains(">decap-ip4-64</text>"));
+
+    // Three phases, of which each comes after another in some order.
+    let words = ["bench", "l2vpn", "--orders", "4", "--rounds", "2", "--case", "phases", "--phase", "decap-ip4-"];
+    let more = ["--schedule", "nested", "--seed", "7", "--json"];
+    let report = sandbox.bellows(&[&words[..], &more].concat()).fine().json();
+    let phases: BTreeSet<&str> =
+        report["results"].as_array().unwrap().iter().filter_map(|result| result["labels"]["phase"].as_str()).collect();
+    assert_eq!(phases, BTreeSet::from(["decap-ip4-64", "decap-ip4-esp-512", "decap-ip4-imix"]));
+}
+
 /// The only figure of a comparison in which no process has a history, and one has more work.
 fn control(packets: &str, more: &[&str]) -> (support::Said, serde_json::Value) {
     let words = ["bench", "history", "--control", packets, "--schedule", "flat", "--tees", "2", "--json"];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use bellows_stats::ENOUGH;
 use serde_json::json;
@@ -79,6 +80,7 @@ pub(crate) fn conclusions(results: &[Measurement]) -> Vec<String> {
                         "keys",
                         "count",
                         "commit",
+                        "phase",
                     ];
                     let labels =
                         conditions.iter().filter_map(|label| text(result, label)).collect::<Vec<_>>().join(" ");
@@ -96,6 +98,31 @@ pub(crate) fn conclusions(results: &[Measurement]) -> Vec<String> {
         sentence
     };
     kinds.into_iter().map(sentence).collect()
+}
+
+/// A sentence for ratios that all have the same bounds: whether their intervals lie within, and which do not. `named`
+/// names a ratio.
+pub(crate) fn conclusion_within(
+    results: &[Measurement],
+    bounds: RangeInclusive<f64>,
+    named: impl Fn(&Measurement) -> String,
+) -> String {
+    let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
+    let outside: Vec<String> = decided
+        .iter()
+        .filter(|result| !bounds.contains(&result.low) || !bounds.contains(&result.high))
+        .map(|result| format!("{} ({:.3} – {:.3})", named(result), result.low, result.high))
+        .collect();
+    let bounds = format!("{}–{}", bounds.start(), bounds.end());
+    match outside.as_slice() {
+        _ if decided.is_empty() => format!("no interval is narrow enough to say whether it lies within {bounds}"),
+        [] if decided.len() < results.len() => format!("every interval that is narrow enough lies within {bounds}"),
+        [] => format!("every interval lies within {bounds}"),
+        [one] => format!("one of {} intervals does not lie within {bounds}: {one}", decided.len()),
+        many => {
+            format!("{} of {} intervals do not lie within {bounds}: {}", many.len(), decided.len(), many.join(", "))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@
 //! - *Interval.* Every `Match` has fresh processes, because identical processes differ in the placement of their
 //!   memory. A match yields one figure, and the confidence interval is that of the median over the matches.
 //! - *Stages.* To compare a side with itself before and after an event, its figure is measured in two stages. In the
-//!   ratio of the sides' ratios the differences between processes cancel out too.
+//!   ratio of the sides' ratios the differences between processes cancel out too. A [`Stage`] may have some of the sides
+//!   alone: one side can be compared with another one in each stage.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -50,6 +51,20 @@ pub(crate) struct Match {
     quiet: Vec<Vec<usize>>,
 }
 
+/// A part of a match: who takes turns, and how many each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) turns: usize,
+    /// The sides; `None` for all.
+    pub(crate) sides: Option<Vec<usize>>,
+}
+
+impl Stage {
+    fn has(&self, side: usize) -> bool {
+        self.sides.as_ref().is_none_or(|sides| sides.contains(&side))
+    }
+}
+
 impl Record {
     /// A side that took these turns in each stage.
     #[cfg(test)]
@@ -74,6 +89,11 @@ impl Match {
     pub(crate) fn figure(&self, side: usize, stage: usize, figure: usize) -> Option<f64> {
         let figures = self.figures(side, stage, figure);
         (!figures.is_empty()).then(|| median_or_nan(&figures))
+    }
+
+    /// A figure of one side in all rounds of a stage, in their order.
+    pub(crate) fn course(&self, side: usize, stage: usize, figure: usize) -> Vec<f64> {
+        self.sides[side].stages[stage].iter().filter_map(|turn| turn.figures.get(figure).copied()).collect()
     }
 
     /// The median ratio of two figures, each given as (side, figure), over turns in the same round.
@@ -205,13 +225,28 @@ impl<'a> Session<'a> {
         peers: &[Peer],
         tasks: impl Fn(usize) -> Vec<T>,
     ) -> Result<Vec<Match>, ProcessError> {
+        let stages: Vec<Stage> = turns.iter().map(|&turns| Stage { turns, sides: None }).collect();
+        self.staged(processes, peers, |number| (tasks(number), stages.clone()))
+    }
+
+    /// Runs `processes` matches of fresh processes. `plan` gets the match's number, and returns the tasks of its sides and
+    /// its stages, as many in each match. Returns the finished matches as [`Session::matches`] does.
+    ///
+    /// # Errors
+    /// See [`ProcessError`].
+    pub(crate) fn staged<T: Serialize>(
+        &mut self,
+        processes: usize,
+        peers: &[Peer],
+        plan: impl Fn(usize) -> (Vec<T>, Vec<Stage>),
+    ) -> Result<Vec<Match>, ProcessError> {
         let mut matches = Vec::new();
         for number in 0..processes {
             if self.is_over() {
                 break;
             }
-            let tasks = tasks(number);
-            let Some(found) = self.one_match(&tasks, peers, turns, number)? else { break };
+            let (tasks, stages) = plan(number);
+            let Some(found) = self.one_match(&tasks, peers, &stages, number)? else { break };
             self.done += tasks.len() + peers.len();
             self.observer.progress(self.done, self.all);
             self.lost.push(found.lost());
@@ -247,7 +282,7 @@ impl<'a> Session<'a> {
         &mut self,
         tasks: &[T],
         peers: &[Peer],
-        turns: &[usize],
+        stages: &[Stage],
         number: usize,
     ) -> Result<Option<Match>, ProcessError> {
         let count = tasks.len() + peers.len();
@@ -275,10 +310,10 @@ impl<'a> Session<'a> {
             if let Some(machine) = machine {
                 self.machine.get_or_insert(machine);
             }
-            sides.push(Record { refused: outcome.err(), stages: vec![Vec::new(); turns.len()] });
+            sides.push(Record { refused: outcome.err(), stages: vec![Vec::new(); stages.len()] });
         }
         let observer: &dyn Observer = &*self.observer;
-        if !take_turns(&mut workers, &mut sides, turns, self.cpu, observer)? {
+        if !take_turns(&mut workers, &mut sides, stages, self.cpu, observer)? {
             self.interrupted = true;
             return Ok(None);
         }
@@ -291,7 +326,7 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        Ok(Some(Match::of(sides, turns.len())))
+        Ok(Some(Match::of(sides, stages.len())))
     }
 }
 
@@ -301,13 +336,13 @@ impl<'a> Session<'a> {
 fn take_turns(
     workers: &mut [Worker],
     sides: &mut [Record],
-    turns: &[usize],
+    stages: &[Stage],
     processor: Option<usize>,
     observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let before = cpu::allowed();
     let pinned = processor.or_else(|| before.last().copied()).is_some_and(|processor| cpu::pin_to(processor).is_ok());
-    let result = run_rounds(workers, sides, turns, observer);
+    let result = run_rounds(workers, sides, stages, observer);
     if pinned {
         let _ = cpu::allow(&before);
     }
@@ -317,22 +352,24 @@ fn take_turns(
 fn run_rounds(
     workers: &mut [Worker],
     sides: &mut [Record],
-    turns: &[usize],
+    stages: &[Stage],
     observer: &dyn Observer,
 ) -> Result<bool, ProcessError> {
     let takes_part: Vec<bool> = sides.iter().map(|side| side.refused.is_none()).collect();
-    for (stage, &turns) in turns.iter().enumerate() {
-        if stage > 0 {
-            for (worker, _) in workers.iter_mut().zip(&takes_part).filter(|(_, takes_part)| **takes_part) {
-                worker.advance()?;
+    let mut has_begun = vec![false; workers.len()];
+    for (number, stage) in stages.iter().enumerate() {
+        for side in (0..workers.len()).filter(|&side| takes_part[side] && stage.has(side)) {
+            // The first stage of a side begins as it was laid out.
+            if std::mem::replace(&mut has_begun[side], true) {
+                workers[side].advance()?;
             }
         }
-        for round in 0..turns {
+        for round in 0..stage.turns {
             if observer.should_stop() {
                 return Ok(false);
             }
-            for side in order(workers.len(), round).filter(|&side| takes_part[side]) {
-                sides[side].stages[stage].push(workers[side].turn()?);
+            for side in order(workers.len(), round).filter(|&side| takes_part[side] && stage.has(side)) {
+                sides[side].stages[number].push(workers[side].turn()?);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use bellows_apps::control_channel::Message;
 use bellows_apps::registry;
 use bellows_config::{Loaded, Overrides, load_str};
-use bellows_engine::{End, Engine, Settings};
+use bellows_engine::{End, Engine, Network, Settings};
 use bellows_exercise::vpn::{Event, VpnEnd};
 use bellows_rig::Rig;
 use proptest::prelude::*;
@@ -334,6 +334,17 @@ fn an_end_answers_pings() {
     );
 }
 
+/// The apps of the example's end `here`, their kinds, and the links among them and to its ports.
+const EXAMPLE_SHAPE: [usize; 3] = [31, 23, 87];
+
+fn shape(network: &Network) -> [usize; 3] {
+    let is_part = |app: &str| app.starts_with("here/");
+    let parts = || network.apps.iter().filter(|app| is_part(&app.name));
+    let kinds: BTreeSet<&str> = parts().map(|app| &*app.kind).collect();
+    let links = network.links.iter().filter(|link| is_part(&link.from.app) || is_part(&link.to.app)).count();
+    [parts().count(), kinds.len(), links]
+}
+
 #[test]
 fn the_example_ends_by_itself_and_its_frames_arrive() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -341,6 +352,11 @@ fn the_example_ends_by_itself_and_its_frames_arrive() {
     let loaded = load_str(&text, "l2vpn.toml", &folder, &registry(), &Overrides::default());
     let Loaded { network, engine, warnings, .. } = loaded.unwrap_or_else(|wrong| panic!("{}", wrong.render(false)));
     assert!(warnings.is_empty(), "{}", warnings.render(false));
+    assert_eq!(shape(&network), EXAMPLE_SHAPE);
+    let counts = EXAMPLE_SHAPE.map(|count| count.to_string());
+    let told = format!("{} apps of {} kinds, and {} links", counts[0], counts[1], counts[2]);
+    let docs = std::fs::read_to_string(folder.join("../docs/l2vpn.md")).unwrap();
+    assert!(text.contains(&told) && docs.replace('\n', " ").contains(&told), "{told}");
     let mut engine = Engine::new(network, engine.settings(), None).unwrap();
     let mut now = 1_000_000_000;
     while !engine.is_done() {

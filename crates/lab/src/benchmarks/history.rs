@@ -31,6 +31,7 @@ use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
 use crate::slices::{Turn, sliced};
+use crate::targets::conclusion_within;
 use crate::timing::median_or_nan;
 use crate::turns::{Match, Session};
 use crate::workers::{self, Side, fail, settle};
@@ -91,7 +92,7 @@ pub struct Arguments {
 }
 
 /// Parses a number of seconds.
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
 }
@@ -237,7 +238,7 @@ fn run(options: &Arguments, arguments: &[&str], observer: &mut dyn Observer) -> 
         results.extend(found);
     }
     let mut report = Report::of_turns("history", session.info(), options.figures.processes, results);
-    report.notes = vec![conclusion(&report.results)];
+    report.notes = vec![conclusion_within(&report.results, BOUNDS, named)];
     Ok(report)
 }
 
@@ -264,29 +265,10 @@ fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
     comparisons
 }
 
-/// The conclusion from the ratios.
-fn conclusion(results: &[Measurement]) -> String {
-    let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
-    let outside: Vec<String> = decided
-        .iter()
-        .filter(|result| !BOUNDS.contains(&result.low) || !BOUNDS.contains(&result.high))
-        .map(|result| {
-            let tees = result.labels.get("tees").map_or(String::new(), |tees| format!(" with {tees} tees"));
-            let schedule = result.labels["schedule"].as_str().unwrap_or_default();
-            let Measurement { case, low, high, .. } = result;
-            format!("{case}{tees} under {schedule} ({low:.3} – {high:.3})")
-        })
-        .collect();
-    let bounds = format!("{}–{}", BOUNDS.start(), BOUNDS.end());
-    match outside.as_slice() {
-        _ if decided.is_empty() => format!("no interval is narrow enough to say whether it lies within {bounds}"),
-        [] if decided.len() < results.len() => format!("every interval that is narrow enough lies within {bounds}"),
-        [] => format!("every interval lies within {bounds}"),
-        [one] => format!("one of {} intervals does not lie within {bounds}: {one}", decided.len()),
-        many => {
-            format!("{} of {} intervals do not lie within {bounds}: {}", many.len(), decided.len(), many.join(", "))
-        }
-    }
+/// How the conclusion names a ratio.
+fn named(result: &Measurement) -> String {
+    let tees = result.labels.get("tees").map_or(String::new(), |tees| format!(" with {tees} tees"));
+    format!("{}{tees} under {}", result.case, result.labels["schedule"].as_str().unwrap_or_default())
 }
 
 /// Lays out a network in a fresh process, and runs its history.
@@ -665,6 +647,7 @@ mod tests {
         let steady = ratio(&[1.01, 1.0, 0.99]);
         let slow = ratio(&[1.2, 1.0, 1.1]);
         let disturbed = ratio(&[0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 0.7]);
+        let conclusion = |results: &[Measurement]| conclusion_within(results, BOUNDS, named);
         assert_eq!(conclusion(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
         assert_eq!(
             conclusion(&[steady.clone(), slow]),

@@ -18,6 +18,7 @@ benchmarks! {
         Filter(filter),
         Floods(floods),
         History(history),
+        L2vpn(l2vpn),
         Neighbours(neighbours),
         Notify(notify),
         Prefetch(prefetch),

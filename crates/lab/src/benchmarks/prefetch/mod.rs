@@ -17,7 +17,7 @@
 
 mod hot;
 mod live;
-mod picture;
+pub(in crate::benchmarks) mod picture;
 mod show;
 mod side;
 mod stock;

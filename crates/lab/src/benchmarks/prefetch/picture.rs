@@ -91,7 +91,7 @@ pub(super) fn svg(title: &str, spots: &[Spot]) -> String {
 }
 
 /// The next of 1, 2, 5, 10, 20, ….
-fn round_up(value: f64) -> f64 {
+pub(in crate::benchmarks) fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.max(1e-9).log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|&step| step >= value).unwrap_or(value)
 }

@@ -1,0 +1,213 @@
+//! The cost of one app of the end by itself, and of the whole: from a source through it to sinks, less from a source to a
+//! sink, in the same process.
+//!
+//! An app gets the packets that it got in the whole end, with their tags, by the same link and as many in a breath. It
+//! stays in its network, whose other apps have nothing to do meanwhile: what it shares with them is as it was.
+
+use bellows_engine::{LinkEnd, LinkSpec, Network, Schedule};
+use bellows_packet::Packet;
+use serde::{Deserialize, Serialize};
+
+use super::ends::{Ends, UPLINK, put};
+use super::phases::{self, BULK, Direction, Phase};
+use super::side::{SLICES, WARM_UP};
+use super::traffic::{Feed, Tap};
+use crate::slices::{Turn, sliced};
+use crate::workers::Side;
+
+/// The source and the sink of an app by itself, and those without an app between them.
+const PART: &str = "part";
+const BARE: &str = "bare";
+
+/// Breaths in a slice.
+const BREATHS: usize = 8;
+
+/// Breaths whose packets are recorded, behind some in which the way to the app fills.
+const RECORDED: usize = 12;
+const FILLED: usize = 16;
+
+/// Breaths that tell which links a phase uses.
+const COUNTED: usize = 64;
+
+/// A link by which packets of a phase come to an app, and those by which they leave it, as places among the links of the
+/// network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Flow {
+    link: usize,
+    leave: Vec<usize>,
+}
+
+/// The measurement of an app, or of the whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// The place of the phase in [`phases::ALL`].
+    pub(super) phase: usize,
+    /// The app, by its link; `None` for the whole.
+    pub(super) flow: Option<Flow>,
+    pub(super) schedule: Schedule,
+    pub(super) cpu: Option<usize>,
+}
+
+/// The links that a phase uses one way.
+///
+/// # Errors
+/// If the end does not get ready.
+pub(super) fn flows(phase: Phase) -> Result<Vec<Flow>, String> {
+    let mut links = Vec::new();
+    let mut ends = Ends::new(Schedule::default(), |network| {
+        links.clone_from(&network.links);
+        Ok(&[])
+    })?;
+    ends.learn(phase);
+    ends.begin(phase, phase.one_way());
+    ends.breathe(FILLED);
+    let packets = |ends: &Ends| ends.snapshot().links.iter().map(|link| link.packets).collect::<Vec<u64>>();
+    let before = packets(&ends);
+    ends.breathe(COUNTED);
+    let after = packets(&ends);
+    // Control messages are fewer.
+    let is_used = |&link: &usize| after[link] - before[link] >= COUNTED as u64;
+    let used: Vec<usize> = (0..links.len()).filter(is_used).collect();
+    let leave = |app: &str| used.iter().copied().filter(|&link| links[link].from.app == app).collect::<Vec<usize>>();
+    let flow = |&link: &usize| Flow { link, leave: leave(&links[link].to.app) };
+    // Sinks are no part of the end.
+    Ok(used.iter().map(flow).filter(|flow| !flow.leave.is_empty()).collect())
+}
+
+/// Takes an app out of its flow: what would come to it goes to the sink `part`, and what it gets from the source `part`
+/// ends in sinks.
+fn isolate(network: &mut Network, flow: &Flow) -> Result<(), String> {
+    let end = |app: &str, port: &str| LinkEnd { app: app.to_owned(), port: port.to_owned() };
+    let mut replace = |link: usize, to: LinkEnd, from: LinkEnd| {
+        let cut = network.links.get_mut(link).ok_or_else(|| format!("there is no link {link}"))?;
+        let to = std::mem::replace(&mut cut.to, to);
+        network.links.push(LinkSpec { from, to });
+        Ok::<(), String>(())
+    };
+    replace(flow.link, end(&format!("to-{PART}"), "input"), end(&format!("from-{PART}"), "output"))?;
+    for &link in &flow.leave {
+        replace(link, end(&format!("left-{link}"), "input"), end(&format!("quiet-{link}"), "output"))?;
+    }
+    for link in &flow.leave {
+        put(network, &format!("left-{link}"), "sink", Tap::default());
+        put(network, &format!("quiet-{link}"), "source", Feed::default());
+    }
+    Ok(())
+}
+
+/// The worker's side: an app, or the whole, and a source whose packets go to a sink.
+pub(super) struct Part {
+    ends: Ends,
+    /// The sources, and the packets of both in a breath.
+    sources: [&'static str; 2],
+    per_breath: usize,
+    turns: usize,
+}
+
+impl Part {
+    /// Lays out the measurement.
+    ///
+    /// # Errors
+    /// If the end does not get ready, or no packet comes to the app.
+    pub(super) fn new(task: &Task) -> Result<Part, String> {
+        let phase = phases::at(task.phase)?;
+        let mut ends = Ends::new(task.schedule, |network| {
+            let direct = |from: &str, to: &str| LinkSpec {
+                from: LinkEnd { app: format!("from-{from}"), port: "output".to_owned() },
+                to: LinkEnd { app: format!("to-{to}"), port: "input".to_owned() },
+            };
+            match &task.flow {
+                Some(flow) => isolate(network, flow)?,
+                None => network.links.push(direct(PART, PART)),
+            }
+            network.links.push(direct(BARE, BARE));
+            Ok(&[PART, BARE])
+        })?;
+        ends.learn(phase);
+        ends.begin(phase, phase.one_way());
+        let (source, per_breath) = match task.flow {
+            Some(_) => {
+                ends.breathe(FILLED);
+                let packets = ends.record(PART, RECORDED);
+                let per_breath = packets.len() / RECORDED;
+                if per_breath == 0 {
+                    return Err("no packet came to the app".to_owned());
+                }
+                ends.pause();
+                ends.breathe(FILLED);
+                ends.supply(BARE, packets.iter().map_while(Packet::copy).collect());
+                ends.supply(PART, packets);
+                (PART, per_breath)
+            }
+            None => {
+                let source = if phase.direction == Direction::Encap { phase.wire.circuit() } else { UPLINK };
+                ends.supply(BARE, ends.copies(source));
+                ends.set_rate(source, 0);
+                (source, BULK)
+            }
+        };
+        Ok(Part { ends, sources: [source, BARE], per_breath, turns: 0 })
+    }
+}
+
+impl Side for Part {
+    fn turn(&mut self) -> Turn {
+        self.turns += 1;
+        let mut measure = |source: usize| {
+            self.ends.set_rate(self.sources[source], self.per_breath);
+            self.ends.breathe(BREATHS * WARM_UP);
+            let time = sliced(SLICES, || {
+                self.ends.breathe(BREATHS);
+            });
+            self.ends.set_rate(self.sources[source], 0);
+            time
+        };
+        // Neither is always the first.
+        let (with, bare) = match self.turns.is_multiple_of(2) {
+            true => (measure(0), measure(1)),
+            false => {
+                let bare = measure(1);
+                (measure(0), bare)
+            }
+        };
+        Turn::of(vec![(with.clocks - bare.clocks) / (BREATHS * BULK) as f64], &[with, bare])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of the phase with this name.
+    fn named(name: &str) -> usize {
+        phases::ALL.iter().position(|phase| phase.name() == name).unwrap()
+    }
+
+    #[test]
+    fn an_app_gets_by_itself_what_it_gets_in_the_whole_and_loses_nothing() {
+        let task = |flow| Task { phase: named("encap-ip6-64"), flow, schedule: Schedule::default(), cpu: None };
+        let flows = flows(phases::ALL[named("encap-ip6-64")]).unwrap();
+        assert!(flows.len() >= 6, "bridge, control channel, tunnel, nodes of the router: {flows:?}");
+        for flow in flows.into_iter().map(Some).chain([None]) {
+            let mut part = Part::new(&task(flow.clone())).unwrap();
+            let (before, turns) = (part.ends.snapshot(), 2);
+            for _ in 0..turns {
+                assert!(part.turn().figures[0].is_finite());
+            }
+            let after = part.ends.snapshot();
+            let sent = |name: &str| {
+                let link = |snapshot: &bellows_observe::Snapshot| {
+                    snapshot.links.iter().find(|link| link.from == name).map_or(0, |link| link.packets)
+                };
+                link(&after) - link(&before)
+            };
+            let expected = (turns * (WARM_UP + SLICES) * BREATHS * BULK) as u64;
+            assert_eq!([sent(&format!("from-{}.output", part.sources[0])), sent("from-bare.output")], [expected; 2]);
+            assert_eq!(after.dropped(), before.dropped(), "{flow:?}");
+            if let Some(Flow { leave, .. }) = flow {
+                let left: u64 = leave.iter().map(|link| after.links[*link].packets - before.links[*link].packets).sum();
+                assert_eq!(left, expected, "{leave:?}");
+            }
+        }
+    }
+}
