@@ -45,10 +45,10 @@ impl Template {
 /// What a received header must be: the bits that matter, and what they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    head: [u64; LONG / 8],
-    head_mask: [u64; LONG / 8],
-    tail: [u64; SHORT / 8],
-    tail_mask: [u64; SHORT / 8],
+    heads: [Words; LONG / SHORT],
+    head_masks: [Words; LONG / SHORT],
+    tail: Words,
+    tail_mask: Words,
     length: usize,
 }
 
@@ -57,8 +57,8 @@ impl Pattern {
     pub(crate) fn new(header: &[u8], mask: &[u8]) -> Pattern {
         let ((head, tail), (head_mask, tail_mask)) = (ends(header), ends(mask));
         Pattern {
-            head: words(&head),
-            head_mask: words(&head_mask),
+            heads: [words(&head[..SHORT]), words(&head[SHORT..])],
+            head_masks: [words(&head_mask[..SHORT]), words(&head_mask[SHORT..])],
             tail: words(&tail),
             tail_mask: words(&tail_mask),
             length: header.len(),
@@ -69,27 +69,35 @@ impl Pattern {
     #[inline(always)]
     pub(crate) fn is_start_of(&self, frame: &[u8]) -> bool {
         let Some(tail) = frame.get(self.length - SHORT..).and_then(<[u8]>::first_chunk::<SHORT>) else { return false };
-        let mut differences = differences(&self.tail, &self.tail_mask, tail);
+        let Some(head) = frame.first_chunk::<SHORT>() else { return false };
+        let mut all = differences(&self.tail, &self.tail_mask, tail);
+        merge(&mut all, differences(&self.heads[0], &self.head_masks[0], head));
         if self.length >= LONG {
-            let Some(head) = frame.first_chunk::<LONG>() else { return false };
-            differences |= self::differences(&self.head, &self.head_mask, head);
-        } else {
-            let Some(head) = frame.first_chunk::<SHORT>() else { return false };
-            differences |= self::differences(&self.head, &self.head_mask, head);
+            let Some(head) = frame.get(SHORT..).and_then(<[u8]>::first_chunk) else { return false };
+            merge(&mut all, differences(&self.heads[1], &self.head_masks[1], head));
         }
-        differences == 0
+        all == [0; _]
     }
 }
 
-/// The bits in which words differ from bytes, of as many as there are of both. Hot.
+/// Words of a part of 32 bytes: what one register has.
+type Words = [u64; SHORT / 8];
+
+/// The bits in which words differ from bytes, of those in a mask. Hot.
 #[inline(always)]
-fn differences<const N: usize>(words: &[u64], masks: &[u64], bytes: &[u8; N]) -> u64 {
-    let bytes = bytes.as_chunks().0.iter().map(|&bytes| u64::from_le_bytes(bytes));
-    bytes.zip(words).zip(masks).fold(0, |all, ((bytes, word), mask)| all | (bytes ^ word) & mask)
+fn differences(words: &Words, mask: &Words, bytes: &[u8; SHORT]) -> Words {
+    let bytes = bytes.as_chunks().0;
+    std::array::from_fn(|at| (u64::from_le_bytes(bytes[at]) ^ words[at]) & mask[at])
 }
 
-/// Bytes as words, as many as there are of both; the others are 0.
-fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+/// Adds differences to others. Hot.
+#[inline(always)]
+fn merge(all: &mut Words, more: Words) {
+    all.iter_mut().zip(more).for_each(|(all, more)| *all |= more);
+}
+
+/// 32 bytes as words.
+fn words(bytes: &[u8]) -> Words {
     std::array::from_fn(|at| bytes.as_chunks().0.get(at).map_or(0, |chunk| u64::from_le_bytes(*chunk)))
 }
 

@@ -323,7 +323,7 @@ impl Configure for Reassemble {
         // Even numbers of packets, so that the last fragments are not alone.
         let in_halves = BenchRow {
             label: "two fragments each",
-            traffic: "1401-1514",
+            traffic: "may-fragment:1401-1514",
             before: vec![BenchStep::new("fragment", "mtu = 1280", "input", "output")],
             ..BenchRow::default()
         };

@@ -71,14 +71,23 @@ impl<const ARE_PLAIN: bool> Loop for TakeOut<'_, ARE_PLAIN> {
 
     #[inline(always)]
     fn run(self) {
-        let TakeOut { sessions, index, outputs, packets, ahead, numbers } = self;
+        let index = self.index;
+        // What is known of one session is not looked for in every packet.
+        if index.is_one() { self.each(|_| 0) } else { self.each(|frame| index.guess(frame)) }
+    }
+}
+
+impl<const ARE_PLAIN: bool> TakeOut<'_, ARE_PLAIN> {
+    #[inline(always)]
+    fn each(self, guess: impl Fn(&[u8]) -> usize) {
+        let TakeOut { sessions, outputs, packets, ahead, numbers, .. } = self;
         packets.iter().take(ahead).for_each(Packet::prefetch);
         for (at, number) in numbers.iter_mut().enumerate().take(packets.len()) {
             if let Some(packet) = packets.get(at + ahead) {
                 packet.prefetch();
             }
             let packet = &mut packets[at];
-            let place = index.guess(packet.bytes());
+            let place = guess(packet.bytes());
             *number = match (sessions.get(place), outputs.get(place)) {
                 (Some(session), Some(&output)) if session.pattern.is_start_of(packet.bytes()) => {
                     // Of a session without an output, the packet is dropped as it came.

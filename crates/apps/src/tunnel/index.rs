@@ -15,7 +15,6 @@ pub(super) struct Index {
     sent: HashMap<(IpPair, Option<u32>), usize>,
     /// Those of IPv4 and IPv6.
     families: [Family; 2],
-    /// If there is one session, it is the guess for every packet.
     is_one: bool,
     are_plain: bool,
 }
@@ -50,6 +49,11 @@ impl Index {
         })
     }
 
+    /// Whether there is one session, which is the guess for every packet.
+    pub(super) fn is_one(&self) -> bool {
+        self.is_one
+    }
+
     /// Whether all sessions are [plain](Session::is_plain).
     pub(super) fn are_plain(&self) -> bool {
         self.are_plain
@@ -68,9 +72,6 @@ impl Index {
     /// The only session that a packet can belong to, if its header is a usual one. Hot.
     #[inline(always)]
     pub(super) fn guess(&self, frame: &[u8]) -> usize {
-        if self.is_one {
-            return 0;
-        }
         let is_v6 = is_v6(frame);
         let Family { guesses, number } = &self.families[usize::from(is_v6)];
         let number = number.map_or(0, |(at, mask)| Ends::number(frame, is_v6, at) & mask);

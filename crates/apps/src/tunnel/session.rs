@@ -1,6 +1,7 @@
 //! A session: the headers that it sends and expects.
 
 use bellows_packet::{Handles, Packet, prepend_all};
+use bellows_sys::cache::{LINE, touch};
 use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
 
 use super::{Config, DontFragment};
@@ -253,6 +254,8 @@ impl Session {
                     packet.prefetch();
                 }
                 let note = Note { identification: identification.wrapping_add(at as u16), ..Note::default() };
+                // Nothing in front of the frame has been read.
+                [0, LINE].iter().filter_map(|&line| packets[at].bytes().get(line)).for_each(touch);
                 self.cover::<true>(&mut packets[at], note);
             }
             return true;

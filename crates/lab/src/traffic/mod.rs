@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use bellows_capture::{LinkType, Reader};
 use bellows_packet::LARGE_DATA_ROOM;
-use bellows_wire::{EtherType, EthernetHeader, FrameError, MacAddr, UdpFrame};
+use bellows_wire::{EtherType, EthernetHeader, FrameError, MacAddr, Sum, UdpFrame};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,7 @@ Traffic:
   64:7,570:4,1518:1          the same in several sizes with weights (default 1), in random order
   imix                       the simple IMIX: 60:7,590:4,1514:1
   64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
+  may-fragment:1400-1514     sizes as above, in packets that routers may fragment (DF is clear)
   ipv4, ipv6                 UDP in frames of 64 bytes, 1024 flows over IPv4 or over IPv6
   ethernet                   frames of 60 bytes that are not IP, one flow
   stations:1024              the same between so many stations, 2 to 65536, in random order: half of them send, from
@@ -81,6 +82,8 @@ enum Kind {
     Range(u32, u32),
     /// Protocols with their weights.
     Protocols(Vec<(Protocol, u32)>),
+    /// Sizes, alone or as a range, of packets that may be fragmented.
+    MayFragment(Box<Kind>),
     /// Small frames that are not IP.
     Ethernet,
     /// Small frames that are not IP, between as many stations.
@@ -156,17 +159,35 @@ impl FromStr for Traffic {
     /// Does not check yet whether a file exists.
     fn from_str(text: &str) -> Result<Traffic, TrafficError> {
         let kind = Kind::parse(text)?;
-        if let Kind::Sizes(sizes) = &kind {
-            sizes.iter().try_for_each(|(size, _)| frame(*size).map(drop))?;
-        }
-        if let Kind::Range(first, last) = &kind {
-            [first, last].into_iter().try_for_each(|size| frame(*size).map(drop))?;
-        }
+        kind.check_sizes()?;
         Ok(Traffic { text: text.to_owned(), kind })
     }
 }
 
 impl Kind {
+    fn check_sizes(&self) -> Result<(), TrafficError> {
+        match self {
+            Kind::Sizes(sizes) => sizes.iter().try_for_each(|(size, _)| frame(*size).map(drop)),
+            Kind::Range(first, last) => [first, last].into_iter().try_for_each(|size| frame(*size).map(drop)),
+            Kind::MayFragment(sizes) => sizes.check_sizes(),
+            _ => Ok(()),
+        }
+    }
+
+    fn frames(&self) -> Result<Vec<Vec<u8>>, TrafficError> {
+        match self {
+            Kind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
+            Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
+            Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
+            Kind::MayFragment(sizes) => Ok(sizes.frames()?.into_iter().map(without_flag).collect()),
+            Kind::Ethernet => Ok(vec![ethernet()?]),
+            Kind::Stations(count) => stations(*count),
+            Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
+            Kind::Flows(version) => protocols::flows(*version),
+            Kind::Capture(path) => captured(path),
+        }
+    }
+
     fn parse(text: &str) -> Result<Kind, TrafficError> {
         let all = |allowed: &dyn Fn(char) -> bool| text.starts_with(allowed) && text.chars().all(allowed);
         match text {
@@ -175,6 +196,11 @@ impl Kind {
             "ethernet" => Ok(Kind::Ethernet),
             "ipv4" => Ok(Kind::Flows(IpVersion::V4)),
             "ipv6" => Ok(Kind::Flows(IpVersion::V6)),
+            _ if let Some(sizes) = text.strip_prefix("may-fragment:") => match Kind::parse(sizes) {
+                Ok(sizes @ (Kind::Sizes(_) | Kind::Range(..))) => Ok(Kind::MayFragment(Box::new(sizes))),
+                Ok(_) => Err(TrafficError::Unknown(text.to_owned())),
+                Err(error) => Err(error),
+            },
             _ if let Some(count) = text.strip_prefix("stations:") => {
                 let count = number(count, text, STATIONS)?;
                 let wrong = || TrafficError::Number(count.to_string(), text.to_owned(), STATIONS);
@@ -236,16 +262,7 @@ impl Traffic {
     /// # Errors
     /// See [`TrafficError`].
     pub fn frames(&self) -> Result<Vec<Vec<u8>>, TrafficError> {
-        match &self.kind {
-            Kind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
-            Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
-            Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
-            Kind::Ethernet => Ok(vec![ethernet()?]),
-            Kind::Stations(count) => stations(*count),
-            Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
-            Kind::Flows(version) => protocols::flows(*version),
-            Kind::Capture(path) => captured(path),
-        }
+        self.kind.frames()
     }
 }
 
@@ -286,6 +303,18 @@ fn frame(size: u32) -> Result<Vec<u8>, TrafficError> {
     };
     let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
     Ok(headers.build(size as usize, pattern)?)
+}
+
+/// A frame of [`frame`] without the flag "don't fragment".
+fn without_flag(mut frame: Vec<u8>) -> Vec<u8> {
+    // The words of flags and of the checksum.
+    const FLAGS: usize = 14 + 6;
+    const CHECKSUM: usize = 14 + 10;
+    frame[FLAGS] &= !0x40;
+    frame[CHECKSUM..CHECKSUM + 2].fill(0);
+    let checksum = Sum::new().add_bytes(&frame[14..34]).finish();
+    frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    frame
 }
 
 /// A frame of the EtherType for experiments (IEEE 802).

@@ -39,6 +39,22 @@ fn ethernet_is_a_small_frame_for_one_station_without_ip() {
 }
 
 #[test]
+fn packets_that_may_be_fragmented_differ_in_the_flag() {
+    for sizes in ["60", "64-70", "imix"] {
+        let (usual, may) = (frames(sizes), frames(&format!("may-fragment:{sizes}")));
+        assert_eq!(usual.len(), may.len());
+        for (usual, may) in usual.iter().zip(&may) {
+            assert_eq!((usual[20], may[20]), (0x40, 0));
+            assert_eq!(verify_checksums(may).unwrap().upper, Some(Layer::Udp));
+            assert_eq!((&usual[..20], &usual[26..]), (&may[..20], &may[26..]));
+        }
+    }
+    for wrong in ["may-fragment:ipv4", "may-fragment:20", "may-fragment:"] {
+        assert!(wrong.parse::<Traffic>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn stations_send_and_receive_alike() {
     for count in [2, 3, 1_024, 65_536] {
         let frames = frames(&format!("stations:{count}"));

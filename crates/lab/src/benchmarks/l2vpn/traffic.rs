@@ -107,7 +107,7 @@ mod tests {
         assert_eq!([breath(&mut stock), breath(&mut stock), breath(&mut stock)], [[0, 1, 2], [3, 4, 0], [1, 2, 3]]);
         let mut once = Stock::once(packets(), 3);
         assert_eq!([breath(&mut once), breath(&mut once), breath(&mut once)], [vec![0, 1, 2], vec![3, 4], vec![]]);
-        assert_eq!(breath(&mut Stock::default()), []);
-        assert_eq!(breath(&mut Stock::round(Vec::new(), 3)), [], "an empty stock ends");
+        assert!(breath(&mut Stock::default()).is_empty());
+        assert!(breath(&mut Stock::round(Vec::new(), 3)).is_empty(), "an empty stock ends");
     }
 }
