@@ -25,17 +25,11 @@ pub(super) fn pass_32_bits(ends: &mut Ends<'_>) {
 
 /// Renews all keys again and again while pings and a file pass in all pairs: by commands, and by reloads. Nothing is lost.
 pub(super) fn under_traffic(ends: &mut Ends<'_>) {
+    let ping = "ping -q -i 0.05 -c 400 -W 30 -s 1000";
     for pair in &PAIRS {
-        for [near, far] in pair.stations() {
-            run_in_background(
-                &mut ends.guest,
-                &format!("ping -q -i 0.05 -c 200 -W 30 -s 1000 -I {near} {far} | grep -w 0%"),
-            );
-            run_in_background(
-                &mut ends.guest,
-                &format!("far ping -q -i 0.05 -c 200 -W 30 -s 1000 {near} | grep -w 0%"),
-            );
-        }
+        let [near, far] = &pair.stations()[0];
+        run_in_background(&mut ends.guest, &format!("{ping} -I {near} {far} | grep -w 0%"));
+        run_in_background(&mut ends.guest, &format!("far {ping} {near} | grep -w 0%"));
     }
     let [near, far] = &PAIRS[1].stations()[0];
     route(&mut ends.guest, near);
