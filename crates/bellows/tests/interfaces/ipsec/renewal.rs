@@ -25,7 +25,7 @@ pub(super) fn pass_32_bits(ends: &mut Ends<'_>) {
 
 /// Renews all keys again and again while pings and a file pass in all pairs: by commands, and by reloads. Nothing is lost.
 pub(super) fn under_traffic(ends: &mut Ends<'_>) {
-    let ping = "ping -q -i 0.05 -c 400 -W 30 -s 1000";
+    let ping = "ping -q -i 0.05 -c 300 -W 30 -s 1000";
     for pair in &PAIRS {
         let [near, far] = &pair.stations()[0];
         run_in_background(&mut ends.guest, &format!("{ping} -I {near} {far} | grep -w 0%"));
@@ -35,7 +35,8 @@ pub(super) fn under_traffic(ends: &mut Ends<'_>) {
     route(&mut ends.guest, near);
     run_in_background(&mut ends.guest, &format!("exchange 1 {near} {far}"));
     let mut rounds = 0;
-    while ends.guest.try_run("test -e /tmp/over").0 != "0" {
+    // Until a ping ends, and not only the file.
+    while ends.guest.run("ls /tmp/background*.status 2>/dev/null | wc -l").trim().parse::<u32>().unwrap() < 2 {
         let keys = Keys { round: ends.keys.round + 1, ..ends.keys };
         match rounds % 2 {
             0 => by_commands(ends, keys),
