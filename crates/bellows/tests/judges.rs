@@ -188,7 +188,7 @@ fn network(cases: &[Case], is_one: bool) -> String {
         let _ = writeln!(apps, "[apps.{name}-sent]\napp = \"join\"");
         let _ = writeln!(apps, "[apps.{name}-capture]\napp = \"pcap-writer\"\npath = \"{name}.pcap\"");
     }
-    format!("links = {links:#?}\n{apps}")
+    format!("links = {links:#?}\n{apps}[engine]\nlossless = true\n")
 }
 
 /// A packet as tshark sees it.

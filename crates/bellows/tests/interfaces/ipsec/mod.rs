@@ -100,10 +100,10 @@ fn drops(running: &Running<'_>) -> BTreeMap<String, u64> {
     drops.iter().filter_map(count).filter(|(name, _)| !OF_THE_LINK.contains(&&**name)).collect()
 }
 
-/// Runs a line in the guest that other lines do not wait for. The file `/tmp/over` is made when the first one ends.
+/// Runs a line in the guest that other lines do not wait for.
 fn run_in_background(guest: &mut Guest, line: &str) {
-    guest.run("rm -f /tmp/over; background=$((background + 1)); name=/tmp/background$background");
-    guest.run(&format!("{{ {{ {line}; }} >$name 2>&1; echo $? >$name.status; touch /tmp/over; }} &"));
+    guest.run("background=$((background + 1)); name=/tmp/background$background");
+    guest.run(&format!("{{ {{ {line}; }} >$name 2>&1; echo $? >$name.status; }} &"));
     guest.run("jobs=\"$jobs $!\"");
 }
 

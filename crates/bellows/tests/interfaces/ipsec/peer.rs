@@ -136,6 +136,7 @@ services = [{ to = "ipsec", protocol = "esp" }, { to = "ipsec", protocol = "udp"
 mac = "02:00:00:00:00:01"
 mtu = 1700
 addresses = ["192.0.2.1/24", "2001:db8::1/64"]
+neighbours = { "192.0.2.2" = "52:54:00:00:00:00", "2001:db8::2" = "52:54:00:00:00:00" }
 "#;
 
 /// The router behind the tunnels. Each is one of its interfaces.
@@ -231,6 +232,10 @@ pub fn set_up(guest: &mut Guest) {
     guest.run("far /bin/ip addr add fd00::2/64 dev $far nodad && ip link set $near mtu 1700 up");
     guest.run("far ip route add 10.1.0.0/16 via 10.0.0.254 && far /bin/ip route add fd01::/16 via fd00::fe");
     guest.run("ip addr add 192.0.2.2/24 dev $near && ip addr add 2001:db8::2/64 dev $near nodad");
+    // Nobody has to ask for others while the line between them is bad.
+    for address in ["192.0.2.1", "2001:db8::1"] {
+        guest.run(&format!("ip neigh add {address} lladdr 02:00:00:00:00:01 dev $near nud permanent"));
+    }
     guest.run("ip link add wire4 type gretap local 192.0.2.2 remote 192.0.2.1 key 4");
     guest.run("ip link add wire6 type ip6gretap local 2001:db8::2 remote 2001:db8::1 key 6");
     for pair in &PAIRS {
@@ -244,6 +249,7 @@ pub fn set_up(guest: &mut Guest) {
                 guest.run(&format!("echo 1 >/proc/sys/net/ipv6/conf/{wire}/disable_ipv6"));
                 guest.run(&format!("ip link set {wire} mtu 1500 up && ip addr add {near}/24 dev {wire}"));
                 guest.run(&format!("far ip addr add {far}/24 dev $far"));
+                guest.run(&format!("ip neigh add {far} lladdr 52:54:00:00:00:01 dev {wire} nud permanent"));
             }
         }
         if !pair.is_tunnel {
