@@ -37,7 +37,8 @@ proptest! {
         (is_v6, inner_is_v6, may_fragment, is_tunnel, has_udp) in any::<(bool, bool, bool, bool, bool)>(),
         df in prop::sample::select(vec!["copy", "set", "clear"]),
         mtu in 1_280u16..1_500,
-        length in 60usize..3_000,
+        // Those in between have no room for ESP in their buffer.
+        length in prop_oneof![60usize..2_000, 2_040usize..3_000],
     ) {
         let inner_is_v6 = if is_tunnel { inner_is_v6 } else { is_v6 };
         let mut more = json!({"mode": if is_tunnel { "tunnel" } else { "transport" }, "df": df});
