@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use bellows_engine::{App, AppSpec, Engine, Network, Schedule, Settings};
 use bellows_observe::{AppCounts, Snapshot};
 use bellows_packet::Packet;
+use bellows_sys::clock;
 use bellows_wire::IpProtocol;
 use tracing::subscriber::{NoSubscriber, with_default};
 
@@ -45,6 +46,10 @@ const CIRCUITS: [&str; 2] = ["office", "customers"];
 /// Breaths in which packets that were sent last leave a network, and in which both ends are up.
 const LAST_BREATHS: usize = 8;
 const BREATHS_TO_MEET: usize = 32;
+
+/// How often stations of a phase are introduced, and the time that the bridge's table has to grow each time.
+const LESSONS: usize = 3;
+const LESSON_NS: u64 = 4_000_000;
 
 /// The networks of both sides.
 ///
@@ -106,12 +111,21 @@ impl Ends {
     }
 
     /// Has the bridge learn the stations of a phase: first those behind the tunnel, so that no frame is flooded to others.
+    /// Its table grows between two breaths, so what had no place is learned later.
     pub(super) fn learn(&mut self, phase: Phase) {
         let breaths = (2 * MANY).div_ceil(BURST);
-        for per_breath in [[0, BURST], [BURST, 0]] {
-            self.begin(phase, per_breath);
-            self.prepare(breaths);
-            self.breathe(breaths + LAST_BREATHS);
+        for _ in 0..LESSONS {
+            for per_breath in [[0, BURST], [BURST, 0]] {
+                self.begin(phase, per_breath);
+                self.prepare(breaths);
+                self.breathe(breaths + LAST_BREATHS);
+            }
+            self.pause();
+            let end = clock::now() + LESSON_NS;
+            while clock::now() < end {
+                self.breathe(LAST_BREATHS);
+                self.there.engine.breathe();
+            }
         }
     }
 
@@ -141,6 +155,8 @@ impl Ends {
 
     /// Makes what the next breaths need.
     pub(super) fn prepare(&mut self, breaths: usize) {
+        // A table that was replaced is kept until each engine of the process has passed a breath.
+        self.there.engine.breathe();
         let Some(wire) = self.sealed else { return };
         let [_, from_tunnel] = self.per_breath;
         // Those of the turn before are no longer needed.
