@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use bellows_engine::{App, AppSpec, Engine, Network, Schedule, Settings};
 use bellows_observe::{AppCounts, Snapshot};
 use bellows_packet::Packet;
+use bellows_sys::clock;
+use bellows_wire::IpProtocol;
 use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::phases::{Phase, Size, Wire};
@@ -17,6 +19,9 @@ use crate::networks::{Folder, loaded};
 
 /// Packets per breath.
 pub(super) const BURST: usize = 128;
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 
 /// The VLAN of the line, a tag in the frames of the trunk.
 const TAG: [u8; 4] = [0x81, 0, 0, 100];
@@ -41,6 +46,10 @@ const CIRCUITS: [&str; 2] = ["office", "customers"];
 /// Breaths in which packets that were sent last leave a network, and in which both ends are up.
 const LAST_BREATHS: usize = 8;
 const BREATHS_TO_MEET: usize = 32;
+
+/// How often stations of a phase are introduced, and the time that the bridge's table has to grow each time.
+const LESSONS: usize = 3;
+const LESSON_NS: u64 = 4_000_000;
 
 /// The networks of both sides.
 ///
@@ -102,12 +111,21 @@ impl Ends {
     }
 
     /// Has the bridge learn the stations of a phase: first those behind the tunnel, so that no frame is flooded to others.
+    /// Its table grows between two breaths, so what had no place is learned later.
     pub(super) fn learn(&mut self, phase: Phase) {
         let breaths = (2 * MANY).div_ceil(BURST);
-        for per_breath in [[0, BURST], [BURST, 0]] {
-            self.begin(phase, per_breath);
-            self.prepare(breaths);
-            self.breathe(breaths + LAST_BREATHS);
+        for _ in 0..LESSONS {
+            for per_breath in [[0, BURST], [BURST, 0]] {
+                self.begin(phase, per_breath);
+                self.prepare(breaths);
+                self.breathe(breaths + LAST_BREATHS);
+            }
+            self.pause();
+            let end = clock::now() + LESSON_NS;
+            while clock::now() < end {
+                self.breathe(LAST_BREATHS);
+                self.there.engine.breathe();
+            }
         }
     }
 
@@ -124,7 +142,7 @@ impl Ends {
         if self.sealed.is_some() {
             return self.there.supply(wire.site(), Stock::round(outside, 0));
         }
-        let packets = self.there.send_once(wire.site(), outside);
+        let packets = of_tunnels(self.there.send_once(wire.site(), outside));
         self.here.supply(UPLINK, Stock::round(packets, from_tunnel));
     }
 
@@ -137,12 +155,14 @@ impl Ends {
 
     /// Makes what the next breaths need.
     pub(super) fn prepare(&mut self, breaths: usize) {
+        // A table that was replaced is kept until each engine of the process has passed a breath.
+        self.there.engine.breathe();
         let Some(wire) = self.sealed else { return };
         let [_, from_tunnel] = self.per_breath;
         // Those of the turn before are no longer needed.
         self.here.supply(UPLINK, Stock::default());
         self.there.set_rate(wire.site(), BURST);
-        let packets = self.there.sent(wire.site(), breaths * from_tunnel);
+        let packets = of_tunnels(self.there.sent(wire.site(), breaths * from_tunnel));
         self.here.supply(UPLINK, Stock::once(packets, from_tunnel));
     }
 
@@ -261,6 +281,23 @@ pub(super) fn put<A: App>(network: &mut Network, name: &str, kind: &str, app: A)
         Some(other) => *other = app,
         None => network.apps.push(app),
     }
+}
+
+/// The packets of tunnels and their fragments: a router sends messages of its own, too.
+fn of_tunnels(mut packets: Vec<Packet>) -> Vec<Packet> {
+    const ESP: IpProtocol = IpProtocol(50);
+    const L2TP: IpProtocol = IpProtocol(115);
+    let protocols = [IpProtocol::GRE, L2TP, ESP, IpProtocol::IPV6_FRAGMENT].map(|protocol| protocol.0);
+    packets.retain(|packet| {
+        let bytes = packet.bytes();
+        let number = match bytes.get(ETHERNET - 2..ETHERNET) {
+            Some([0x08, 0x00]) => bytes.get(ETHERNET + 9),
+            Some([0x86, 0xdd]) => bytes.get(ETHERNET + 6),
+            _ => None,
+        };
+        number.is_some_and(|number| protocols.contains(number))
+    });
+    packets
 }
 
 /// The frames of a phase, from the office or from the site.

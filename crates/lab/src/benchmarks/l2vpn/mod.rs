@@ -209,7 +209,8 @@ fn run(options: &Arguments, lab: &mut Lab<'_>) -> Result<Report, BenchError> {
     if let (Some(file), Some(order)) = (&options.picture, orders.first()) {
         let names: Vec<String> = order.iter().map(|&phase| name(phase)).collect();
         let svg = picture::svg("Clocks a packet of an L2 VPN's end, phase after phase", &names, &courses);
-        std::fs::write(file, svg).map_err(|error| BenchError::Refused(format!("cannot write {}: {error}", file.display())))?;
+        std::fs::write(file, svg)
+            .map_err(|error| BenchError::Refused(format!("cannot write {}: {error}", file.display())))?;
     }
     let mut report = Report::of_turns("l2vpn", info, options.orders, results);
     report.notes = notes;

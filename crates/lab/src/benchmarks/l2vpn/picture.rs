@@ -135,7 +135,9 @@ mod tests {
         let names = ["one", "other"].map(str::to_owned);
         let svg = svg("a title", &names, &[course.clone(), Course { schedule: Schedule::Nested, ..course }]);
         // Lines at 20, 40, …, 120: the second phase is lower, and the first one begins at the left.
-        for wanted in ["<title>a title</title>", ">one</text>", ">other</text>", "M153.8 ", ">flat</text>", ">nested</text>"] {
+        for wanted in
+            ["<title>a title</title>", ">one</text>", ">other</text>", "M153.8 ", ">flat</text>", ">nested</text>"]
+        {
             assert!(svg.contains(wanted), "{wanted} in {svg}");
         }
         assert_eq!(svg.matches("class=\"alone\"").count(), 2);
