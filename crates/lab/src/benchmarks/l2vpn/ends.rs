@@ -47,6 +47,9 @@ const CIRCUITS: [&str; 2] = ["office", "customers"];
 const LAST_BREATHS: usize = 8;
 const BREATHS_TO_MEET: usize = 32;
 
+/// Stations on each side: so many that the bridge's table has just grown, and has a place for nearly all of them.
+const STATIONS: usize = 1_100;
+
 /// How often stations of a phase are introduced, and the time that the bridge's table has to grow each time.
 const LESSONS: usize = 3;
 const LESSON_NS: u64 = 4_000_000;
@@ -110,10 +113,12 @@ impl Ends {
         }
     }
 
-    /// Has the bridge learn the stations of a phase: first those behind the tunnel, so that no frame is flooded to others.
-    /// Its table grows between two breaths, so what had no place is learned later.
+    /// Has the bridge learn all stations, also those that a phase does not use, behind its tunnel: the table is the same
+    /// in all phases. Those behind the tunnel come first, so that no frame is flooded to others. The table grows between
+    /// two breaths, so what had no place is learned later.
     pub(super) fn learn(&mut self, phase: Phase) {
-        let breaths = (2 * MANY).div_ceil(BURST);
+        let phase = Phase { size: Size::Fixed(64), stations: STATIONS, ..phase };
+        let breaths = (2 * STATIONS).div_ceil(BURST);
         for _ in 0..LESSONS {
             for per_breath in [[0, BURST], [BURST, 0]] {
                 self.begin(phase, per_breath);
@@ -302,12 +307,12 @@ fn of_tunnels(mut packets: Vec<Packet>) -> Vec<Packet> {
 
 /// The frames of a phase, from the office or from the site.
 fn frames(phase: Phase, is_inside: bool, tag: &[u8]) -> Vec<Packet> {
-    let Phase { wire, size, stations, .. } = phase;
+    let Phase { size, stations, .. } = phase;
     let is_uniform = stations == 1 && matches!(size, Size::Fixed(_));
     let count = if is_uniform { FEW } else { MANY.max(stations) };
     let frame = |(number, length): (usize, usize)| {
         let station = |site: u8| [&[2, 0, 0, site][..], &((number % stations) as u16).to_be_bytes()].concat();
-        let (office, site) = (station(1), station(2 + wire as u8));
+        let (office, site) = (station(1), station(2));
         let [dst, src] = if is_inside { [site, office] } else { [office, site] };
         let mut frame = [&dst, &src, tag, &[0x88, 0xb5]].concat();
         frame.resize(length + tag.len(), 0x5a);
