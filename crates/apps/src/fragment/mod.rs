@@ -355,7 +355,11 @@ impl Configure for Fragment {
     fn bench(_: &BenchFiles) -> Bench {
         let row =
             |label, mtu: u16, traffic| BenchRow { label, keys: format!("mtu = {mtu}"), traffic, ..BenchRow::default() };
-        Bench::Rows(vec![row("all fit", 1500, "60"), row("each becomes 2", 1280, "may-fragment:1514"), row("each becomes 3", 576, "may-fragment:1514")])
+        Bench::Rows(vec![
+            row("all fit", 1500, "60"),
+            row("each becomes 2", 1280, "may-fragment:1514"),
+            row("each becomes 3", 576, "may-fragment:1514"),
+        ])
     }
 
     fn configure(config: Config, context: &Context) -> Result<Fragment, SettingError> {

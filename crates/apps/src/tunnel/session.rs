@@ -239,7 +239,13 @@ impl Session {
     /// Puts packets into the tunnel, if it takes all of them: false if not, and none has changed. `notes` is room for as
     /// many. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
     #[inline(always)]
-    pub(super) fn put_in_all(&self, packets: &mut [Packet], ahead: usize, notes: &mut [Note], identification: u16) -> bool {
+    pub(super) fn put_in_all(
+        &self,
+        packets: &mut [Packet],
+        ahead: usize,
+        notes: &mut [Note],
+        identification: u16,
+    ) -> bool {
         let handles = Handles::of(packets);
         if handles.shortest < ETHERNET || self.added + handles.longest > self.longest {
             return false;

@@ -83,7 +83,9 @@ fn three_guests_at_a_bridge_reach_each_other_and_no_one_else_listens() {
 
     // A file from the first guest to the second, of which the third gets nothing.
     let before = carried(&running, "third.input");
-    guests[1].run("nc -l -p 5000 <&9 >/tmp/received & listener=$!; until netstat -ltn | grep -q :5000; do usleep 50000; done");
+    guests[1].run(
+        "nc -l -p 5000 <&9 >/tmp/received & listener=$!; until netstat -ltn | grep -q :5000; do usleep 50000; done",
+    );
     guests[0].run("dd if=/dev/urandom of=/tmp/sent bs=1M count=4 2>/dev/null; nc 10.0.0.2 5000 </tmp/sent");
     guests[1].run("wait $listener");
     let sum = |guest: &mut Guest, file: &str| guest.run(&format!("sha256sum <{file}"));
@@ -97,7 +99,9 @@ fn three_guests_at_a_bridge_reach_each_other_and_no_one_else_listens() {
     guests[1].run("ip addr add 10.0.0.2/24 dev $card");
     guests[1].run("ping -c 1 -W 30 -I 10.0.0.2 10.0.0.1");
     guests[0].eventually("ping -c 1 -W 1 10.0.0.2");
-    within(PATIENCE, "the address at its new port", || known(&sandbox).get(&mac(1)).is_some_and(|port| port == "third"));
+    within(PATIENCE, "the address at its new port", || {
+        known(&sandbox).get(&mac(1)).is_some_and(|port| port == "third")
+    });
     assert_eq!(counted(&running.counters(), "bridge", "moved"), 1);
 
     drop(guests);

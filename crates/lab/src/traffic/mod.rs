@@ -348,8 +348,7 @@ fn stations(count: u32) -> Result<Vec<Vec<u8>>, TrafficError> {
     let usual = ethernet()?;
     let frame = |(sender, receiver): (&u32, &u32)| {
         let mut frame = usual.clone();
-        let header =
-            EthernetHeader { dst: address(*receiver), src: address(*sender), ether_type: EtherType(0x88b5) };
+        let header = EthernetHeader { dst: address(*receiver), src: address(*sender), ether_type: EtherType(0x88b5) };
         header.emit(&mut frame).map(|_| frame).map_err(TrafficError::from)
     };
     pairs.take(MIN_FRAMES.max(senders.len())).map(frame).collect()

@@ -31,7 +31,8 @@ pub fn prepend_all(packets: &mut [Packet], count: usize) -> bool {
 /// is shorter than that, or has an offload. Hot: to be called in a [loop for the processor](bellows_sys::simd::Loop).
 #[inline(always)]
 pub fn trim_front_all(packets: &mut [Packet], count: usize) -> bool {
-    let look = |(any, shortest): (u64, u64), packet: &Packet| (any | packet.word, shortest.min(packet.word & LENGTH_MASK));
+    let look =
+        |(any, shortest): (u64, u64), packet: &Packet| (any | packet.word, shortest.min(packet.word & LENGTH_MASK));
     let (any, shortest) = packets.iter().fold((0, LENGTH_MASK), look);
     if any & OFFLOAD != 0 || shortest < count as u64 {
         return false;

@@ -84,7 +84,8 @@ impl Visit {
             ends.breathe(BREATHS * SLICES);
         }
         let dropped_before = ends.snapshot().dropped();
-        let mut visit = Visit { ends, phases, at: 0, sent: 0, arrived_before: 0, dropped_before, flooded_before: 0, failure: None };
+        let mut visit =
+            Visit { ends, phases, at: 0, sent: 0, arrived_before: 0, dropped_before, flooded_before: 0, failure: None };
         visit.begin();
         Ok(visit)
     }
