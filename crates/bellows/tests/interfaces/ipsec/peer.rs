@@ -73,7 +73,7 @@ impl Keys {
     pub fn key(&self, pair: &Pair, way: Way) -> String {
         let length = if self.algorithm == "aes-128-gcm" { 20 } else { 36 };
         let spi = self.spi(pair, way);
-        (0..length).map(|at| format!("{:02x}", (spi.rotate_left(8 * at) ^ 0x3d * at) as u8)).collect()
+        (0..length).map(|at| format!("{:02x}", (spi.rotate_left(8 * at) ^ (0x3d * at)) as u8)).collect()
     }
 
     fn direction(&self, pair: &Pair, way: Way) -> String {
