@@ -267,8 +267,7 @@ fn judge(cases: &[Case], is_one: bool) {
         let is_open = case.esp.is_none() || !case.options.is_empty();
         for seen in &packets {
             assert_eq!(seen.wrong, None, "{name}: {seen:?}");
-            let inner =
-                seen.protocols.strip_prefix(&format!("{protocols}")).unwrap_or_else(|| panic!("{name}: {seen:?}"));
+            let inner = seen.protocols.strip_prefix(protocols.as_str()).unwrap_or_else(|| panic!("{name}: {seen:?}"));
             match is_open {
                 true if name.starts_with("esp") && sources.len() == 1 => assert_eq!(inner, ":udp:data", "{name}"),
                 true => assert!([":ip:udp:data", ":ipv6:udp:data"].contains(&inner), "{name}: {seen:?}"),
