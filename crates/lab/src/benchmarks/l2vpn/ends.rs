@@ -342,7 +342,7 @@ mod tests {
         let example = load(&file, &bellows_apps::registry(), &Overrides::default()).unwrap().network;
         let [here, _] = networks().unwrap();
         let esp = ["bern", "zurich-v6"].map(|transport| (format!("here/esp-{transport}"), "esp".to_owned()));
-        assert_eq!(parts(&here), parts(&example).into_iter().chain(esp).collect());
+        assert_eq!(parts(&here), parts(&example).into_iter().chain(esp).collect::<BTreeSet<_>>());
         let is_of_end = |end: &bellows_engine::LinkEnd| end.app.starts_with("here/");
         let links = here.links.iter().filter(|link| is_of_end(&link.from) || is_of_end(&link.to)).count();
         let kinds: BTreeSet<String> = parts(&here).into_iter().map(|(_, kind)| kind).collect();
