@@ -192,7 +192,8 @@ fn the_help_text_is_true() {
         .filter_map(|line| line.strip_prefix("  ")?.split("  ").next())
         .filter(|example| !example.is_empty() && *example != "FILE")
         .collect();
-    assert_eq!(examples, ["60", "64:7,570:4,1518:1", "imix", "64-1518", "ipv4, ipv6", "ethernet", "protocols"]);
+    let sizes = ["60", "64:7,570:4,1518:1", "imix", "64-1518", "may-fragment:1400-1514"];
+    assert_eq!(examples, [&sizes[..], &["ipv4, ipv6", "ethernet", "stations:1024", "protocols"]].concat());
     let examples = examples.iter().flat_map(|example| example.split(", "));
     assert!(examples.into_iter().all(|example| !frames(example).is_empty()));
     assert_eq!(frames("protocols"), frames("tcp:80,udp:15,icmp:3,arp:2"));

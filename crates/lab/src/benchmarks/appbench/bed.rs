@@ -211,6 +211,8 @@ impl Testbed {
     }
 
     fn rest(&mut self) -> Result<(), String> {
+        // A table of the apps that was replaced is kept, and does not grow again, until all engines have passed.
+        self.engine.handle_requests();
         self.handles.iter_mut().try_for_each(Handle::prepare).map_err(|error| error.to_string())
     }
 

@@ -14,7 +14,7 @@ use bellows_wire::IpProtocol;
 use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::phases::{Phase, Size, Wire};
-use super::traffic::{Feed, Kept, Stock, Tap, locked};
+use super::traffic::{Feed, Kept, Stock, Tap, Valve, locked};
 use crate::networks::{Folder, loaded};
 
 /// Packets per breath.
@@ -47,7 +47,7 @@ const CIRCUITS: [&str; 2] = ["office", "customers"];
 const LAST_BREATHS: usize = 8;
 const BREATHS_TO_MEET: usize = 32;
 
-/// Stations on each side: so many that the bridge's table has just grown, and has a place for nearly all of them.
+/// Stations on each side.
 const STATIONS: usize = 1_100;
 
 /// How often stations of a phase are introduced, and the time that the bridge's table has to grow each time.
@@ -61,10 +61,11 @@ const LESSON_NS: u64 = 4_000_000;
 pub(super) fn networks() -> Result<[Network; 2], String> {
     // A process may have several.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let folder = Folder::new(&format!("l2vpn-{}", NUMBER.fetch_add(1, Relaxed))).map_err(|error| error.to_string())?;
+    let own = NUMBER.fetch_add(1, Relaxed);
+    let folder = Folder::new(&format!("l2vpn-{own}")).map_err(|error| error.to_string())?;
     for (number, name) in KEYS.iter().enumerate() {
-        // A run's packets stay in its process.
-        let key = format!("{:02x}", 0x31 + number).repeat(20);
+        // A run's packets stay in its process, in which no key may be used twice.
+        let key = format!("{}{own:08x}", format!("{:02x}", 0x31 + number).repeat(16));
         std::fs::write(folder.0.join(name), key).map_err(|error| format!("{}: {error}", folder.0.display()))?;
     }
     Ok([HERE, THERE].map(|text| loaded(&text.replace("KEYS", &folder.0.to_string_lossy()))))
@@ -104,6 +105,12 @@ impl Ends {
         if up == Wire::ALL.len() as u64 { Ok(ends) } else { Err(format!("{up} of 4 pseudowires are up")) }
     }
 
+    /// Adds a valve of the end that is measured, as a source and a sink.
+    pub(super) fn add(&mut self, name: &'static str, valve: &Valve) {
+        self.here.feeds.push((name, Arc::clone(&valve.stock)));
+        self.here.taps.push((name, Arc::clone(&valve.kept)));
+    }
+
     /// Carries what leaves each uplink to the other one.
     fn meet(&mut self) {
         let mut to_here = Vec::new();
@@ -129,7 +136,7 @@ impl Ends {
             let end = clock::now() + LESSON_NS;
             while clock::now() < end {
                 self.breathe(LAST_BREATHS);
-                self.there.engine.breathe();
+                self.pass();
             }
         }
     }
@@ -151,6 +158,14 @@ impl Ends {
         self.here.supply(UPLINK, Stock::round(packets, from_tunnel));
     }
 
+    /// Lets both engines pass between two breaths: a table that was replaced is kept, and does not grow again, until all
+    /// engines of the process have.
+    fn pass(&mut self) {
+        for side in [&mut self.here, &mut self.there] {
+            side.engine.handle_requests();
+        }
+    }
+
     /// Ends all traffic.
     pub(super) fn pause(&mut self) {
         self.sealed = None;
@@ -160,8 +175,7 @@ impl Ends {
 
     /// Makes what the next breaths need.
     pub(super) fn prepare(&mut self, breaths: usize) {
-        // A table that was replaced is kept until each engine of the process has passed a breath.
-        self.there.engine.breathe();
+        self.pass();
         let Some(wire) = self.sealed else { return };
         let [_, from_tunnel] = self.per_breath;
         // Those of the turn before are no longer needed.

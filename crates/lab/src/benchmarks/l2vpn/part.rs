@@ -4,6 +4,9 @@
 //! An app gets the packets that it got in the whole end, with their tags, by the same link and as many in a breath. It
 //! stays in its network, whose other apps have nothing to do meanwhile: what it shares with them is as it was.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
 use bellows_engine::{LinkEnd, LinkSpec, Network, Schedule};
 use bellows_packet::Packet;
 use serde::{Deserialize, Serialize};
@@ -11,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::ends::{Ends, UPLINK, put};
 use super::phases::{self, BULK, Direction, Phase};
 use super::side::{SLICES, WARM_UP};
-use super::traffic::{Feed, Tap};
+use super::traffic::Valve;
 use crate::slices::{Turn, sliced};
 use crate::workers::Side;
 
@@ -74,23 +77,18 @@ pub(super) fn flows(phase: Phase) -> Result<Vec<Flow>, String> {
     Ok(used.iter().map(flow).filter(|flow| !flow.leave.is_empty()).collect())
 }
 
-/// Takes an app out of its flow: what would come to it goes to the sink `part`, and what it gets from the source `part`
-/// ends in sinks.
-fn isolate(network: &mut Network, flow: &Flow) -> Result<(), String> {
+/// Puts a valve into the link by which packets come to an app, and others into those by which they leave it. They are shut
+/// together: then the app gets what is in the stock, and what it sends ends behind it.
+fn surround(network: &mut Network, flow: &Flow, valve: &Valve) -> Result<(), String> {
     let end = |app: &str, port: &str| LinkEnd { app: app.to_owned(), port: port.to_owned() };
-    let mut replace = |link: usize, to: LinkEnd, from: LinkEnd| {
+    for &link in [&flow.link].into_iter().chain(&flow.leave) {
+        let is_in_front = link == flow.link;
+        let name = if is_in_front { format!("from-{PART}") } else { format!("left-{link}") };
         let cut = network.links.get_mut(link).ok_or_else(|| format!("there is no link {link}"))?;
-        let to = std::mem::replace(&mut cut.to, to);
-        network.links.push(LinkSpec { from, to });
-        Ok::<(), String>(())
-    };
-    replace(flow.link, end(&format!("to-{PART}"), "input"), end(&format!("from-{PART}"), "output"))?;
-    for &link in &flow.leave {
-        replace(link, end(&format!("left-{link}"), "input"), end(&format!("quiet-{link}"), "output"))?;
-    }
-    for link in &flow.leave {
-        put(network, &format!("left-{link}"), "sink", Tap::default());
-        put(network, &format!("quiet-{link}"), "source", Feed::default());
+        let to = std::mem::replace(&mut cut.to, end(&name, "input"));
+        network.links.push(LinkSpec { from: end(&name, "output"), to });
+        let own = || Valve { is_shut: Arc::clone(&valve.is_shut), ..Valve::default() };
+        put(network, &name, "valve", if is_in_front { valve.clone() } else { own() });
     }
     Ok(())
 }
@@ -111,23 +109,24 @@ impl Part {
     /// If the end does not get ready, or no packet comes to the app.
     pub(super) fn new(task: &Task) -> Result<Part, String> {
         let phase = phases::at(task.phase)?;
+        let valve = Valve::default();
         let mut ends = Ends::new(task.schedule, |network| {
-            let direct = |from: &str, to: &str| LinkSpec {
-                from: LinkEnd { app: format!("from-{from}"), port: "output".to_owned() },
-                to: LinkEnd { app: format!("to-{to}"), port: "input".to_owned() },
-            };
-            match &task.flow {
-                Some(flow) => isolate(network, flow)?,
-                None => network.links.push(direct(PART, PART)),
+            if let Some(flow) = &task.flow {
+                surround(network, flow, &valve)?;
             }
-            network.links.push(direct(BARE, BARE));
-            Ok(&[PART, BARE])
+            network.links.push(LinkSpec {
+                from: LinkEnd { app: format!("from-{BARE}"), port: "output".to_owned() },
+                to: LinkEnd { app: format!("to-{BARE}"), port: "input".to_owned() },
+            });
+            Ok(&[BARE])
         })?;
+        ends.add(PART, &valve);
         ends.learn(phase);
         ends.begin(phase, phase.one_way());
         let (source, per_breath) = match task.flow {
             Some(_) => {
                 ends.breathe(FILLED);
+                valve.is_shut.store(true, Relaxed);
                 let packets = ends.record(PART, RECORDED);
                 let per_breath = packets.len() / RECORDED;
                 if per_breath == 0 {
@@ -202,7 +201,12 @@ mod tests {
                 link(&after) - link(&before)
             };
             let expected = (turns * (WARM_UP + SLICES) * BREATHS * BULK) as u64;
-            assert_eq!([sent(&format!("from-{}.output", part.sources[0])), sent("from-bare.output")], [expected; 2]);
+            assert_eq!(
+                [sent(&format!("from-{}.output", part.sources[0])), sent("from-bare.output")],
+                [expected; 2],
+                "{flow:?}, {} in a breath",
+                part.per_breath
+            );
             assert_eq!(after.dropped(), before.dropped(), "{flow:?}");
             if let Some(Flow { leave, .. }) = flow {
                 let left: u64 = leave.iter().map(|link| after.links[*link].packets - before.links[*link].packets).sum();

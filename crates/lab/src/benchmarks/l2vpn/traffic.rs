@@ -1,5 +1,7 @@
 //! Sources and sinks that are switched while their network runs.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_engine::{App, Io, Port, Ports};
@@ -75,14 +77,49 @@ impl App for Tap {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn push(&mut self, io: &Io<Self>) {
-        let mut kept = locked(&self.0);
-        if !kept.keeps {
+        locked(&self.0).take(io);
+    }
+}
+
+impl Kept {
+    /// Keeps the packets of the first input, or frees them.
+    fn take<A: App>(&mut self, io: &Io<A>) {
+        if !self.keeps {
             io.input(0).discard();
             return;
         }
-        let before = kept.packets.len();
-        kept.packets.extend(&mut io.input(0));
-        io.handed_off(kept.packets.len() - before);
+        let before = self.packets.len();
+        self.packets.extend(&mut io.input(0));
+        io.handed_off(self.packets.len() - before);
+    }
+}
+
+/// A place in a link at which packets pass until it is shut; then it is a sink for what comes, and a source for what goes on.
+#[derive(Clone, Default)]
+pub(super) struct Valve {
+    pub(super) is_shut: Arc<AtomicBool>,
+    pub(super) stock: Arc<Mutex<Stock>>,
+    pub(super) kept: Arc<Mutex<Kept>>,
+}
+
+impl App for Valve {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
+    const PULLS: bool = true;
+
+    fn pull(&mut self, io: &Io<Self>) {
+        if self.is_shut.load(Relaxed) {
+            let mut output = io.output(0);
+            locked(&self.stock).hand_out(|packets| output.push_copies(packets));
+        }
+    }
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.is_shut.load(Relaxed) {
+            locked(&self.kept).take(io);
+        } else {
+            io.forward(0, 0);
+        }
     }
 }
 
