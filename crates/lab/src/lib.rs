@@ -32,10 +32,10 @@
 //! | `bellows bench engine` | the engine's cost per packet |
 //! | `bellows bench esp` | what the app esp costs beside its cipher alone |
 //! | `bellows bench fib` | look-ups of next hops, and changes of routes |
-//! | `bellows bench filter` | what a filter costs a packet, and what it costs to compile one |
+//! | `bellows bench filter` | what a filter costs a packet, and how long it takes to compile |
 //! | `bellows bench floods` | what a router pays for packets beyond its limits |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
-//! | `bellows bench l2vpn` | whether a layer-2 VPN costs the same whatever traffic came before |
+//! | `bellows bench l2vpn` | whether the cost of an L2 VPN depends on earlier traffic |
 //! | `bellows bench neighbours` | the effect on a guest of another guest that attacks the engine |
 //! | `bellows bench notify` | the cost of notifying a virtual machine, and of faults in its memory |
 //! | `bellows bench prefetch` | what look-ahead is worth to the nodes of a router |

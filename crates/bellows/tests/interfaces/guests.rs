@@ -23,9 +23,9 @@ fn mac(number: usize) -> String {
     format!("52:54:00:00:01:0{number}")
 }
 
-/// The network: a bridge that holds an address which moves too often, though none does here.
+/// The network: a bridge of three ports.
 fn network(sandbox: &Sandbox) -> String {
-    let mut network = Network::default().app("bridge", "bridge", "max_moves = 5");
+    let mut network = Network::default().app("bridge", "bridge", "");
     for name in PORTS {
         network = network
             .port(name, &socket(sandbox, name), "")

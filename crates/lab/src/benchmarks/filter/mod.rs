@@ -1,4 +1,4 @@
-//! `bench filter`: what a filter costs a packet, and what it costs to compile one.
+//! `bench filter`: what a filter costs a packet, and how long it takes to compile.
 //!
 //! A process compiles one filter and decides frames of 64 bytes in vectors of 128: such that match, such that do not,
 //! and both at random; hot, which is one vector again and again, and with 8,192 packets in flight. Processes take turns
@@ -101,7 +101,7 @@ impl Case {
     }
 }
 
-/// Measure what a filter costs a packet, and what it costs to compile one
+/// Measure what a filter costs a packet, and how long it takes to compile
 ///
 /// Clocks a packet over frames of 64 bytes in vectors of 128 that match, do not match (`other`) or both at random
 /// (`mixed`), with one vector that stays in the first-level cache and with 8,192 packets in flight. Cases: document, the

@@ -40,7 +40,7 @@ use side::{Task, Work, lay_out};
 /// Ratios within these bounds count as no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
 
-/// Measure whether a layer-2 VPN costs the same whatever traffic came before
+/// Measure whether the cost of an L2 VPN depends on earlier traffic
 ///
 /// The network is the end of examples/l2vpn.toml with two encrypted transports, and sources and sinks in place of its
 /// ports. The phases differ in the direction of most packets (7 of 8), the family and encryption of their tunnel, the
