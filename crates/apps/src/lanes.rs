@@ -56,6 +56,24 @@ pub(crate) struct Lanes {
     reasons: Vec<u16>,
 }
 
+/// Changes all packets of an input together, which then go to an output by pointer; or gives the input back, if they cannot
+/// be changed together. Hot.
+#[inline]
+pub(crate) fn forward_changed<'i, A: App>(
+    io: &'i Io<A>,
+    index: usize,
+    output: usize,
+    change: impl FnOnce(&mut [Packet]) -> bool,
+) -> Option<Input<'i, A>> {
+    let mut input = io.input(index);
+    if !change(input.packets_mut()) {
+        return Some(input);
+    }
+    drop(input);
+    io.forward(index, output);
+    None
+}
+
 /// The lanes of the outputs, without that of packets to drop.
 #[inline]
 fn outputs(vectors: &mut [Vector]) -> &mut [Vector] {

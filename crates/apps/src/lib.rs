@@ -38,6 +38,7 @@ pub mod router;
 mod router_bench;
 mod segmentation;
 pub mod state_table;
+mod too_big;
 mod tunnel;
 mod virtio;
 mod vlan_header;

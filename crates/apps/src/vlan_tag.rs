@@ -7,7 +7,7 @@ use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::lanes::{Lanes, UNUSUAL, Verdict, forward_changed};
 pub use crate::vlan_header::TagProtocol;
 use crate::vlan_header::{
     Outer, OuterTag, Priorities, TagOf, TagProtocols, check_vlan, check_vlan_of, outer, push_all, tag,
@@ -85,13 +85,10 @@ impl App for VlanTag {
     fn push(&mut self, io: &Io<Self>) {
         let VlanTag { tagging, lanes } = self;
         lanes.resize(io.outputs());
-        let mut input = io.input(0);
+        let tag =
+            |packets: &mut [Packet]| Simd::chosen().run(TagAll { tagging: &*tagging, packets, ahead: io.prefetch() });
+        let Some(mut input) = forward_changed(io, 0, 0, tag) else { return };
         let packets = input.packets_mut();
-        let ahead = io.prefetch();
-        if Simd::chosen().run(TagAll { tagging, packets, ahead }) {
-            drop(input);
-            return io.forward(0, 0);
-        }
         tagging.tag_each(packets, lanes.numbers(packets.len()));
         lanes.send_all(io, 0, input, |packet| {
             let is_short = outer(packet.bytes(), KNOWN) == Outer::TooShort;

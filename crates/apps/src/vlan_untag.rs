@@ -7,7 +7,7 @@ use bellows_sys::simd::{Loop, Simd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::{Lanes, UNUSUAL, Verdict};
+use crate::lanes::{Lanes, UNUSUAL, Verdict, forward_changed};
 pub use crate::vlan_header::TagProtocols;
 use crate::vlan_header::{Outer, OuterTag, check_vlan, check_vlan_of, inner, outer, pop_all, untag};
 
@@ -90,13 +90,11 @@ impl App for VlanUntag {
     fn push(&mut self, io: &Io<Self>) {
         let VlanUntag { untagging, lanes } = self;
         lanes.resize(io.outputs());
-        let mut input = io.input(0);
+        let untag = |packets: &mut [Packet]| {
+            Simd::chosen().run(UntagAll { untagging: &*untagging, packets, ahead: io.prefetch() })
+        };
+        let Some(mut input) = forward_changed(io, 0, OUTPUT.into(), untag) else { return };
         let packets = input.packets_mut();
-        let ahead = io.prefetch();
-        if Simd::chosen().run(UntagAll { untagging, packets, ahead }) {
-            drop(input);
-            return io.forward(0, OUTPUT.into());
-        }
         untagging.untag_each(packets, lanes.numbers(packets.len()));
         lanes.send_all(io, 0, input, |packet| match untagging.innermost(packet.bytes()) {
             Outer::TooShort => Verdict::Drop(VlanUntag::TOO_SHORT),

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::headers::{ETHERNET, Ends, Guesses, HEADERS_V4, HEADERS_V6, Outer, Pattern, is_v6, read, reversed};
-use crate::path_mtu::TooBig;
+use crate::too_big::TooBig;
 
 /// A rule: the fields of packets that go to an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

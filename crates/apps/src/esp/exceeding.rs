@@ -13,8 +13,8 @@ use super::pair::{ESP, Longest, Pair};
 use super::plan::Way as Direction;
 use crate::fragment::{Fragmenter, Unfragmented};
 use crate::headers::{ETHERNET, read};
-use crate::lanes::UNUSUAL;
-use crate::path_mtu::{Teller, TooBig, Untold, Way};
+use crate::path_mtu::{Teller, Way};
+use crate::too_big::TooBig;
 
 /// What such packets take.
 pub(super) struct Exceeding {
@@ -41,22 +41,6 @@ impl Esp {
             Some(Way::FragmentOutside) => self.fragment_sealed(io, packet, place, output),
             None => io.drop(packet, Self::TOO_BIG),
         }
-    }
-
-    /// Drops a packet, and tells its sender the MTU.
-    fn tell(&mut self, io: &Io<Self>, packet: Packet, place: usize, mtu: u16) {
-        let (back, ends) = (self.wires.outputs[place], self.pairs[place].addresses);
-        if back != UNUSUAL {
-            match self.exceeding.teller.tell(packet.bytes(), mtu, ends, io.now()) {
-                Ok(error) => {
-                    io.count(Self::TOO_BIG_SENT, 1);
-                    self.lanes.push(back.into(), error);
-                }
-                Err(Untold::NoBuffer) => io.count_no_buffer(1),
-                Err(Untold::Not) => {}
-            }
-        }
-        io.drop(packet, Self::TOO_BIG);
     }
 
     /// Seals the fragments of a packet. On a path of very short packets, each may become fragments once more.
@@ -107,6 +91,15 @@ impl Esp {
         });
         let is_true = place.is_some_and(|place| self.pairs[place].path.learn(&error, now));
         if is_true { Self::TOLD } else { Self::BAD_ERROR }
+    }
+
+    /// Drops a packet, and tells its sender the MTU.
+    fn tell(&mut self, io: &Io<Self>, packet: Packet, place: usize, mtu: u16) {
+        let (back, ends) = (self.wires.outputs[place], self.pairs[place].addresses);
+        if self.exceeding.teller.send(io, &mut self.lanes, back, &packet, (mtu, ends)) {
+            io.count(Self::TOO_BIG_SENT, 1);
+        }
+        io.drop(packet, Self::TOO_BIG);
     }
 }
 

@@ -2,13 +2,11 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `error.rs` | such an error, and the packet that it quotes |
 //! | `teller.rs` | the errors to senders of packets that are too long for a tunnel |
 //!
 //! Each app with sessions learns by itself: only it knows the numbers, cookies and keys that a quoted packet must have,
 //! so that strangers cannot make a path narrow. `dispatch` hands it the errors about its packets.
 
-mod error;
 mod teller;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -16,8 +14,9 @@ pub(crate) mod tests;
 use bellows_config::SettingError;
 use bellows_wire::IpPair;
 
-pub(crate) use error::TooBig;
-pub(crate) use teller::{Teller, Untold};
+pub(crate) use teller::Teller;
+
+use crate::too_big::TooBig;
 
 /// How long a path stays narrow before a longer packet is tried again (RFC 1191, section 6.3), in nanoseconds.
 const AGE: u64 = 600 * 1_000_000_000;

@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use bellows_engine::{App, Io};
 use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason};
 use bellows_wire::{EtherType, IpPair};
 
 use crate::headers::{ETHERNET, ether_type, uncover};
 use crate::icmp_error::{Family, V4, V6};
+use crate::lanes::{Lanes, UNUSUAL};
 use crate::limit::Limit;
 
 /// Errors a second, and those at once after a pause: as those of a router.
@@ -26,7 +28,7 @@ pub(crate) struct Teller {
 
 /// An error that is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untold {
+pub(super) enum Untold {
     /// There is no buffer for it.
     NoBuffer,
     /// There are too many, this end has no address, or none must be sent about such a packet.
@@ -38,11 +40,34 @@ impl Teller {
         Teller { limit: Limit::new(RATE, BURST), frame: vec![0; ETHERNET + V6::MAX_LENGTH.max(V4::MAX_LENGTH)] }
     }
 
+    /// Tells the sender of a packet by an output. Returns whether it is told.
+    pub(crate) fn send<A: App>(
+        &mut self,
+        io: &Io<A>,
+        lanes: &mut Lanes,
+        back: u16,
+        packet: &Packet,
+        (mtu, ends): (u16, IpPair),
+    ) -> bool {
+        if back == UNUSUAL {
+            return false;
+        }
+        match self.tell(packet.bytes(), mtu, ends, io.now()) {
+            Ok(error) => {
+                lanes.push(back.into(), error);
+                return true;
+            }
+            Err(Untold::NoBuffer) => io.count_no_buffer(1),
+            Err(Untold::Not) => {}
+        }
+        false
+    }
+
     /// The error about an IP packet behind an Ethernet header, from the end of a tunnel between these addresses.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn tell(&mut self, frame: &[u8], mtu: u16, ends: IpPair, now: u64) -> Result<Packet, Untold> {
+    pub(super) fn tell(&mut self, frame: &[u8], mtu: u16, ends: IpPair, now: u64) -> Result<Packet, Untold> {
         if !self.limit.admits(now) {
             return Err(Untold::Not);
         }

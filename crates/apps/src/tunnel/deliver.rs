@@ -9,7 +9,7 @@ use super::received::{Refusal, take_out};
 use super::session::Session;
 use super::{Protocol, Tunnel};
 use crate::lanes::{UNUSUAL, Verdict};
-use crate::path_mtu::TooBig;
+use crate::too_big::TooBig;
 
 impl<P: Protocol> Tunnel<P> {
     /// Takes packets out of their tunnels. Hot.

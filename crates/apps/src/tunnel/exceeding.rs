@@ -7,8 +7,7 @@ use super::session::Payload;
 use super::{Protocol, Tunnel};
 use crate::forwarding::ETHERNET;
 use crate::fragment::{Fragmenter, Unfragmented};
-use crate::lanes::UNUSUAL;
-use crate::path_mtu::{Teller, Untold, Way};
+use crate::path_mtu::{Teller, Way};
 
 /// What such packets take.
 pub(super) struct Exceeding {
@@ -53,15 +52,8 @@ impl<P: Protocol> Tunnel<P> {
     /// Drops a packet, and tells its sender the MTU.
     fn tell(&mut self, io: &Io<Self>, packet: Packet, session: usize, mtu: u16) {
         let (back, ends) = (self.wires.outputs[session], self.sessions[session].addresses);
-        if back != UNUSUAL {
-            match self.exceeding.teller.tell(packet.bytes(), mtu, ends, io.now()) {
-                Ok(error) => {
-                    io.count(Self::TOO_BIG_SENT, 1);
-                    self.lanes.push(back.into(), error);
-                }
-                Err(Untold::NoBuffer) => io.count_no_buffer(1),
-                Err(Untold::Not) => {}
-            }
+        if self.exceeding.teller.send(io, &mut self.lanes, back, &packet, (mtu, ends)) {
+            io.count(Self::TOO_BIG_SENT, 1);
         }
         io.drop(packet, Self::TOO_BIG);
     }

@@ -209,7 +209,7 @@ proptest! {
         if let [error] = &told[..] {
             prop_assert_eq!(&arrived, &Vec::<Vec<u8>>::new());
             prop_assert!(inner_is_v6 || !may_fragment);
-            let read = crate::path_mtu::TooBig::read(error).unwrap();
+            let read = crate::too_big::TooBig::read(error).unwrap();
             prop_assert_eq!((read.length, read.addresses), (length, pair(inner_is_v6)));
             prop_assert!((read.mtu as usize) < length);
             let shorter = inner(inner_is_v6, false, read.mtu as usize);

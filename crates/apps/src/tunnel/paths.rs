@@ -7,7 +7,8 @@ use bellows_wire::IpPair;
 use super::Protocol;
 use super::index::Index;
 use super::session::Session;
-use crate::path_mtu::{Bounds, PathMtu, TooBig};
+use crate::path_mtu::{Bounds, PathMtu};
+use crate::too_big::TooBig;
 
 /// The paths of an app.
 pub(super) struct Paths {

@@ -76,7 +76,7 @@ mod tests {
         #[test]
         fn packets_change_as_one_does(
             packets in prop::collection::vec(
-                (0usize..300, prop::sample::select(vec![-100i64, 0, 0, 0, 60]), prop::bool::weighted(0.02)), 0..40),
+                (0usize..300, prop::sample::select(vec![-100i64, 0, 0, 0, 60]), prop::bool::weighted(0.02)), 1..40),
             count in 0usize..400,
         ) {
             bellows_pool::ensure().unwrap();

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::path_mtu::TooBig;
 use crate::path_mtu::tests::too_big;
+use crate::too_big::TooBig;
 use crate::tunnel::path_tests::{count, inner as inner_of, reassembled};
 
 const SECOND: u64 = 1_000_000_000;
