@@ -32,7 +32,7 @@
 //! | `bellows bench engine` | the engine's cost per packet |
 //! | `bellows bench esp` | what the app esp costs beside its cipher alone |
 //! | `bellows bench fib` | look-ups of next hops, and changes of routes |
-//! | `bellows bench filter` | what a filter costs a packet, and how long it takes to compile |
+//! | `bellows bench filter` | what a filter costs a packet, and what compiling it costs |
 //! | `bellows bench floods` | what a router pays for packets beyond its limits |
 //! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
 //! | `bellows bench l2vpn` | whether the cost of an L2 VPN depends on earlier traffic |

@@ -18,7 +18,7 @@
 //! - *Interval.* Every `Match` has fresh processes, because identical processes differ in the placement of their
 //!   memory. A match yields one figure, and the confidence interval is that of the median over the matches.
 //! - *Stages.* To compare a side with itself before and after an event, its figure is measured in two stages. In the
-//!   ratio of the sides' ratios the differences between processes cancel out too. A [`Stage`] may have some of the sides
+//!   ratio of the sides' ratios the differences between processes cancel out too. A stage may have some of the sides
 //!   alone: one side can be compared with another one in each stage.
 
 use std::collections::HashSet;

@@ -12,8 +12,9 @@ use crate::path_mtu::{self, Bounds};
 /// Protects IP packets by ESP (RFC 4303): the data plane of IPsec, in tunnel and transport mode.
 ///
 /// Each pair of security associations is a port of its name, which takes and gives clear IP packets behind an Ethernet
-/// header whose addresses are 0, unless `dst_mac` is given. `ip4` and `ip6` have what is on the wire, behind an Ethernet header of which only the
-/// EtherType is written; link them to services of a `router` for protocol `"esp"`, and for UDP to port 4500.
+/// header whose addresses are 0, unless `dst_mac` is given. `ip4` and `ip6` have what is on the wire, behind an Ethernet
+/// header of which only the EtherType is written; link them to services of a `router` for protocol `"esp"`, and for UDP
+/// to port 4500.
 ///
 /// There is no IKE: keys come from this table, from files, or from `bellows esp rekey`. A reload that leaves a pair as it
 /// is keeps its sequence numbers; one that changes `inbound` also receives with the old keys for `grace_seconds`.

@@ -1,4 +1,4 @@
-//! `bench filter`: what a filter costs a packet, and how long it takes to compile.
+//! `bench filter`: what a filter costs a packet, and what compiling it costs.
 //!
 //! A process compiles one filter and decides frames of 64 bytes in vectors of 128: such that match, such that do not,
 //! and both at random; hot, which is one vector again and again, and with 8,192 packets in flight. Processes take turns
@@ -101,7 +101,7 @@ impl Case {
     }
 }
 
-/// Measure what a filter costs a packet, and how long it takes to compile
+/// Measure what a filter costs a packet, and what compiling it costs
 ///
 /// Clocks a packet over frames of 64 bytes in vectors of 128 that match, do not match (`other`) or both at random
 /// (`mixed`), with one vector that stays in the first-level cache and with 8,192 packets in flight. Cases: document, the
