@@ -3,10 +3,18 @@
 
 mod support;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use bellows_testkit::skip;
 use bellows_testkit::wait::Deadline;
 use serde_json::{Value, json};
 use support::{Running, Sandbox, root};
+
+/// Runs one test at a time: each measures caches, which the others would fill.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs an example. In `costs.toml`, packets wait for milliseconds, so that they leave the caches, and then `share` reads
 /// their headers without prefetches; in `router-costs.toml` a router gets such packets.
@@ -78,6 +86,7 @@ fn find_none(sandbox: &Sandbox, app: &str) {
 
 #[test]
 fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     // For longer than other programs take the processor away, and so many that they leave the caches in any build.
     let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms"]);
@@ -92,6 +101,7 @@ fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
 
 #[test]
 fn no_app_is_accused_if_all_look_ahead() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms", "--set", "apps.share.prefetch="]);
     find_none(&sandbox, "share");
@@ -99,6 +109,7 @@ fn no_app_is_accused_if_all_look_ahead() {
 
 #[test]
 fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let _running = start(&sandbox, "router-costs.toml", &["--set", NO_LOOK_AHEAD]);
     let costs = find(&sandbox, "router/ethernet-input");
@@ -108,6 +119,7 @@ fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
 
 #[test]
 fn no_part_of_a_router_is_accused_if_all_look_ahead() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let _running = start(&sandbox, "router-costs.toml", &[]);
     find_none(&sandbox, "router/ethernet-input");
@@ -122,6 +134,7 @@ fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
 
 #[test]
 fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let deadline = Deadline::new("a benchmark that finds the missing prefetch");
     // Other programs make intervals wide.
@@ -138,6 +151,7 @@ fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {
 
 #[test]
 fn a_benchmark_of_an_app_that_looks_ahead_accuses_it_of_nothing() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     for app in ["rss", "ethernet-input"] {
         let notes = notes(&sandbox, app, &[]);
@@ -151,6 +165,7 @@ fn a_benchmark_of_an_app_that_looks_ahead_accuses_it_of_nothing() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let words = ["bench", "prefetch", "--case", "hot", "--memory", "--in-flight", "4096", "--routes", "8"];
     let said = sandbox.bellows(&[&words[..], &["--processes", "1", "--seconds", "0.3", "--json"]].concat());
@@ -171,6 +186,7 @@ fn samples_of_a_node_without_look_ahead_are_at_its_first_use_of_packet_data() {
 
 #[test]
 fn requests_for_advice_that_cannot_be_served_are_refused() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let _running = start(&sandbox, "costs.toml", &["--set", "engine.sampling=false"]);
     let refused = sandbox.bellows(&["show", "run", "--advise=100ms"]);

@@ -1,10 +1,10 @@
 //! Next hops to which no route leads any more: they are given back when no worker can have one in hand.
 //!
 //! A packet carries the index of its next hop from the look-up through an access list to the rewriting, from there to an
-//! app that makes fragments and back, and to one that finds neighbours. Each of these may be on another worker. After one breath of all workers nobody finds the next hop any more,
-//! but packets with its index may wait between two workers: in the vector of the sender, in the eight places of the ring,
-//! and in the vector of the receiver, which takes at least one place in each breath. So each crossing takes them at most
-//! ten breaths of both workers.
+//! app that makes fragments and back, and to one that finds neighbours. Each of these may be on another worker. After
+//! one breath of all workers nobody finds the next hop any more, but packets with its index may wait between two workers:
+//! in the vector of the sender, in the eight places of the ring, and in the vector of the receiver, which takes at least
+//! one place in each breath. So each crossing takes them at most ten breaths of both workers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
