@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gre::Carried;
 use crate::tunnel::udp::{self, NUMBER_AT, Udp};
-use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::tunnel::{self, Checksum, Protocol, Refusal, Seen, Shape, Tunnel};
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by Geneve (RFC 8926).
 ///
@@ -54,6 +54,12 @@ pub struct Session {
     /// What it carries: `"ethernet"` or `"ip"`.
     #[serde(default)]
     pub payload: Carried,
+
+    /// The Ethernet address to which packets of IP come out of the port: that of a router's interface, which takes no
+    /// others. Without it, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-type" = "Ethernet address"))]
+    pub dst_mac: Option<String>,
 }
 
 fn port() -> u16 {
@@ -87,11 +93,9 @@ impl Protocol for Generic {
 
     fn shape(session: &Session) -> Result<Shape, SettingError> {
         let number = udp::number(session.vni)?;
-        let (carried, type_mask, payload) = match session.payload {
-            Carried::Ethernet => (EtherType::BRIDGED_ETHERNET.0, 0xff, Payload::Ethernet),
-            Carried::Ip => (0, 0, Payload::Ip { ether_type_at: ETHER_TYPE_AT }),
-        };
-        let header = [&[0, 0], &carried.to_be_bytes()[..], &number, &[0]].concat();
+        let payload = session.payload.shape(ETHER_TYPE_AT, session.dst_mac.as_deref())?;
+        let type_mask = if session.payload == Carried::Ethernet { 0xff } else { 0 };
+        let header = [&[0, 0], &session.payload.ether_type().to_be_bytes()[..], &number, &[0]].concat();
         let mask = [0xff, CONTROL | CRITICAL, type_mask, type_mask, 0xff, 0xff, 0xff, 0];
         let udp = Udp { port: session.port, header: &header, mask: &mask, options_at: Some(0) };
         let checksum = if session.checksum { Checksum::Udp } else { Checksum::None };

@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tunnel::{self, Checksum, Payload, Protocol, Refusal, Seen, Shape, Tunnel};
+use crate::vrf::read_dst_mac;
 
 /// Carries Ethernet frames or IP packets over IPv4 or IPv6 by GRE (RFC 2784, with the key of RFC 2890).
 ///
 /// Each session is a port of its name. `ip4` and `ip6` have packets in tunnels, behind an Ethernet header of which
 /// only the EtherType is written; link them to a service of a `router` for protocol 47. A session that carries IP
-/// takes and gives packets behind an Ethernet header as well, whose addresses are 0.
+/// takes and gives packets behind an Ethernet header as well, whose addresses are 0 unless `dst_mac` is given.
 ///
 /// A received packet belongs to the session with its addresses and its key, and must have the same flags: with a
 /// `checksum`, which is verified, or without. Packets with sequence numbers or a routing field are refused. On Linux:
@@ -48,6 +49,12 @@ pub struct Session {
     /// What it carries: `"ethernet"` or `"ip"`.
     #[serde(default)]
     pub payload: Carried,
+
+    /// The Ethernet address to which packets of IP come out of the port: that of a router's interface, which takes no
+    /// others. Without it, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-type" = "Ethernet address"))]
+    pub dst_mac: Option<String>,
 }
 
 /// What a session carries.
@@ -60,6 +67,32 @@ pub enum Carried {
     Ethernet,
     /// IPv4 and IPv6 packets.
     Ip,
+}
+
+impl Carried {
+    /// The EtherType in the headers: that of each packet is written later.
+    pub(crate) fn ether_type(self) -> u16 {
+        match self {
+            Carried::Ethernet => EtherType::BRIDGED_ETHERNET.0,
+            Carried::Ip => 0,
+        }
+    }
+
+    /// Packets whose EtherType is so many bytes behind the header of IP, and which come out to an address.
+    pub(crate) fn shape(self, ether_type_at: usize, dst_mac: Option<&str>) -> Result<Payload, SettingError> {
+        let wrong = |message, help| SettingError::at("sessions", message, help).in_entry("dst_mac");
+        match self {
+            Carried::Ethernet if dst_mac.is_some() => {
+                let message = "frames have destinations of their own".to_owned();
+                Err(wrong(message, "leave it out, or set `payload` to \"ip\""))
+            }
+            Carried::Ethernet => Ok(Payload::Ethernet),
+            Carried::Ip => {
+                let dst_mac = read_dst_mac(dst_mac).map_err(|(message, help)| wrong(message, help))?;
+                Ok(Payload::Ip { ether_type_at, dst_mac })
+            }
+        }
+    }
 }
 
 /// GRE.
@@ -83,13 +116,10 @@ impl Protocol for Generic {
     type Config = Config;
 
     fn shape(session: &Session) -> Result<Shape, SettingError> {
+        let payload = session.payload.shape(2, session.dst_mac.as_deref())?;
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         let flags = flag(session.checksum, CHECKSUM) | flag(session.key.is_some(), KEY);
-        let (carried, payload) = match session.payload {
-            Carried::Ethernet => (EtherType::BRIDGED_ETHERNET.0, Payload::Ethernet),
-            Carried::Ip => (0, Payload::Ip { ether_type_at: 2 }),
-        };
-        let mut header = [flags.to_be_bytes(), carried.to_be_bytes()].concat();
+        let mut header = [flags.to_be_bytes(), session.payload.ether_type().to_be_bytes()].concat();
         let mut mask = match session.payload {
             Carried::Ethernet => vec![0xff; FIXED],
             Carried::Ip => vec![0xff, 0xff, 0, 0],

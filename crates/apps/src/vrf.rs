@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 pub(crate) use self::config::KERNEL;
 use self::config::NEIGHBOURS;
 pub use self::config::{Config, InterfaceConfig, Neighbours};
-pub(crate) use self::reading::read_mac;
 use self::reading::{check_links, enter, enter_all, interface_advertise, read_neighbour, read_policies};
+pub(crate) use self::reading::{read_dst_mac, read_mac};
 use crate::ipv6_link::{AddressState, AddressStates, Advertised};
 use crate::policy::{Policies, Policy};
 

@@ -47,6 +47,13 @@ proptest! {
     }
 
     #[test]
+    fn words_add_as_their_bytes_do(words: [[u8; 4]; 5], before in bytes(0..40)) {
+        let before = &before[..before.len() & !1];
+        let data = [before, words.as_flattened()].concat();
+        prop_assert_eq!(Sum::new().add_bytes(before).add_words(&words).finish(), model(&data));
+    }
+
+    #[test]
     fn data_with_its_own_checksum_sums_to_zero(data in bytes(0..300)) {
         prop_assert_eq!(Sum::new().add_bytes(&data).add_u16(model(&data)).finish(), 0);
     }

@@ -113,39 +113,62 @@ impl Frames {
         origin: &Origin,
         drops_violations: bool,
     ) -> Common {
-        let (mut last, mut last_number) = ([Key::default(); 2], UNUSUAL);
-        let mut last_source = Key::default();
-        let (mut first, mut any, mut differences) = (None, 0, 0);
-        for (&[destination, source], number) in self.keys[..count].iter().zip(&mut self.numbers) {
+        let closely = Closely { io, view, origin, drops_violations };
+        let port = origin.port.as_ref().map(|port| port.number);
+        let (mut last, mut last_number) = (None, FLOOD);
+        let (mut any, mut all) = (0, u16::MAX);
+        for (&addresses, number) in self.keys[..count].iter().zip(&mut self.numbers) {
             // The frames of a flow come one after the other.
-            if [destination, source] == last && last_number < UNUSUAL {
-                *number = last_number;
-                continue;
+            if last != Some(addresses) {
+                let known = port.and_then(|port| view.port_from_known(addresses, port));
+                let (decided, stays) = match known.and_then(|port| origin.ways.get(usize::from(port))) {
+                    Some(&way) => (way, true),
+                    None => closely.decide(addresses),
+                };
+                (last, last_number) = (stays.then_some(addresses), decided);
             }
-            let port = view.look_up(destination);
-            let mut decided = match port {
-                Some(port) => origin.ways.get(usize::from(port)).copied().unwrap_or(NO_OUTPUT),
-                None => FLOOD,
-            };
-            let mut is_settled = true;
-            if source != last_source && source.is_station() {
-                let refused;
-                (refused, is_settled) = learn(io, view, source, origin, drops_violations);
-                decided = refused.unwrap_or(decided);
-                last_source = if is_settled { source } else { Key::default() };
-            }
-            *number = decided;
-            // Another frame to its own source finds another way; one whose source is not known counts again.
-            let stays = is_settled && destination != source;
-            (last, last_number) = ([destination, source], if stays { decided } else { UNUSUAL });
-            any |= decided;
-            differences |= decided ^ *first.get_or_insert(decided);
+            *number = last_number;
+            any |= last_number;
+            all &= last_number;
         }
-        match first {
+        match any {
             _ if any & UNUSUAL != 0 => Common::Unusual,
-            Some(output) if differences == 0 => Common::Output(output),
+            _ if any == all => Common::Output(any),
             _ => Common::Outputs,
         }
+    }
+}
+
+/// Decides about frames that are not between stations which are both known and easily found.
+struct Closely<'d> {
+    io: &'d Io<'d, Bridge>,
+    view: &'d View<'d>,
+    origin: &'d Origin,
+    drops_violations: bool,
+}
+
+impl Closely<'_> {
+    /// Where a frame goes, and whether the next one with its addresses goes there, too.
+    #[inline(never)]
+    fn decide(&self, [destination, source]: [Key; 2]) -> (u16, bool) {
+        let decided = match self.view.look_up(destination) {
+            Some(port) => self.origin.ways.get(usize::from(port)).copied().unwrap_or(NO_OUTPUT),
+            None => FLOOD,
+        };
+        let (refused, is_settled) = if source.is_station() { self.learn(source) } else { (None, true) };
+        let decided = refused.unwrap_or(decided);
+        // Another frame to its own source finds another way; one whose source is not known counts again.
+        (decided, is_settled && destination != source)
+    }
+
+    /// Learns a source. Returns how its frame is dropped, if it is, and whether the source is known at its port now.
+    #[inline(always)]
+    fn learn(&self, source: Key) -> (Option<u16>, bool) {
+        let learned = match &self.origin.port {
+            Some(port) => self.view.learn(source, port.number, self.origin.max_addresses),
+            None => Learned::TableFull,
+        };
+        if learned == Learned::Known { (None, true) } else { note(self.io, learned, self.drops_violations) }
     }
 }
 
@@ -168,22 +191,6 @@ impl Frames {
         }
         can_all
     }
-}
-
-/// Learns a source. Returns how its frame is dropped, if it is, and whether the source is known at its port now. Hot.
-#[inline(always)]
-fn learn(
-    io: &Io<Bridge>,
-    view: &View<'_>,
-    source: Key,
-    origin: &Origin,
-    drops_violations: bool,
-) -> (Option<u16>, bool) {
-    let learned = match &origin.port {
-        Some(port) => view.learn(source, port.number, origin.max_addresses),
-        None => Learned::TableFull,
-    };
-    if learned == Learned::Known { (None, true) } else { note(io, learned, drops_violations) }
 }
 
 #[cold]

@@ -106,7 +106,7 @@ counters! { Esp;
     drop TOO_SHORT = "too_short", "packets to send without a whole Ethernet header";
     drop NOT_IP = "not_ip", "packets to send that are not IP";
     drop TOO_BIG = "too_big", "packets to send that are too long, with what ESP adds, for the path's MTU or for a packet of IP, and must not be fragmented";
-    drop NO_ROOM = "no_room", "packets without room for what ESP puts in front and behind";
+    drop NO_ROOM = "no_room", "packets in whose buffers there is no room for what ESP puts in front and behind";
     drop BAD_OFFLOAD = "bad_offload", "packets whose checksum or segmentation was left to this app and cannot be done";
     drop NO_MEMORY = "no_memory", "packets that were to be segmented while no buffer was free";
     drop UNKNOWN_PORT = "unknown_port", "packets from inputs, or to outputs, that are not linked, or do not have the name of a pair, `ip4` or `ip6`";

@@ -9,9 +9,9 @@ use bellows_wire::{IpPair, IpProtocol, MacAddr};
 use super::config::{Association, DontFragment, Mode, Udp};
 use super::inner::Inner;
 use super::selectors::Selectors;
-use crate::headers::{ETHERNET, Pattern, Template, headers, ip_length, ip_mask, reversed, uncover, write};
+use crate::headers::{ETHERNET, Pattern, Template, headers, ip_length, ip_mask, reversed, uncover_to, write};
 use crate::path_mtu::{Bounds, PathMtu};
-use crate::vrf::read_mac;
+use crate::vrf::read_dst_mac;
 
 /// The protocol of ESP.
 pub(super) const ESP: IpProtocol = IpProtocol(50);
@@ -83,7 +83,7 @@ impl Pair {
             let help = "remove `local_networks` and `remote_networks`, or choose `tunnel`";
             return wrong("mode", "transport mode carries packets between `local` and `remote` alone", help);
         }
-        read_dst_mac(keys)?;
+        dst_mac(keys)?;
         Selectors::read(&keys.local_networks, &keys.remote_networks).map(drop)
     }
 
@@ -115,7 +115,7 @@ impl Pair {
             selectors,
             dscp: keys.dscp,
             df: keys.df,
-            dst_mac: read_dst_mac(keys)?,
+            dst_mac: dst_mac(keys)?,
             template: Template::new(&sent),
             header_sum,
             pattern: pattern(reversed(addresses), protocol, keys.udp),
@@ -162,10 +162,7 @@ impl Pair {
     /// Writes the Ethernet header of a packet that comes out. Hot.
     #[inline(always)]
     pub(super) fn uncover(&self, packet: &mut Packet, inner: &Inner) {
-        uncover(packet, inner.kind());
-        if let Some(address) = packet.bytes_mut().first_chunk_mut() {
-            *address = self.dst_mac.0;
-        }
+        uncover_to(self.dst_mac, packet, inner.kind());
     }
 
     /// The traffic class of a tunnel around a packet with this one (RFC 6040: ECN is copied).
@@ -244,12 +241,9 @@ impl Pair {
     }
 }
 
-fn read_dst_mac(keys: &Association) -> Result<MacAddr, SettingError> {
-    let read = |text: &String| {
-        let help = "give a unicast address like 02:00:00:00:00:07";
-        read_mac(text).map_err(|message| SettingError::at("associations", message, help).in_entry("dst_mac"))
-    };
-    keys.dst_mac.as_ref().map_or(Ok(MacAddr::default()), read)
+fn dst_mac(keys: &Association) -> Result<MacAddr, SettingError> {
+    read_dst_mac(keys.dst_mac.as_deref())
+        .map_err(|(message, help)| SettingError::at("associations", message, help).in_entry("dst_mac"))
 }
 
 /// What the headers of received packets must be, up to that of ESP.

@@ -195,7 +195,7 @@ impl Pair {
         }
         packet.truncate(ETHERNET + length);
         if packet.tailroom() < behind || packet.headroom() < front {
-            return Err(Esp::NO_ROOM);
+            shift(packet, front, behind)?;
         }
         packet.extend(behind);
         packet.prepend(front);
@@ -211,6 +211,26 @@ impl Pair {
             bellows_wire::IpPair::V6 { src, dst } => addresses == [&src.octets()[..], &dst.octets()[..]],
         }
     }
+}
+
+/// Shifts a packet in its buffer, so that there is room for so many bytes in front and behind.
+#[cold]
+fn shift(packet: &mut Packet, front: usize, behind: usize) -> Result<(), DropReason<Esp>> {
+    let (length, headroom, tailroom) = (packet.len(), packet.headroom(), packet.tailroom());
+    if headroom + tailroom < front + behind {
+        return Err(Esp::NO_ROOM);
+    }
+    if tailroom < behind {
+        let by = behind - tailroom;
+        packet.prepend(by).copy_within(by.., 0);
+        packet.truncate(length);
+    } else {
+        let by = front - headroom;
+        packet.extend(by);
+        packet.bytes_mut().copy_within(..length, by);
+        packet.trim_front(by);
+    }
+    Ok(())
 }
 
 /// Seals bytes of a frame.

@@ -9,6 +9,7 @@ pub(crate) mod tests;
 mod v4;
 mod v6;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
@@ -19,7 +20,6 @@ use bellows_wire::offload::{GsoPacket, Kind as GsoKind, finish_checksum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::v4::Header;
 use self::v6::Identifications;
 use crate::forwarding::ETHERNET;
 use crate::ip_frame::{IpFrame, Version};
@@ -74,6 +74,8 @@ pub struct Fragment {
     /// packets.
     segments: Vector,
     fragments: Vector,
+    /// What becomes of the packets of an input, as far as they have been looked at. Empty between two inputs.
+    fates: Vec<Fate>,
 }
 
 /// Where the MTU of a packet is from.
@@ -107,6 +109,7 @@ impl App for Fragment {
         Port::optional("error", "packets whose sender is to be told that they are too long"),
     ]);
     const COUNTERS: Counters<Self> = Self::COUNTED;
+    const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
         let input = io.input(0);
@@ -134,16 +137,16 @@ enum Refused {
 }
 
 /// How a packet becomes fragments.
+#[derive(Clone, Copy)]
 struct Plan {
+    version: Version,
     /// Where the IP header, the data of the first fragment, and what is behind the packet begin in the frame.
-    at: usize,
-    data: usize,
-    end: usize,
+    at: u32,
+    data: u32,
+    end: u32,
     /// Bytes of data in the first fragment, and in each of the others but the last.
-    first: usize,
-    others: usize,
-    /// The header of the others; `None` for IPv6.
-    later: Option<Header>,
+    first: u32,
+    others: u32,
 }
 
 impl Plan {
@@ -156,7 +159,24 @@ impl Plan {
 
     /// The number of fragments.
     fn count(&self) -> usize {
-        1 + (self.end - self.data).saturating_sub(self.first).div_ceil(self.others)
+        let data = self.end - self.data;
+        // Most packets become two: a division takes as long as the rest.
+        match data <= self.first + self.others {
+            true => 1 + usize::from(data > self.first),
+            false => 1 + (data - self.first).div_ceil(self.others) as usize,
+        }
+    }
+
+    /// Where the IP header, the data and its end are.
+    fn places(&self) -> (usize, Range<usize>) {
+        (self.at as usize, self.data as usize..self.end as usize)
+    }
+
+    /// The parts of the data in the fragments behind the first, in order.
+    fn later_parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let length = (self.end - self.data) as usize;
+        let starts = (self.first as usize..length).step_by(self.others as usize);
+        starts.map(move |start| start..length.min(start + self.others as usize))
     }
 }
 
@@ -196,9 +216,9 @@ impl Fragmenter {
     }
 
     fn carry_out(&mut self, packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
-        let result = match plan.later {
-            Some(_) => v4::split(packet, plan, others),
-            None => v6::split(packet, plan, &mut self.identifications, others),
+        let result = match plan.version {
+            Version::V4 => v4::split(packet, plan, others),
+            Version::V6 => v6::split(packet, plan, &mut self.identifications, others),
         };
         // Nobody has seen them.
         result.inspect_err(|_| others.drain(usize::MAX).for_each(drop))
@@ -206,6 +226,7 @@ impl Fragmenter {
 }
 
 /// What becomes of a packet.
+#[derive(Clone, Copy)]
 enum Fate {
     Pass,
     NotIp,
@@ -217,29 +238,32 @@ enum Fate {
     Segment(GsoKind, usize),
 }
 
+impl Fate {
+    /// The number of packets that it makes, at most.
+    fn count(&self) -> usize {
+        match self {
+            Fate::Fragment(plan) => plan.count(),
+            Fate::Segment(_, count) => *count,
+            _ => 1,
+        }
+    }
+}
+
 impl Fragment {
     fn new(limit: Limit) -> Fragment {
         let (segments, fragments) = (Vector::new(), Vector::new());
-        Fragment { limit, fragmenter: Fragmenter::new(), segments, fragments }
+        let fates = Vec::with_capacity(CAPACITY);
+        Fragment { limit, fragmenter: Fragmenter::new(), segments, fragments, fates }
     }
 
     fn fragment_all(&mut self, io: &Io<Self>, mut input: Input<'_, Self>) {
         let (mut output, mut error) = (io.output(OUTPUT), io.output(ERROR));
-        while let Some(first) = input.packets().first() {
-            let limit = self.limit_of(first);
-            let fate = limit.map_or(Fate::Drop(Self::NO_ADJACENCY), |(mtu, is_source)| fate(first, mtu, is_source));
-            let needed = match &fate {
-                Fate::Fragment(plan) => plan.count(),
-                Fate::Segment(_, count) => *count,
-                _ => 1,
-            };
-            // The others wait for room; all fragments of one fit into an empty output.
-            if needed > output.room() && needed <= CAPACITY && (needed > 1 || io.is_lossless()) {
-                break;
-            }
-            let Some(mut packet) = (&mut input).into_iter().next() else { break };
+        let mut fates = std::mem::take(&mut self.fates);
+        self.decide(io, input.packets(), output.room(), &mut fates);
+        // Those for which there is no room stay in the input.
+        for (fate, mut packet) in fates.drain(..).zip(&mut input) {
             match fate {
-                _ if needed > CAPACITY => io.drop(packet, Self::TOO_MANY),
+                _ if fate.count() > CAPACITY => io.drop(packet, Self::TOO_MANY),
                 Fate::Pass => output.push(packet),
                 Fate::NotIp => {
                     io.count(Self::NOT_IP, 1);
@@ -256,6 +280,32 @@ impl Fragment {
                 Fate::Segment(kind, _) => self.segment(io, packet, kind, &mut output),
             }
         }
+        self.fates = fates;
+    }
+
+    /// Decides what becomes of packets, as many as an output has room for: all fragments of one are sent at once, and
+    /// fit into an empty output. Hot.
+    fn decide(&self, io: &Io<Self>, packets: &[Packet], mut room: usize, fates: &mut Vec<Fate>) {
+        let ahead = io.prefetch();
+        packets.iter().take(ahead).for_each(Packet::prefetch);
+        for (index, packet) in packets.iter().enumerate() {
+            if let Some(packet) = packets.get(index + ahead) {
+                packet.prefetch();
+            }
+            let fate = self.fate(packet);
+            let count = fate.count();
+            if count > room && count <= CAPACITY && (count > 1 || io.is_lossless()) {
+                break;
+            }
+            if count <= CAPACITY {
+                room = room.saturating_sub(count);
+            }
+            fates.push(fate);
+        }
+    }
+
+    fn fate(&self, packet: &Packet) -> Fate {
+        self.limit_of(packet).map_or(Fate::Drop(Self::NO_ADJACENCY), |(mtu, is_source)| fate(packet, mtu, is_source))
     }
 
     /// The MTU of a packet, and whether this node is the source of an IPv6 packet. `None` if there is no adjacency.
@@ -274,7 +324,7 @@ impl Fragment {
     fn send(&mut self, io: &Io<Self>, mut packet: Packet, plan: &Plan, output: &mut Output<'_>) {
         if let Some(offload) = packet.offload().filter(Offload::needs_checksum) {
             let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
-            if finish_checksum(&mut packet.bytes_mut()[..plan.end], start, offset).is_err() {
+            if finish_checksum(&mut packet.bytes_mut()[..plan.end as usize], start, offset).is_err() {
                 return io.drop(packet, Self::BAD_OFFLOAD);
             }
         }
@@ -298,8 +348,7 @@ impl Fragment {
         } else {
             io.count(Self::SEGMENTED, 1);
             for packet in std::iter::once(packet).chain(segments.drain(usize::MAX)) {
-                let limit = self.limit_of(&packet);
-                match limit.map_or(Fate::Drop(Self::NO_ADJACENCY), |(mtu, source)| fate(&packet, mtu, source)) {
+                match self.fate(&packet) {
                     Fate::Fragment(plan) => self.send(io, packet, &plan, output),
                     Fate::Drop(reason) => io.drop(packet, reason),
                     _ => output.push(packet),

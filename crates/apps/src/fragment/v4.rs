@@ -5,7 +5,8 @@ use bellows_wire::Sum;
 use bellows_wire::ipv4::Ipv4Packet;
 
 use super::{Plan, Refused};
-use crate::ipv4_options::{FIXED_HEADER, fill_checksum, options};
+use crate::ip_frame::Version;
+use crate::ipv4_options::{FIXED_HEADER, fill_checksum, is_checksum_right, options};
 use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
 /// The longest header, bytes.
@@ -23,7 +24,7 @@ const OFFSET: u16 = 0x1fff;
 const RESERVED: u16 = 0x8000;
 
 /// The header of fragments behind the first.
-pub(super) struct Header {
+struct Header {
     bytes: [u8; MAX_HEADER],
     length: usize,
 }
@@ -36,7 +37,7 @@ pub(super) fn plan(frame: &[u8], at: usize, mtu: usize) -> Result<Plan, Refused>
     let ip = &frame[at..];
     let view = Ipv4Packet::new_checked(ip).map_err(|_| Refused::Malformed)?;
     let (header, total, flags) = (view.header(), usize::from(view.total_len()), view.flags_fragment());
-    if Sum::new().add_bytes(header).finish() != 0 {
+    if !is_checksum_right(header) {
         return Err(Refused::BadChecksum);
     }
     if total <= mtu {
@@ -50,13 +51,17 @@ pub(super) fn plan(frame: &[u8], at: usize, mtu: usize) -> Result<Plan, Refused>
     if usize::from(flags & OFFSET) * 8 + data > usize::from(u16::MAX) - header.len() {
         return Err(Refused::Malformed);
     }
-    let later = later_header(header).ok_or(Refused::Malformed)?;
+    let later = match header.len() {
+        FIXED_HEADER => FIXED_HEADER,
+        _ => later_header(header).ok_or(Refused::Malformed)?.length,
+    };
     let chunk = |header: usize| mtu.saturating_sub(header) & !7;
-    let (first, others) = (chunk(header.len()), chunk(later.length));
+    let (first, others) = (chunk(header.len()), chunk(later));
     if first == 0 || others == 0 {
         return Err(Refused::Malformed);
     }
-    Ok(Plan { at, data: at + header.len(), end: at + total, first, others, later: Some(later) })
+    let [at, data, end, first, others] = [at, at + header.len(), at + total, first, others].map(|place| place as u32);
+    Ok(Plan { version: Version::V4, at, data, end, first, others })
 }
 
 /// The header of fragments behind the first: with the options whose copied flag is set, padded to whole words.
@@ -76,40 +81,71 @@ fn later_header(header: &[u8]) -> Option<Header> {
     Some(Header { bytes, length })
 }
 
-/// Adds the fragments behind the first to `others`, and makes the packet the first one.
+/// Adds the fragments behind the first to `others`, and makes the packet the first one. Hot.
 ///
 /// # Errors
 /// If the pool is empty. The packet is unchanged then.
 pub(super) fn split(packet: &mut Packet, plan: &Plan, others: &mut Vector) -> Result<(), NoBuffer> {
-    let Some(later) = &plan.later else { return Ok(()) };
-    let frame = packet.bytes();
-    let field = u16::from_be_bytes([frame[plan.at + 6], frame[plan.at + 7]]);
-    let (link, data) = (&frame[..plan.at], &frame[plan.data..plan.end]);
-    let mut offset = plan.first;
-    while offset < data.len() {
-        let end = data.len().min(offset + plan.others);
-        let mut fragment = new_packet(plan.at + later.length + end - offset)?;
-        fragment.append(link);
-        fragment.append(&later.bytes[..later.length]);
-        fragment.append(&data[offset..end]);
+    let (at, data) = plan.places();
+    let (frame, header) = (packet.bytes(), data.start - at);
+    let Some(fixed) = frame[at..].first_chunk::<FIXED_HEADER>() else { return Ok(()) };
+    let base = Lengths::of(fixed, header > FIXED_HEADER);
+    // Without options, what is in front of the data is the same in all fragments.
+    let with_options;
+    let front = match base.has_options {
+        false => &frame[..data.start],
+        true => {
+            let Some(later) = later_header(&frame[at..data.start]) else { return Ok(()) };
+            with_options = [&frame[..at], &later.bytes[..later.length]].concat();
+            &with_options[..]
+        }
+    };
+    for part in plan.later_parts() {
+        let mut fragment = new_packet(front.len() + part.len())?;
+        let bytes = fragment.extend(front.len() + part.len());
+        let (to_front, to_data) = bytes.split_at_mut(front.len());
+        to_front.copy_from_slice(front);
+        to_data.copy_from_slice(&frame[data.start + part.start..data.start + part.end]);
         // The last one has more behind it if the packet is itself a fragment that has.
-        let more = if end < data.len() { MORE } else { field & MORE };
-        let position = (field & OFFSET) + (offset / 8) as u16;
-        finish_header(&mut fragment.bytes_mut()[plan.at..], later.length, field & RESERVED | more | position);
+        let more = if part.end < data.len() { MORE } else { base.field & MORE };
+        let position = (base.field & OFFSET) + (part.start / 8) as u16;
+        base.finish(&mut bytes[at..], front.len() - at, base.field & RESERVED | more | position);
         copy_metadata(packet, &mut fragment);
         others.push(fragment).map_err(|_| NoBuffer)?;
-        offset = end;
     }
-    packet.truncate(plan.data + plan.first);
+    packet.truncate(data.start + plan.first as usize);
     packet.clear_offload();
-    finish_header(&mut packet.bytes_mut()[plan.at..], plan.data - plan.at, field | MORE);
+    base.finish(&mut packet.bytes_mut()[at..], header, base.field | MORE);
     Ok(())
 }
 
-/// Writes the length, the field of flags and offset, and the checksum.
-fn finish_header(ip: &mut [u8], header: usize, field: u16) {
-    let total = ip.len() as u16;
-    ip[2..4].copy_from_slice(&total.to_be_bytes());
-    ip[6..8].copy_from_slice(&field.to_be_bytes());
-    fill_checksum(&mut ip[..header]);
+/// What the headers of fragments have from that of their packet, whose checksum is right.
+struct Lengths {
+    /// The field of flags and offset.
+    field: u16,
+    /// The sum of all other fields, but the total length.
+    sum: Sum,
+    /// Whether the fragments' headers differ in other fields, too.
+    has_options: bool,
+}
+
+impl Lengths {
+    fn of(header: &[u8; FIXED_HEADER], has_options: bool) -> Lengths {
+        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let field = word(6);
+        let changed = Sum::new().add_u16(word(2)).add_u16(field);
+        Lengths { field, sum: Sum::new().add_u16(!word(10)).subtract(changed), has_options }
+    }
+
+    /// Writes the length, the field of flags and offset, and the checksum.
+    fn finish(&self, ip: &mut [u8], header: usize, field: u16) {
+        let total = ip.len() as u16;
+        ip[2..4].copy_from_slice(&total.to_be_bytes());
+        ip[6..8].copy_from_slice(&field.to_be_bytes());
+        if self.has_options {
+            return fill_checksum(&mut ip[..header]);
+        }
+        let checksum = self.sum.add_u16(total).add_u16(field).finish();
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
 }

@@ -6,6 +6,7 @@ use bellows_wire::IpProtocol;
 use bellows_wire::ipv6::{Ipv6Packet, field};
 
 use super::{Plan, Refused};
+use crate::ip_frame::Version;
 use crate::segmentation::{NoBuffer, copy_metadata, new_packet};
 
 /// Bytes of a fragment header.
@@ -89,7 +90,8 @@ pub(super) fn plan(frame: &[u8], at: usize, mtu: usize, is_source: bool) -> Resu
     if chunk == 0 {
         return Err(Refused::Malformed);
     }
-    Ok(Plan { at, data: at + chain.end, end: at + total, first: chunk, others: chunk, later: None })
+    let [at, data, end, chunk] = [at, at + chain.end, at + total, chunk].map(|place| place as u32);
+    Ok(Plan { version: Version::V6, at, data, end, first: chunk, others: chunk })
 }
 
 /// Adds the fragments behind the first to `others`, and makes the packet the first one.
@@ -106,35 +108,33 @@ pub(super) fn split(
         return Err(NoBuffer);
     }
     let frame = packet.bytes();
-    let ip = &frame[plan.at..plan.end];
+    let (at, data) = plan.places();
+    let ip = &frame[at..data.end];
     let (Some(chain), Some(addresses)) = (chain(ip), ip.get(field::SRC.start..).and_then(<[u8]>::first_chunk)) else {
         return Ok(());
     };
     let (next_header, identification) = (ip[chain.next_at], identifications.next(addresses));
-    let (front, data) = (&frame[..plan.data], &frame[plan.data..plan.end]);
+    let front = data.start;
     let header = |offset: usize, more: bool| {
         let position = (offset as u16 | u16::from(more)).to_be_bytes();
         let [a, b, c, d] = identification.to_be_bytes();
         [next_header, 0, position[0], position[1], a, b, c, d]
     };
-    let mut offset = plan.first;
-    while offset < data.len() {
-        let end = data.len().min(offset + plan.others);
-        let mut fragment = new_packet(plan.data + HEADER + end - offset)?;
-        fragment.append(front);
-        fragment.append(&header(offset, end < data.len()));
-        fragment.append(&data[offset..end]);
-        finish_header(&mut fragment.bytes_mut()[plan.at..], chain.next_at);
+    for part in plan.later_parts() {
+        let mut fragment = new_packet(front + HEADER + part.len())?;
+        fragment.append(&frame[..front]);
+        fragment.append(&header(part.start, part.end < data.len()));
+        fragment.append(&frame[front + part.start..front + part.end]);
+        finish_header(&mut fragment.bytes_mut()[at..], chain.next_at);
         copy_metadata(packet, &mut fragment);
         others.push(fragment).map_err(|_| NoBuffer)?;
-        offset = end;
     }
-    packet.truncate(plan.data + plan.first);
+    packet.truncate(front + plan.first as usize);
     packet.clear_offload();
     let frame = packet.prepend(HEADER);
-    frame.copy_within(HEADER..HEADER + plan.data, 0);
-    frame[plan.data..plan.data + HEADER].copy_from_slice(&header(0, true));
-    finish_header(&mut frame[plan.at..], chain.next_at);
+    frame.copy_within(HEADER..HEADER + front, 0);
+    frame[front..front + HEADER].copy_from_slice(&header(0, true));
+    finish_header(&mut frame[at..], chain.next_at);
     Ok(())
 }
 

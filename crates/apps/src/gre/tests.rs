@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::tunnel::tests::{back, check_round_trip, ends, frames, ip, pair, refusal, rig, through};
+use crate::tunnel::tests::{back, check_round_trip, configure, ends, frames, ip, pair, refusal, rig, through};
 
 #[test]
 fn what_is_not_of_a_session_is_refused_by_name() {
@@ -47,6 +47,31 @@ fn checksums_are_verified() {
     assert_eq!(refusal::<Generic>(&two, &without).as_deref(), Some("bad_flags"));
     *sent.last_mut().unwrap() ^= 1;
     assert_eq!(refusal::<Generic>(&two, &sent).as_deref(), Some("bad_checksum"));
+}
+
+#[test]
+fn packets_come_out_to_the_address_that_is_given() {
+    let [_, two] = ends(false, [&json!({"payload": "ip", "dst_mac": "02:00:00:00:00:07"}); 2]);
+    let mut inner = ip(pair(true), IpProtocol::UDP, &[1; 30]);
+    let received = ip(pair(false), IpProtocol::GRE, &[&[0, 0, 0x86, 0xdd][..], &inner[14..]].concat());
+    inner[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]);
+    let mut far = rig::<Generic>(&two);
+    assert_eq!(through(&mut far, "ip4", &received, "a"), [inner.clone()]);
+    // One whose checksum must be verified takes a closer look.
+    let [_, two] = ends(false, [&json!({"payload": "ip", "checksum": true, "dst_mac": "02:00:00:00:00:07"}); 2]);
+    let mut payload = [&[0x80, 0, 0x86, 0xdd, 0, 0, 0, 0][..], &inner[14..]].concat();
+    let sum = Sum::new().add_bytes(&payload).finish();
+    payload[4..6].copy_from_slice(&sum.to_be_bytes());
+    let received = ip(pair(false), IpProtocol::GRE, &payload);
+    assert_eq!(through(&mut rig::<Generic>(&two), "ip4", &received, "a"), [inner]);
+    for (keys, message) in [
+        (json!({"dst_mac": "02:00:00:00:00:07"}), "have destinations of their own"),
+        (json!({"payload": "ip", "dst_mac": "03:00:00:00:00:07"}), "is a multicast address"),
+    ] {
+        let [one, _] = ends(false, [&keys; 2]);
+        let error = configure::<Generic>(&one).err().unwrap();
+        assert!(error.message.contains(message), "{error:?}");
+    }
 }
 
 #[test]

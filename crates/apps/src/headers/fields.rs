@@ -3,7 +3,7 @@
 use bellows_packet::Packet;
 use bellows_wire::ipv4::Ipv4Header;
 use bellows_wire::ipv6::Ipv6Header;
-use bellows_wire::{EtherType, IpPair, IpProtocol};
+use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr};
 
 use super::{ETHERNET, HEADERS_V4, HEADERS_V6};
 
@@ -43,11 +43,18 @@ pub(crate) fn cut(packet: &mut Packet, removed: usize, end: usize) {
     packet.set_tag(0);
 }
 
-/// Makes the first bytes of a packet an Ethernet header of IP. Hot.
+/// Makes the first bytes of a packet an Ethernet header of IP, from no address to none. Hot.
 #[inline(always)]
 pub(crate) fn uncover(packet: &mut Packet, kind: EtherType) {
+    uncover_to(MacAddr::default(), packet, kind);
+}
+
+/// Makes the first bytes of a packet an Ethernet header of IP, from no address to this one. Hot.
+#[inline(always)]
+pub(crate) fn uncover_to(dst_mac: MacAddr, packet: &mut Packet, kind: EtherType) {
     if let Some(header) = packet.bytes_mut().first_chunk_mut::<ETHERNET>() {
         *header = [0; ETHERNET];
+        header[..6].copy_from_slice(&dst_mac.0);
         header[ETHERNET - 2..].copy_from_slice(&kind.0.to_be_bytes());
     }
 }

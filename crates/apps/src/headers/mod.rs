@@ -14,7 +14,9 @@ mod whole;
 
 // Between the apps of a router, an Ethernet header is in front of that of IP.
 pub(crate) use bellows_vrf::interface::ETHERNET;
-pub(crate) use fields::{cut, ether_type, headers, ip_length, ip_mask, is_ip, read, reversed, uncover, write};
+pub(crate) use fields::{
+    cut, ether_type, headers, ip_length, ip_mask, is_ip, read, reversed, uncover, uncover_to, write,
+};
 pub(crate) use guesses::{Ends, Guesses, is_v6};
 pub(crate) use outer::{NotWhole, Outer};
 pub(crate) use whole::{Pattern, Template};

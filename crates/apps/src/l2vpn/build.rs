@@ -260,6 +260,7 @@ fn add_tunnel(config: &Config, transport: &str, addresses: IpPair, kind: Kind, p
                 key: Some(u32::from(pseudowire.vc_id) + if is_control { CONTROL_KEY } else { 0 }),
                 checksum: false,
                 payload: gre::Carried::Ethernet,
+                dst_mac: None,
             });
             let keys = tunnel::Config::between(local, df, sessions);
             parts.app::<Gre>(&name, keys.into()).from_key(key);

@@ -170,6 +170,13 @@ impl View<'_> {
         self.slots.look_up(key)
     }
 
+    /// The port of a destination, if both addresses are where most are, and there is nothing to learn about the source,
+    /// which is at a port. Hot.
+    #[inline(always)]
+    pub(crate) fn port_from_known(&self, [destination, source]: [Key; 2], at: PortNumber) -> Option<PortNumber> {
+        self.slots.look_up_if_knows(destination, source, at, self.age)
+    }
+
     /// Learns that a station is at a port, which may have so many. Hot.
     #[inline(always)]
     pub(crate) fn learn(&self, key: Key, port: PortNumber, max_addresses: u32) -> Learned {

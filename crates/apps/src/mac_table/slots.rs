@@ -146,6 +146,16 @@ impl Slots {
         self.find(key, hash).is_some_and(|value| value.stays(Value::seen(hash, port, age)))
     }
 
+    /// The port of a key, if another one is [known](Slots::knows), and both are in their first lines. Hot.
+    #[inline(always)]
+    pub(super) fn look_up_if_knows(&self, key: Key, other: Key, port: PortNumber, age: u32) -> Option<PortNumber> {
+        let [hash, other_hash] = [key, other].map(Key::hash);
+        let value = find_in(&self.lines[self.line_of(hash)], key)?;
+        let known = find_in(&self.lines[self.line_of(other_hash)], other)?;
+        let found = value.port(hash)?;
+        known.stays(Value::seen(other_hash, port, age)).then_some(found)
+    }
+
     /// The places of a key in the order in which they are taken.
     fn places(&self, key: Key) -> impl Iterator<Item = &Pair> {
         let first = self.line_of(key.hash());
@@ -323,6 +333,9 @@ mod tests {
                     if let Some(entry) = known {
                         prop_assert!(slots.knows(key, entry.port, entry.age));
                         prop_assert!(!slots.knows(key, entry.port ^ 1, entry.age));
+                        let from_itself = slots.look_up_if_knows(key, key, entry.port, entry.age);
+                        prop_assert!(from_itself.is_none_or(|port| port == entry.port));
+                        prop_assert_eq!(slots.look_up_if_knows(key, key, entry.port ^ 1, entry.age), None);
                         prop_assert_eq!(slots.knows(key, entry.port, entry.age ^ 1), entry.is_static);
                     }
                 }

@@ -4,85 +4,84 @@ use bellows_packet::Packet;
 use bellows_wire::ipv4::{self, Ipv4Packet};
 use bellows_wire::ipv6;
 
-use super::header::{FRAGMENT_HEADER, MAX_LENGTH, fragment_header};
-use super::table::{Complete, Table, Why};
+use super::header::{FRAGMENT_HEADER, MAX_LENGTH, Piece, fragment_header};
+use super::table::Why;
 use crate::ip_frame::{IpFrame, Version};
 
 /// Codepoints of explicit congestion notification: not capable, and congestion experienced.
 const NOT_CAPABLE: u8 = 1 << 0;
 const EXPERIENCED: u8 = 1 << 3;
 
-/// Makes a datagram. `free` gets the fragments: those that are in it, or all of them and why, if it fails.
-///
-/// # Errors
-/// Why the datagram cannot be.
-pub(super) fn assemble(
-    table: &mut Table,
-    complete: Complete,
-    mut free: impl FnMut(Packet, Option<Why>),
-) -> Result<Packet, Why> {
-    let (length, congestion) = table.sum(&complete);
-    let room = match room(table, &complete, length, congestion) {
-        Ok(room) => room,
-        Err(why) => {
-            table.finish(complete, |packet, _| free(packet, Some(why)));
-            return Err(why);
-        }
-    };
-    let mut whole: Option<Packet> = room;
-    table.finish(complete, |packet, data| match &mut whole {
-        Some(whole) if whole.len() > 0 => {
-            whole.append(&packet.bytes()[data..]);
-            free(packet, None);
-        }
-        Some(whole) => {
-            packet.copy_into(whole);
-            free(packet, None);
-        }
-        None => whole = Some(packet),
-    });
-    let mut whole = whole.ok_or(Why::NoMemory)?;
-    whole.clear_offload();
-    finish_headers(&mut whole, congestion & EXPERIENCED != 0);
-    Ok(whole)
+/// What the fragments of a datagram make.
+#[derive(Clone, Copy)]
+pub(super) struct Sum {
+    /// Where the data begins in the first one, and bytes of its headers that count for the datagram's length.
+    pub(super) data: u32,
+    pub(super) counted: u32,
+    /// Bytes of data in all.
+    pub(super) length: u32,
+    /// The codepoints of congestion notification that were seen, as bits.
+    pub(super) congestion: u8,
 }
 
-/// A packet with room for all of a datagram; `None` if its first fragment has.
-fn room(table: &Table, complete: &Complete, length: usize, congestion: u8) -> Result<Option<Packet>, Why> {
-    let first = table.first(complete).ok_or(Why::NoMemory)?;
-    let data = data_of(first.bytes()).ok_or(Why::NoMemory)?;
-    if data.counted + length > MAX_LENGTH {
-        return Err(Why::TooLong);
+impl Sum {
+    /// That of fragments one behind the other.
+    pub(super) fn of<'p>(first: &Piece, all: impl Iterator<Item = &'p Piece>) -> Sum {
+        let (length, congestion) =
+            all.fold((0, 0), |(length, bits), piece| (length + piece.length(), bits | piece.congestion()));
+        Sum { data: first.data, counted: first.counted, length, congestion }
     }
-    // RFC 3168, section 5.3.
-    if congestion & EXPERIENCED != 0 && congestion & NOT_CAPABLE != 0 {
-        return Err(Why::Congestion);
-    }
-    let missing = (data.at + length).saturating_sub(first.len());
-    if first.tailroom() >= missing {
-        return Ok(None);
-    }
-    Packet::with_room(data.at + length).map(Some).ok_or(Why::NoMemory)
 }
 
-/// Where the data of a fragment begins, and how many bytes before it count for the datagram's length.
-struct Data {
-    at: usize,
-    counted: usize,
+/// A datagram that is being made of its fragments.
+pub(super) struct Whole {
+    /// A buffer with room for all, if the first fragment has none; then the datagram.
+    packet: Option<Packet>,
+    has_congestion: bool,
 }
 
-fn data_of(frame: &[u8]) -> Option<Data> {
-    let ip = IpFrame::find(frame)?;
-    let bytes = &frame[ip.at..];
-    match ip.version {
-        Version::V4 => {
-            let header = Ipv4Packet::new_checked(bytes).ok()?.header().len();
-            Some(Data { at: ip.at + header, counted: header })
+impl Whole {
+    /// Prepares for the fragments of a datagram, of which the first is `first`.
+    ///
+    /// # Errors
+    /// Why the datagram cannot be.
+    pub(super) fn new(first: &Packet, sum: Sum) -> Result<Whole, Why> {
+        if sum.counted + sum.length > MAX_LENGTH {
+            return Err(Why::TooLong);
         }
-        Version::V6 => {
-            let header = fragment_header(bytes)?.header;
-            Some(Data { at: ip.at + header + FRAGMENT_HEADER, counted: header - ipv6::field::HEADER_LEN })
+        let has_congestion = sum.congestion & EXPERIENCED != 0;
+        // RFC 3168, section 5.3.
+        if has_congestion && sum.congestion & NOT_CAPABLE != 0 {
+            return Err(Why::Congestion);
         }
+        let length = (sum.data + sum.length) as usize;
+        let packet = match first.tailroom() + first.len() >= length {
+            true => None,
+            false => Some(Packet::with_room(length).ok_or(Why::NoMemory)?),
+        };
+        Ok(Whole { packet, has_congestion })
+    }
+
+    /// Adds the next fragment, whose data begins at a place. Returns a packet that is not needed any more.
+    #[inline]
+    pub(super) fn add(&mut self, fragment: Packet, data: usize) -> Option<Packet> {
+        match &mut self.packet {
+            Some(whole) if whole.len() > 0 => whole.append(&fragment.bytes()[data..]),
+            Some(whole) => fragment.copy_into(whole),
+            None => {
+                self.packet = Some(fragment);
+                return None;
+            }
+        }
+        Some(fragment)
+    }
+
+    /// The datagram, whose fragments have all been added.
+    pub(super) fn finish(self) -> Option<Packet> {
+        let mut whole = self.packet?;
+        whole.clear_offload();
+        finish_headers(&mut whole, self.has_congestion);
+        Some(whole)
     }
 }
 

@@ -4,14 +4,15 @@ use bellows_packet::Packet;
 use bellows_vrf::{IcmpError, Reason};
 use bellows_wire::ipv4::Ipv4Packet;
 use bellows_wire::ipv6::{self, Ipv6Packet};
-use bellows_wire::{EtherType, IpProtocol, Sum};
+use bellows_wire::{EtherType, IpProtocol};
 
 use crate::forwarding::ETHERNET;
 use crate::forwarding::sort::{TYPE_IP4, TYPE_IP6, loaded};
 use crate::ip_frame::{IpFrame, Version};
+use crate::ipv4_options::is_checksum_right;
 
 /// The longest IP packet: of IPv4 with its header, of IPv6 without.
-pub(super) const MAX_LENGTH: usize = 65_535;
+pub(super) const MAX_LENGTH: u32 = 65_535;
 
 /// Bytes of an IPv6 fragment header.
 pub(super) const FRAGMENT_HEADER: usize = 8;
@@ -45,15 +46,47 @@ pub(super) const V6: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) key: Key,
-    /// Where the IP header and the data begin, and where the data ends.
-    pub(super) at: usize,
-    pub(super) data: usize,
-    pub(super) end: usize,
+    /// Where the data begins in the frame, and where it ends.
+    pub(super) data: u32,
+    pub(super) end: u32,
+    /// Bytes of the headers that count for the datagram's length: the header of IPv4, extension headers of IPv6.
+    pub(super) counted: u32,
     /// The offset of the data in that of the datagram, bytes.
-    pub(super) offset: usize,
+    pub(super) offset: u32,
     pub(super) more: bool,
     /// The codepoint of explicit congestion notification (RFC 3168): 0 for not capable, 3 for congestion experienced.
     pub(super) ecn: u8,
+}
+
+impl Piece {
+    /// Bytes of its data.
+    pub(super) fn length(&self) -> u32 {
+        self.end - self.data
+    }
+
+    /// The codepoint of congestion notification as a bit.
+    pub(super) fn congestion(&self) -> u8 {
+        1 << self.ecn
+    }
+
+    /// Whether another piece is the one behind this.
+    fn is_before(&self, next: &Piece) -> bool {
+        next.offset == self.offset + self.length() && next.key == self.key
+    }
+}
+
+/// The first frames, if they are all fragments of one datagram in order. Hot.
+#[inline]
+pub(super) fn in_order(found: &[Found], most: usize) -> Option<&[Found]> {
+    let mut last = found.first()?.piece().filter(|piece| piece.offset == 0)?;
+    for (index, next) in found.iter().enumerate().take(most).skip(1) {
+        let next = next.piece().filter(|next| last.more && last.is_before(next))?;
+        if !next.more {
+            return Some(&found[..=index]);
+        }
+        last = next;
+    }
+    None
 }
 
 /// What a frame is.
@@ -69,6 +102,16 @@ pub(super) enum Found {
     BadChecksum,
     /// See [`Found::Malformed`].
     TooLong(Option<IcmpError>),
+}
+
+impl Found {
+    /// The fragment that it is.
+    pub(super) fn piece(&self) -> Option<&Piece> {
+        match self {
+            Found::Fragment(piece) => Some(piece),
+            _ => None,
+        }
+    }
 }
 
 /// The EtherTypes of tags, as they are loaded.
@@ -97,6 +140,21 @@ fn is_extension(kind: IpProtocol) -> bool {
     )
 }
 
+/// Finds out what a packet is.
+#[inline]
+pub(super) fn find_in(packet: &Packet) -> Found {
+    if is_whole(packet) {
+        return Found::Whole;
+    }
+    match find(packet.bytes()) {
+        // The checksum of a fragment covers others, too.
+        Found::Fragment(_) if packet.offload().is_some_and(|it| it.needs_checksum() || it.is_gso()) => {
+            Found::Malformed(None)
+        }
+        found => found,
+    }
+}
+
 /// Finds out what a frame is.
 pub(super) fn find(frame: &[u8]) -> Found {
     match IpFrame::find(frame) {
@@ -113,21 +171,21 @@ fn find_v4(frame: &[u8], ip: IpFrame) -> Found {
     }
     let Ok(view) = Ipv4Packet::new_checked(bytes) else { return Found::Malformed(None) };
     let (header, total) = (view.header(), usize::from(view.total_len()));
-    if Sum::new().add_bytes(header).finish() != 0 {
+    if !is_checksum_right(header) {
         return Found::BadChecksum;
     }
     let [source, destination] = [view.src(), view.dst()].map(u32::from);
     let rest = u64::from(view.identification()) << 40 | u64::from(view.protocol().0) << 32 | u64::from(ip.vlans);
     let piece = Piece {
         key: Key::V4([u64::from(source) << 32 | u64::from(destination), rest]),
-        at: ip.at,
-        data: ip.at + header.len(),
-        end: ip.at + total,
+        data: (ip.at + header.len()) as u32,
+        end: (ip.at + total) as u32,
+        counted: header.len() as u32,
         offset: view.fragment_offset().into(),
         more: view.more_fragments(),
         ecn: view.traffic_class() & 3,
     };
-    check(piece, header.len(), [None; 2])
+    check(piece, [None; 2])
 }
 
 fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
@@ -146,9 +204,9 @@ fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
     key[4] = u64::from(identification) << 32 | u64::from(ip.vlans);
     let piece = Piece {
         key: Key::V6(key),
-        at: ip.at,
-        data: ip.at + at.header + FRAGMENT_HEADER,
-        end: ip.at + bytes.len(),
+        data: (ip.at + at.header + FRAGMENT_HEADER) as u32,
+        end: (ip.at + bytes.len()) as u32,
+        counted: (at.header - ipv6::field::HEADER_LEN) as u32,
         offset: (word & 0xfff8).into(),
         more: word & 1 == 1,
         ecn: view.traffic_class() & 3,
@@ -160,11 +218,7 @@ fn find_v6(frame: &[u8], ip: IpFrame) -> Found {
     if piece.offset == 0 && !piece.more {
         return Found::Atomic(piece);
     }
-    check(
-        piece,
-        at.header - ipv6::field::HEADER_LEN,
-        [ipv6::field::PAYLOAD_LEN.start, at.header + 2].map(|at| Some(at as u16)),
-    )
+    check(piece, [ipv6::field::PAYLOAD_LEN.start, at.header + 2].map(|at| Some(at as u16)))
 }
 
 /// Whether the upper-layer header of a first fragment is in it.
@@ -201,17 +255,16 @@ pub(super) fn fragment_header(ip: &[u8]) -> Option<FragmentAt> {
     }
 }
 
-/// Checks the length of a fragment. `before` is the part of its headers that counts for the datagram's length;
-/// `fields` are those that a source is told about, if the length is wrong or the datagram too long.
-fn check(piece: Piece, before: usize, fields: [Option<u16>; 2]) -> Found {
-    let length = piece.end - piece.data;
+/// Checks the length of a fragment. `fields` are those that a source is told about, if the length is wrong or the
+/// datagram too long.
+fn check(piece: Piece, fields: [Option<u16>; 2]) -> Found {
     let [bad_length, bad_offset] =
         fields.map(|field| field.map(|value| IcmpError { reason: Reason::ParameterProblem, value }));
     // RFC 8200, section 4.5: all but the last have a multiple of 8.
-    if length == 0 || piece.more && !length.is_multiple_of(8) {
+    if piece.length() == 0 || piece.more && !piece.length().is_multiple_of(8) {
         return Found::Malformed(bad_length);
     }
-    if before + piece.offset + length > MAX_LENGTH {
+    if piece.counted + piece.offset + piece.length() > MAX_LENGTH {
         return Found::TooLong(bad_offset);
     }
     Found::Fragment(piece)

@@ -18,14 +18,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, BenchStep, Bytes, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, DropReason, Io, Output, Port, Ports, Status, counters};
-use bellows_packet::Packet;
+use bellows_packet::{CAPACITY, Drain, Packet};
 use bellows_vrf::{IcmpError, Reason, Tag};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::assemble::{Sum, Whole};
 use self::header::{Found, Piece};
-use self::table::{Limits, Table, Taken, Why};
+use self::table::{Complete, Limits, Table, Taken, Why};
 
 /// Makes IPv4 and IPv6 datagrams of their fragments (RFC 791; RFC 8200, section 4.5).
 ///
@@ -83,7 +84,7 @@ impl Default for Config {
     }
 }
 
-const CAPACITY: std::ops::RangeInclusive<usize> = 1..=1_000_000;
+const DATAGRAMS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 const FRAGMENTS: std::ops::RangeInclusive<usize> = 2..=1_024;
 const MEMORY: std::ops::RangeInclusive<u64> = 64 << 10..=16 << 30;
 const TIMEOUT_NS: std::ops::RangeInclusive<u64> = 1_000_000..=3_600_000_000_000;
@@ -94,6 +95,8 @@ const EXPIRED_AT_ONCE: usize = 64;
 /// Makes datagrams of fragments.
 pub struct Reassemble {
     table: Table,
+    /// What the packets of an input are. Empty between two inputs.
+    found: Vec<Found>,
     occupancy: Arc<Occupancy>,
 }
 
@@ -148,13 +151,26 @@ impl App for Reassemble {
             return;
         }
         let (mut output, mut error) = (io.output(OUTPUT), io.output(ERROR));
-        for packet in &mut input {
-            if header::is_whole(&packet) {
-                output.push(packet);
-            } else {
-                self.take(io, packet, &mut output, &mut error);
+        let mut found = std::mem::take(&mut self.found);
+        found.extend(input.packets().iter().map(header::find_in));
+        let (mut rest, mut packets) = (&found[..], (&mut input).into_iter());
+        while let Some((first, others)) = rest.split_first() {
+            let whole = header::in_order(rest, self.table.limits().fragments)
+                .filter(|_| matches!(first, Found::Fragment(piece) if !self.table.has(&piece.key)));
+            match whole {
+                Some(pieces) => {
+                    self.join(io, pieces, &mut packets, &mut output);
+                    rest = &rest[pieces.len()..];
+                }
+                None => {
+                    packets.next().into_iter().for_each(|packet| self.take(io, packet, first, &mut output, &mut error));
+                    rest = others;
+                }
             }
         }
+        drop(packets);
+        found.clear();
+        self.found = found;
         self.after(io);
     }
 
@@ -213,7 +229,7 @@ fn tagged(mut packet: Packet, error: IcmpError) -> Packet {
 
 impl Reassemble {
     fn new(limits: Limits) -> Reassemble {
-        Reassemble { table: Table::new(limits), occupancy: Arc::default() }
+        Reassemble { table: Table::new(limits), found: Vec::with_capacity(CAPACITY), occupancy: Arc::default() }
     }
 
     /// Exchanges the datagrams with another app of the same limits.
@@ -224,29 +240,32 @@ impl Reassemble {
     }
 
     /// Takes a packet that may be a fragment.
-    fn take(&mut self, io: &Io<Self>, mut packet: Packet, output: &mut Output<'_>, error: &mut Output<'_>) {
+    fn take(
+        &mut self,
+        io: &Io<Self>,
+        mut packet: Packet,
+        found: &Found,
+        output: &mut Output<'_>,
+        error: &mut Output<'_>,
+    ) {
         let mut refuse = |packet, told: Option<IcmpError>, reason| match told.filter(|_| io.is_linked(ERROR)) {
             Some(told) => error.push(tagged(packet, told)),
             None => io.drop(packet, reason),
         };
-        match header::find(packet.bytes()) {
+        match found {
             Found::Whole => output.push(packet),
-            Found::Malformed(told) => refuse(packet, told, Self::MALFORMED),
-            Found::TooLong(told) => refuse(packet, told, Self::TOO_LONG),
+            Found::Malformed(told) => refuse(packet, *told, Self::MALFORMED),
+            Found::TooLong(told) => refuse(packet, *told, Self::TOO_LONG),
             Found::BadChecksum => io.drop(packet, Self::BAD_CHECKSUM),
             Found::Atomic(piece) => {
-                packet.truncate(piece.end);
+                packet.truncate(piece.end as usize);
                 assemble::finish_headers(&mut packet, false);
                 io.count(Self::ATOMIC, 1);
                 output.push(packet);
             }
-            // The checksum of a fragment covers others, too.
-            Found::Fragment(_) if packet.offload().is_some_and(|it| it.needs_checksum() || it.is_gso()) => {
-                io.drop(packet, Self::MALFORMED);
-            }
             Found::Fragment(piece) => {
-                packet.truncate(piece.end);
-                self.add(io, packet, &piece, output);
+                packet.truncate(piece.end as usize);
+                self.add(io, packet, piece, output);
             }
         }
     }
@@ -257,15 +276,40 @@ impl Reassemble {
         match self.table.take(packet, piece, io.now(), |packet, why| io.drop(packet, reason(why))) {
             Taken::Kept => {}
             Taken::Dropped(packet, why) => io.drop(packet, reason(why)),
-            Taken::Complete(complete) => {
-                let free = |packet: Packet, why: Option<Why>| match why {
-                    Some(why) => io.drop(packet, reason(why)),
-                    None => drop(packet),
-                };
-                if let Ok(whole) = assemble::assemble(&mut self.table, complete, free) {
-                    io.count(Self::OKS, 1);
-                    output.push(whole);
-                }
+            Taken::Complete(complete) => self.assemble(io, complete, output),
+        }
+    }
+
+    /// Sends a complete datagram.
+    fn assemble(&mut self, io: &Io<Self>, complete: Complete, output: &mut Output<'_>) {
+        let prepared = self.table.first(&complete).ok_or(Why::NoMemory).and_then(|(first, sum)| Whole::new(first, sum));
+        match prepared {
+            Ok(mut whole) => {
+                self.table.finish(complete, |packet, data| drop(whole.add(packet, data)));
+                send(io, whole, output);
+            }
+            Err(why) => self.table.finish(complete, |packet, _| io.drop(packet, reason(why))),
+        }
+    }
+
+    /// Sends a datagram whose fragments are the next packets, in order, without entering them in the table. Hot.
+    fn join(&self, io: &Io<Self>, pieces: &[Found], packets: &mut Drain<'_>, output: &mut Output<'_>) {
+        let pieces = || pieces.iter().filter_map(Found::piece);
+        let mut fragments = pieces().zip(packets).map(|(piece, mut packet)| {
+            packet.truncate(piece.end as usize);
+            (packet, piece)
+        });
+        let Some((first, piece)) = fragments.next() else { return };
+        io.count(Self::REQUESTS, pieces().count() as u64);
+        match Whole::new(&first, Sum::of(piece, pieces())) {
+            Ok(mut whole) => {
+                drop(whole.add(first, piece.data as usize));
+                fragments.for_each(|(packet, piece)| drop(whole.add(packet, piece.data as usize)));
+                send(io, whole, output);
+            }
+            Err(why) => {
+                io.drop(first, reason(why));
+                fragments.for_each(|(packet, _)| io.drop(packet, reason(why)));
             }
         }
     }
@@ -287,6 +331,14 @@ impl Reassemble {
         occupancy.bytes.store(self.table.bytes(), Relaxed);
         occupancy.capacity.store(limits.datagrams, Relaxed);
         occupancy.memory.store(limits.bytes, Relaxed);
+    }
+}
+
+/// Sends a datagram whose fragments have all been added.
+fn send(io: &Io<Reassemble>, whole: Whole, output: &mut Output<'_>) {
+    if let Some(packet) = whole.finish() {
+        io.count(Reassemble::OKS, 1);
+        output.push(packet);
     }
 }
 
@@ -333,8 +385,8 @@ impl Configure for Reassemble {
     fn configure(config: Config, _: &Context) -> Result<Reassemble, SettingError> {
         let out_of_range =
             |key, value: String, help: String| SettingError::at(key, format!("{value} is out of range"), help);
-        if !CAPACITY.contains(&config.capacity) {
-            let (from, to) = (CAPACITY.start(), CAPACITY.end());
+        if !DATAGRAMS.contains(&config.capacity) {
+            let (from, to) = (DATAGRAMS.start(), DATAGRAMS.end());
             let help = format!("give a number from {from} to {to}");
             return Err(out_of_range("capacity", format!("a capacity of {} datagrams", config.capacity), help));
         }

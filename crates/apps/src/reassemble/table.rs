@@ -7,6 +7,7 @@
 use bellows_packet::Packet;
 use bellows_sys::keyed_hash::{KeyedHash, Words};
 
+use super::assemble::Sum;
 use super::header::{Key, Piece, V4, V6};
 
 /// No index.
@@ -55,6 +56,8 @@ pub(super) struct Complete(u32);
 #[derive(Clone, Debug)]
 struct Datagram {
     key: Key,
+    /// Its place in the hash table.
+    place: u32,
     /// When its first fragment arrived, and how many datagrams did before.
     since: u64,
     number: u64,
@@ -80,8 +83,9 @@ struct Fragment {
     packet: Option<Packet>,
     start: u32,
     end: u32,
-    /// Where its data begins in the frame.
+    /// Where its data begins in the frame, and bytes of its headers that count for the datagram's length.
     data: u32,
+    counted: u32,
     next: u32,
 }
 
@@ -138,9 +142,10 @@ impl Table {
         }
         let limits = self.limits;
         let next = |index: usize, count| if index + 1 < count { index as u32 + 1 } else { NONE };
-        let datagram = |index| Datagram::new(Key::V4([0; 2]), 0, 0, next(index, limits.datagrams), NONE);
+        let datagram = |index| Datagram::new(Key::V4([0; 2]), 0, 0, 0, next(index, limits.datagrams), NONE);
         let most = limits.bytes / BUFFER;
-        let fragment = |index: usize| Fragment { packet: None, start: 0, end: 0, data: 0, next: next(index, most) };
+        let fragment =
+            |index: usize| Fragment { packet: None, start: 0, end: 0, data: 0, counted: 0, next: next(index, most) };
         self.places = vec![NONE; (2 * limits.datagrams).next_power_of_two()];
         self.datagrams = (0..limits.datagrams).map(datagram).collect();
         self.fragments = (0..most).map(fragment).collect();
@@ -182,7 +187,7 @@ impl Table {
         if let Some(why) = self.datagrams[index as usize].aborted {
             return Taken::Dropped(packet, why);
         }
-        let (start, end) = (piece.offset as u32, (piece.offset + piece.end - piece.data) as u32);
+        let (start, end) = (piece.offset, piece.offset + piece.length());
         let before = match self.neighbour(index, start, end, piece, &packet) {
             Ok(before) => before,
             Err(Why::Duplicate) => return Taken::Dropped(packet, Why::Duplicate),
@@ -199,10 +204,11 @@ impl Table {
                 return Taken::Dropped(packet, Why::Evicted);
             }
         }
-        self.insert(index, before, Fragment { packet: Some(packet), start, end, data: piece.data as u32, next: NONE });
+        let (data, counted) = (piece.data, piece.counted);
+        self.insert(index, before, Fragment { packet: Some(packet), start, end, data, counted, next: NONE });
         self.bytes += cost;
         let datagram = &mut self.datagrams[index as usize];
-        datagram.congestion |= 1 << piece.ecn;
+        datagram.congestion |= piece.congestion();
         if !piece.more {
             datagram.total = Some(end);
         }
@@ -221,7 +227,7 @@ impl Table {
             while let Some(fragment) = self.fragments.get(next as usize).filter(|fragment| fragment.start < end) {
                 if fragment.end > start {
                     let is_same = (fragment.start, fragment.end) == (start, end)
-                        && fragment.bytes() == &packet.bytes()[piece.data..piece.end]
+                        && fragment.bytes() == &packet.bytes()[piece.data as usize..piece.end as usize]
                         && piece.more == (datagram.total != Some(end));
                     return Err(if is_same { Why::Duplicate } else { Why::Overlap });
                 }
@@ -291,16 +297,22 @@ impl Table {
         Some((packet, data))
     }
 
-    /// The length of a complete datagram's data, and the codepoints of congestion notification that were seen, as bits.
-    pub(super) fn sum(&self, complete: &Complete) -> (usize, u8) {
+    /// The first fragment of a complete datagram, and what all of them make.
+    pub(super) fn first(&self, complete: &Complete) -> Option<(&Packet, Sum)> {
         let datagram = &self.datagrams[complete.0 as usize];
-        (datagram.received as usize, datagram.congestion)
+        let first = self.fragments.get(datagram.first as usize)?;
+        let sum = Sum {
+            data: first.data,
+            counted: first.counted,
+            length: datagram.received,
+            congestion: datagram.congestion,
+        };
+        Some((first.packet.as_ref()?, sum))
     }
 
-    /// The first fragment of a complete datagram.
-    pub(super) fn first(&self, complete: &Complete) -> Option<&Packet> {
-        let first = self.datagrams[complete.0 as usize].first;
-        self.fragments.get(first as usize)?.packet.as_ref()
+    /// Whether there is a datagram with a key.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.used > 0 && self.find(self.place(key), key).is_some()
     }
 
     /// Takes the fragments out of a complete datagram in order, each with the place of its data, and frees it.
@@ -373,7 +385,7 @@ impl Table {
         let datagram = &mut self.datagrams[index as usize];
         self.free_datagram = datagram.chain;
         let chain = std::mem::replace(&mut self.places[place], index);
-        *datagram = Datagram::new(key, now, self.begun, chain, older);
+        *datagram = Datagram::new(key, place as u32, now, self.begun, chain, older);
         self.begun += 1;
         match self.datagrams.get_mut(older as usize) {
             Some(older) => older.newer = index,
@@ -385,7 +397,8 @@ impl Table {
 
     /// Removes a datagram without fragments.
     fn remove(&mut self, index: u32) {
-        let Datagram { key, chain, older, newer, .. } = self.datagrams[index as usize];
+        let Datagram { key, place, chain, older, newer, .. } = self.datagrams[index as usize];
+        let place = place as usize;
         let queue = &mut self.queues[key.family()];
         match self.datagrams.get_mut(older as usize) {
             Some(older) => older.newer = newer,
@@ -395,7 +408,6 @@ impl Table {
             Some(newer) => newer.older = older,
             None => queue.newest = older,
         }
-        let place = self.place(&key);
         if self.places[place] == index {
             self.places[place] = chain;
         } else {
@@ -415,9 +427,10 @@ impl Table {
 }
 
 impl Datagram {
-    fn new(key: Key, since: u64, number: u64, chain: u32, older: u32) -> Datagram {
+    fn new(key: Key, place: u32, since: u64, number: u64, chain: u32, older: u32) -> Datagram {
         Datagram {
             key,
+            place,
             since,
             number,
             chain,

@@ -8,7 +8,7 @@ use super::Protocol;
 use super::index::Index;
 use super::session::{Checksum, Payload, Session};
 use crate::forwarding::ETHERNET;
-use crate::headers::{NotWhole, Outer, cut, is_ip, uncover};
+use crate::headers::{NotWhole, Outer, cut, is_ip, uncover_to};
 
 /// What a header behind that of IP says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +70,11 @@ pub(super) fn take_out<P: Protocol>(
             settle_offload(packet, removed);
             cut(packet, removed, end);
         }
-        Payload::Ip { .. } => {
+        Payload::Ip { dst_mac, .. } => {
             let kind = seen.carries.filter(|kind| is_ip(*kind)).ok_or(Refusal::BadPayload)?;
             settle_offload(packet, removed);
             cut(packet, removed - ETHERNET, end);
-            uncover(packet, kind);
+            uncover_to(dst_mac, packet, kind);
         }
     }
     Ok(place)

@@ -2,12 +2,12 @@
 
 use bellows_packet::{Handles, Packet, prepend_all};
 use bellows_sys::cache::{LINE, touch};
-use bellows_wire::{EtherType, IpPair, IpProtocol, Sum};
+use bellows_wire::{EtherType, IpPair, IpProtocol, MacAddr, Sum};
 
 use super::{Config, DontFragment};
 use crate::forwarding::ETHERNET;
 use crate::headers::{
-    HEADERS_V4, HEADERS_V6, Pattern, Template, cut, ether_type, headers, ip_length, is_ip, read, reversed, uncover,
+    HEADERS_V4, HEADERS_V6, Pattern, Template, cut, ether_type, headers, ip_length, is_ip, read, reversed, uncover_to,
     write,
 };
 
@@ -16,8 +16,9 @@ use crate::headers::{
 pub enum Payload {
     /// Frames.
     Ethernet,
-    /// IP packets. The header has their EtherType, at so many bytes behind that of IP.
-    Ip { ether_type_at: usize },
+    /// IP packets. The header has their EtherType, at so many bytes behind that of IP. They come out to an Ethernet
+    /// address.
+    Ip { ether_type_at: usize, dst_mac: MacAddr },
 }
 
 /// The checksum of a session's packets, which covers all behind the header of IP.
@@ -58,7 +59,7 @@ impl Shape {
         let is_of_udp = self.is_udp && matches!(at, 0 | 1 | UDP_LENGTH..8);
         let is_checksum = self.checksum == Checksum::Gre && (GRE_CHECKSUM..GRE_CHECKSUM + 2).contains(&at);
         let is_kind = match self.payload {
-            Payload::Ip { ether_type_at } => (ether_type_at..ether_type_at + 2).contains(&at),
+            Payload::Ip { ether_type_at, .. } => (ether_type_at..ether_type_at + 2).contains(&at),
             Payload::Ethernet => false,
         };
         is_of_udp || is_checksum || is_kind
@@ -293,7 +294,7 @@ impl Session {
             return;
         }
         let start = self.start();
-        if let Payload::Ip { ether_type_at } = self.shape.payload {
+        if let Payload::Ip { ether_type_at, .. } = self.shape.payload {
             write(frame, start + ether_type_at, note.kind);
         }
         if self.shape.is_udp {
@@ -369,16 +370,18 @@ impl Session {
         if has_checksum {
             return false;
         }
-        let kind = match self.shape.payload {
+        let header = match self.shape.payload {
             Payload::Ethernet => None,
-            Payload::Ip { ether_type_at } => Some(EtherType(read(frame, self.start() + ether_type_at))),
+            Payload::Ip { ether_type_at, dst_mac } => {
+                Some((dst_mac, EtherType(read(frame, self.start() + ether_type_at))))
+            }
         };
-        if kind.is_some_and(|kind| !is_ip(kind)) {
+        if header.is_some_and(|(_, kind)| !is_ip(kind)) {
             return false;
         }
         cut(packet, self.removed, end);
-        if let Some(kind) = kind {
-            uncover(packet, kind);
+        if let Some((dst_mac, kind)) = header {
+            uncover_to(dst_mac, packet, kind);
         }
         true
     }

@@ -202,6 +202,15 @@ pub(crate) fn read_mac(text: &str) -> Result<MacAddr, String> {
     }
 }
 
+/// Reads the address to which packets come out of a tunnel: 0 if none is given.
+///
+/// # Errors
+/// What is wrong with it, and what to give.
+pub(crate) fn read_dst_mac(text: Option<&str>) -> Result<MacAddr, (String, &'static str)> {
+    let help = "give a unicast address like 02:00:00:00:00:07";
+    text.map_or(Ok(MacAddr::default()), |text| read_mac(text).map_err(|message| (message, help)))
+}
+
 /// An address and the length of its prefix.
 fn read_address(text: &str) -> Option<InterfaceAddress> {
     let (address, length) = text.split_once('/')?;

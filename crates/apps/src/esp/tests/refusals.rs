@@ -162,10 +162,22 @@ fn packets_to_send_are_refused_by_name() {
     crowded.prepend(crowded.headroom() - 55);
     let header = inner(false, &vec![1; crowded.len() - 34]);
     crowded.bytes_mut().copy_from_slice(&header);
-    let mut rig = rig(&tunnel[0]);
-    rig.send_packets("a", [crowded]);
-    rig.settle();
-    assert_eq!(drop_of(&mut rig, 0).as_deref(), Some("no_room"));
+    // No room in front, or behind.
+    let ends = ends(true, "aes-128-gcm", &json!({}));
+    for (packet, clear) in [(crowded, header), full()] {
+        let (mut near, mut far) = (rig(&ends[0]), rig(&ends[1]));
+        near.send_packets("a", [packet]);
+        near.settle();
+        far.send("ip6", near.received("ip6"));
+        far.settle();
+        assert_eq!(far.received("a"), [clear]);
+    }
+}
+
+/// A packet that fills its buffer.
+fn full() -> (Packet, Vec<u8>) {
+    let clear = inner(false, &vec![3; 2_048 - 34]);
+    (Packet::from_bytes(&clear).unwrap(), clear)
 }
 
 #[test]
