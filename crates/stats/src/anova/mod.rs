@@ -195,9 +195,14 @@ pub fn anova(scores: &[f64], factors: &[Factor], model: &Model) -> Result<Anova,
 }
 
 impl Anova {
-    /// The row of a term, by its label.
+    /// The row of a term, by the names of its factors, joined by `:` in any order.
     pub fn term(&self, label: &str) -> Option<&TermRow> {
-        self.terms.iter().find(|row| row.label == label)
+        let names = |label: &'_ str| {
+            let mut names: Vec<String> = label.split(':').map(|name| name.trim().to_owned()).collect();
+            names.sort();
+            names
+        };
+        self.terms.iter().find(|row| names(&row.label) == names(label))
     }
 
     /// The mean square of the residuals: the estimate of the variance of noise.

@@ -87,7 +87,8 @@ fn comparisons_say_what_is_wrong_with_a_question() {
     let found = anova(&scores, &factors, &Model::parse("a*b", &factors).unwrap()).unwrap();
     assert_eq!(found.tukey("c", 0.95).unwrap_err().to_string(), "the model has no term \"c\"; its terms are a, b, a:b");
     assert!(matches!(found.tukey("a", 95.0), Err(TukeyError::Confidence { .. })));
-    let interaction = found.tukey("a:b", 0.95).unwrap();
+    let interaction = found.tukey("b:a", 0.95).unwrap();
+    assert_eq!(interaction.term, "a:b");
     assert_eq!(interaction.contrasts[0].label, "a1:b0 - a0:b0", "the first factor varies fastest");
     assert_eq!((interaction.means.len(), interaction.contrasts.len()), (4, 6));
 }

@@ -125,7 +125,7 @@ impl Anova {
         };
         let pairs = (0..means.len()).flat_map(|one| (one + 1..means.len()).map(move |other| (one, other)));
         let contrasts = pairs.map(|(one, other)| contrast(one, other)).collect();
-        Ok(Tukey { term: term.to_owned(), contrasts, means, confidence, quantile })
+        Ok(Tukey { term: row.label.clone(), contrasts, means, confidence, quantile })
     }
 
     /// The means of the combinations of levels of a term.

@@ -4,10 +4,17 @@ use std::f64::consts::PI;
 
 use super::DensityError;
 use crate::distribution::root;
+use crate::medians::sorted_finite;
 use crate::welch::Moments;
 
-/// Number of bins over the range of the values, for distances of pairs.
-const BINS: usize = 1_000;
+/// Bins per bandwidth, at least, for the distances of pairs: an error of a ten-thousandth of the bandwidth.
+const BINS: f64 = 64.0;
+
+/// Maximum number of bins within reach of a kernel.
+const MAX_BINS: f64 = 1e6;
+
+/// Distance in bandwidths from which the derivatives of the kernel are negligible.
+const REACH: f64 = 10.0;
 
 /// Silverman's rule of thumb (*Density Estimation for Statistics and Data Analysis*, equation 3.31): 0.9 times the smaller
 /// of standard deviation and interquartile range over 1.34, times n^(-1/5). Values that are not finite are left out.
@@ -18,8 +25,9 @@ const BINS: usize = 1_000;
 ///
 /// [`DensityError::TooFew`] with fewer than two values.
 pub fn nrd0(values: &[f64]) -> Result<f64, DensityError> {
-    let spread = Spread::of(values)?;
-    let either = [spread.deviation.min(spread.quartiles / 1.34), spread.deviation, spread.first.abs(), 1.0];
+    let sorted = sorted_finite(values);
+    let spread = Spread::of(&sorted)?;
+    let either = [spread.deviation.min(spread.quartiles / 1.34), spread.deviation, sorted[0].abs(), 1.0];
     let scale = either.into_iter().find(|&scale| scale > 0.0).unwrap_or(1.0);
     Ok(0.9 * scale * spread.count.powf(-0.2))
 }
@@ -32,28 +40,45 @@ pub fn nrd0(values: &[f64]) -> Result<f64, DensityError> {
 /// [`DensityError::TooFew`] with fewer than two values, [`DensityError::Equal`] if the equation has no solution, because
 /// most values are equal.
 pub fn sheather_jones(values: &[f64]) -> Result<f64, DensityError> {
-    let spread = Spread::of(values)?;
-    let n = spread.count;
-    let scale = if spread.quartiles > 0.0 { spread.deviation.min(spread.quartiles / 1.349) } else { spread.deviation };
+    let sorted = sorted_finite(values);
+    let spread = Spread::of(&sorted)?;
+    let scale = match spread.deviation.min(spread.quartiles / 1.349) {
+        0.0 => spread.deviation,
+        scale => scale,
+    };
     if scale <= 0.0 {
         return Err(DensityError::Equal);
     }
-    let distances = Distances::of(values);
+    let mut bin = scale * spread.count.powf(-0.2) / BINS;
+    loop {
+        let width = solve(&sorted, scale, bin)?;
+        // Several peaks that are much narrower than all values together need narrower bins.
+        let is_resolved = bin <= width / BINS * 2.0 || REACH * scale > bin * MAX_BINS;
+        if is_resolved {
+            return Ok(width);
+        }
+        bin = width / BINS;
+    }
+}
+
+/// The bandwidth by the distances of pairs in bins of this width.
+fn solve(sorted: &[f64], scale: f64, bin: f64) -> Result<f64, DensityError> {
+    let n = sorted.len() as f64;
     // Pilot widths for the fourth and sixth derivatives, by a normal distribution of the same scale.
-    let fourth = distances.fourth(1.24 * scale * n.powf(-1.0 / 7.0));
-    let sixth = -distances.sixth(1.23 * scale * n.powf(-1.0 / 9.0));
-    let ratio = 1.357 * (fourth / sixth).powf(1.0 / 7.0);
+    let [pilot, sixth_pilot] = [1.24 * scale * n.powf(-1.0 / 7.0), 1.23 * scale * n.powf(-1.0 / 9.0)];
+    let distances = Distances::of(sorted, bin, (REACH * pilot.max(sixth_pilot) / bin).ceil() as usize);
+    let ratio = 1.357 * (distances.fourth(pilot) / -distances.sixth(sixth_pilot)).powf(1.0 / 7.0);
     // Rises with the width.
     let excess = |width: f64| {
         let roughness = distances.fourth(ratio * width.powf(5.0 / 7.0));
         width - (1.0 / (2.0 * PI.sqrt() * n * roughness)).powf(0.2)
     };
     let most = 1.144 * scale * n.powf(-0.2);
-    let steps = |factor: f64| (0..12).map(move |step| most * factor.powi(step));
+    let steps = |factor: f64| (0..24).map(move |step| most * factor.powi(step));
     let low = steps(0.5).find(|&width| excess(width) < 0.0);
-    let high = steps(2.0).find(|&width| excess(width) > 0.0);
+    let high = steps(2.0).take(3).find(|&width| excess(width) > 0.0);
     match (low, high) {
-        (Some(low), Some(high)) if low < high => Ok(root(excess, low, high)),
+        (Some(low), Some(high)) => Ok(root(excess, low, high)),
         _ => Err(DensityError::Equal),
     }
 }
@@ -61,8 +86,6 @@ pub fn sheather_jones(values: &[f64]) -> Result<f64, DensityError> {
 /// How far values spread.
 struct Spread {
     count: f64,
-    /// The first value.
-    first: f64,
     /// The standard deviation.
     deviation: f64,
     /// The range between the quartiles, which are interpolated (Hyndman and Fan's type 7).
@@ -70,21 +93,18 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Result<Spread, DensityError> {
-        let mut finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-        let moments = Moments::of(&finite).ok_or(DensityError::TooFew(finite.len()))?;
-        let first = finite[0];
-        let quartiles = interpolated(&mut finite, 0.75) - interpolated(&mut finite, 0.25);
-        Ok(Spread { count: moments.count, first, deviation: moments.variance.sqrt(), quartiles })
+    fn of(sorted: &[f64]) -> Result<Spread, DensityError> {
+        let moments = Moments::of(sorted).ok_or(DensityError::TooFew(sorted.len()))?;
+        let quartiles = interpolated(sorted, 0.75) - interpolated(sorted, 0.25);
+        Ok(Spread { count: moments.count, deviation: moments.variance.sqrt(), quartiles })
     }
 }
 
-/// The value at `part` of the way through the sorted values, between the two nearest. Reorders the values.
-fn interpolated(values: &mut [f64], part: f64) -> f64 {
-    let place = part * (values.len() - 1) as f64;
-    let (_, low, above) = values.select_nth_unstable_by(place as usize, f64::total_cmp);
-    let (low, high) = (*low, above.iter().copied().fold(f64::INFINITY, f64::min));
-    if place.fract() == 0.0 { low } else { low + place.fract() * (high - low) }
+/// The value at `part` of the way through the sorted values, between the two nearest.
+fn interpolated(sorted: &[f64], part: f64) -> f64 {
+    let place = part * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[place as usize], sorted[place.ceil() as usize]);
+    low + place.fract() * (high - low)
 }
 
 /// The distances of all pairs of values, in bins.
@@ -97,17 +117,32 @@ struct Distances {
 }
 
 impl Distances {
-    fn of(values: &[f64]) -> Distances {
-        let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-        let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let bin = (high - low) / BINS as f64 * 1.01;
-        let bins = nearest(&finite, low, bin);
-        let mut pairs: Vec<f64> = (0..bins.len())
-            .map(|distance| bins.iter().zip(&bins[distance..]).map(|(one, other)| one * other).sum())
-            .collect();
-        pairs[0] = bins.iter().map(|count| count * (count - 1.0) / 2.0).sum();
-        Distances { count: finite.len() as f64, bin, pairs }
+    /// The distances that are at most `reach` bins.
+    fn of(sorted: &[f64], bin: f64, reach: usize) -> Distances {
+        let mut filled: Vec<(f64, f64)> = Vec::new();
+        let mut pairs = vec![0.0; reach + 1];
+        for value in sorted {
+            let place = (value - sorted[0]) / bin;
+            let (below, share) = (place.floor(), place.fract());
+            // Each value is shared between the bins around it, which keeps mean distances.
+            for (place, weight) in [(below, 1.0 - share), (below + 1.0, share)] {
+                match filled.iter_mut().rev().take(2).find(|filled| filled.0 == place) {
+                    Some(filled) => filled.1 += weight,
+                    None => filled.push((place, weight)),
+                }
+            }
+            // Its parts are no pairs.
+            pairs[0] -= ((1.0 - share).powi(2) + share * share) / 2.0;
+            pairs[1] -= share * (1.0 - share);
+        }
+        for (index, (place, count)) in filled.iter().enumerate() {
+            pairs[0] += count * count / 2.0;
+            let near = filled[index + 1..].iter().map(|(other, others)| (other - place, others));
+            for (distance, others) in near.take_while(|(distance, _)| *distance <= reach as f64) {
+                pairs[distance as usize] += count * others;
+            }
+        }
+        Distances { count: sorted.len() as f64, bin, pairs }
     }
 
     /// The estimate of the integral of the density times its fourth derivative.
@@ -123,20 +158,15 @@ impl Distances {
     /// The mean over all pairs, and over each value with itself, of a polynomial in the square of the distance times the
     /// normal density.
     fn functional(&self, width: f64, itself: f64, polynomial: impl Fn(f64) -> f64) -> f64 {
-        let terms = self.pairs.iter().enumerate().map(|(distance, pairs)| {
+        let within = (REACH * width / self.bin) as usize;
+        let pairs = self.pairs.iter().take(within + 1).enumerate().filter(|(_, pairs)| **pairs != 0.0);
+        let terms = pairs.map(|(distance, pairs)| {
             let square = (distance as f64 * self.bin / width).powi(2);
             pairs * (-square / 2.0).exp() * polynomial(square)
         });
         let sum = 2.0 * terms.sum::<f64>() + self.count * itself;
         sum / (self.count * (self.count - 1.0) * (2.0 * PI).sqrt())
     }
-}
-
-/// The number of values in each bin.
-fn nearest(values: &[f64], low: f64, bin: f64) -> Vec<f64> {
-    let mut bins = vec![0.0; BINS];
-    values.iter().for_each(|value| bins[((value - low) / bin) as usize] += 1.0);
-    bins
 }
 
 #[cfg(test)]
@@ -162,8 +192,8 @@ mod tests {
 
     #[test]
     fn quartiles_are_interpolated() {
-        let mut values = [5.0, 1.0, 4.0, 2.0];
-        assert_eq!((interpolated(&mut values, 0.25), interpolated(&mut values, 0.75)), (1.75, 4.25));
-        assert_eq!(interpolated(&mut values, 1.0), 5.0);
+        let sorted = [1.0, 2.0, 4.0, 5.0];
+        assert_eq!((interpolated(&sorted, 0.25), interpolated(&sorted, 0.75)), (1.75, 4.25));
+        assert_eq!((interpolated(&sorted, 0.0), interpolated(&sorted, 1.0)), (1.0, 5.0));
     }
 }

@@ -114,7 +114,15 @@ pub struct ChiSquare {
 
 impl Distribution for ChiSquare {
     fn lower_tail(&self, x: f64) -> f64 {
-        if x <= 0.0 { 0.0 } else { checked_gamma_lr(self.df / 2.0, x / 2.0).unwrap_or(f64::NAN) }
+        let (shape, half) = (self.df / 2.0, x / 2.0);
+        if x <= 0.0 {
+            return 0.0;
+        }
+        // The first terms of the series, where `statrs` takes the value for 0.
+        if half < 1e-9 {
+            return (shape * half.ln() - libm::lgamma(shape + 1.0)).exp() * (1.0 - half * shape / (shape + 1.0));
+        }
+        checked_gamma_lr(shape, half).unwrap_or(f64::NAN)
     }
 
     fn upper_tail(&self, x: f64) -> f64 {

@@ -9,6 +9,9 @@ pub(crate) fn root(function: impl Fn(f64) -> f64, low: f64, high: f64) -> f64 {
     let point = |x: f64| (x, function(x));
     // The newest point, the one on the other side of the root, and the one that the newest replaced.
     let (mut newest, mut opposite) = (point(high), point(low));
+    if let Some(end) = [newest, opposite].into_iter().find(|end| end.1 == 0.0) {
+        return end.0;
+    }
     let mut share = 0.5;
     for _ in 0..MAX_STEPS {
         let x = newest.0 + share * (opposite.0 - newest.0);
@@ -54,5 +57,6 @@ mod tests {
         near(root(|x| x.powi(9) - 1e-9, -0.5, 4.0), 0.1);
         near(root(|x| (x - 0.3).cbrt(), -1.0, 7.0), 0.3);
         near(root(|x| x, -1.0, 1.0), 0.0);
+        assert_eq!((root(|x| x, -1.0, 0.0), root(|x| x, 0.0, 1.0)), (0.0, 0.0), "a root at an end");
     }
 }
