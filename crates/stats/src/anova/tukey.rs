@@ -5,7 +5,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::Anova;
+use super::cells::Group;
+use super::{Anova, TermRow};
 use crate::distribution::{Distribution, StudentizedRange};
 
 /// The comparisons of each two levels of a term.
@@ -100,13 +101,10 @@ impl Anova {
     ///
     /// [`TukeyError`] if the model has no such term, or if the confidence is not between 0 and 1.
     pub fn tukey(&self, term: &str, confidence: f64) -> Result<Tukey, TukeyError> {
-        let known = || self.terms.iter().map(|row| row.label.as_str()).collect::<Vec<&str>>().join(", ");
-        let unknown = || TukeyError::UnknownTerm { term: term.to_owned(), known: known() };
-        let row = self.term(term).ok_or_else(unknown)?;
+        let (row, means) = (self.known_term(term)?, self.means(term)?);
         if !(confidence > 0.0 && confidence < 1.0) {
             return Err(TukeyError::Confidence { confidence });
         }
-        let means = self.level_means(&row.factors);
         let range = StudentizedRange::new(means.len() as u32, self.residual_df);
         let quantile = range.upper_quantile(1.0 - confidence);
         let contrast = |subtrahend: usize, minuend: usize| {
@@ -128,15 +126,20 @@ impl Anova {
         Ok(Tukey { term: row.label.clone(), contrasts, means, confidence, quantile })
     }
 
-    /// The means of the combinations of levels of a term.
-    fn level_means(&self, term: &[usize]) -> Vec<LevelMean> {
+    /// The means that [`Anova::tukey`] compares.
+    ///
+    /// # Errors
+    ///
+    /// [`TukeyError::UnknownTerm`] if the model has no such term.
+    pub fn means(&self, term: &str) -> Result<Vec<LevelMean>, TukeyError> {
+        let term = &self.known_term(term)?.factors;
         let places = self.places(term);
-        let within = |row: &super::TermRow| row.factors.iter().all(|factor| term.contains(factor));
+        let within = |row: &TermRow| row.factors.iter().all(|factor| term.contains(factor));
         let parts: Vec<_> = self.terms.iter().zip(&self.projections).filter(|(row, _)| within(row)).collect();
         let explained = |cell: usize| parts.iter().map(|(_, part)| part.values[cell]).sum::<f64>();
         let mut groups = self.cells.groups(&places);
         groups.sort_by(|one, other| one.codes.iter().rev().cmp(other.codes.iter().rev()));
-        let mean = |group: &super::cells::Group| {
+        let mean = |group: &Group| {
             let sum: f64 = group.cells.iter().map(|&cell| self.cells.cells[cell].count * explained(cell)).sum();
             let levels = group.codes.iter().zip(&places);
             let names = levels.map(|(&code, &place)| self.factors[place].levels[code as usize].as_str());
@@ -146,6 +149,11 @@ impl Anova {
                 runs: group.count as usize,
             }
         };
-        groups.iter().map(mean).collect()
+        Ok(groups.iter().map(mean).collect())
+    }
+
+    fn known_term(&self, term: &str) -> Result<&TermRow, TukeyError> {
+        let known = || self.terms.iter().map(|row| row.label.as_str()).collect::<Vec<&str>>().join(", ");
+        self.term(term).ok_or_else(|| TukeyError::UnknownTerm { term: term.to_owned(), known: known() })
     }
 }
