@@ -45,15 +45,14 @@ mod tests {
         /// whose probability, times the size of the set, is within the level.
         #[test]
         fn holm_is_the_closed_test(ps in proptest::collection::vec(0.0..0.2f64, 1..8)) {
-            let corrected = holm(&ps);
-            for index in 0..ps.len() {
+            for (index, corrected) in holm(&ps).into_iter().enumerate() {
                 let sets = (1u32..1 << ps.len()).filter(|set| set >> index & 1 == 1);
                 let least = |set: u32| {
                     let members = (0..ps.len()).filter(|member| set >> member & 1 == 1).map(|member| ps[member]);
                     members.fold(1.0, f64::min) * f64::from(set.count_ones())
                 };
                 let closed = sets.map(least).fold(0.0, f64::max).min(1.0);
-                prop_assert!((corrected[index] - closed).abs() < 1e-12);
+                prop_assert!((corrected - closed).abs() < 1e-12);
             }
         }
     }

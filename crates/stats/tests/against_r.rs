@@ -13,10 +13,12 @@ mod r;
 use bellows_stats::distribution::{
     ChiSquare, Distribution, FRatio, NoncentralF, NoncentralT, Normal, StudentT, StudentizedRange,
 };
-use bellows_stats::power::{Comparison, Groups, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect};
+use bellows_stats::power::{
+    Comparison, Groups, power, power_of_groups, runs_needed, runs_needed_of_groups, smallest_effect,
+};
 use bellows_stats::{
-    Anova, Bandwidth, Bootstrap, Density, Factor, Model, anova, bonferroni, bootstrap_median, brown_forsythe, drift, dunn,
-    holm, kruskal_wallis, nrd0, rank_sum, shapiro_wilk, sheather_jones, welch,
+    Anova, Bandwidth, Bootstrap, Density, Factor, Model, anova, bonferroni, bootstrap_median, brown_forsythe, drift,
+    dunn, holm, kruskal_wallis, nrd0, rank_sum, shapiro_wilk, sheather_jones, welch,
 };
 
 use r::{Comparisons, DataSet, STRICT, Tolerance, data_sets, vector};
@@ -105,7 +107,8 @@ fn the_studentized_range_is_that_of_r() {
     let (qs, ps) = (vector(&q), vector(&parts));
     for means in [2, 3, 5, 10, 40] {
         // With 40 means R loses digits at few degrees of freedom.
-        for df in [8.0, 11.0, 30.0, 2_090.0, 20_000.0, f64::INFINITY].into_iter().filter(|df| means < 40 || *df > 11.0) {
+        for df in [8.0, 11.0, 30.0, 2_090.0, 20_000.0, f64::INFINITY].into_iter().filter(|df| means < 40 || *df > 11.0)
+        {
             let range = StudentizedRange::new(means, df);
             let name = if df.is_infinite() { "Inf".to_owned() } else { df.to_string() };
             let of = |value: &dyn Fn(f64) -> f64, at: &[f64]| at.iter().map(|&x| value(x)).collect::<Vec<f64>>();
@@ -133,8 +136,12 @@ fn compare_anova(r: &mut Comparisons, frame: &str, score: &str, found: &Anova, f
     for term in terms {
         let confidence = if term.contains(':') { 0.99 } else { 0.95 };
         let tukey = found.tukey(term, confidence).unwrap();
-        let of = |value: fn(&bellows_stats::anova::Contrast) -> f64| tukey.contrasts.iter().map(value).collect::<Vec<f64>>();
-        r.run(&format!("tukey <- TukeyHSD(fit, \"{term}\", conf.level = {confidence})[[1]]; q <- {:?}", tukey.quantile));
+        let of =
+            |value: fn(&bellows_stats::anova::Contrast) -> f64| tukey.contrasts.iter().map(value).collect::<Vec<f64>>();
+        r.run(&format!(
+            "tukey <- TukeyHSD(fit, \"{term}\", conf.level = {confidence})[[1]]; q <- {:?}",
+            tukey.quantile
+        ));
         let scale = tukey.contrasts.iter().map(|contrast| contrast.difference.abs()).fold(0.0, f64::max);
         let near_zero = Tolerance { absolute: 1e-12 * scale, ..STRICT };
         r.near("tukey[, \"diff\"]", of(|contrast| contrast.difference), near_zero);
@@ -145,8 +152,16 @@ fn compare_anova(r: &mut Comparisons, frame: &str, score: &str, found: &Anova, f
         let means = tukey.means.len();
         r.run(&format!("exact <- uniroot(function(q) ptukey(q, {means}, fit$df.residual) - {confidence}, c(1, 40), tol = 1e-12)$root"));
         r.run(&format!("stretched <- (tukey[, \"upr\"] - tukey[, \"diff\"]) / qtukey({confidence}, {means}, fit$df.residual) * exact"));
-        r.near("tukey[, \"diff\"] - stretched", of(|contrast| contrast.low), Tolerance { absolute: 1e-6 * scale, ..STRICT });
-        r.near("tukey[, \"diff\"] + stretched", of(|contrast| contrast.high), Tolerance { absolute: 1e-6 * scale, ..STRICT });
+        r.near(
+            "tukey[, \"diff\"] - stretched",
+            of(|contrast| contrast.low),
+            Tolerance { absolute: 1e-6 * scale, ..STRICT },
+        );
+        r.near(
+            "tukey[, \"diff\"] + stretched",
+            of(|contrast| contrast.high),
+            Tolerance { absolute: 1e-6 * scale, ..STRICT },
+        );
     }
 }
 
@@ -216,7 +231,11 @@ fn analyses_of_many_shapes_are_those_of_r() {
         r.define_frame("d", &scores, &factors);
         let formulas: &[(&str, &[&str])] = match place {
             0 => &[("a * b", &["a", "b", "a:b"]), ("a", &["a"])],
-            _ => &[("a * b + c", &["a", "b", "a:b", "c"]), ("c + b + a + a:b:c", &["b", "a"]), ("a * b * c", &["a:b:c", "c"])],
+            _ => &[
+                ("a * b + c", &["a", "b", "a:b", "c"]),
+                ("c + b + a + a:b:c", &["b", "a"]),
+                ("a * b * c", &["a:b:c", "c"]),
+            ],
         };
         for (formula, terms) in formulas {
             let found = anova(&scores, &factors, &Model::parse(formula, &factors).unwrap()).unwrap();
@@ -234,7 +253,8 @@ fn comparisons_of_samples_are_those_of_r() {
         let middle = values.len() / 2 + values.len() % 5 / 2;
         let (ones, others) = values.split_at(middle.max(1));
         let shift = values.iter().map(|value| value.abs()).fold(0.0, f64::max) * 0.05;
-        let others: Vec<f64> = others.iter().map(|value| value + shift * f64::from(u8::from(*name != "ties"))).collect();
+        let others: Vec<f64> =
+            others.iter().map(|value| value + shift * f64::from(u8::from(*name != "ties"))).collect();
         r.define("x", ones);
         r.define("y", &others);
         let ranks = rank_sum(ones, &others).unwrap();
@@ -245,7 +265,11 @@ fn comparisons_of_samples_are_those_of_r() {
                 let found = welch(ones, &others, confidence).unwrap();
                 r.run(&format!("w <- t.test(x, y, conf.level = {confidence})"));
                 let ours = [found.t, found.df, found.p, found.low, found.high];
-                r.near("c(w$statistic, w$parameter, w$p.value, w$conf.int)", ours, Tolerance { absolute: 0.0, ..STRICT });
+                r.near(
+                    "c(w$statistic, w$parameter, w$p.value, w$conf.int)",
+                    ours,
+                    Tolerance { absolute: 0.0, ..STRICT },
+                );
             }
         }
         if values.len() > 12 {
@@ -336,9 +360,12 @@ fn power_is_that_of_r() {
             );
         }
     }
-    for (count, variance_ratio, significance, wanted) in [(4, 1.0 / 3.0, 0.05, 0.8), (2, 0.5, 0.01, 0.9), (12, 0.02, 0.05, 0.7)] {
+    for (count, variance_ratio, significance, wanted) in
+        [(4, 1.0 / 3.0, 0.05, 0.8), (2, 0.5, 0.01, 0.9), (12, 0.02, 0.05, 0.7)]
+    {
         let groups = Groups { count, variance_ratio };
-        let common = format!("groups = {count}, between.var = {variance_ratio}, within.var = 1, sig.level = {significance}");
+        let common =
+            format!("groups = {count}, between.var = {variance_ratio}, within.var = 1, sig.level = {significance}");
         let runs = runs_needed_of_groups(groups, significance, wanted).unwrap();
         r.same(&format!("ceiling(power.anova.test({common}, power = {wanted})$n)"), [runs as f64]);
         r.same(

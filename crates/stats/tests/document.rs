@@ -15,7 +15,7 @@ fn scores(means: &[f64], each: usize, mean_square: f64) -> Vec<f64> {
     // Half of a group's runs are above the mean and half are below by the same distance.
     let runs = means.len() * each;
     let distance = (mean_square * (runs - means.len()) as f64 / runs as f64).sqrt();
-    let run = |run: usize| means[run / each] + if run % 2 == 0 { distance } else { -distance };
+    let run = |run: usize| means[run / each] + distance * [1.0, -1.0][run % 2];
     (0..runs).map(run).collect()
 }
 

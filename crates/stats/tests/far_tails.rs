@@ -3,9 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use bellows_stats::distribution::{
-    ChiSquare, Distribution, FRatio, NoncentralT, Normal, StudentT, StudentizedRange,
-};
+use bellows_stats::distribution::{ChiSquare, Distribution, FRatio, NoncentralT, Normal, StudentT, StudentizedRange};
 use bellows_testkit::skip;
 
 const TEST: &str = "far_tails_are_those_of_quadrature";

@@ -7,14 +7,14 @@ use crate::distribution::root;
 use crate::medians::sorted_finite;
 use crate::welch::Moments;
 
-/// Bins per bandwidth, at least, for the distances of pairs: an error of a ten-thousandth of the bandwidth.
-const BINS: f64 = 64.0;
+/// Bins per bandwidth, about, for the distances of pairs: an error of two ten-thousandths of the bandwidth.
+const BINS: f64 = 40.0;
 
 /// Maximum number of bins within reach of a kernel.
 const MAX_BINS: f64 = 1e6;
 
 /// Distance in bandwidths from which the derivatives of the kernel are negligible.
-const REACH: f64 = 10.0;
+const REACH: f64 = 8.0;
 
 /// Silverman's rule of thumb (*Density Estimation for Statistics and Data Analysis*, equation 3.31): 0.9 times the smaller
 /// of standard deviation and interquartile range over 1.34, times n^(-1/5). Values that are not finite are left out.

@@ -48,7 +48,8 @@ impl Comparisons {
             let codes: Vec<f64> = factor.codes().iter().map(|&code| f64::from(code) + 1.0).collect();
             let levels = factor.levels().join("\", \"");
             let (column, codes) = (factor.name(), vector(&codes));
-            write!(statement, ", {column} = factor({codes}, {}, c(\"{levels}\"))", indices(factor.levels().len())).unwrap();
+            write!(statement, ", {column} = factor({codes}, {}, c(\"{levels}\"))", indices(factor.levels().len()))
+                .unwrap();
         }
         self.run(&(statement + ")"));
     }
