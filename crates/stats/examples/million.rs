@@ -1,4 +1,5 @@
-//! The time and memory of the whole analysis of a million runs: `cargo run --release -p bellows-stats --example million`.
+//! The time and memory of the whole analysis of a million runs: `cargo run --release -p bellows-stats --example
+//! million`.
 
 use std::time::Instant;
 

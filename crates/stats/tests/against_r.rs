@@ -2,11 +2,11 @@
 //!
 //! The tolerance is 1e-6 of each number, and 1e-12 of those around 0, with these exceptions.
 //!
-//! - R ends its search for a quantile of the studentized range within 1e-4. Its tails of this range are off by up to 1e-6
-//!   with many means, and by 1e-3 with two degrees of freedom; `far_tails.rs` has the same values by quadrature.
+//! - R ends its search for a quantile of the studentized range within 1e-4. Its tails of this range are off by up to
+//!   1e-6 with many means, and by 1e-3 with two degrees of freedom; `far_tails.rs` has the values by quadrature.
 //! - Upper tails of noncentral distributions are differences from 1 in R.
-//! - R's bandwidth of Sheather and Jones depends on its bins, and densities before R 4.4 are displaced by a part of their
-//!   grid. Both are compared at many bins.
+//! - R's bandwidth of Sheather and Jones depends on its bins, and densities before R 4.4 are displaced by a part of
+//!   their grid. Both are compared at many bins.
 
 mod r;
 
@@ -150,15 +150,14 @@ fn compare_anova(r: &mut Comparisons, frame: &str, score: &str, found: &Anova, f
         r.near("(tukey[, \"upr\"] - tukey[, \"lwr\"]) / 2", of(half), RANGE_QUANTILE);
         // The same without the error of R's quantile.
         let means = tukey.means.len();
-        r.run(&format!("exact <- uniroot(function(q) ptukey(q, {means}, fit$df.residual) - {confidence}, c(1, 40), tol = 1e-12)$root"));
-        r.run(&format!("stretched <- (tukey[, \"upr\"] - tukey[, \"diff\"]) / qtukey({confidence}, {means}, fit$df.residual) * exact"));
+        r.run("df <- fit$df.residual; half <- tukey[, \"upr\"] - tukey[, \"diff\"]");
+        r.run(&format!("excess <- function(q) ptukey(q, {means}, df) - {confidence}"));
+        r.run(&format!(
+            "half <- half / qtukey({confidence}, {means}, df) * uniroot(excess, c(1, 40), tol = 1e-12)$root"
+        ));
+        r.near("tukey[, \"diff\"] - half", of(|contrast| contrast.low), Tolerance { absolute: 1e-6 * scale, ..STRICT });
         r.near(
-            "tukey[, \"diff\"] - stretched",
-            of(|contrast| contrast.low),
-            Tolerance { absolute: 1e-6 * scale, ..STRICT },
-        );
-        r.near(
-            "tukey[, \"diff\"] + stretched",
+            "tukey[, \"diff\"] + half",
             of(|contrast| contrast.high),
             Tolerance { absolute: 1e-6 * scale, ..STRICT },
         );
@@ -308,7 +307,8 @@ fn compare_several(r: &mut Comparisons, values: &[f64]) {
     // R itself has no test of Dunn; this is his formula.
     r.run(
         "ranks <- rank(x); m <- tapply(ranks, g, mean); n <- tapply(ranks, g, length)
-         z <- unlist(sapply(1:3, function(i) sapply((i + 1):4, function(j) (m[j] - m[i]) / sqrt(var(ranks) * (1/n[i] + 1/n[j])))))
+         of <- function(i, j) (m[j] - m[i]) / sqrt(var(ranks) * (1/n[i] + 1/n[j]))
+         z <- c(of(1, 2), of(1, 3), of(1, 4), of(2, 3), of(2, 4), of(3, 4))
          p <- 2 * pnorm(-abs(z))",
     );
     let pairs = dunn(&samples).unwrap();

@@ -3,8 +3,8 @@
 //!
 //! Exploration: `TukeyHSD(aov(score ~ snabb*config))` over 2,100 runs of ten combinations, from which the author took
 //! one line, then his conclusion from 2,100 fresh runs of one configuration. In his text the lower end of the first
-//! interval is -0.199; this is a slip, for the line that he quotes, and the method, have -0.11999441 at that place, and it
-//! is the end nearer to 0.
+//! interval is -0.199; this is a slip, for the line that he quotes, and the method, have -0.11999441 at that place, and
+//! it is the end nearer to 0.
 
 use bellows_stats::anova::Contrast;
 use bellows_stats::distribution::StudentT;

@@ -1,5 +1,5 @@
-//! Simulated campaigns: without an effect the tests report one as rarely as they say, and with an effect they find it as
-//! often as the power calculation says, whatever the shape of the noise.
+//! Simulated campaigns: without an effect the tests report one as rarely as they say, and with an effect they find it
+//! as often as the power calculation says, whatever the shape of the noise.
 
 use std::f64::consts::PI;
 

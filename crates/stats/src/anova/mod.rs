@@ -1,12 +1,12 @@
 //! Analysis of variance: which factors of an experiment matter, and which of their levels differ.
 //!
-//! The model is linear with fixed effects (Scheffé, *The Analysis of Variance*). Sums of squares are sequential (type I):
-//! each term explains what is left by those before it. In a balanced experiment, where each combination of levels has the
-//! same number of runs, the order of the terms changes nothing. In an unbalanced one it does: a term's test is then that
-//! of its effect after the earlier terms, not after the later ones, so put first what is to be adjusted for.
+//! The model is linear with fixed effects (Scheffé, *The Analysis of Variance*). Sums of squares are sequential (type
+//! I): each term explains what is left by those before it. In a balanced experiment, where each combination of levels
+//! has the same number of runs, the order of the terms changes nothing. In an unbalanced one it does: a term's test is
+//! then that of its effect after the earlier terms, not after the later ones, so put first what is to be adjusted for.
 //!
-//! Runs are first gathered by combination of levels. This takes one pass over a million of runs; the rest depends only on
-//! the number of combinations.
+//! Runs are first gathered by combination of levels. This takes one pass over a million of runs; the rest depends only
+//! on the number of combinations.
 //!
 //! ```
 //! use bellows_stats::{Factor, Model, anova};

@@ -1,9 +1,9 @@
 //! Sequential projections of the scores onto the terms of a model.
 //!
-//! Everything is weighted: a cell of n runs counts as n rows, which is done by scaling its row with √n. A term spans the
-//! indicators of its combinations of levels; what earlier terms span already is removed by Gram and Schmidt's method,
-//! twice, which is as accurate as Householder's reflections (Giraud, Langou and Rozložník, *Computers and Mathematics
-//! with Applications* 50, 2005).
+//! Everything is weighted: a cell of n runs counts as n rows, which is done by scaling its row with √n. A term spans
+//! the indicators of its combinations of levels; what earlier terms span already is removed by Gram and Schmidt's
+//! method, twice, which is as accurate as Householder's reflections (Giraud, Langou and Rozložník, *Computers and
+//! Mathematics with Applications* 50, 2005).
 
 use super::cells::{Cells, Group};
 

@@ -6,8 +6,8 @@ fn cyclic(name: &str, count: usize, each: usize, runs: usize) -> Factor {
     Factor::new(name, (0..runs).map(|row| format!("{name}{}", row / each % count)))
 }
 
-/// Solves a symmetric system by elimination with pivots on the diagonal. Pivots that vanish are skipped, which picks one
-/// of the solutions if there are many.
+/// Solves a symmetric system by elimination with pivots on the diagonal. Pivots that vanish are skipped, which picks
+/// one of the solutions if there are many.
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     let count = right.len();
     let mut pivots = vec![false; count];
@@ -130,8 +130,8 @@ proptest! {
         formula in proptest::sample::select(vec!["a", "a+b", "b*a", "a*b*c", "a:b", "c + a:b", "a:b + b:c"]),
     ) {
         let level = |pick: fn(&(u8, u8, u8, f64)) -> u8| runs.iter().map(move |run| pick(run).to_string());
-        let factors =
-            [Factor::new("a", level(|run| run.0)), Factor::new("b", level(|run| run.1)), Factor::new("c", level(|run| run.2))];
+        let (a, b, c) = (level(|run| run.0), level(|run| run.1), level(|run| run.2));
+        let factors = [Factor::new("a", a), Factor::new("b", b), Factor::new("c", c)];
         let scores: Vec<f64> = runs.iter().map(|run| run.3).collect();
         let model = Model::parse(formula, &factors).unwrap();
         let Ok(found) = anova(&scores, &factors, &model) else { return Ok(()) };

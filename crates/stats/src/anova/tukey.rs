@@ -93,9 +93,9 @@ impl Anova {
     ///
     /// All k means of the term count, of which each two are compared by the studentized range of k means. In a balanced
     /// experiment the means are those of the runs. In an unbalanced one they are adjusted for earlier terms in the same
-    /// way as R's `TukeyHSD` does it: the overall mean, and the mean over the level's runs of what the term and the terms
-    /// within it explain. Such a mean is the best estimate only if the numbers of runs are nearly equal; for strongly
-    /// unequal ones, analyse one factor at a time. Combinations without a run are left out.
+    /// way as R's `TukeyHSD` does it: the overall mean, and the mean over the level's runs of what the term and the
+    /// terms within it explain. Such a mean is the best estimate only if the numbers of runs are nearly equal; for
+    /// strongly unequal ones, analyse one factor at a time. Combinations without a run are left out.
     ///
     /// # Errors
     ///

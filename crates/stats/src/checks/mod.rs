@@ -43,19 +43,19 @@ impl fmt::Display for Warning {
             Assumption::Normality => write!(
                 f,
                 "the residuals are not normally distributed (Shapiro-Wilk W = {statistic:.4}, p = {p:.2e}): compare \
-                 ranks instead (Mann-Whitney for two samples, Kruskal-Wallis with Dunn for more), or medians by bootstrap; \
-                 tests of means are reliable from some 30 runs of each combination"
+                 ranks instead (Mann-Whitney for two samples, Kruskal-Wallis with Dunn for more), or medians by \
+                 bootstrap; tests of means are reliable from some 30 runs of each combination"
             ),
             Assumption::EqualVariances => write!(
                 f,
-                "the runs of some combinations scatter more than those of others (Brown-Forsythe F = {statistic:.3}, p = \
-                 {p:.2e}): compare two samples by Welch's test, more by Welch's tests with Holm's correction"
+                "the runs of some combinations scatter more than those of others (Brown-Forsythe F = {statistic:.3}, p \
+                 = {p:.2e}): compare two samples by Welch's test, more by Welch's tests with Holm's correction"
             ),
             Assumption::NoDrift => write!(
                 f,
-                "the scores drift with the time of the runs (Spearman's correlation = {statistic:.3}, p = {p:.2e}): compare \
-                 within blocks of runs made at the same time (the block as first factor, or pairs), or repeat the \
-                 campaign in random order on a machine at rest"
+                "the scores drift with the time of the runs (Spearman's correlation = {statistic:.3}, p = {p:.2e}): \
+                 compare within blocks of runs made at the same time (the block as first factor, or pairs), or repeat \
+                 the campaign in random order on a machine at rest"
             ),
         }
     }
@@ -121,13 +121,13 @@ pub fn brown_forsythe<S: AsRef<[f64]>>(samples: &[S]) -> Option<TermRow> {
 pub struct Drift {
     /// Spearman's rank correlation: 1 if the values only rise, -1 if they only fall.
     pub correlation: f64,
-    /// The probability of at least this correlation, in either direction, if there is no drift; by the approximation with
-    /// Student's t, which is good from about 10 values.
+    /// The probability of at least this correlation, in either direction, if there is no drift; by the approximation
+    /// with Student's t, which is good from about 10 values.
     pub p: f64,
 }
 
-/// The rank correlation of values with the times at which they were measured (Spearman, *American Journal of Psychology*
-/// 15, 1904). Values that are not finite are left out.
+/// The rank correlation of values with the times at which they were measured (Spearman, *American Journal of
+/// Psychology* 15, 1904). Values that are not finite are left out.
 ///
 /// `None` if fewer than three values remain, or if all values, or all times, are equal.
 ///

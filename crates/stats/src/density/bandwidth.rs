@@ -16,8 +16,9 @@ const MAX_BINS: f64 = 1e6;
 /// Distance in bandwidths from which the derivatives of the kernel are negligible.
 const REACH: f64 = 8.0;
 
-/// Silverman's rule of thumb (*Density Estimation for Statistics and Data Analysis*, equation 3.31): 0.9 times the smaller
-/// of standard deviation and interquartile range over 1.34, times n^(-1/5). Values that are not finite are left out.
+/// Silverman's rule of thumb (*Density Estimation for Statistics and Data Analysis*, equation 3.31): 0.9 times the
+/// smaller of standard deviation and interquartile range over 1.34, times n^(-1/5). Values that are not finite are left
+/// out.
 ///
 /// If the quartiles are equal, the standard deviation counts; if all values are equal, their size, or 1 for zeros.
 ///
@@ -37,8 +38,8 @@ pub fn nrd0(values: &[f64]) -> Result<f64, DensityError> {
 ///
 /// # Errors
 ///
-/// [`DensityError::TooFew`] with fewer than two values, [`DensityError::Equal`] if the equation has no solution, because
-/// most values are equal.
+/// [`DensityError::TooFew`] with fewer than two values, [`DensityError::Equal`] if the equation has no solution,
+/// because most values are equal.
 pub fn sheather_jones(values: &[f64]) -> Result<f64, DensityError> {
     let sorted = sorted_finite(values);
     let spread = Spread::of(&sorted)?;
@@ -155,8 +156,8 @@ impl Distances {
         self.functional(width, -15.0, |square| square * (square * (square - 15.0) + 45.0) - 15.0) / width.powi(7)
     }
 
-    /// The mean over all pairs, and over each value with itself, of a polynomial in the square of the distance times the
-    /// normal density.
+    /// The mean over all pairs, and over each value with itself, of a polynomial in the square of the distance times
+    /// the normal density.
     fn functional(&self, width: f64, itself: f64, polynomial: impl Fn(f64) -> f64) -> f64 {
         let within = (REACH * width / self.bin) as usize;
         let pairs = self.pairs.iter().take(within + 1).enumerate().filter(|(_, pairs)| **pairs != 0.0);

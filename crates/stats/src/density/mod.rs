@@ -73,8 +73,8 @@ pub enum DensityError {
 }
 
 impl Density {
-    /// The density of the values at 512 points, from 3 bandwidths below the least to 3 above the largest. Values that are
-    /// not finite are left out.
+    /// The density of the values at 512 points, from 3 bandwidths below the least to 3 above the largest. Values that
+    /// are not finite are left out.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl Density {
         Ok(estimate(&finite, width, low - MARGIN * width, high + MARGIN * width))
     }
 
-    /// The density of the values at 512 points from `low` to `high`, such as the shared axis of several pictures. Values
-    /// outside count, so the integral over the range can be below 1.
+    /// The density of the values at 512 points from `low` to `high`, such as the shared axis of several pictures.
+    /// Values outside count, so the integral over the range can be below 1.
     ///
     /// # Errors
     ///

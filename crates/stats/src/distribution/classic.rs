@@ -195,7 +195,11 @@ mod tests {
     proptest! {
         /// Quantiles invert both tails, over all magnitudes of probability.
         #[test]
-        fn quantiles_invert_tails(exponent in prop_oneof![-290.0..-0.31f64, -3.0..-0.31f64], df in 0.5..5e3f64, other in 0.5..5e3f64) {
+        fn quantiles_invert_tails(
+            exponent in prop_oneof![-290.0..-0.31f64, -3.0..-0.31f64],
+            df in 0.5..5e3f64,
+            other in 0.5..5e3f64,
+        ) {
             let part = 10f64.powf(exponent);
             let near = |found: f64| (found / part - 1.0).abs() < 1e-9;
             prop_assert!(near(Normal.upper_tail(Normal.upper_quantile(part))));
@@ -205,7 +209,8 @@ mod tests {
             // Far out the quantiles of few degrees of freedom exceed what a `f64` holds.
             let part = part.max(1e-30);
             let near = |found: f64| (found / part - 1.0).abs() < 1e-9;
-            let (student, ratio) = (StudentT { df: df.max(2.0) }, FRatio { numerator: df, denominator: other.max(2.0) });
+            let student = StudentT { df: df.max(2.0) };
+            let ratio = FRatio { numerator: df, denominator: other.max(2.0) };
             prop_assert!(near(student.upper_tail(student.upper_quantile(part))));
             prop_assert!(near(ratio.upper_tail(ratio.upper_quantile(part))));
         }

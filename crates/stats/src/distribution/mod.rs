@@ -2,7 +2,8 @@
 //!
 //! Both tails are computed directly, never as one minus the other, so that a probability of 1e-200 keeps its digits.
 //! The regularized incomplete beta and gamma functions are those of `statrs`, the complementary error function is that
-//! of `libm`; against quadrature with 25 digits their relative error stays below 1e-9 up to 1,000,000 degrees of freedom.
+//! of `libm`; against quadrature with 25 digits their relative error stays below 1e-9 up to 1,000,000 degrees of
+//! freedom.
 
 mod classic;
 mod noncentral;

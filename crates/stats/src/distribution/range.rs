@@ -174,7 +174,12 @@ mod tests {
 
         /// The tails, which are computed apart, sum to 1, and the quantiles invert them.
         #[test]
-        fn tails_and_quantiles_agree(means in 2..400u32, df in 1.0..3_000f64, q in 0.1..12f64, exponent in -12.0..-0.1f64) {
+        fn tails_and_quantiles_agree(
+            means in 2..400u32,
+            df in 1.0..3_000f64,
+            q in 0.1..12f64,
+            exponent in -12.0..-0.1f64,
+        ) {
             let range = StudentizedRange::new(means, df);
             prop_assert!((range.lower_tail(q) + range.upper_tail(q) - 1.0).abs() < 1e-11);
             let part = 10f64.powf(exponent);

@@ -44,7 +44,8 @@ pub fn kruskal_wallis(samples: &[&[f64]]) -> Option<KruskalWallis> {
     Some(KruskalWallis { h, df, p: ChiSquare { df }.upper_tail(h) })
 }
 
-/// Compares each two of several samples by the ranks among the values of all; the order is (0, 1), (0, 2), …, (1, 2), ….
+/// Compares each two of several samples by the ranks among the values of all; the order is (0, 1), (0, 2), …, (1, 2),
+/// ….
 ///
 /// `None` where [`kruskal_wallis`] gives none.
 pub fn dunn(samples: &[&[f64]]) -> Option<Vec<Dunn>> {

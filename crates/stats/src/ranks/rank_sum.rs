@@ -1,5 +1,5 @@
-//! The rank-sum test of Mann and Whitney (*Annals of Mathematical Statistics* 18, 1947): whether one of two samples tends
-//! to be larger, whatever their distribution.
+//! The rank-sum test of Mann and Whitney (*Annals of Mathematical Statistics* 18, 1947): whether one of two samples
+//! tends to be larger, whatever their distribution.
 
 use super::{Ranks, exact, finite};
 use crate::distribution::{Distribution, Normal};

@@ -1,4 +1,5 @@
-//! Comparisons with R: expressions that it evaluates, many in one process because it takes a third of a second to start.
+//! Comparisons with R: expressions that it evaluates, many in one process because it takes a third of a second to
+//! start.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
