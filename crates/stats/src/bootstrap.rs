@@ -4,7 +4,7 @@
 //! They are intervals by percentiles and not corrected (BCa): the correction needs the jackknife, which is inconsistent
 //! for medians (chapter 11.6 there).
 
-use crate::medians::{Median, median, quantile, sorted_finite};
+use crate::medians::{Median, middle, quantile, sorted_finite};
 
 /// Number of bootstrap samples, each as large as the set of pairs.
 const RESAMPLES: usize = 2_000;
@@ -60,17 +60,21 @@ pub fn bootstrap_ratio(ones: &[f64], others: &[f64], bootstrap: &Bootstrap) -> O
     bootstrap.interval(value, &drawn)
 }
 
-/// The ratio of two medians, over pairs, and its 95 percent bootstrap interval: the percentiles over samples of pairs
-/// drawn with replacement (Efron and Tibshirani, *An Introduction to the Bootstrap*, 13.3). `None` without pairs, or if
-/// the denominator is 0. The same pairs always give the same interval.
+/// The ratio of two medians, over pairs, and its 95 percent bootstrap interval, by [`bootstrap_ratio_of_pairs`]. The
+/// same pairs always give the same interval.
 pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Median> {
+    bootstrap_ratio_of_pairs(pairs, &Bootstrap::default())
+}
+
+/// The ratio of the medians of the first and the second values of pairs, and its interval over samples of pairs drawn
+/// with replacement: noise that both values of a pair share cancels. `None` without pairs, or if the denominator is 0.
+pub fn bootstrap_ratio_of_pairs(pairs: &[(f64, f64)], bootstrap: &Bootstrap) -> Option<Median> {
     let ratio = |pairs: &[(f64, f64)]| {
-        let [ones, others] = [|pair: &(f64, f64)| pair.0, |pair: &(f64, f64)| pair.1]
-            .map(|side: fn(&(f64, f64)) -> f64| median(&pairs.iter().map(side).collect::<Vec<f64>>()));
-        Some(ones?.value / others?.value).filter(|ratio| ratio.is_finite())
+        let (ones, others): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let [one, other] = [ones, others].map(|side| middle(&sorted_finite(&side)));
+        Some(one? / other?).filter(|ratio| ratio.is_finite())
     };
     let value = ratio(pairs)?;
-    let bootstrap = Bootstrap::default();
     let mut random = bootstrap.random();
     let mut draw = || (0..pairs.len()).map(|_| pairs[random.usize(..pairs.len())]).collect::<Vec<(f64, f64)>>();
     let drawn: Vec<f64> = (0..bootstrap.resamples).filter_map(|_| ratio(&draw())).collect();
@@ -89,7 +93,7 @@ struct Resampled {
 impl Resampled {
     fn of(samples: &[f64]) -> Option<Resampled> {
         let sorted = sorted_finite(samples);
-        Some(Resampled { value: median(&sorted)?.value, sorted })
+        Some(Resampled { value: middle(&sorted)?, sorted })
     }
 
     /// The median of one resample.
@@ -137,6 +141,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::medians::median;
 
     #[test]
     fn a_ratio_of_medians_cancels_the_noise_that_a_pair_shares() {

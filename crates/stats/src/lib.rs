@@ -30,7 +30,7 @@ mod ranks;
 mod welch;
 
 pub use anova::{Anova, Factor, Model, anova};
-pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, ratio_of_medians};
+pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, bootstrap_ratio_of_pairs, ratio_of_medians};
 pub use checks::{Assumption, Drift, ShapiroWilk, Warning, brown_forsythe, check_assumptions, drift, shapiro_wilk};
 pub use density::{Bandwidth, Density, DensityError, nrd0, sheather_jones};
 pub use medians::{ENOUGH, Median, WIDEST_RATIO, is_ratio_undecided, median, nearest_rank, quantile};

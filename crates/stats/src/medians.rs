@@ -38,14 +38,15 @@ impl Median {
 /// With fewer than [`ENOUGH`] samples no interval by order statistics reaches 95 percent: it then spans all samples.
 pub fn median(samples: &[f64]) -> Option<Median> {
     let sorted = sorted_finite(samples);
-    let count = sorted.len();
-    let middle = |index: usize| sorted.get(index).copied();
-    let value = match count % 2 {
-        1 => middle(count / 2)?,
-        _ => (middle((count / 2).checked_sub(1)?)? + middle(count / 2)?) / 2.0,
-    };
+    let (value, count) = (middle(&sorted)?, sorted.len());
     let skip = skipped(count);
     Some(Median { value, low: sorted[skip], high: sorted[count - 1 - skip] })
+}
+
+/// The median of sorted values.
+pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
+    let (last, half) = (sorted.len().checked_sub(1)?, sorted.len() / 2);
+    Some(if last % 2 == 0 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 })
 }
 
 /// The percentile `part` (nearest rank): the smallest sample that at least this share of all do not exceed; `None`
