@@ -82,6 +82,12 @@ pub const PEERS: &[Tool] = &[
     Tool { programs: &["perl"], package: "perl-base", purpose: "a socket of a guest for ESP in UDP" },
     PKG_CONFIG,
     DPDK_LIBRARIES,
+    Tool { programs: &["Rscript"], package: "r-base-core", purpose: "comparison of statistics with R" },
+    Tool {
+        programs: &["/usr/lib/python3/dist-packages/mpmath/__init__.py"],
+        package: "python3-mpmath",
+        purpose: "comparison of far tails with quadrature",
+    },
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];

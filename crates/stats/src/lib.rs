@@ -1,205 +1,39 @@
-//! Medians with confidence intervals that make no assumption about the distribution.
+//! The statistics of runs: what they measured, whether they differ, and how many are needed.
 //!
-//! Timings are skewed and have tails: mean and standard deviation describe them badly. The median is robust, and so is
-//! its confidence interval by order statistics: the number of samples below the true median is binomial with
-//! probability one half, for any distribution (David and Nagaraja, *Order Statistics*, 7.1).
+//! | question | functions |
+//! |---|---|
+//! | What is the figure? | [`median`] with its interval by order statistics, [`quantile`] |
+//! | How much faster is one? | [`ratio_of_medians`] over pairs, [`bootstrap_ratio`] of two samples |
+//! | Do two samples differ? | [`welch`] in their means, [`rank_sum`] in their ranks |
+//! | Do several samples differ, and which? | [`kruskal_wallis`] and [`dunn`] |
+//! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`] |
+//! | Do the assumptions hold? | [`check_assumptions`], which says what to use instead |
+//! | What if I test several hypotheses? | [`holm`] and [`bonferroni`] |
+//! | How many runs are needed? | [`power`] |
+//! | How are the values distributed? | [`Density`] |
+//!
+//! Everything is deterministic: functions that draw random numbers take or fix the seed. Values have whatever unit the
+//! caller measures in; differences and intervals have the same. Probabilities lie between 0 and 1, and are precise also
+//! where they are tiny. A confidence of 0.95 means 95 percent.
 
 #![forbid(unsafe_code)]
 
+pub mod anova;
+mod bootstrap;
+mod checks;
+mod density;
+pub mod distribution;
+mod medians;
+mod multiplicity;
+pub mod power;
 mod ranks;
+mod welch;
 
-pub use ranks::{RankSum, rank_sum};
-
-/// Minimum number of samples for a 95 percent confidence interval of the median.
-pub const ENOUGH: usize = 6;
-
-/// Maximum half-width of the interval of a meaningful ratio: most compared things differ by less.
-pub const WIDEST_RATIO: f64 = 0.03;
-
-/// Whether the interval of a ratio from `samples` samples is too wide. With fewer than [`ENOUGH`] there is no interval.
-pub fn is_ratio_undecided(samples: usize, ratio: &Median) -> bool {
-    samples >= ENOUGH && ratio.half_width() > WIDEST_RATIO * ratio.value.max(1.0)
-}
-
-/// A median and its confidence interval of at least 95 percent, if there are at least [`ENOUGH`] samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Median {
-    /// The median of the samples.
-    pub value: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of the interval.
-    pub high: f64,
-}
-
-impl Median {
-    /// Half of the interval's width.
-    pub fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0
-    }
-}
-
-/// The median of the samples and its 95 percent confidence interval; `None` without samples.
-///
-/// With fewer than [`ENOUGH`] samples no interval by order statistics reaches 95 percent: it then spans all samples.
-pub fn median(samples: &[f64]) -> Option<Median> {
-    let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let count = sorted.len();
-    let middle = |index: usize| sorted.get(index).copied();
-    let value = match count % 2 {
-        1 => middle(count / 2)?,
-        _ => (middle((count / 2).checked_sub(1)?)? + middle(count / 2)?) / 2.0,
-    };
-    let skip = skipped(count);
-    Some(Median { value, low: sorted[skip], high: sorted[count - 1 - skip] })
-}
-
-/// The percentile `part` (nearest rank): the smallest sample that at least this share of all do not exceed; `None`
-/// without samples.
-pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
-    let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let rank = nearest_rank(sorted.len() as u64, part) as usize;
-    sorted.get(rank - 1).copied()
-}
-
-/// The rank, from 1, of the percentile `part` among `count` samples.
-pub fn nearest_rank(count: u64, part: f64) -> u64 {
-    ((part * count as f64).ceil() as u64).max(1)
-}
-
-/// Number of bootstrap samples, each as large as the set of pairs.
-const RESAMPLES: usize = 2_000;
-
-/// The ratio of two medians, over pairs, and its 95 percent bootstrap interval: the percentiles over samples of pairs
-/// drawn with replacement (Efron and Tibshirani, *An Introduction to the Bootstrap*, 13.3). `None` without pairs, or if
-/// the denominator is 0. The same pairs always give the same interval.
-pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Median> {
-    let ratio = |pairs: &[(f64, f64)]| {
-        let [ones, others] = [|pair: &(f64, f64)| pair.0, |pair: &(f64, f64)| pair.1]
-            .map(|side: fn(&(f64, f64)) -> f64| median(&pairs.iter().map(side).collect::<Vec<f64>>()));
-        Some(ones?.value / others?.value).filter(|ratio| ratio.is_finite())
-    };
-    let value = ratio(pairs)?;
-    let mut random = fastrand::Rng::with_seed(1);
-    let mut draw = || (0..pairs.len()).map(|_| pairs[random.usize(..pairs.len())]).collect::<Vec<(f64, f64)>>();
-    let drawn: Vec<f64> = (0..RESAMPLES).filter_map(|_| ratio(&draw())).collect();
-    Some(Median { value, low: quantile(&drawn, 0.025)?, high: quantile(&drawn, 0.975)? })
-}
-
-/// Number of samples outside the interval at each end: the maximum for which both tails of the binomial distribution
-/// together stay within 5 percent.
-fn skipped(count: usize) -> usize {
-    // P(at most k of `count` samples are below the median), k = 0, 1, …, in steps from ln(0.5^count), which does not
-    // underflow.
-    let mut term = count as f64 * 0.5f64.ln();
-    let mut tail = 0.0;
-    for k in 0..count / 2 {
-        tail += term.exp();
-        if tail > 0.025 {
-            return k.saturating_sub(1);
-        }
-        term += ((count - k) as f64 / (k + 1) as f64).ln();
-    }
-    (count / 2).saturating_sub(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn the_ranks_are_those_of_the_tables() {
-        // One less than the lower rank in tables for the sign test at 95 percent.
-        for (count, skip) in
-            [(1, 0), (5, 0), (6, 0), (8, 0), (9, 1), (12, 2), (15, 3), (20, 5), (25, 7), (50, 17), (100, 39)]
-        {
-            assert_eq!(skipped(count), skip, "{count} samples");
-        }
-        assert!(skipped(100_000) > 49_000, "no underflow");
-    }
-
-    #[test]
-    fn the_median_of_nothing_is_nothing() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[f64::NAN]), None);
-        assert_eq!(median(&[3.0]), Some(Median { value: 3.0, low: 3.0, high: 3.0 }));
-    }
-
-    #[test]
-    fn a_ratio_with_a_wide_interval_is_undecided() {
-        let ratio = |value: f64, half: f64| Median { value, low: value - half, high: value + half };
-        assert!(!is_ratio_undecided(ENOUGH, &ratio(1.0, 0.029)) && is_ratio_undecided(ENOUGH, &ratio(1.0, 0.04)));
-        assert!(!is_ratio_undecided(ENOUGH, &ratio(2.0, 0.05)), "relative to the ratio above 1");
-        assert!(is_ratio_undecided(ENOUGH, &ratio(0.5, 0.04)), "and absolute below");
-        assert!(!is_ratio_undecided(ENOUGH - 1, &ratio(1.0, 0.5)), "too few have no interval");
-    }
-
-    #[test]
-    fn a_quantile_is_the_sample_of_the_nearest_rank() {
-        let samples: Vec<f64> = (1..=200).rev().map(f64::from).collect();
-        for (part, sample) in [(0.0, 1.0), (0.25, 50.0), (0.99, 198.0), (0.991, 199.0), (1.0, 200.0)] {
-            assert_eq!(quantile(&samples, part), Some(sample));
-        }
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
-    }
-
-    /// Of many intervals from samples of a skewed distribution, at least about 95 percent contain its median.
-    #[test]
-    fn intervals_hold_the_true_median_as_often_as_they_say() {
-        let mut state = 1u64;
-        let mut uniform = || {
-            // xorshift64*, Vigna 2016.
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
-        };
-        let hits = (0..4_000)
-            .filter(|_| {
-                let samples: Vec<f64> = (0..15).map(|_| -uniform().ln()).collect();
-                median(&samples).is_some_and(|median| (median.low..=median.high).contains(&2f64.ln()))
-            })
-            .count();
-        assert!((3_800..=3_950).contains(&hits), "{hits} of 4000; exact: 96.5 percent");
-    }
-
-    #[test]
-    fn a_ratio_of_medians_cancels_the_noise_that_a_pair_shares() {
-        let pairs: Vec<(f64, f64)> = (1..=9).map(f64::from).map(|common| (3.0 * common, 2.0 * common)).collect();
-        assert_eq!(ratio_of_medians(&pairs), Some(Median { value: 1.5, low: 1.5, high: 1.5 }));
-        assert_eq!((ratio_of_medians(&[]), ratio_of_medians(&[(1.0, 0.0)])), (None, None));
-        assert_eq!(ratio_of_medians(&[(1.0, 2.0)]), Some(Median { value: 0.5, low: 0.5, high: 0.5 }));
-    }
-
-    /// Of many bootstrap intervals, about 95 percent contain the true ratio.
-    #[test]
-    fn bootstrap_intervals_hold_the_true_ratio_about_as_often_as_they_say() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let hits = (0..200)
-            .filter(|_| {
-                let mut pair = || {
-                    let common = 1.0 + random.f64();
-                    (1.2 * common * (1.0 + 0.1 * random.f64()), common * (1.0 + 0.1 * random.f64()))
-                };
-                let pairs: Vec<(f64, f64)> = (0..30).map(|_| pair()).collect();
-                ratio_of_medians(&pairs).is_some_and(|ratio| (ratio.low..=ratio.high).contains(&1.2))
-            })
-            .count();
-        assert!(hits >= 180, "{hits} of 200");
-    }
-
-    proptest! {
-        #[test]
-        fn the_median_lies_within_its_interval(samples in proptest::collection::vec(-1e9..1e9f64, 1..200)) {
-            let median = median(&samples).unwrap();
-            prop_assert!(median.low <= median.value && median.value <= median.high);
-            let below = samples.iter().filter(|&&sample| sample < median.value).count();
-            let above = samples.iter().filter(|&&sample| sample > median.value).count();
-            prop_assert!(below <= samples.len() / 2 && above <= samples.len() / 2);
-        }
-    }
-}
+pub use anova::{Anova, Factor, Model, anova};
+pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, bootstrap_ratio_of_pairs, ratio_of_medians};
+pub use checks::{Assumption, Drift, ShapiroWilk, Warning, brown_forsythe, check_assumptions, drift, shapiro_wilk};
+pub use density::{Bandwidth, Density, DensityError, nrd0, sheather_jones};
+pub use medians::{ENOUGH, Median, WIDEST_RATIO, is_ratio_undecided, median, nearest_rank, quantile};
+pub use multiplicity::{bonferroni, holm};
+pub use ranks::{Dunn, KruskalWallis, RankSum, dunn, kruskal_wallis, rank_sum};
+pub use welch::{Welch, welch};
