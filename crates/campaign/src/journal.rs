@@ -192,7 +192,7 @@ pub struct Journal {
     columns: Columns,
     register: Register,
     notes: Vec<String>,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Journal {
@@ -202,7 +202,7 @@ impl Journal {
     /// If another runner uses the folder, or it has results of another campaign, or files cannot be read or written.
     pub fn open(folder: &Path, campaign: &Campaign, text: &str) -> Result<Journal, JournalError> {
         fs::create_dir_all(folder).map_err(io_error("create", folder))?;
-        let lock = lock(folder)?;
+        let lock = Lock::new(folder)?;
         let plan = Plan::new(campaign);
         let info = Info::of(campaign, &plan);
         if !info.is_that_of(folder)? {
@@ -300,28 +300,34 @@ impl Journal {
     }
 }
 
-/// Locks a results folder.
-fn lock(folder: &Path) -> Result<File, JournalError> {
-    let path = folder.join(LOCK);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(io_error("open", &path))?;
-    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(io_error("lock", &path)(error.into()));
+/// The lock of a results folder.
+struct Lock(File);
+
+impl Lock {
+    fn new(folder: &Path) -> Result<Lock, JournalError> {
+        let path = folder.join(LOCK);
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = opened.map_err(io_error("open", &path))?;
+        if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(io_error("lock", &path)(error.into()));
+            }
+            let mut process = String::new();
+            let _ = file.take(20).read_to_string(&mut process);
+            let process = process.trim().to_owned();
+            return Err(JournalError::Locked { folder: folder.to_owned(), process });
         }
-        let mut process = String::new();
-        let _ = file.take(20).read_to_string(&mut process);
-        let process = process.trim().to_owned();
-        return Err(JournalError::Locked { folder: folder.to_owned(), process });
+        let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+        written.map_err(io_error("write", &path))?;
+        Ok(Lock(file))
     }
-    file.set_len(0).map_err(io_error("write", &path))?;
-    writeln!(file, "{}", std::process::id()).map_err(io_error("write", &path))?;
-    Ok(file)
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that another thread is starting has a copy of the descriptor for a moment, which would keep it locked.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Opens a file to append to it.

@@ -17,6 +17,9 @@ const MAX_LEVELS: usize = 10_000;
 /// Maximum number of columns.
 const MAX_COLUMNS: usize = 1_024;
 
+/// Up to this number of words are compared one by one.
+const MAX_COMPARED: usize = 12;
+
 /// What a missing score is called, in any case.
 const MISSING: [&str; 4] = ["", "na", "nan", "null"];
 
@@ -35,8 +38,13 @@ impl Words {
         if self.words.get(self.last as usize).is_some_and(|last| last == word) {
             return self.last;
         }
-        self.last = match self.numbers.get(word) {
-            Some(number) => *number,
+        // Few words are compared faster than hashed.
+        let known = match self.words.len() <= MAX_COMPARED {
+            true => self.words.iter().position(|known| known == word).map(|place| place as u32),
+            false => self.numbers.get(word).copied(),
+        };
+        self.last = match known {
+            Some(number) => number,
             None => {
                 let number = self.words.len() as u32;
                 self.words.push(word.to_owned());

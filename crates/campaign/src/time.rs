@@ -45,7 +45,7 @@ mod tests {
     /// Against `date -u`.
     #[test]
     fn times_are_those_of_the_calendar() {
-        for seconds in [0, 951_782_400, 951_868_800, 1_709_164_800, 1_795_727_557, 4_107_542_399, 32_503_680_000] {
+        for seconds in [0, 951_782_400, 951_868_800, 1_709_164_800, 1_795_727_557, 4_107_542_399, 16_725_225_600] {
             let format = "+%Y-%m-%dT%H:%M:%S.000Z";
             let date = std::process::Command::new("date").args(["-u", "-d", &format!("@{seconds}"), format]).output();
             let expected = String::from_utf8(date.unwrap().stdout).unwrap();

@@ -1,0 +1,11 @@
+//! Campaigns from their file to their results, with real programs.
+
+mod examples;
+mod file;
+mod import;
+mod journal;
+mod plan;
+mod register;
+mod run;
+mod scores;
+mod support;
