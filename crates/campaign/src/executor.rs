@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use bellows_sys::{clock, cpu};
 
 use crate::campaign::{Campaign, Command};
+use crate::journal::Journal;
 use crate::machine::Facts;
 use crate::plan::{Plan, RunId};
-use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
+use crate::processes::{Ended, Finished, Processes, Stop, Surroundings, end_strays};
 use crate::row::{Failure, FailureKind, Row, Score};
 use crate::score::{Captured, Output, Reader};
 use crate::template::{Placeholder, Value, joined};
@@ -88,6 +89,8 @@ pub struct LocalExecutor<'c> {
     cpus: Vec<usize>,
     versions: BTreeMap<String, String>,
     processes: Processes,
+    /// The results folder, which marks the processes of this runner.
+    mark: Option<String>,
     has_begun: bool,
 }
 
@@ -116,8 +119,22 @@ impl<'c> LocalExecutor<'c> {
             cpus,
             versions: BTreeMap::new(),
             processes: Processes::new(),
+            mark: None,
             has_begun: false,
         })
+    }
+
+    /// Marks all commands as those of the runner that has this journal, and ends commands that a runner before it has
+    /// left because it was killed.
+    #[must_use]
+    pub fn with_journal(mut self, journal: &Journal) -> LocalExecutor<'c> {
+        // The journal is locked, so that no other runner has commands with this mark.
+        let folder = journal.folder();
+        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let mark = whole.to_string_lossy().into_owned();
+        end_strays(&mark);
+        self.mark = Some(mark);
+        self
     }
 
     /// Runs a closure on a thread that may use the campaign's processors only; programs that it starts inherit them.
@@ -150,7 +167,8 @@ impl<'c> LocalExecutor<'c> {
             Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(&value)],
         };
         let time_limit = self.campaign.time_limit;
-        let surroundings = Surroundings { folder: &self.folder, environment, time_limit, stop };
+        let mark = self.mark.as_deref();
+        let surroundings = Surroundings { folder: &self.folder, environment, mark, time_limit, stop };
         self.processes.run(&words, &surroundings)
     }
 

@@ -51,7 +51,10 @@ pub enum JournalError {
         error: io::Error,
     },
     /// Another runner uses the folder.
-    #[error("{} is in use by another runner{}; wait for it, or give another folder", folder.display(), holder(.process))]
+    #[error(
+        "{} is in use by another runner{}; wait for it, or give another folder",
+        folder.display(), holder(.process)
+    )]
     Locked {
         /// The folder.
         folder: PathBuf,
@@ -192,6 +195,8 @@ pub struct Journal {
     columns: Columns,
     register: Register,
     notes: Vec<String>,
+    /// Whether writing a row failed, so that the journal may end with a part of it.
+    is_broken: bool,
     _lock: Lock,
 }
 
@@ -232,7 +237,19 @@ impl Journal {
         let failed = unique.iter().filter(|row| row.has_failed()).count();
         let register = Register::read(folder)?;
         let folder = folder.to_owned();
-        Ok(Journal { folder, rows: file, table, done, failed, plan, columns, register, notes, _lock: lock })
+        Ok(Journal {
+            folder,
+            rows: file,
+            table,
+            done,
+            failed,
+            plan,
+            columns,
+            register,
+            notes,
+            is_broken: false,
+            _lock: lock,
+        })
     }
 
     /// What was repaired when the folder was opened, as sentences.
@@ -286,14 +303,20 @@ impl Journal {
         self.register.refresh(&self.folder)?;
         row.registered = self.register.head();
         let path = self.folder.join(JOURNAL);
+        if self.is_broken {
+            let error = io::Error::other("a row before was written in part");
+            return Err(io_error("write", &path)(error));
+        }
         let error = |error: serde_json::Error| io_error("write", &path)(error.into());
         let mut line = serde_json::to_vec(&row).map_err(error)?;
         line.push(b'\n');
+        self.is_broken = true;
         self.rows.write_all(&line).map_err(io_error("write", &path))?;
         self.rows.sync_data().map_err(io_error("write", &path))?;
         // The table follows the journal: what is missing after a crash is added when the folder is opened again.
         let path = self.folder.join(TABLE);
         self.table.write_all(&self.columns.lines(&row)).map_err(io_error("write", &path))?;
+        self.is_broken = false;
         self.failed += usize::from(row.has_failed());
         self.done.insert(row.run);
         Ok(true)
@@ -308,7 +331,13 @@ impl Lock {
         let path = folder.join(LOCK);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(io_error("open", &path))?;
-        if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+        // Whoever reads the status locks the folder for a moment.
+        let again = |_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            lock()
+        };
+        if let Err(error) = lock().or_else(again).or_else(again) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(io_error("lock", &path)(error.into()));
             }
@@ -325,8 +354,21 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A process that another thread is starting has a copy of the descriptor for a moment, which would keep it locked.
+        // A process that another thread is starting has a copy of the descriptor for a moment, which would keep the
+        // folder locked.
         let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Whether a runner uses a results folder.
+pub(crate) fn is_in_use(folder: &Path) -> bool {
+    let Ok(file) = File::open(folder.join(LOCK)) else { return false };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            let _ = flock(&file, FlockOperation::Unlock);
+            false
+        }
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
     }
 }
 

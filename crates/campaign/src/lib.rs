@@ -2,9 +2,9 @@
 //! results.
 //!
 //! A [`Campaign`] is read from a file by [`load`]. Its [`Plan`] has all combinations of the factors' levels, less those
-//! that are excluded. Each block has every combination once, in random order, so that a slow hour of the machine affects
-//! all combinations. [`run`] makes the runs that a [`Journal`] lacks: an [`Executor`] makes each of them and gives a
-//! [`Row`], also for a run that failed. [`Results`] are the rows as columns.
+//! that are excluded. Each block has every combination once, in random order, so that a slow hour of the machine
+//! affects all combinations. [`run`] makes the runs that a [`Journal`] lacks: an [`Executor`] makes each of them and
+//! gives a [`Row`], also for a run that failed. [`Results`] are the rows as columns.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@
 //! let loaded = load(Path::new("sizes.toml"))?;
 //! let folder = Path::new("sizes.results");
 //! let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text)?;
-//! let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?;
+//! let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?.with_journal(&journal);
 //! let summary = run(&mut journal, &mut executor, &Stop::new()?, &mut ())?;
 //! println!("{} of {} runs, {} without a score", summary.done, summary.all, summary.failed);
 //! let results = Results::read(folder)?;
@@ -36,6 +36,7 @@
 //! | `journal` | the results folder |
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
+//! | `status` | how far a campaign is |
 //! | `results` | results as columns, from a results folder or from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
@@ -53,6 +54,7 @@ mod results;
 mod row;
 mod runner;
 mod score;
+mod status;
 mod table;
 mod template;
 mod time;
@@ -71,4 +73,5 @@ pub use results::{FactorColumn, ImportError, Results, Words, import, import_file
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use score::{Captured, Output, Reader};
+pub use status::Status;
 pub use template::{Template, Value};

@@ -1,10 +1,14 @@
 //! Runs commands in process groups of their own, with a time limit, and keeps a bounded part of their output.
 //!
-//! Processes that a command leaves in the background live until their group is [dropped](Processes::end_from): a command
-//! that prepares a run may start a server for it. A group's first process is not reaped before, so that its number
-//! stays that of the group. What background processes write is read while another command runs.
+//! Processes that a command leaves in the background live until their group is [ended](Processes::end_from): a command
+//! that prepares a run may start a server for it. A group's first process is not reaped before, so that its number stays
+//! that of the group. What background processes write is read while another command runs.
+//!
+//! A runner that is killed leaves its commands running. They have a mark in their environment, by which the next runner
+//! finds and ends them.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -15,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use bellows_sys::wake::{Event, sleep_until_readable};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
 
 use crate::score::{Captured, Output};
 
@@ -103,7 +109,7 @@ impl Kept {
 
 /// A pipe from a process.
 struct Pipe {
-    file: std::fs::File,
+    file: fs::File,
     kept: Kept,
 }
 
@@ -176,6 +182,8 @@ impl Drop for Group {
 pub(crate) struct Surroundings<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) environment: &'a [(String, String)],
+    /// Which runner the command belongs to.
+    pub(crate) mark: Option<&'a str>,
     pub(crate) time_limit: Duration,
     pub(crate) stop: &'a Stop,
 }
@@ -221,6 +229,7 @@ impl Processes {
         let mut command = Command::new(OsStr::new(program));
         command.args(arguments).current_dir(surroundings.folder).process_group(0);
         command.envs(surroundings.environment.iter().map(|(name, value)| (name, value)));
+        command.envs(surroundings.mark.map(|mark| (MARK, mark)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let start = Instant::now();
         let child = command.spawn()?;
@@ -322,6 +331,34 @@ impl Processes {
         }
         Ok(has_ended)
     }
+}
+
+/// The environment variable that marks all processes of a runner.
+pub(crate) const MARK: &str = "BELLOWS_CAMPAIGN";
+
+/// Ends processes that have a mark: those of a runner that was killed. Returns their number.
+pub(crate) fn end_strays(mark: &str) -> usize {
+    let entry = format!("{MARK}={mark}").into_bytes();
+    let own = std::process::id();
+    let has_mark = |process: u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == entry)
+    };
+    let end = |process: u32| -> Option<()> {
+        let id = Pid::from_raw(process.try_into().ok()?)?;
+        let pidfd = pidfd_open(id, PidfdFlags::empty()).ok()?;
+        // Again: the number may have become that of another process before the descriptor was opened.
+        if !has_mark(process) {
+            return None;
+        }
+        pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
+        let _ = sleep_until_readable(&[pidfd.as_fd()], Some(GRACE));
+        Some(())
+    };
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // A runner that a command of another campaign starts has the mark of that one.
+    processes.filter(|process| *process != own && has_mark(*process)).filter_map(end).count()
 }
 
 impl Drop for Processes {

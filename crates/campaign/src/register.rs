@@ -181,8 +181,8 @@ impl Register {
     }
 }
 
-/// Registers a hypothesis of a campaign in its results folder, which may be in use. One that is registered already keeps
-/// its time.
+/// Registers a hypothesis of a campaign in its results folder, which may be in use. One that is registered already
+/// keeps its time.
 ///
 /// # Errors
 /// If files cannot be read or written, or were changed, or the folder has the results of another campaign.

@@ -285,8 +285,9 @@ pub fn import_file(path: &Path) -> Result<Results, ImportError> {
     import(file, &path.display().to_string())
 }
 
-/// Imports a table in CSV: columns `score`, and if there are any `id`, `unit`, `measure`, `failure` and `disturbed`; each
-/// other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a failure.
+/// Imports a table in CSV: a column `score`, and if there are any `id`, `unit`, `measure`, `failure` and `disturbed`.
+/// Each other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a
+/// failure.
 /// `name` stands for the file in errors.
 ///
 /// # Errors

@@ -87,7 +87,9 @@ fn follow<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> {
 fn is_label(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text == wanted,
-        other => other.to_string() == wanted,
+        Value::Bool(boolean) => boolean.to_string().as_str() == wanted,
+        Value::Number(number) => number.to_string().as_str() == wanted,
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
 }
 
@@ -153,8 +155,10 @@ impl Reader {
             .collect()
     }
 
-    /// The scores of an output, each with its number or the reason why there is none; a reason for all together if there
-    /// are none.
+    /// The scores of an output, each with its number or the reason why there is none.
+    ///
+    /// # Errors
+    /// The reason for all scores together, if it is not known which there are.
     pub fn read(&self, output: &Output) -> Result<Vec<Score>, Failure> {
         let mut scores = Vec::new();
         // Several scores of one output share its value.

@@ -214,7 +214,8 @@ mod tests {
 
         #[test]
         fn a_shell_reads_each_word_back(text in "[^\0]{0,20}") {
-            let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", shell_word(&text))]).output();
+            let line = format!("printf %s {}", shell_word(&text));
+            let output = std::process::Command::new("sh").args(["-c", &line]).output();
             prop_assert_eq!(output.unwrap().stdout, text.into_bytes());
         }
     }

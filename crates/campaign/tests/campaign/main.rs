@@ -1,5 +1,6 @@
 //! Campaigns from their file to their results, with real programs.
 
+mod crash;
 mod examples;
 mod file;
 mod import;

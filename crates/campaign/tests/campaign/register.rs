@@ -11,7 +11,8 @@ use crate::support::{go_on, shell};
 fn stated(repeats: u32, margin: f64, explored: u32) -> Campaign {
     let hypothesis = format!(
         "[[hypothesis]]\nname = 'larger is faster'\nfactor = 'size'\ncompare = [1500, 64]\ndirection = 'greater'\n\
-         margin = {margin:?}\nexplored = {explored}\n[[hypothesis]]\nname = 'other'\nfactor = 'size'\ncompare = [64, 1500]"
+         margin = {margin:?}\nexplored = {explored}\n\
+         [[hypothesis]]\nname = 'other'\nfactor = 'size'\ncompare = [64, 1500]"
     );
     shell("echo score={size}", &format!("repeats = {repeats}\n{hypothesis}"))
 }

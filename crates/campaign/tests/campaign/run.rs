@@ -108,8 +108,10 @@ fn what_prepares_a_run_lives_until_it_is_tidied_up() {
     let fifo = folder.path().join("fifo").display().to_string();
     let text = format!(
         "name = 'x'\nrepeats = 2\n\
-         prepare = [['mkfifo', '{fifo}'], {{ shell = 'yes 987654 & (read x < {fifo}; echo $x > {fifo}.out; sleep 987654) &' }}]\n\
-         command = {{ shell = 'echo score={{n}} > {fifo}; until test -s {fifo}.out; do sleep 0.01; done; cat {fifo}.out' }}\n\
+         prepare = [['mkfifo', '{fifo}'],\n\
+             {{ shell = 'yes 987654 & (read x < {fifo}; echo $x > {fifo}.out; sleep 987654) &' }}]\n\
+         command = {{ shell = '''\n\
+             echo score={{n}} > {fifo}; until test -s {fifo}.out; do sleep 0.01; done; cat {fifo}.out''' }}\n\
          tidy = ['rm', '{fifo}', '{fifo}.out']\ntime_limit = 30\n\
          [factors]\nn = [5]\n[score]\npattern = 'score=(?<x>.)'\nunit = '1'\n"
     );
@@ -147,11 +149,13 @@ fn hostile_output_is_bounded() {
 fn commands_get_their_words_variables_and_processors() {
     let cpu = bellows_sys::cpu::allowed()[0];
     let text = format!(
-        "name = 'x'\ncpus = [{cpu}]\nfolder = '.'\ncommand = ['sh', '-c', 'for x; do echo \"<$x>\"; done; echo \"$SET $RUN\"; \
+        "name = 'x'\ncpus = [{cpu}]\nfolder = '.'\n\
+         command = ['sh', '-c', 'for x; do echo \"<$x>\"; done; echo \"$SET $RUN\"; \
          grep Cpus_allowed_list /proc/self/status; echo score=1', '-', '{{set.options}}', '-{{set}}', '{{{{}}}}']\n\
          [environment]\nSET = '{{set}}'\nRUN = '{{run}}'\n\
          [factors]\nset = [{{ label = 'two words', options = ['a b', \"it's\", ''] }}]\n\
-         [score]\npattern = '(?s)^<a b>\\n<it.s>\\n<>\\n<-two words>\\n<\\{{\\}}>\\ntwo words 1.1\\nCpus_allowed_list:\\s+{cpu}\\nscore=(?<x>.)'\n\
+         [score]\npattern = '^<a b>\\n<it.s>\\n<>\\n<-two words>\\n<\\{{\\}}>\\ntwo words 1.1\\n\
+         Cpus_allowed_list:\\s+{cpu}\\nscore=(?<x>.)'\n\
          unit = '1'\n"
     );
     let row = rows(&campaign(&text)).remove(0);
@@ -286,12 +290,32 @@ fn runs_can_be_made_elsewhere() {
     assert!(matches!(wrong, Err(ExecuteError::NoRun(_))));
 }
 
+/// A process of a runner that was killed: it has the folder in its environment.
+#[test]
+fn what_a_killed_runner_left_is_ended() {
+    let folder = scratch();
+    let mark = folder.path().canonicalize().unwrap();
+    let stray = |mark: &Path| std::process::Command::new("sleep").arg("987656").env("BELLOWS_CAMPAIGN", mark).spawn();
+    let (mut ours, mut other) = (stray(&mark).unwrap(), stray(&mark.join("other")).unwrap());
+    eventually("both run", || processes_with("987656") == 2);
+    let campaign = shell("test -n \"$BELLOWS_CAMPAIGN\" && echo score=1", "");
+    let mut journal = Journal::open(folder.path(), &campaign, "").unwrap();
+    let mut executor = LocalExecutor::new(&campaign, Path::new(".")).unwrap().with_journal(&journal);
+    let summary = run(&mut journal, &mut executor, &Stop::new().unwrap(), &mut ()).unwrap();
+    assert_eq!((summary.done, summary.failed), (2, 0));
+    assert!(!ours.wait().unwrap().success());
+    assert_eq!(other.try_wait().unwrap(), None);
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
 /// The runner's share of the time of a run, besides that of the command.
 #[test]
 fn a_run_costs_little_besides_its_command() {
     const RUNS: u32 = 200;
     let text = format!(
-        "name = 'x'\nrepeats = {RUNS}\ncommand = ['true']\ncpus = [{}]\n[factors]\na = [1]\n[score]\njson = 'x'\nunit = '1'\n",
+        "name = 'x'\nrepeats = {RUNS}\ncommand = ['true']\ncpus = [{}]\n\
+         [factors]\na = [1]\n[score]\njson = 'x'\nunit = '1'\n",
         bellows_sys::cpu::allowed()[0]
     );
     let campaign = campaign(&text);

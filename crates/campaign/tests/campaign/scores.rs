@@ -54,8 +54,10 @@ fn paths_lead_to_numbers_in_json() {
 }
 
 const REPORT: &str = r#"{"bench": "vring", "version": "1", "machine": {}, "processes": 6, "results": [
-    {"case": "rx", "unit": "clocks/packet", "median": 90.5, "low": 90, "high": 91, "labels": {"packed": true, "size": 64}},
-    {"case": "rx", "unit": "clocks/packet", "median": 95.5, "low": 90, "high": 99, "labels": {"packed": false, "size": 64}},
+    {"case": "rx", "unit": "clocks/packet", "median": 90.5, "low": 90, "high": 91,
+        "labels": {"packed": true, "size": 64}},
+    {"case": "rx", "unit": "clocks/packet", "median": 95.5, "low": 90, "high": 99,
+        "labels": {"packed": false, "size": 64}},
     {"case": "tx", "unit": "ratio", "median": null, "undecided": true, "low": 1, "high": 2, "labels": {}}]}"#;
 
 #[test]

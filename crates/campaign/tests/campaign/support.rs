@@ -26,7 +26,7 @@ pub fn go_on(folder: &Path, campaign: &Campaign) -> Summary {
 /// The same, until it is stopped.
 pub fn watch(folder: &Path, campaign: &Campaign, stop: &Stop, observer: &mut dyn Observer) -> Summary {
     let mut journal = Journal::open(folder, campaign, "").unwrap();
-    let mut executor = LocalExecutor::new(campaign, Path::new(".")).unwrap();
+    let mut executor = LocalExecutor::new(campaign, Path::new(".")).unwrap().with_journal(&journal);
     run(&mut journal, &mut executor, stop, observer).unwrap_or_else(|error| panic!("{error}"))
 }
 
