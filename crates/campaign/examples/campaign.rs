@@ -39,7 +39,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     });
     let mut journal = Journal::open(Path::new(folder), &loaded.campaign, &loaded.text)?;
     if let [repeats] = repeats {
-        journal.set_repeats(repeats.parse()?);
+        journal.set_repeats(repeats.parse()?)?;
     }
     journal.notes().iter().for_each(|note| eprintln!("{note}"));
     let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?.with_journal(&journal);

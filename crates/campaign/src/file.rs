@@ -12,7 +12,7 @@ use crate::campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
 };
 use crate::diagnostics::{Diagnostics, did_you_mean, listed, quoted};
-use crate::plan::{self, MAX_COMBINATIONS};
+use crate::plan::{self, MAX_COMBINATIONS, MAX_RUNS};
 use crate::score::{compile, json_path};
 use crate::table::{Node, Table, called, items, text, word};
 use crate::template::{Placeholder, Template, Value};
@@ -161,6 +161,12 @@ impl File<'_> {
             Some(node) if are_factors_valid => self.hypotheses(node, &scores),
             _ => Vec::new(),
         };
+        let levels = self.factors.iter().map(|factor| factor.levels.len());
+        let combinations = levels.fold(1, usize::saturating_mul);
+        if are_factors_valid && combinations.saturating_mul(repeats as usize) > MAX_RUNS {
+            let message = format!("{repeats} repeats of {combinations} combinations are more than {MAX_RUNS} runs");
+            self.diagnostics.whole(message, "write fewer `repeats`");
+        }
         if name.is_none() {
             self.diagnostics.whole("the campaign has no `name`", "add name = \"…\"");
         }

@@ -83,6 +83,14 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
+    /// There are too many runs.
+    #[error("{repeats} repeats of {combinations} combinations are more than 10,000,000 runs; give fewer repeats")]
+    TooManyRuns {
+        /// The number of blocks.
+        repeats: u32,
+        /// The number of combinations.
+        combinations: usize,
+    },
     /// The folder has no campaign.
     #[error("{} has no results of a campaign; check the path", folder.display())]
     NoCampaign {
@@ -268,8 +276,13 @@ impl Journal {
     }
 
     /// Changes the number of blocks.
-    pub fn set_repeats(&mut self, repeats: u32) {
-        self.plan = self.plan.clone().with_repeats(repeats);
+    ///
+    /// # Errors
+    /// If that has more than 10,000,000 runs.
+    pub fn set_repeats(&mut self, repeats: u32) -> Result<(), JournalError> {
+        let many = JournalError::TooManyRuns { repeats, combinations: self.plan.combinations() };
+        self.plan = self.plan.clone().with_repeats(repeats).ok_or(many)?;
+        Ok(())
     }
 
     /// Whether a run is recorded.

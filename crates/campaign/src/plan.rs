@@ -12,6 +12,9 @@ use crate::campaign::{Campaign, Factor};
 /// Maximum number of combinations, before exclusions.
 pub(crate) const MAX_COMBINATIONS: usize = 100_000;
 
+/// Maximum number of runs of a campaign.
+pub(crate) const MAX_RUNS: usize = 10_000_000;
+
 /// A run's id: its block and its combination, both counted from 1. Written `block.combination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -190,10 +193,10 @@ impl Plan {
         self.repeats
     }
 
-    /// The plan with another number of blocks.
-    #[must_use]
-    pub fn with_repeats(self, repeats: u32) -> Plan {
-        Plan { repeats, ..self }
+    /// The plan with another number of blocks; nothing if that has more than 10,000,000 runs.
+    pub fn with_repeats(self, repeats: u32) -> Option<Plan> {
+        let is_possible = repeats as usize <= MAX_RUNS / self.combinations.len().max(1);
+        is_possible.then_some(Plan { repeats, ..self })
     }
 
     /// The number of runs.

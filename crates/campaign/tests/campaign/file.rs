@@ -205,6 +205,9 @@ fn too_many_combinations_are_refused_before_they_are_counted() {
     let factors = (0..20).map(|factor| format!("f{factor} = [{levels}]\n")).collect::<String>();
     let text = format!("name = 'x'\ncommand = ['x']\n[factors]\n{factors}[score]\nunit = '1'\njson = 'x'\n");
     assert!(parse("x", &text).unwrap_err().to_string().contains("more than 100000 combinations"));
+    let text = WHOLE.replace("repeats = 5", "repeats = 1000000").replace("128, 1500, ", "128, 1500, 9000, 9001, ");
+    let error = parse("x", &text).unwrap_err().to_string();
+    assert!(error.contains("1000000 repeats of 12 combinations are more than 10000000 runs"), "{error}");
 }
 
 /// Pieces of campaign files, so that random texts get past the first lines.

@@ -198,7 +198,10 @@ fn rows_with_the_same_run_count_once() {
     fs::write(folder.path().join(JOURNAL), [rows.clone(), rows].concat()).unwrap();
     assert_eq!(read_rows(folder.path()).unwrap().len(), 2);
     assert_eq!(Results::read(folder.path()).unwrap().len(), 2);
-    assert_eq!(Journal::open(folder.path(), &campaign, "").unwrap().rows(), 2);
+    fs::remove_file(folder.path().join(TABLE)).unwrap();
+    let mut journal = Journal::open(folder.path(), &campaign, "").unwrap();
+    assert_eq!((journal.rows(), read(folder.path(), TABLE).split(|byte| *byte == b'\n').count()), (2, 1 + 4 + 1));
+    assert!(journal.set_repeats(5_000_000).is_ok() && journal.set_repeats(5_000_001).is_err());
 }
 
 #[test]
