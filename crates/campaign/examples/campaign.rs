@@ -27,7 +27,18 @@ impl Observer for Terminal {
     }
 }
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
+fn main() -> ExitCode {
+    match made() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The exit code: 130 if the campaign was interrupted.
+fn made() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [file, folder, repeats @ ..] = arguments.as_slice() else { return Err("give FILE FOLDER [REPEATS]".into()) };
     let loaded = load(Path::new(file))?;

@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::campaign::{Campaign, Read as ReadScore};
+use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec};
 use crate::plan::{Hash, Plan, RunId};
 use crate::register::Register;
 use crate::row::{Row, Score};
@@ -115,24 +115,49 @@ pub struct Info {
     pub hash: Hash,
     /// The name.
     pub name: String,
-    /// The factors in the order of the file, each with its levels.
-    pub factors: Vec<(String, Vec<String>)>,
-    /// The scores, each with its unit; empty if the reports of runs state them.
-    pub scores: Vec<(String, String)>,
+    /// The factors in the order of the file.
+    pub factors: Vec<FactorInfo>,
+    /// The scores; empty if the reports of runs state them.
+    pub scores: Vec<ScoreInfo>,
     /// What the results depend on.
     pub canonical: Value,
 }
 
+/// A factor in `campaign.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FactorInfo {
+    /// The name.
+    pub name: String,
+    /// The labels of its levels, in the order of the file.
+    pub levels: Vec<String>,
+}
+
+/// A score in `campaign.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreInfo {
+    /// The name.
+    pub name: String,
+    /// The unit, or nothing if the reports of runs state it.
+    pub unit: String,
+    /// Which scores are better, if the file says so.
+    pub better: Option<Better>,
+}
+
 impl Info {
     fn of(campaign: &Campaign, plan: &Plan) -> Info {
-        let labels = |factor: &crate::Factor| factor.levels.iter().map(|level| level.label.clone()).collect();
+        let factor = |factor: &Factor| FactorInfo {
+            name: factor.name.clone(),
+            levels: factor.levels.iter().map(|level| level.label.clone()).collect(),
+        };
+        let score =
+            |score: &ScoreSpec| ScoreInfo { name: score.name.clone(), unit: score.unit.clone(), better: score.better };
         let declared =
             campaign.scores.iter().filter(|score| !matches!(score.read, ReadScore::Bench { case: None, .. }));
         Info {
             hash: plan.hash(),
             name: campaign.name.clone(),
-            factors: campaign.factors.iter().map(|factor| (factor.name.clone(), labels(factor))).collect(),
-            scores: declared.map(|score| (score.name.clone(), score.unit.clone())).collect(),
+            factors: campaign.factors.iter().map(factor).collect(),
+            scores: declared.map(score).collect(),
             canonical: campaign.canonical(),
         }
     }

@@ -65,7 +65,7 @@ pub use campaign::{
 pub use diagnostics::Diagnostics;
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use file::{Loaded, load, parse};
-pub use journal::{Info, JOURNAL, Journal, JournalError, TABLE};
+pub use journal::{FactorInfo, Info, JOURNAL, Journal, JournalError, ScoreInfo, TABLE};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{REGISTER, Record, Register, Standing, Use, register, text_hash};

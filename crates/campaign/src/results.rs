@@ -143,15 +143,15 @@ impl Results {
     /// Results with the factors and levels of a campaign, but without rows.
     fn of(info: &Info) -> Results {
         let mut results = Results { name: info.name.clone(), ..Results::empty() };
-        for (name, labels) in &info.factors {
+        for factor in &info.factors {
             let mut levels = Words::default();
-            for label in labels {
+            for label in &factor.levels {
                 levels.intern(label);
             }
-            results.factors.push(FactorColumn { name: name.clone(), levels, rows: Vec::new() });
+            results.factors.push(FactorColumn { name: factor.name.clone(), levels, rows: Vec::new() });
         }
-        for (name, _) in &info.scores {
-            results.measures.intern(name);
+        for score in &info.scores {
+            results.measures.intern(&score.name);
         }
         results
     }
