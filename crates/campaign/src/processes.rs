@@ -366,3 +366,32 @@ impl Drop for Processes {
         self.end_from(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_and_the_end_of_an_output_are_kept() {
+        let mut kept = Kept::default();
+        let bytes: Vec<u8> = (0..100_000_000u32).map(|index| (index % 251) as u8).collect();
+        for chunk in bytes.chunks(65_521) {
+            kept.push(chunk);
+            assert!(kept.start.len() + kept.end.len() < 4 * MAX_KEPT);
+        }
+        let Captured { bytes: parts, left_out } = kept.take();
+        assert_eq!((parts.len(), left_out), (2 * MAX_KEPT + 1, (bytes.len() - 2 * MAX_KEPT) as u64));
+        assert!(parts.starts_with(&bytes[..MAX_KEPT]) && parts[MAX_KEPT] == b'\n');
+        assert!(parts.ends_with(&bytes[bytes.len() - MAX_KEPT..]));
+    }
+
+    #[test]
+    fn an_output_without_a_gap_is_whole() {
+        for length in [0, 1, MAX_KEPT, MAX_KEPT + 1, 2 * MAX_KEPT] {
+            let mut kept = Kept::default();
+            let bytes = vec![7; length];
+            kept.push(&bytes);
+            assert_eq!(kept.take(), Captured { bytes, left_out: 0 }, "{length}");
+        }
+    }
+}
