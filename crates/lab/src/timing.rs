@@ -1,7 +1,5 @@
 //! Timing loops, and statistics over many short rounds.
 
-use std::hint::black_box;
-
 use bellows_sys::clock;
 
 use bellows_stats::{median, quantile};
@@ -36,35 +34,6 @@ pub(crate) fn quieter_half<T>(mut rounds: Vec<T>, together: impl Fn(&T) -> f64) 
     rounds
 }
 
-/// The processor's current speed: clocks of the time-stamp counter per step of a dependency chain that touches no
-/// memory.
-///
-/// A processor's frequency changes from second to second; dividing by this figure cancels it out.
-pub(crate) fn calibration_step() -> f64 {
-    const STEPS: u64 = 5_000;
-    let mut number = black_box(1u64);
-    clocks(1, || {
-        for _ in 0..STEPS {
-            // No optimizer can combine several of these steps.
-            number = number.wrapping_mul(number).wrapping_add(1_442_695_040_888_963_407);
-        }
-        number = black_box(number);
-    }) / STEPS as f64
-}
-
-/// Core cycles per step of the [`calibration_step`]: three for the multiplication and one for the addition, on Intel
-/// processors since Nehalem and AMD processors since Zen 2 (Fog, *Instruction tables*).
+/// Core cycles per step of the [`calibration_step`](clock::calibration_step): three for the multiplication and one for
+/// the addition, on Intel processors since Nehalem and AMD processors since Zen 2 (Fog, *Instruction tables*).
 pub(crate) const CYCLES_PER_STEP: f64 = 4.0;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each step takes some clocks, so the optimizer has not removed any.
-    #[test]
-    fn the_optimizer_keeps_every_step() {
-        clock::calibrate();
-        let step = lower_quartile(&(0..20).map(|_| calibration_step()).collect::<Vec<f64>>());
-        assert!((1.0..100.0).contains(&(step * 2.6e9 / clock::ticks_per_second() as f64)), "{step} clocks");
-    }
-}

@@ -5,6 +5,7 @@
 //! one rate in every state (CPUID leaf 0x8000_0007, EDX bit 8, "invariant TSC"); elsewhere
 //! [`ticks`] falls back to `CLOCK_MONOTONIC` itself, at 1 GHz.
 
+use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,6 +64,21 @@ pub fn cost() -> u64 {
         };
         (0..1_000).map(|_| once()).min().unwrap_or(0)
     })
+}
+
+/// The processor's current speed: ticks per step of a dependency chain that touches no memory. Takes some microseconds.
+///
+/// A processor's frequency changes from second to second; dividing by this figure cancels it out.
+pub fn calibration_step() -> f64 {
+    const STEPS: u64 = 5_000;
+    let mut number = black_box(1u64);
+    let start = ticks();
+    for _ in 0..STEPS {
+        // No optimizer can combine several of these steps.
+        number = number.wrapping_mul(number).wrapping_add(1_442_695_040_888_963_407);
+    }
+    black_box(number);
+    (ticks() - start) as f64 / STEPS as f64
 }
 
 /// Nanoseconds since shortly before the first call in the process. Never goes backwards on one thread.
@@ -192,6 +208,13 @@ mod tests {
         // The thread may lose its processor between the two readings.
         let errors = [(); 5].map(|()| error());
         assert!(errors.iter().any(|error| *error < 0.02), "{errors:?}");
+    }
+
+    /// Each step takes some clocks, so the optimizer has not removed any.
+    #[test]
+    fn the_optimizer_keeps_every_step() {
+        let shortest = (0..20).map(|_| calibration_step()).fold(f64::INFINITY, f64::min);
+        assert!((1.0..100.0).contains(&(shortest * 2.6e9 / ticks_per_second() as f64)), "{shortest} ticks");
     }
 
     #[test]

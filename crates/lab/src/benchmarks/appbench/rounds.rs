@@ -12,7 +12,7 @@ use super::bed::{Recording, Testbed, Totals};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Footprint;
-use crate::timing::{CYCLES_PER_STEP, calibration_step, median_or_nan, quieter_half};
+use crate::timing::{CYCLES_PER_STEP, median_or_nan, quieter_half};
 use crate::workers::panicked;
 
 /// The event that is always counted.
@@ -352,7 +352,7 @@ fn alternate(
     let (mut measured, start) = (0, clock::now());
     let mut last = start;
     while measured < packets && (clock::now() < start + MAX_TIME || pairs.is_empty()) {
-        let step = calibration_step();
+        let step = clock::calibration_step();
         let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
         // The first network finds the caches as the other left them, so the order alternates.
         let pair = if pairs.len() % 2 == 0 {

@@ -1,0 +1,77 @@
+//! Campaigns of measurements: a matrix of factors from a file, runs in random order within blocks, and a journal of
+//! results.
+//!
+//! A [`Campaign`] is read from a file by [`load`]. Its [`Plan`] has all combinations of the factors' levels, less those
+//! that are excluded. Each block has every combination once, in random order, so that a slow hour of the machine
+//! affects all combinations. [`run`] makes the runs that a [`Journal`] lacks: an [`Executor`] makes each of them and
+//! gives a [`Row`], also for a run that failed. [`Results`] are the rows as columns.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use bellows_campaign::{Journal, LocalExecutor, Results, Stop, load, run};
+//! use std::path::Path;
+//!
+//! let loaded = load(Path::new("sizes.toml"))?;
+//! let folder = Path::new("sizes.results");
+//! let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text)?;
+//! let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?.with_journal(&journal);
+//! let summary = run(&mut journal, &mut executor, &Stop::new()?, &mut ())?;
+//! println!("{} of {} runs, {} without a score", summary.done, summary.all, summary.failed);
+//! let results = Results::read(folder)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `campaign` | the data model of a campaign |
+//! | `file`, `table`, `diagnostics` | reads a campaign file; typed access to TOML; errors with their places |
+//! | `template` | placeholders in commands |
+//! | `plan` | the order of runs, and the hash of a campaign |
+//! | `executor` | makes one run |
+//! | `processes` | commands with a time limit and bounded output |
+//! | `score` | reads scores from outputs |
+//! | `machine` | what the machine is, and what it did during a run |
+//! | `row` | the result of a run |
+//! | `journal` | the results folder |
+//! | `register` | hypotheses and when they were stated |
+//! | `runner` | makes all runs that are missing |
+//! | `status` | how far a campaign is |
+//! | `results` | results as columns, from a results folder or from CSV |
+//! | `time` | times as text |
+#![forbid(unsafe_code)]
+
+mod campaign;
+mod diagnostics;
+mod executor;
+mod file;
+mod journal;
+mod machine;
+mod plan;
+mod processes;
+mod register;
+mod results;
+mod row;
+mod runner;
+mod score;
+mod status;
+mod table;
+mod template;
+mod time;
+
+pub use campaign::{
+    Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
+};
+pub use diagnostics::Diagnostics;
+pub use executor::{ExecuteError, Executor, LocalExecutor};
+pub use file::{Loaded, load, parse};
+pub use journal::{FactorInfo, Info, JOURNAL, Journal, JournalError, ScoreInfo, TABLE};
+pub use plan::{Hash, Plan, RunId};
+pub use processes::Stop;
+pub use register::{REGISTER, Record, Register, Standing, Use, register, text_hash};
+pub use results::{FactorColumn, ImportError, Results, Words, import, import_file, read_rows};
+pub use row::{Failure, FailureKind, Machine, Row, Score};
+pub use runner::{Observer, Progress, RunError, Summary, run};
+pub use score::{Captured, Output, Reader};
+pub use status::Status;
+pub use template::{Template, Value};

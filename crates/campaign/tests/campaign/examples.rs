@@ -1,0 +1,32 @@
+//! The example campaigns.
+
+use bellows_campaign::{Plan, load};
+
+#[test]
+fn the_examples_are_campaigns_that_can_be_made() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let loaded = load(&path).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+            assert!(Plan::new(&loaded.campaign).runs_in_all() > 1 && loaded.folder.is_dir(), "{}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 3);
+}
+
+/// The first example needs no other program.
+#[test]
+fn the_first_example_runs() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/checksums.toml");
+    let mut loaded = load(&path).unwrap();
+    loaded.campaign.repeats = 1;
+    let folder = bellows_testkit::scratch();
+    let mut journal = bellows_campaign::Journal::open(folder.path(), &loaded.campaign, &loaded.text).unwrap();
+    let mut executor = bellows_campaign::LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap();
+    let stop = bellows_campaign::Stop::new().unwrap();
+    let summary = bellows_campaign::run(&mut journal, &mut executor, &stop, &mut ()).unwrap();
+    assert_eq!((summary.done, summary.failed), (summary.all, 0), "{:?}", bellows_campaign::read_rows(folder.path()));
+}

@@ -1,0 +1,12 @@
+//! Campaigns from their file to their results, with real programs.
+
+mod crash;
+mod examples;
+mod file;
+mod import;
+mod journal;
+mod plan;
+mod register;
+mod run;
+mod scores;
+mod support;

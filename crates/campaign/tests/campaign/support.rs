@@ -1,0 +1,38 @@
+//! Campaigns for tests.
+
+use std::path::Path;
+
+use bellows_campaign::{Campaign, Journal, LocalExecutor, Observer, Row, Stop, Summary, parse, read_rows, run};
+
+/// The campaign of a text, which has no errors.
+pub fn campaign(text: &str) -> Campaign {
+    parse("test.toml", text).unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
+}
+
+/// A campaign with a shell line as its command and a score that its output has as `score=NUMBER`.
+pub fn shell(line: &str, more: &str) -> Campaign {
+    campaign(&format!(
+        "name = 'test'\ncommand = {{ shell = '''{line}''' }}\n{more}\n\
+         [factors]\nsize = [64, 1500]\n\
+         [score]\npattern = 'score=(?<score>\\S+)'\nunit = 'Mpps'\n"
+    ))
+}
+
+/// Makes the runs of a campaign that a folder lacks.
+pub fn go_on(folder: &Path, campaign: &Campaign) -> Summary {
+    watch(folder, campaign, &Stop::new().unwrap(), &mut ())
+}
+
+/// The same, until it is stopped.
+pub fn watch(folder: &Path, campaign: &Campaign, stop: &Stop, observer: &mut dyn Observer) -> Summary {
+    let mut journal = Journal::open(folder, campaign, "").unwrap();
+    let mut executor = LocalExecutor::new(campaign, Path::new(".")).unwrap().with_journal(&journal);
+    run(&mut journal, &mut executor, stop, observer).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The rows of a campaign that is made from the start.
+pub fn rows(campaign: &Campaign) -> Vec<Row> {
+    let folder = bellows_testkit::scratch();
+    go_on(folder.path(), campaign);
+    read_rows(folder.path()).unwrap()
+}
