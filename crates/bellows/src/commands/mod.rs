@@ -27,6 +27,7 @@ subcommands! {
         Appbench(appbench),
         Bench(bench),
         Breathsim(breathsim),
+        Campaign(campaign),
         Completions(completions),
         Man(man),
     }
