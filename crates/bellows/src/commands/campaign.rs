@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 
 use bellows_campaign::{
-    ExecuteError, Journal, JournalError, Loaded, LocalExecutor, Observer, Progress, Record, Row, RunError, RunId, Status,
-    Stop, load, register, run,
+    ExecuteError, Journal, JournalError, Loaded, LocalExecutor, Observer, Progress, Record, Row, RunError, RunId,
+    Status, Stop, load, register, run,
 };
 use bellows_inspect::text::sanitize;
 use clap::Args;
