@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellows_testkit::skip;
@@ -14,6 +15,17 @@ use support::{Running, Sandbox, root};
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A sandbox with the release build. In others, an app's own instructions take so long that little of its time is spent
+/// waiting.
+fn released() -> Sandbox {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--release", "--package", "bellows"]).current_dir(root());
+    assert!(build.status().unwrap().success(), "the release build");
+    // The tests' programs are in the folder `debug/deps` beside it.
+    let tests = std::env::current_exe().unwrap();
+    Sandbox::of(tests.ancestors().nth(3).unwrap().join("release/bellows"))
 }
 
 /// Runs an example. In `costs.toml`, packets wait for milliseconds, so that they leave the caches, and then `share` reads
@@ -87,7 +99,7 @@ fn find_none(sandbox: &Sandbox, app: &str) {
 #[test]
 fn an_app_that_waits_for_its_packets_is_found_and_no_other() {
     let _alone = alone();
-    let sandbox = Sandbox::new();
+    let sandbox = released();
     // For longer than other programs take the processor away, and so many that they leave the caches in any build.
     let _running = start(&sandbox, "costs.toml", &["--set", "apps.hold.time=8ms"]);
     let costs = find(&sandbox, "share");
@@ -110,7 +122,7 @@ fn no_app_is_accused_if_all_look_ahead() {
 #[test]
 fn the_part_of_a_router_that_waits_for_its_packets_is_found_and_no_other() {
     let _alone = alone();
-    let sandbox = Sandbox::new();
+    let sandbox = released();
     let _running = start(&sandbox, "router-costs.toml", &["--set", NO_LOOK_AHEAD]);
     let costs = find(&sandbox, "router/ethernet-input");
     let advice = accusations(&costs);
@@ -135,7 +147,7 @@ fn notes(sandbox: &Sandbox, apps: &str, more: &[&str]) -> String {
 #[test]
 fn a_benchmark_of_an_app_that_waits_for_its_packets_says_so() {
     let _alone = alone();
-    let sandbox = Sandbox::new();
+    let sandbox = released();
     let deadline = Deadline::new("a benchmark that finds the missing prefetch");
     // Other programs make intervals wide.
     while !notes(&sandbox, "rss(prefetch = 0)", &[]).contains(WAITS) {
