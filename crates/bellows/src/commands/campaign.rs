@@ -57,7 +57,7 @@ const EXAMPLES: &str = "Examples:
 enum Action {
     /// Make the runs that have no results yet.
     Run,
-    /// Print how far the campaign is.
+    /// Print what the results folder has.
     Status,
     /// Fix the text of the file's hypotheses, and the time: only later runs can confirm them.
     Register,
@@ -91,13 +91,13 @@ impl Arguments {
     fn run(&self) -> Result<ExitCode, CommandError> {
         let loaded = read(&self.file)?;
         let stop = stop_at_signals()?;
+        let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?;
         let mut journal = Journal::open(&self.folder(), &loaded.campaign, &loaded.text).map_err(journal_error)?;
         if let Some(repeats) = self.repeats {
             journal.set_repeats(repeats).map_err(journal_error)?;
         }
         journal.notes().iter().for_each(|note| terminal::notice(note));
-        let mut executor =
-            LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?.with_journal(&journal);
+        let mut executor = executor.with_journal(&journal);
         let mut printer = Printer { as_json: self.json };
         let summary = run(&mut journal, &mut executor, &stop, &mut printer).map_err(|error| match error {
             RunError::Execute(error) => execute_error(error),
@@ -145,9 +145,13 @@ impl Arguments {
 
     fn register(&self) -> Result<ExitCode, CommandError> {
         let loaded = self.with_hypotheses()?;
-        // The folder gets its campaign, as by a run.
+        // The folder gets its campaign, as by a run; a runner that uses it has done so.
         let folder = self.folder();
-        drop(Journal::open(&folder, &loaded.campaign, &loaded.text).map_err(journal_error)?);
+        match Journal::open(&folder, &loaded.campaign, &loaded.text) {
+            Ok(journal) => journal.notes().iter().for_each(|note| terminal::notice(note)),
+            Err(JournalError::Locked { .. }) => {}
+            Err(error) => return Err(journal_error(error)),
+        }
         let records = loaded.campaign.hypotheses.iter().map(|it| register(&folder, &loaded.campaign, it));
         let records: Vec<Record> = records.collect::<Result<_, _>>().map_err(journal_error)?;
         if self.json {
@@ -207,7 +211,7 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
 
 /// Reads a campaign file.
 fn read(file: &Path) -> Result<Loaded, CommandError> {
-    load(file).map_err(|mistakes| CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich())))
+    load(file).map_err(|diagnostics| CommandError::Diagnosed(diagnostics.render(terminal::stderr_is_rich())))
 }
 
 /// A request to stop that signals make.
@@ -215,7 +219,16 @@ fn stop_at_signals() -> Result<Arc<Stop>, CommandError> {
     let failed = |error: std::io::Error| CommandError::Failed(format!("a campaign cannot be stopped: {error}"));
     let stop = Arc::new(Stop::new().map_err(failed)?);
     let (mut signals, request) = (catch_signals()?, Arc::clone(&stop));
-    thread::spawn(move || signals.forever().for_each(|_| request.set()));
+    thread::spawn(move || {
+        for (number, _) in signals.forever().enumerate() {
+            if number > 0 {
+                // Rows are safe at any moment, and the next runner ends what is left.
+                std::process::exit(INTERRUPTED.into());
+            }
+            terminal::notice("tidying up; interrupt again to end at once");
+            request.set();
+        }
+    });
     Ok(stop)
 }
 
@@ -254,7 +267,7 @@ impl Observer for Printer {
         if terminal::shows_stdout() {
             terminal::clear_status();
         }
-        // The results are in their folder: nobody needs to read this.
+        // The results are in their folder: a failure to print loses nothing.
         let _ = terminal::print(&text);
     }
 }
@@ -301,6 +314,6 @@ fn text_of(status: &Status) -> String {
     for (machine, runs) in &status.machines {
         lines.push(format!("  {} on {machine}", shown(*runs)));
     }
-    lines.push(if status.running { "  a runner makes more".to_owned() } else { "  nobody makes more now".to_owned() });
+    lines.push(if status.running { "  a runner makes more".to_owned() } else { "  no runner uses the folder".to_owned() });
     lines.iter().map(|line| sanitize(line) + "\n").collect()
 }

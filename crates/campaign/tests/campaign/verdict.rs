@@ -1,5 +1,6 @@
 //! Verdicts about hypotheses, over the values of a published comparison.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -42,8 +43,10 @@ fn record(
     let (plan, head) = (Plan::new(campaign), Register::read(folder).unwrap().head());
     let mut text = String::new();
     for run in blocks.flat_map(|block| (1..=10).map(move |combination| RunId { block, combination })) {
-        let levels = plan.levels(run).unwrap();
-        let value = score(&levels["snabb"], &levels["config"]) + if run.block % 2 == 0 { noise } else { -noise };
+        let places = campaign.factors.iter().zip(plan.levels(run).unwrap());
+        let levels: BTreeMap<&str, &str> =
+            places.map(|(factor, &level)| (factor.name.as_str(), factor.levels[level].label.as_str())).collect();
+        let value = score(levels["snabb"], levels["config"]) + if run.block % 2 == 0 { noise } else { -noise };
         let row: Row = serde_json::from_value(json!({
             "run": run.to_string(), "campaign": plan.hash(), "levels": levels, "start": start, "seconds": 1.0,
             "scores": [{"name": campaign.scores[0].name, "unit": "Gb/s", "value": value}], "registered": head,
