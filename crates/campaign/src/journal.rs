@@ -333,6 +333,11 @@ impl Journal {
         self.done.len()
     }
 
+    /// The newest record of the register, when the last row was recorded.
+    pub(crate) fn registered(&self) -> Option<Hash> {
+        self.register.head()
+    }
+
     /// The number of recorded runs without a score.
     pub fn failed(&self) -> usize {
         self.failed
