@@ -69,7 +69,7 @@ fn each_combination_is_run_once_a_block_and_failures_are_results() {
 #[test]
 fn an_interrupted_campaign_goes_on_where_it_was() {
     let sandbox = Sandbox::new();
-    let file = sandbox.write("sizes.toml", &campaign("0.2").replace("repeats = 2", "repeats = 20"));
+    let file = sandbox.write("sizes.toml", &campaign("0.2").replace("repeats = 2", "repeats = 400"));
     let mut command = sandbox.command(&["campaign", "run", &file, "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let journal = sandbox.path("sizes.results/results.jsonl");
@@ -83,7 +83,7 @@ fn an_interrupted_campaign_goes_on_where_it_was() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let before = recorded();
-    assert!(before < 40 && lines(&String::from_utf8(output.stdout).unwrap()).len() == before);
+    assert!(before < 800 && lines(&String::from_utf8(output.stdout).unwrap()).len() == before);
     let quick = sandbox.bellows(&["campaign", "run", &file, "--repeats", "4", "--json"]).fine();
     assert_eq!(lines(&quick.stdout).len(), 8_usize.saturating_sub(before), "{quick:#?}");
 }
@@ -127,6 +127,47 @@ fn hypotheses_are_registered_once_and_with_their_time() {
     let without = sandbox.write("without.toml", &without[..without.find("[[hypothesis]]").unwrap()]);
     let said = sandbox.bellows(&["campaign", "register", &without]);
     assert!(said.code == Some(2) && said.stderr.contains("states no hypothesis"), "{said:#?}");
+}
+
+#[test]
+fn fresh_runs_confirm_what_was_registered() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write(
+        "rates.toml",
+        r#"
+name = "rates"
+repeats = 2
+command = { shell = "block={block}; echo rate={size}.$((block % 3))" }
+[factors]
+size = ["60", "64"]
+[score]
+pattern = 'rate=(?<rate>[0-9.]+)'
+unit = "Mpps"
+[[hypothesis]]
+name = "smaller packets are slower"
+factor = "size"
+compare = ["60", "64"]
+direction = "less"
+"#,
+    );
+    sandbox.bellows(&["campaign", "run", &file]).fine();
+    let test = || sandbox.bellows(&["campaign", "test", &file, "--json"]).fine().json()[0].clone();
+    assert_eq!([&test()["conclusion"], &test()["runs"]["made_before"]], [&json!("refused"), &json!(4)]);
+    sandbox.bellows(&["campaign", "register", &file]).fine();
+    let said = sandbox.bellows(&["campaign", "test", &file]).fine().stdout;
+    assert!(
+        said.starts_with("smaller packets are slower: refused\n") && said.contains("exploration: 60 - 64: -4"),
+        "{said}"
+    );
+    sandbox.bellows(&["campaign", "run", &file, "--repeats", "8"]).fine();
+    let verdict = test();
+    assert_eq!([&verdict["conclusion"], &verdict["runs"]["confirming"]], [&json!("confirmed"), &json!(12)]);
+    assert!((verdict["confirmation"]["difference"].as_f64().unwrap() + 4.0).abs() < 1e-9, "{verdict:#}");
+    let said = sandbox.bellows(&["campaign", "test", &file]).fine().stdout;
+    assert!(
+        said.starts_with("smaller packets are slower: confirmed\n") && said.contains("4 runs made before"),
+        "{said}"
+    );
 }
 
 #[test]

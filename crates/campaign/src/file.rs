@@ -430,9 +430,13 @@ impl File<'_> {
             }
             DeValue::Table(table) => {
                 let mut table = Table::new(format!("`{key}`"), table, node.span());
-                let node = table.take("shell");
+                let shell = table.take("shell");
                 table.finish(self.diagnostics);
-                let node = node?;
+                let Some(node) = shell else {
+                    let help = "write { shell = \"…\" }, or [\"program\", \"argument\", …]";
+                    self.diagnostics.at(node.span(), format!("`{key}` has no `shell`"), help);
+                    return None;
+                };
                 let text = text("shell", node, self.diagnostics)?;
                 Some(Command::Shell { shell: self.template(&text, node, is_of_run, true)? })
             }
@@ -458,6 +462,10 @@ impl File<'_> {
                 return None;
             }
         };
+        if is_shell && template.has_quoted_placeholder() {
+            let help = "remove the quotes: each value is quoted as one word";
+            self.diagnostics.at(node.span(), "a placeholder stands within quotes of the shell line", help);
+        }
         let is_alone = is_shell || template.only_placeholder().is_some();
         for placeholder in template.placeholders() {
             if let Err((message, help)) = self.check_placeholder(placeholder, is_of_run, is_alone) {
@@ -764,10 +772,12 @@ impl File<'_> {
 
     fn hypothesis_score(&mut self, table: &mut Table<'_, '_>, scores: &[ScoreSpec]) -> Option<String> {
         let Some(node) = table.take("score") else {
-            if let [only] = scores {
+            if let [only] = scores
+                && !matches!(only.read, Read::Bench { case: None, .. })
+            {
                 return Some(only.name.clone());
             }
-            let message = "the campaign has several scores, and the hypothesis does not say which";
+            let message = "the campaign may have several scores, and the hypothesis does not say which";
             self.diagnostics.at(table.span.clone(), message, "add score = \"name\"");
             return None;
         };

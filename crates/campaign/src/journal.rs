@@ -74,7 +74,7 @@ pub enum JournalError {
         differs: String,
     },
     /// A file was changed or damaged.
-    #[error("{}, line {line}: {why}; restore the file from a copy, or remove the line", path.display())]
+    #[error("{}, line {line}: {why}; restore the file from a copy{}", path.display(), or_remove(.path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -97,6 +97,11 @@ pub enum JournalError {
         /// The folder.
         folder: PathBuf,
     },
+}
+
+/// Rows do not depend on each other.
+fn or_remove(path: &Path) -> &'static str {
+    if path.ends_with(JOURNAL) { ", or remove the line" } else { "" }
 }
 
 fn holder(process: &str) -> String {
@@ -191,6 +196,8 @@ impl Info {
     fn is_that_of(&self, folder: &Path) -> Result<bool, JournalError> {
         match Info::read(folder) {
             Ok(known) if known.hash == self.hash => Ok(true),
+            // Nothing depends on the file yet.
+            Ok(_) if is_unused(folder) => Ok(false),
             Ok(known) => {
                 let (folder, differs) = (folder.to_owned(), known.differs(self));
                 Err(JournalError::OtherCampaign { folder, differs })
@@ -215,6 +222,12 @@ impl Info {
         let names: Vec<String> = names.into_iter().filter(|name| !(is_factors && name == "`exclude`")).collect();
         if names.is_empty() { "its contents".to_owned() } else { names.join(", ") }
     }
+}
+
+/// Whether a results folder has neither rows nor registered hypotheses.
+fn is_unused(folder: &Path) -> bool {
+    let is_empty = |name| fs::metadata(folder.join(name)).map_or(true, |file| file.len() == 0);
+    is_empty(JOURNAL) && is_empty(crate::register::REGISTER)
 }
 
 /// The results folder of a campaign, open for one runner.
@@ -320,6 +333,11 @@ impl Journal {
         self.done.len()
     }
 
+    /// The newest record of the register, when the last row was recorded.
+    pub(crate) fn registered(&self) -> Option<Hash> {
+        self.register.head()
+    }
+
     /// The number of recorded runs without a score.
     pub fn failed(&self) -> usize {
         self.failed
@@ -341,6 +359,10 @@ impl Journal {
         self.register.refresh(&self.folder)?;
         row.registered = self.register.head();
         let path = self.folder.join(JOURNAL);
+        if row.campaign != self.plan.hash() || self.plan.levels(row.run).is_none() {
+            let error = io::Error::other(format!("run {} is one of another campaign", row.run));
+            return Err(io_error("record a row in", &path)(error));
+        }
         if self.is_broken {
             let error = io::Error::other("a row before was written in part");
             return Err(io_error("write", &path)(error));
@@ -502,7 +524,11 @@ fn follow(path: &Path, columns: &Columns, rows: &[Row], notes: &mut Vec<String>)
     let mut file = open(path)?;
     let mut found = Vec::new();
     file.read_to_end(&mut found).map_err(io_error("read", path))?;
-    if !expected.starts_with(&found) {
+    if rows.is_empty() && found.iter().filter(|byte| **byte == b'\n').count() <= 1 {
+        // A table with only a header is no result to keep.
+        file.set_len(0).map_err(io_error("shorten", path))?;
+        found.clear();
+    } else if !expected.starts_with(&found) {
         let aside = unused(path, "changed");
         fs::rename(path, &aside).map_err(io_error("move", path))?;
         notes.push(format!(

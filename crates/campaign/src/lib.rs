@@ -37,6 +37,7 @@
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
+//! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder or from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
@@ -58,6 +59,7 @@ mod status;
 mod table;
 mod template;
 mod time;
+mod verdict;
 
 pub use campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
@@ -75,3 +77,4 @@ pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use score::{Captured, Output, Reader};
 pub use status::Status;
 pub use template::{Template, Value};
+pub use verdict::{Conclusion, Estimate, RunCounts, Verdict, verdicts};

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use bellows_sys::wake::{Event, sleep_until_readable};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
+    test_kill_process_group, waitid,
 };
 
 use crate::score::{Captured, Output};
@@ -138,6 +139,9 @@ impl Pipe {
     }
 }
 
+/// How long the other processes of a group are waited for after SIGKILL.
+const MAX_ENDING: Duration = Duration::from_millis(100);
+
 /// A command and the processes that it started.
 struct Group {
     child: Child,
@@ -149,8 +153,10 @@ struct Group {
 
 impl Group {
     fn signal(&self, signal: Signal) {
-        // The only failure is that no process of the group is left.
+        // It fails if no process of the group is left, or if all are of another user.
         let _ = kill_process_group(self.id, signal);
+        // The first process may have joined another group.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
     /// How the first process ended, which stays a zombie.
@@ -175,6 +181,11 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
+        // The others end a little later, and the next run must not meet them.
+        let end = Instant::now() + MAX_ENDING;
+        while test_kill_process_group(self.id).is_ok() && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(500));
+        }
     }
 }
 

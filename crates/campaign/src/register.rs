@@ -205,15 +205,16 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io_error("read", &journal_path)(error)),
     };
-    // A line that is being written belongs to a run that started before.
-    let rows = journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+    // Whole lines only, so that the hash can be checked. A run whose line is being written started before.
+    let whole = journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    let rows = journal[..whole].iter().filter(|byte| **byte == b'\n').count();
     let mut record = Record {
         hypothesis: hypothesis.clone(),
         text: text_hash(hypothesis),
         campaign: Plan::new(campaign).hash(),
         time: time::now(),
         rows,
-        journal: Hash::of(&journal),
+        journal: Hash::of(&journal[..whole]),
         previous: register.head(),
         hash: Hash::of(&[]),
     };

@@ -310,6 +310,11 @@ pub fn import(source: impl Read, name: &str) -> Result<Results, ImportError> {
     }
 }
 
+/// Whether a field has no value, as programs write it.
+fn is_missing(text: &str) -> bool {
+    MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
+}
+
 struct Import<'n> {
     name: &'n str,
     results: Results,
@@ -409,8 +414,8 @@ impl Import<'_> {
                 Column::Score => score = self.score(text)?,
                 Column::Unit => unit = text,
                 Column::Measure => measure = text,
-                Column::Failure => reason = text,
-                Column::Disturbed => disturbed = !text.is_empty(),
+                Column::Failure => reason = if is_missing(text) { "" } else { text },
+                Column::Disturbed => disturbed = !is_missing(text),
                 Column::Ignored => {}
             }
         }
@@ -433,7 +438,7 @@ impl Import<'_> {
         {
             return Ok(score);
         }
-        if MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing)) {
+        if is_missing(text) {
             return Ok(f64::NAN);
         }
         Err(self

@@ -112,8 +112,9 @@ fn each(
         observer.started(*run, &progress(summary, &estimate));
         let start = Instant::now();
         let row = executor.execute(*run, stop)?;
-        let shown = row.clone();
+        let mut shown = row.clone();
         summary.made += usize::from(journal.append(row)?);
+        shown.registered = journal.registered();
         summary.done += 1;
         summary.failed = journal.failed();
         estimate.add(*run, start.elapsed());

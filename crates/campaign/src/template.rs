@@ -110,6 +110,29 @@ impl Template {
         self.parts.iter().map(part).collect()
     }
 
+    /// Whether a placeholder stands within quotes of a line of shell, which its own quotes would end.
+    pub(crate) fn has_quoted_placeholder(&self) -> bool {
+        let mut quote = None;
+        for part in &self.parts {
+            let Part::Text(text) = part else {
+                if quote.is_some() {
+                    return true;
+                }
+                continue;
+            };
+            let mut letters = text.chars();
+            while let Some(letter) = letters.next() {
+                match (quote, letter) {
+                    (None | Some('"'), '\\') => drop(letters.next()),
+                    (None, '\'' | '"' | '`') => quote = Some(letter),
+                    (Some(open), letter) if open == letter => quote = None,
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
     /// The text for a shell: each value is one quoted word, a list several.
     pub(crate) fn shell(&self, value: impl Fn(&Placeholder) -> Value) -> String {
         self.fill(|placeholder| match value(placeholder) {
@@ -128,7 +151,7 @@ pub(crate) fn joined(value: Value) -> String {
 
 /// A word that a shell reads back as this text.
 fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+=@%".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,+@%".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),

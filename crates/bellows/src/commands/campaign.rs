@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 
 use bellows_campaign::{
-    ExecuteError, Journal, JournalError, Loaded, LocalExecutor, Observer, Progress, Record, Row, RunError, RunId,
-    Status, Stop, load, register, run,
+    Campaign, Conclusion, Estimate, ExecuteError, Journal, JournalError, Loaded, LocalExecutor, Observer, Progress,
+    Record, Row, RunError, RunId, Status, Stop, Verdict, load, register, run, verdicts,
 };
 use bellows_inspect::text::sanitize;
 use clap::Args;
@@ -19,16 +19,16 @@ use crate::supervisor::catch_signals;
 use crate::terminal;
 use crate::text::{count, span};
 
-/// Make the runs of a campaign of measurements, and keep their results
+/// Make the runs of a campaign of measurements, and test hypotheses on them
 ///
 /// A campaign file names factors with their levels, and the command of a run. Runs are made in random order within
 /// blocks, each of which has every combination once. Their results are rows in a folder, `results.csv` and
 /// `results.jsonl`, which are never rewritten; an interrupted campaign goes on where it was. docs/campaigns.md explains
-/// the file.
+/// the file, and what a test refuses.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// run, status or register
+    /// run, status, register or test
     #[arg(value_name = "ACTION")]
     action: Action,
     /// The campaign file
@@ -49,17 +49,20 @@ const EXAMPLES: &str = "Examples:
   bellows campaign run sizes.toml
   bellows campaign run sizes.toml --repeats 30
   bellows campaign status sizes.toml --json
-  bellows campaign register sizes.toml";
+  bellows campaign register sizes.toml
+  bellows campaign test sizes.toml";
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Action {
     /// Make the runs that have no results yet.
     Run,
-    /// Print how far the campaign is.
+    /// Print what the results folder has.
     Status,
     /// Fix the text of the file's hypotheses, and the time: only later runs can confirm them.
     Register,
+    /// Say whether the runs confirm the hypotheses.
+    Test,
 }
 
 impl Execute for Arguments {
@@ -71,11 +74,12 @@ impl Execute for Arguments {
             Action::Run => self.run(),
             Action::Status => self.status(),
             Action::Register => self.register(),
+            Action::Test => self.test(),
         }
     }
 
     fn only_reports(&self) -> bool {
-        self.action == Action::Status
+        matches!(self.action, Action::Status | Action::Test)
     }
 }
 
@@ -87,13 +91,13 @@ impl Arguments {
     fn run(&self) -> Result<ExitCode, CommandError> {
         let loaded = read(&self.file)?;
         let stop = stop_at_signals()?;
+        let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?;
         let mut journal = Journal::open(&self.folder(), &loaded.campaign, &loaded.text).map_err(journal_error)?;
         if let Some(repeats) = self.repeats {
             journal.set_repeats(repeats).map_err(journal_error)?;
         }
         journal.notes().iter().for_each(|note| terminal::notice(note));
-        let mut executor =
-            LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?.with_journal(&journal);
+        let mut executor = executor.with_journal(&journal);
         let mut printer = Printer { as_json: self.json };
         let summary = run(&mut journal, &mut executor, &stop, &mut printer).map_err(|error| match error {
             RunError::Execute(error) => execute_error(error),
@@ -118,15 +122,36 @@ impl Arguments {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn register(&self) -> Result<ExitCode, CommandError> {
+    /// The campaign, which states a hypothesis.
+    fn with_hypotheses(&self) -> Result<Loaded, CommandError> {
         let loaded = read(&self.file)?;
         if loaded.campaign.hypotheses.is_empty() {
             let file = self.file.display();
             return Err(CommandError::Usage(format!("{file} states no hypothesis; add a table [[hypothesis]]")));
         }
-        // The folder gets its campaign, as by a run.
+        Ok(loaded)
+    }
+
+    fn test(&self) -> Result<ExitCode, CommandError> {
+        let loaded = self.with_hypotheses()?;
+        let verdicts = verdicts(&self.folder(), &loaded.campaign).map_err(journal_error)?;
+        let text = match self.json {
+            true => format!("{:#}\n", json!(verdicts)),
+            false => verdicts.iter().map(|verdict| verdict_text(verdict, &loaded.campaign)).collect(),
+        };
+        terminal::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn register(&self) -> Result<ExitCode, CommandError> {
+        let loaded = self.with_hypotheses()?;
+        // The folder gets its campaign, as by a run; a runner that uses it has done so.
         let folder = self.folder();
-        drop(Journal::open(&folder, &loaded.campaign, &loaded.text).map_err(journal_error)?);
+        match Journal::open(&folder, &loaded.campaign, &loaded.text) {
+            Ok(journal) => journal.notes().iter().for_each(|note| terminal::notice(note)),
+            Err(JournalError::Locked { .. }) => {}
+            Err(error) => return Err(journal_error(error)),
+        }
         let records = loaded.campaign.hypotheses.iter().map(|it| register(&folder, &loaded.campaign, it));
         let records: Vec<Record> = records.collect::<Result<_, _>>().map_err(journal_error)?;
         if self.json {
@@ -141,9 +166,52 @@ impl Arguments {
     }
 }
 
+/// What runs say of a hypothesis.
+fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
+    let Verdict { hypothesis, runs, .. } = verdict;
+    let unit = campaign.scores.iter().find(|score| score.name == hypothesis.score).map_or("", |score| &score.unit);
+    let [first, second] = hypothesis.compare.each_ref().map(|levels| levels.join(":"));
+    let estimate = |it: &Estimate| {
+        let Estimate { difference, low, high, p, df, .. } = it;
+        let [one, other] = it.runs.map(shown);
+        format!(
+            "{first} - {second}: {difference:.4} {unit} [{low:.4}, {high:.4}], {:.0} percent; p {p:.3e}; {one} and \
+             {other} runs, {df} degrees of freedom",
+            100.0 * it.confidence
+        )
+    };
+    let conclusion = match verdict.conclusion {
+        Conclusion::Confirmed => "confirmed",
+        Conclusion::NotConfirmed => "not confirmed",
+        Conclusion::Refused => "refused",
+    };
+    let mut lines = vec![format!("{}: {conclusion}", hypothesis.name)];
+    lines.extend(verdict.refused.as_ref().map(|why| format!("  {why}")));
+    if let (Some(it), Some(time)) = (&verdict.confirmation, &verdict.registered) {
+        lines.push(format!("  runs since {time}: {}", estimate(it)));
+        if let Some(p) = it.corrected_p {
+            lines.push(format!("  p corrected for the campaign's hypotheses: {p:.3e}, limit {}", hypothesis.level));
+        }
+        let detectable = it.detectable.filter(|_| verdict.conclusion == Conclusion::NotConfirmed);
+        lines.extend(detectable.map(|it| format!("  these runs would have shown {it:.4} {unit} in 4 of 5 cases")));
+    }
+    if let Some(it) = &verdict.exploration {
+        lines.push(format!("  exploration: {}, corrected for all pairs of {} means", estimate(it), it.means));
+    }
+    let others = [
+        (runs.made_before, "made before it was registered"),
+        (runs.explored, "looked at to find it"),
+        (runs.contradictory, "contradict the register"),
+        (runs.without_score, "without a score"),
+    ];
+    let others = others.into_iter().filter(|(number, _)| *number > 0);
+    lines.extend(others.map(|(number, what)| format!("  {} runs {what}", shown(number))));
+    lines.iter().map(|line| sanitize(line) + "\n").collect()
+}
+
 /// Reads a campaign file.
 fn read(file: &Path) -> Result<Loaded, CommandError> {
-    load(file).map_err(|mistakes| CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich())))
+    load(file).map_err(|diagnostics| CommandError::Diagnosed(diagnostics.render(terminal::stderr_is_rich())))
 }
 
 /// A request to stop that signals make.
@@ -151,7 +219,16 @@ fn stop_at_signals() -> Result<Arc<Stop>, CommandError> {
     let failed = |error: std::io::Error| CommandError::Failed(format!("a campaign cannot be stopped: {error}"));
     let stop = Arc::new(Stop::new().map_err(failed)?);
     let (mut signals, request) = (catch_signals()?, Arc::clone(&stop));
-    thread::spawn(move || signals.forever().for_each(|_| request.set()));
+    thread::spawn(move || {
+        for (number, _) in signals.forever().enumerate() {
+            if number > 0 {
+                // Rows are safe at any moment, and the next runner ends what is left.
+                std::process::exit(INTERRUPTED.into());
+            }
+            terminal::notice("tidying up; interrupt again to end at once");
+            request.set();
+        }
+    });
     Ok(stop)
 }
 
@@ -190,7 +267,7 @@ impl Observer for Printer {
         if terminal::shows_stdout() {
             terminal::clear_status();
         }
-        // The results are in their folder: nobody needs to read this.
+        // The results are in their folder: a failure to print loses nothing.
         let _ = terminal::print(&text);
     }
 }
@@ -237,6 +314,6 @@ fn text_of(status: &Status) -> String {
     for (machine, runs) in &status.machines {
         lines.push(format!("  {} on {machine}", shown(*runs)));
     }
-    lines.push(if status.running { "  a runner makes more".to_owned() } else { "  nobody makes more now".to_owned() });
+    lines.push(if status.running { "  a runner makes more".to_owned() } else { "  no runner uses the folder".to_owned() });
     lines.iter().map(|line| sanitize(line) + "\n").collect()
 }

@@ -1,6 +1,7 @@
 //! A runner in a process of its own, killed and interrupted at random moments.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use bellows_campaign::{Plan, Results, RunId, Status, TABLE, import_file, load, r
 use bellows_testkit::{eventually, scratch};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::long;
+
 /// The example program, which is built with the tests.
-fn runner(file: &std::path::Path, folder: &std::path::Path) -> Command {
+fn runner(file: &Path, folder: &Path) -> Command {
     let tests = std::env::current_exe().unwrap();
     let program: PathBuf = tests.parent().unwrap().parent().unwrap().join("examples/campaign");
     let mut command = Command::new(program);
@@ -17,10 +20,26 @@ fn runner(file: &std::path::Path, folder: &std::path::Path) -> Command {
     command
 }
 
-/// How often the mark of the commands' processes is found.
-fn left(mark: &str) -> usize {
-    let output = Command::new("pgrep").args(["-fc", mark]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+/// A runner that does not outlive its test.
+struct Runner(Child);
+
+impl Runner {
+    fn start(file: &Path, folder: &Path) -> Runner {
+        Runner(runner(file, folder).spawn().unwrap())
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The processes whose command begins with a text.
+fn with(command: &str) -> BTreeSet<String> {
+    let output = Command::new("pgrep").args(["-f", &format!("^{command}")]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 fn interrupt(child: &Child) {
@@ -46,7 +65,7 @@ fn a_runner_killed_at_any_moment_goes_on_and_counts_every_run_once() {
         child.wait().unwrap();
     }
     let made = read_rows(&results).map_or(0, |rows| rows.len());
-    assert!(made < 120, "it was killed before it was done");
+    assert!((1..120).contains(&made), "it was killed before it was done, {made} runs");
     let output = runner(&file, &results).stderr(Stdio::piped()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows = read_rows(&results).unwrap();
@@ -63,20 +82,27 @@ fn a_runner_killed_at_any_moment_goes_on_and_counts_every_run_once() {
 #[test]
 fn an_interrupted_runner_ends_at_once_and_a_killed_one_leaves_nothing_to_the_next() {
     let folder = scratch();
-    let text = "name = 'long'\ncommand = { shell = 'sleep 987657 & sleep 987657' }\n\
-                [factors]\nn = [1]\n[score]\njson = 'x'\nunit = '1'\n";
-    let file = bellows_testkit::scratch::write(&folder, "file.toml", text);
+    let sleep = format!("sleep {}", long(57));
+    let text = format!(
+        "name = 'long'\ntime_limit = 100\ncommand = {{ shell = '{sleep} & {sleep}' }}\n\
+         [factors]\nn = [1]\n[score]\njson = 'x'\nunit = '1'\n"
+    );
+    let file = bellows_testkit::scratch::write(&folder, "file.toml", &text);
     let results = folder.path().join("results");
-    let mut child = runner(&file, &results).spawn().unwrap();
-    eventually("the run lasts", || left("^sleep 987657") == 2);
+    let mut killed = Runner::start(&file, &results);
+    eventually("the run lasts", || with(&sleep).len() == 2);
     assert!(Status::read(&results).unwrap().running);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(left("^sleep 987657"), 2, "nobody has ended them");
-    let mut child = runner(&file, &results).spawn().unwrap();
-    eventually("the run lasts again, alone", || left("^sleep 987657") == 2 && left("sleep 987657 & sleep 987657") == 1);
-    interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(left("^sleep 987657"), 0);
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let before = with(&sleep);
+    assert_eq!(before.len(), 2, "nobody has ended them");
+    let mut next = Runner::start(&file, &results);
+    eventually("the run lasts again, alone", || {
+        let now = with(&sleep);
+        now.len() == 2 && now.is_disjoint(&before)
+    });
+    interrupt(&next.0);
+    assert_eq!(next.0.wait().unwrap().code(), Some(130));
+    eventually("no process is left", || with(&sleep).is_empty());
     assert_eq!(Status::read(&results).unwrap().rows, 0, "a run that was interrupted is not recorded");
 }

@@ -10,3 +10,4 @@ mod register;
 mod run;
 mod scores;
 mod support;
+mod verdict;

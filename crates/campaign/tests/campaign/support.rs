@@ -18,6 +18,12 @@ pub fn shell(line: &str, more: &str) -> Campaign {
     ))
 }
 
+/// How long a process sleeps that must be ended before: no other test run has this number, and one that is left behind
+/// ends by itself.
+pub fn long(number: u32) -> String {
+    format!("120.{number}{}", std::process::id())
+}
+
 /// Makes the runs of a campaign that a folder lacks.
 pub fn go_on(folder: &Path, campaign: &Campaign) -> Summary {
     watch(folder, campaign, &Stop::new().unwrap(), &mut ())
