@@ -19,7 +19,7 @@ use crate::supervisor::catch_signals;
 use crate::terminal;
 use crate::text::{count, span};
 
-/// Make the runs of a campaign of measurements, and test hypotheses on them
+/// Make the runs of a campaign, and test hypotheses on them
 ///
 /// A campaign file names factors with their levels, and the command of a run. Runs are made in random order within
 /// blocks, each of which has every combination once. Their results are rows in a folder, `results.csv` and

@@ -1,5 +1,6 @@
 //! Hypotheses: what was stated, when, and which runs can confirm it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -96,18 +97,17 @@ fn a_later_change_of_text_or_time_shows() {
     let mut record: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     record["time"] = "1999-01-01T00:00:00.000Z".into();
     record["rows"] = 0.into();
-    let fields =
-        ["text", "campaign", "time", "rows", "journal", "previous"].map(|key| (key.to_owned(), record[key].clone()));
-    record["hash"] = hash_of(&serde_json::Value::Object(fields.into_iter().collect())).into();
+    let fields = ["text", "campaign", "time", "rows", "journal", "previous"].map(|key| (key, record[key].clone()));
+    record["hash"] = hash_of(&fields.into()).into();
     fs::write(&path, format!("{record}\n")).unwrap();
     assert_eq!(uses(folder.path(), &campaign), [(1, Use::Contradictory)]);
 }
 
 /// The hash of a record's fields, as anyone can compute it.
-fn hash_of(fields: &serde_json::Value) -> String {
+fn hash_of(fields: &BTreeMap<&str, serde_json::Value>) -> String {
     let file = scratch();
-    // Keys are sorted in `fields`, which has no nested tables.
-    let path = bellows_testkit::scratch::write(&file, "fields", fields.to_string());
+    // The keys are sorted, and there are no nested tables.
+    let path = bellows_testkit::scratch::write(&file, "fields", serde_json::to_string(fields).unwrap());
     let output = std::process::Command::new("sha256sum").arg(path).output().unwrap();
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
