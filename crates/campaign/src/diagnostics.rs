@@ -85,18 +85,11 @@ impl Diagnostics {
     /// All errors as text for a terminal, each with its file, line and the underlined text.
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() }.term_width(120);
-        let mut text = String::new();
-        for diagnostic in &self.list {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(&self.render_one(&renderer, diagnostic));
-            text.push('\n');
-        }
+        let mut parts: Vec<String> = self.list.iter().map(|it| self.render_one(&renderer, it) + "\n").collect();
         if self.count > self.list.len() {
-            text.push_str(&format!("\nand {} more\n", self.count - self.list.len()));
+            parts.push(format!("and {} more\n", self.count - self.list.len()));
         }
-        text
+        parts.join("\n")
     }
 
     fn render_one(&self, renderer: &Renderer, diagnostic: &Diagnostic) -> String {

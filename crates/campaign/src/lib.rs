@@ -33,7 +33,8 @@
 //! | `score` | reads scores from outputs |
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
-//! | `journal` | the results folder |
+//! | `folder` | the files of a results folder |
+//! | `journal` | appends rows to a results folder |
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
@@ -46,6 +47,7 @@ mod campaign;
 mod diagnostics;
 mod executor;
 mod file;
+mod folder;
 mod journal;
 mod machine;
 mod plan;
@@ -67,10 +69,11 @@ pub use campaign::{
 pub use diagnostics::Diagnostics;
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use file::{Loaded, load, parse};
-pub use journal::{FactorInfo, Info, JOURNAL, Journal, JournalError, ScoreInfo, TABLE};
+pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
+pub use journal::Journal;
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
-pub use register::{REGISTER, Record, Register, Standing, Use, register, text_hash};
+pub use register::{Record, Register, Standing, Use, register, text_hash};
 pub use results::{FactorColumn, ImportError, Results, Words, import, import_file, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};

@@ -13,13 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::campaign::{Campaign, Hypothesis};
-use crate::journal::{Info, JOURNAL, JournalError, io_error, recover, sync_folder};
+use crate::folder::{Info, JOURNAL, JournalError, REGISTER, io_error, parse_lines, recover, sync_folder};
 use crate::plan::{Hash, Plan};
 use crate::row::Row;
 use crate::time;
-
-/// The name of the register.
-pub const REGISTER: &str = "hypotheses.jsonl";
 
 /// A hypothesis as it was registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,7 +103,7 @@ impl Register {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Register::default()),
             Err(error) => return Err(io_error("open", &path)(error)),
         }
-        let (records, _) = crate::journal::parse_lines(&path, &bytes)?;
+        let (records, _) = parse_lines(&path, &bytes)?;
         let register = Register { records, length: bytes.len() as u64 };
         match register.fault() {
             None => Ok(register),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{listed, quoted};
 use crate::file::RESERVED;
-use crate::journal::{Info, JOURNAL, JournalError, io_error};
+use crate::folder::{Info, JOURNAL, JournalError, io_error};
 use crate::plan::RunId;
 use crate::row::Row;
 

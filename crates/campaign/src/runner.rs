@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::executor::{ExecuteError, Executor};
-use crate::journal::{Journal, JournalError};
+use crate::folder::JournalError;
+use crate::journal::Journal;
 use crate::plan::RunId;
 use crate::processes::Stop;
 use crate::row::Row;

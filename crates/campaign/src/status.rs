@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::journal::{Info, JournalError, is_in_use};
+use crate::folder::{Info, JournalError};
+use crate::journal::is_in_use;
 use crate::plan::Hash;
 use crate::results::read_rows;
 use crate::row::FailureKind;

@@ -15,7 +15,7 @@ use bellows_stats::{Anova, Factor, Model, anova, holm};
 use serde::Serialize;
 
 use crate::campaign::{Campaign, Direction, Hypothesis};
-use crate::journal::{Info, JournalError};
+use crate::folder::{Info, JournalError};
 use crate::register::{Record, Register, Standing, Use};
 use crate::results::read_rows;
 use crate::row::Row;

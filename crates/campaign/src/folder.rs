@@ -1,0 +1,300 @@
+//! The files of a results folder, and what they are of.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use bellows_sys::way_out;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec};
+use crate::plan::{Hash, Plan};
+
+/// The name of the journal.
+pub const JOURNAL: &str = "results.jsonl";
+
+/// The name of the table.
+pub const TABLE: &str = "results.csv";
+
+pub(crate) const INFO: &str = "campaign.json";
+pub(crate) const TEXT: &str = "campaign.toml";
+
+/// The name of the register of hypotheses.
+pub const REGISTER: &str = "hypotheses.jsonl";
+
+/// Why a results folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {}: {error}; {}", path.display(), way_out(.error, "check the path"))]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+    /// Another runner uses the folder.
+    #[error(
+        "{} is in use by another runner{}; wait for it, or give another folder",
+        folder.display(), holder(.process)
+    )]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
+        /// The runner's process.
+        process: String,
+    },
+    /// The folder has the results of another campaign.
+    #[error(
+        "{} has the results of another campaign, which differs in {differs}; give another folder for the results, or \
+         undo the change ({} has that campaign)",
+        folder.display(), folder.join(TEXT).display()
+    )]
+    OtherCampaign {
+        /// The folder.
+        folder: PathBuf,
+        /// The keys in which the campaigns differ.
+        differs: String,
+    },
+    /// A file was changed or damaged.
+    #[error("{}, line {line}: {why}; restore the file from a copy{}", path.display(), or_remove(.path))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There are too many runs.
+    #[error("{repeats} repeats of {combinations} combinations are more than 10,000,000 runs; give fewer repeats")]
+    TooManyRuns {
+        /// The number of blocks.
+        repeats: u32,
+        /// The number of combinations.
+        combinations: usize,
+    },
+    /// The folder has no campaign.
+    #[error("{} has no results of a campaign; check the path", folder.display())]
+    NoCampaign {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// Rows do not depend on each other.
+fn or_remove(path: &Path) -> &'static str {
+    if path.ends_with(JOURNAL) { ", or remove the line" } else { "" }
+}
+
+fn holder(process: &str) -> String {
+    if process.is_empty() { String::new() } else { format!(", process {process}") }
+}
+
+/// Wraps an error of the file system.
+pub(crate) fn io_error<'p>(doing: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> JournalError + 'p {
+    move |error| JournalError::Io { doing, path: path.to_owned(), error }
+}
+
+/// What `campaign.json` holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// The hash of the campaign.
+    pub hash: Hash,
+    /// The name.
+    pub name: String,
+    /// The factors in the order of the file.
+    pub factors: Vec<FactorInfo>,
+    /// The scores; empty if the reports of runs state them.
+    pub scores: Vec<ScoreInfo>,
+    /// What the results depend on.
+    pub canonical: Value,
+}
+
+/// A factor in `campaign.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FactorInfo {
+    /// The name.
+    pub name: String,
+    /// The labels of its levels, in the order of the file.
+    pub levels: Vec<String>,
+}
+
+/// A score in `campaign.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreInfo {
+    /// The name.
+    pub name: String,
+    /// The unit, or nothing if the reports of runs state it.
+    pub unit: String,
+    /// Which scores are better, if the file says so.
+    pub better: Option<Better>,
+}
+
+impl Info {
+    pub(crate) fn of(campaign: &Campaign, plan: &Plan) -> Info {
+        let factor = |factor: &Factor| FactorInfo {
+            name: factor.name.clone(),
+            levels: factor.levels.iter().map(|level| level.label.clone()).collect(),
+        };
+        let score =
+            |score: &ScoreSpec| ScoreInfo { name: score.name.clone(), unit: score.unit.clone(), better: score.better };
+        let declared =
+            campaign.scores.iter().filter(|score| !matches!(score.read, ReadScore::Bench { case: None, .. }));
+        Info {
+            hash: plan.hash(),
+            name: campaign.name.clone(),
+            factors: campaign.factors.iter().map(factor).collect(),
+            scores: declared.map(score).collect(),
+            canonical: campaign.canonical(),
+        }
+    }
+
+    /// Reads the information of a results folder.
+    ///
+    /// # Errors
+    /// If the folder has no campaign, or a damaged file.
+    pub fn read(folder: &Path) -> Result<Info, JournalError> {
+        let path = folder.join(INFO);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(JournalError::NoCampaign { folder: folder.to_owned() });
+            }
+            Err(error) => return Err(io_error("read", &path)(error)),
+        };
+        serde_json::from_str(&text).map_err(|error| JournalError::Damaged {
+            path,
+            line: error.line(),
+            why: error.to_string(),
+        })
+    }
+
+    /// Checks that a folder has no results of another campaign.
+    pub(crate) fn check(folder: &Path, campaign: &Campaign) -> Result<(), JournalError> {
+        Info::of(campaign, &Plan::new(campaign)).is_that_of(folder).map(drop)
+    }
+
+    /// Whether a folder has results of this campaign, not yet any; an error if they are of another one.
+    pub(crate) fn is_that_of(&self, folder: &Path) -> Result<bool, JournalError> {
+        match Info::read(folder) {
+            Ok(known) if known.hash == self.hash => Ok(true),
+            // Nothing depends on the file yet.
+            Ok(_) if is_unused(folder) => Ok(false),
+            Ok(known) => {
+                let (folder, differs) = (folder.to_owned(), known.differs(self));
+                Err(JournalError::OtherCampaign { folder, differs })
+            }
+            Err(JournalError::NoCampaign { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The parts in which another campaign differs.
+    fn differs(&self, other: &Info) -> String {
+        let (Value::Object(mine), Value::Object(theirs)) = (&self.canonical, &other.canonical) else {
+            return "its contents".to_owned();
+        };
+        let keys: std::collections::BTreeSet<&String> = mine.keys().chain(theirs.keys()).collect();
+        let differing = keys.into_iter().filter(|key| mine.get(*key) != theirs.get(*key));
+        let names: Vec<String> = differing
+            .map(|key| if key == "combinations" { "`exclude`".to_owned() } else { format!("`{key}`") })
+            .collect();
+        // New levels are new combinations, which says the same twice.
+        let is_factors = names.iter().any(|name| name == "`factors`");
+        let names: Vec<String> = names.into_iter().filter(|name| !(is_factors && name == "`exclude`")).collect();
+        if names.is_empty() { "its contents".to_owned() } else { names.join(", ") }
+    }
+}
+
+/// Whether a results folder has neither rows nor registered hypotheses.
+fn is_unused(folder: &Path) -> bool {
+    let is_empty = |name| fs::metadata(folder.join(name)).map_or(true, |file| file.len() == 0);
+    is_empty(JOURNAL) && is_empty(REGISTER)
+}
+
+/// Opens a file to append to it.
+pub(crate) fn open(path: &Path) -> Result<File, JournalError> {
+    OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io_error("open", path))
+}
+
+/// Writes a whole file, which exists afterwards with all of its contents or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
+    let temporary = path.with_extension("part");
+    let mut file = File::create(&temporary).map_err(io_error("create", &temporary))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(io_error("write", path))?;
+    sync_folder(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Synchronizes the names of a folder to the disk.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), JournalError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write", folder))
+}
+
+/// The lines of a journal that are whole, each parsed; and the length of these lines.
+pub(crate) fn parse_lines<T: for<'de> Deserialize<'de>>(
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(Vec<T>, usize), JournalError> {
+    let mut parsed = Vec::new();
+    let mut whole = 0;
+    while let Some(length) = bytes[whole..].iter().position(|byte| *byte == b'\n') {
+        let end = whole + length + 1;
+        match serde_json::from_slice(&bytes[whole..end]) {
+            Ok(row) => parsed.push(row),
+            // A disk may lose the middle of what was written last.
+            Err(_) if end == bytes.len() => break,
+            Err(error) => {
+                let (path, line) = (path.to_owned(), parsed.len() + 1);
+                return Err(JournalError::Damaged {
+                    path,
+                    line,
+                    why: format!("the line is no row of results: {error}"),
+                });
+            }
+        }
+        whole = end;
+    }
+    Ok((parsed, whole))
+}
+
+/// Reads a journal, and moves what a crash left of its last line aside.
+pub(crate) fn recover<T: for<'de> Deserialize<'de>>(
+    path: &Path,
+    file: &mut File,
+    notes: &mut Vec<String>,
+) -> Result<Vec<T>, JournalError> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(io_error("read", path))?;
+    let (parsed, whole) = parse_lines(path, &bytes)?;
+    if whole < bytes.len() {
+        let aside = unused(path, "torn");
+        write_whole(&aside, &bytes[whole..])?;
+        file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(io_error("shorten", path))?;
+        notes.push(format!(
+            "the last line of {} was written in part; its {} bytes are now in {}, and its run is made again",
+            path.display(),
+            bytes.len() - whole,
+            aside.display()
+        ));
+    }
+    Ok(parsed)
+}
+
+/// A name beside a file that no file has.
+pub(crate) fn unused(path: &Path, what: &str) -> PathBuf {
+    let name = |number: usize| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{what}-{number}"));
+        PathBuf::from(name)
+    };
+    let mut number = 1;
+    while name(number).exists() {
+        number += 1;
+    }
+    name(number)
+}
