@@ -12,6 +12,7 @@ use crate::campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
 };
 use crate::diagnostics::{Diagnostics, did_you_mean, listed, quoted};
+use crate::folder::{columns, is_column};
 use crate::plan::{self, MAX_COMBINATIONS, MAX_RUNS};
 use crate::score::{compile, json_path};
 use crate::table::{Node, Table, called, items, text, word};
@@ -27,28 +28,6 @@ const MAX_REPEATS: u64 = 1_000_000;
 const MAX_FACTORS: usize = 32;
 
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(3_600);
-
-/// Columns of the results besides those of the factors.
-pub(crate) const RESERVED: [&str; 18] = [
-    "id",
-    "score",
-    "unit",
-    "measure",
-    "failure",
-    "run",
-    "block",
-    "start",
-    "seconds",
-    "disturbed",
-    "host",
-    "cpu",
-    "cpus",
-    "os",
-    "load",
-    "steal",
-    "yardstick_before",
-    "yardstick_after",
-];
 
 /// A campaign and where it was read from.
 #[derive(Clone, Debug)]
@@ -204,10 +183,10 @@ impl File<'_> {
         }
         let mut product = 1usize;
         for (name, span, node) in entries {
-            if !is_name(name) || RESERVED.contains(&name) {
+            if !is_name(name) || is_column(name) {
                 let message = format!("a factor cannot be called {}", quoted(name));
-                let help = match RESERVED.contains(&name) {
-                    true => format!("results have columns {}; take another name", listed(RESERVED)),
+                let help = match is_column(name) {
+                    true => format!("results have columns {}; take another name", listed(columns())),
                     false => "a name has letters, digits, `_` and `-` and begins with a letter".to_owned(),
                 };
                 self.diagnostics.at(span, message, help);

@@ -20,6 +20,36 @@ pub const TABLE: &str = "results.csv";
 pub(crate) const INFO: &str = "campaign.json";
 pub(crate) const TEXT: &str = "campaign.toml";
 
+/// The columns of the table behind those of the factors.
+pub(crate) const COLUMNS: [&str; 16] = [
+    "id",
+    "score",
+    "unit",
+    "failure",
+    "run",
+    "start",
+    "seconds",
+    "disturbed",
+    "host",
+    "cpu",
+    "cpus",
+    "os",
+    "load",
+    "steal",
+    "yardstick_before",
+    "yardstick_after",
+];
+
+/// The names that no factor can have: those of columns, and of the placeholder `{block}`.
+pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().chain(["measure", "block"])
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_column(name: &str) -> bool {
+    columns().any(|column| column == name)
+}
+
 /// The name of the register of hypotheses.
 pub const REGISTER: &str = "hypotheses.jsonl";
 

@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::campaign::{Campaign, Read as ReadScore};
 use crate::folder::{
-    INFO, Info, JOURNAL, JournalError, TABLE, TEXT, io_error, open, recover, sync_folder, unused, write_whole,
+    COLUMNS, INFO, Info, JOURNAL, JournalError, TABLE, TEXT, io_error, open, recover, sync_folder, unused, write_whole,
 };
 use crate::plan::{Hash, Plan, RunId};
 use crate::register::Register;
@@ -275,25 +275,7 @@ impl Columns {
 
     fn header(&self) -> Vec<u8> {
         let measure = self.has_measure.then_some("measure");
-        let rest = [
-            "id",
-            "score",
-            "unit",
-            "failure",
-            "run",
-            "start",
-            "seconds",
-            "disturbed",
-            "host",
-            "cpu",
-            "cpus",
-            "os",
-            "load",
-            "steal",
-            "yardstick_before",
-            "yardstick_after",
-        ];
-        record(self.factors.iter().map(String::as_str).chain(measure).chain(rest))
+        record(self.factors.iter().map(String::as_str).chain(measure).chain(COLUMNS))
     }
 
     /// The lines of a row: one for each score.

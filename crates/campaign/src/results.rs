@@ -6,8 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{listed, quoted};
-use crate::file::RESERVED;
-use crate::folder::{Info, JOURNAL, JournalError, io_error};
+use crate::folder::{Info, JOURNAL, JournalError, io_error, is_column};
 use crate::plan::RunId;
 use crate::row::Row;
 
@@ -367,7 +366,7 @@ impl Import<'_> {
                 "measure" => Column::Measure,
                 "failure" => Column::Failure,
                 "disturbed" => Column::Disturbed,
-                other if RESERVED.contains(&other) => Column::Ignored,
+                other if is_column(other) => Column::Ignored,
                 other => {
                     let column = FactorColumn { name: other.to_owned(), levels: Words::default(), rows: Vec::new() };
                     self.results.factors.push(column);

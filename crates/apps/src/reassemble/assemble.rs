@@ -62,18 +62,14 @@ impl Whole {
         Ok(Whole { packet, has_congestion })
     }
 
-    /// Adds the next fragment, whose data begins at a place. Returns a packet that is not needed any more.
+    /// Adds the next fragment, whose data begins at a place.
     #[inline]
-    pub(super) fn add(&mut self, fragment: Packet, data: usize) -> Option<Packet> {
+    pub(super) fn add(&mut self, fragment: Packet, data: usize) {
         match &mut self.packet {
             Some(whole) if whole.len() > 0 => whole.append(&fragment.bytes()[data..]),
             Some(whole) => fragment.copy_into(whole),
-            None => {
-                self.packet = Some(fragment);
-                return None;
-            }
+            None => self.packet = Some(fragment),
         }
-        Some(fragment)
     }
 
     /// The datagram, whose fragments have all been added.

@@ -285,7 +285,7 @@ impl Reassemble {
         let prepared = self.table.first(&complete).ok_or(Why::NoMemory).and_then(|(first, sum)| Whole::new(first, sum));
         match prepared {
             Ok(mut whole) => {
-                self.table.finish(complete, |packet, data| drop(whole.add(packet, data)));
+                self.table.finish(complete, |packet, data| whole.add(packet, data));
                 send(io, whole, output);
             }
             Err(why) => self.table.finish(complete, |packet, _| io.drop(packet, reason(why))),
@@ -303,8 +303,8 @@ impl Reassemble {
         io.count(Self::REQUESTS, pieces().count() as u64);
         match Whole::new(&first, Sum::of(piece, pieces())) {
             Ok(mut whole) => {
-                drop(whole.add(first, piece.data as usize));
-                fragments.for_each(|(packet, piece)| drop(whole.add(packet, piece.data as usize)));
+                whole.add(first, piece.data as usize);
+                fragments.for_each(|(packet, piece)| whole.add(packet, piece.data as usize));
                 send(io, whole, output);
             }
             Err(why) => {

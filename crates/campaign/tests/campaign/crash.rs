@@ -1,6 +1,5 @@
 //! A runner in a process of its own, killed and interrupted at random moments.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use bellows_campaign::{Plan, Results, RunId, Status, TABLE, import_file, load, r
 use bellows_testkit::{eventually, scratch};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::long;
+use crate::support::{long, processes_with};
 
 /// The example program, which is built with the tests.
 fn runner(file: &Path, folder: &Path) -> Command {
@@ -34,12 +33,6 @@ impl Drop for Runner {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The processes whose command begins with a text.
-fn with(command: &str) -> BTreeSet<String> {
-    let output = Command::new("pgrep").args(["-f", &format!("^{command}")]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 fn interrupt(child: &Child) {
@@ -83,6 +76,8 @@ fn a_runner_killed_at_any_moment_goes_on_and_counts_every_run_once() {
 fn an_interrupted_runner_ends_at_once_and_a_killed_one_leaves_nothing_to_the_next() {
     let folder = scratch();
     let sleep = format!("sleep {}", long(57));
+    // The shell, and the two that it starts.
+    let processes = || processes_with(&sleep);
     let text = format!(
         "name = 'long'\ntime_limit = 100\ncommand = {{ shell = '{sleep} & {sleep}' }}\n\
          [factors]\nn = [1]\n[score]\njson = 'x'\nunit = '1'\n"
@@ -90,19 +85,19 @@ fn an_interrupted_runner_ends_at_once_and_a_killed_one_leaves_nothing_to_the_nex
     let file = bellows_testkit::scratch::write(&folder, "file.toml", &text);
     let results = folder.path().join("results");
     let mut killed = Runner::start(&file, &results);
-    eventually("the run lasts", || with(&sleep).len() == 2);
+    eventually("the run lasts", || processes().len() == 3);
     assert!(Status::read(&results).unwrap().running);
     killed.0.kill().unwrap();
     killed.0.wait().unwrap();
-    let before = with(&sleep);
-    assert_eq!(before.len(), 2, "nobody has ended them");
+    let before = processes();
+    assert_eq!(before.len(), 3, "nobody has ended them");
     let mut next = Runner::start(&file, &results);
     eventually("the run lasts again, alone", || {
-        let now = with(&sleep);
-        now.len() == 2 && now.is_disjoint(&before)
+        let now = processes();
+        now.len() == 3 && now.is_disjoint(&before)
     });
     interrupt(&next.0);
     assert_eq!(next.0.wait().unwrap().code(), Some(130));
-    eventually("no process is left", || with(&sleep).is_empty());
+    eventually("no process is left", || processes().is_empty());
     assert_eq!(Status::read(&results).unwrap().rows, 0, "a run that was interrupted is not recorded");
 }

@@ -11,7 +11,7 @@ use bellows_campaign::{
 };
 use bellows_testkit::{eventually, scratch};
 
-use crate::support::{campaign, go_on, long, rows, shell, watch};
+use crate::support::{campaign, go_on, long, processes_with, rows, shell, watch};
 
 /// The kind of failure of the only combination's only run.
 fn failure(line: &str, more: &str) -> (FailureKind, Row) {
@@ -20,13 +20,6 @@ fn failure(line: &str, more: &str) -> (FailureKind, Row) {
     let failure = row.first_failure().unwrap_or_else(|| panic!("{row:?}"));
     assert!(row.has_failed() && row.scores.iter().all(|score| score.value.is_none()), "{row:?}");
     (failure.kind, row)
-}
-
-/// The number of processes with a text in their command.
-fn processes_with(mark: &str) -> usize {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let commands = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    commands.filter(|command| String::from_utf8_lossy(command).contains(mark)).count()
 }
 
 #[test]
@@ -83,7 +76,7 @@ fn a_run_that_takes_too_long_is_ended_with_all_its_processes() {
     assert_eq!(kind, FailureKind::TimeLimit);
     assert!(row.failure.unwrap().why.contains("0.2 s"));
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-    eventually("no process is left", || processes_with(&sleep) == 0);
+    eventually("no process is left", || processes_with(&sleep).is_empty());
 }
 
 #[test]
@@ -102,7 +95,7 @@ fn processes_in_the_background_end_with_their_run() {
     let sleep = format!("sleep {}", long(53));
     let rows = rows(&shell(&format!("{sleep} & echo score=3"), ""));
     assert!(rows.iter().all(|row| row.scores[0].value == Some(3.0) && row.seconds < 5.0), "{rows:?}");
-    eventually("no process is left", || processes_with(&sleep) == 0);
+    eventually("no process is left", || processes_with(&sleep).is_empty());
 }
 
 /// A server that `prepare` starts serves the run, may write without end, and ends with it.
@@ -122,7 +115,7 @@ fn what_prepares_a_run_lives_until_it_is_tidied_up() {
     );
     let rows = rows(&campaign(&text));
     assert!(rows.iter().all(|row| row.scores[0].value == Some(5.0)), "{rows:?}");
-    eventually("no process is left", || processes_with(&mark) == 0);
+    eventually("no process is left", || processes_with(&mark).is_empty());
 }
 
 #[test]
@@ -266,14 +259,14 @@ fn a_stop_ends_the_run_that_lasts_without_recording_it() {
     let start = Instant::now();
     let summary = std::thread::scope(|scope| {
         scope.spawn(|| {
-            eventually("the run lasts", || processes_with(&sleep) > 0);
+            eventually("the run lasts", || !processes_with(&sleep).is_empty());
             stop.set();
         });
         watch(&results, &campaign, &stop, &mut ())
     });
     assert!(summary.interrupted && summary.done == 0 && start.elapsed() < Duration::from_secs(30), "{summary:?}");
     assert!(folder.path().join("tidied").exists());
-    eventually("no process is left", || processes_with(&sleep) == 0);
+    eventually("no process is left", || processes_with(&sleep).is_empty());
     assert!(bellows_campaign::read_rows(&results).unwrap().is_empty());
 }
 
@@ -322,7 +315,7 @@ fn what_a_killed_runner_left_is_ended() {
     let sleep = long(56);
     let stray = |mark: &Path| std::process::Command::new("sleep").arg(&sleep).env("BELLOWS_CAMPAIGN", mark).spawn();
     let (mut ours, mut other) = (stray(&mark).unwrap(), stray(&mark.join("other")).unwrap());
-    eventually("both run", || processes_with(&sleep) == 2);
+    eventually("both run", || processes_with(&sleep).len() == 2);
     let campaign = shell("test -n \"$BELLOWS_CAMPAIGN\" && echo score=1", "");
     let mut journal = Journal::open(folder.path(), &campaign, "").unwrap();
     let mut executor = LocalExecutor::new(&campaign, Path::new(".")).unwrap().with_journal(&journal);

@@ -1,6 +1,8 @@
 //! Campaigns for tests.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use bellows_campaign::{Campaign, Journal, LocalExecutor, Observer, Row, Stop, Summary, parse, read_rows, run};
 
@@ -22,6 +24,16 @@ pub fn shell(line: &str, more: &str) -> Campaign {
 /// ends by itself.
 pub fn long(number: u32) -> String {
     format!("120.{number}{}", std::process::id())
+}
+
+/// The processes whose command has a text.
+pub fn processes_with(text: &str) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let has_text = |path: &PathBuf| {
+        let words = fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).replace('\0', " ").contains(text)
+    };
+    entries.filter(has_text).collect()
 }
 
 /// Makes the runs of a campaign that a folder lacks.
