@@ -314,6 +314,10 @@ fn text_of(status: &Status) -> String {
     for (machine, runs) in &status.machines {
         lines.push(format!("  {} on {machine}", shown(*runs)));
     }
-    lines.push(if status.running { "  a runner makes more".to_owned() } else { "  no runner uses the folder".to_owned() });
+    lines.push(if status.running {
+        "  a runner makes more".to_owned()
+    } else {
+        "  no runner uses the folder".to_owned()
+    });
     lines.iter().map(|line| sanitize(line) + "\n").collect()
 }
