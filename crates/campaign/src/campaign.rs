@@ -49,6 +49,45 @@ pub struct Campaign {
     pub disturbance: Disturbance,
     /// The hypotheses that the file states.
     pub hypotheses: Vec<Hypothesis>,
+    /// The factor of two levels whose runs are made in pairs: the first level is the old one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paired: Option<String>,
+    /// How the two versions are made that the paired factor's levels are, if they are builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
+}
+
+/// The [`Build::base`] that is the last tag before the working tree.
+pub(crate) const LAST_TAG: &str = "last-tag";
+
+/// How two versions of a thing are made from revisions of git. Finished programs need no command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// The command that builds a version.
+    pub command: Option<Command>,
+    /// The program within the folder that the command fills.
+    pub program: Option<PathBuf>,
+    /// The maximum time of the command.
+    pub time_limit: Duration,
+    /// The old version, if none is given: `last-tag` or a revision.
+    pub base: Option<String>,
+    /// The revision that replaces the last tag if there is none.
+    #[serde(rename = "else")]
+    pub otherwise: Option<String>,
+    /// The old and the new version, once they are made.
+    pub versions: Option<[Version; 2]>,
+}
+
+/// One of the two versions that are compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// What it was called: a revision, `working tree`, or a path.
+    pub name: String,
+    /// Its commit. That of a working tree was made for its contents, and is on no branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The hash of its contents: git's hash of all files, or the SHA-256 of a program or a folder.
+    pub content: String,
 }
 
 /// A factor and its levels.
@@ -201,6 +240,20 @@ pub enum Direction {
     Different,
     /// The means differ by less than the margin.
     Equal,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const DIGITS: usize = 12;
+        // The hash is the longest word.
+        let id = self.commit.as_deref().or_else(|| self.content.split(' ').nth(1)).unwrap_or_default();
+        let short = id.get(..DIGITS).unwrap_or(id);
+        if self.name == short || self.name == id {
+            formatter.write_str(short)
+        } else {
+            write!(formatter, "{} ({short})", self.name)
+        }
+    }
 }
 
 impl Campaign {

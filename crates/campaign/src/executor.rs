@@ -43,6 +43,9 @@ pub enum ExecuteError {
     /// The campaign's working folder does not exist.
     #[error("the working folder {0} does not exist; create it, or change `folder` in the campaign file")]
     Folder(PathBuf),
+    /// The campaign compares builds that were not made.
+    #[error("the campaign compares two builds; use `bellows campaign compare FILE OLD NEW`, which makes them")]
+    NotBuilt,
     /// The run is not part of the campaign.
     #[error("the campaign has no run {0}")]
     NoRun(RunId),
@@ -100,6 +103,9 @@ impl<'c> LocalExecutor<'c> {
     /// # Errors
     /// If the folder or the campaign's processors do not exist.
     pub fn new(campaign: &'c Campaign, folder: &Path) -> Result<LocalExecutor<'c>, ExecuteError> {
+        if campaign.build.as_ref().is_some_and(|build| build.versions.is_none()) {
+            return Err(ExecuteError::NotBuilt);
+        }
         let allowed = cpu::allowed();
         if !campaign.cpus.iter().all(|cpu| allowed.contains(cpu)) {
             let (asked, allowed) = (cpu::ranges(&campaign.cpus), cpu::ranges(&allowed));

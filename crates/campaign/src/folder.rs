@@ -8,7 +8,7 @@ use bellows_sys::way_out;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec};
+use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec, Version};
 use crate::plan::{Hash, Plan};
 
 /// The name of the journal.
@@ -140,6 +140,9 @@ pub struct Info {
     pub factors: Vec<FactorInfo>,
     /// The scores; empty if the reports of runs state them.
     pub scores: Vec<ScoreInfo>,
+    /// The old and the new version, if the campaign compares two builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<[Version; 2]>,
     /// What the results depend on.
     pub canonical: Value,
 }
@@ -179,6 +182,7 @@ impl Info {
             name: campaign.name.clone(),
             factors: campaign.factors.iter().map(factor).collect(),
             scores: declared.map(score).collect(),
+            versions: campaign.build.as_ref().and_then(|build| build.versions.clone()),
             canonical: campaign.canonical(),
         }
     }
@@ -241,7 +245,7 @@ impl Info {
 }
 
 /// Whether a results folder has neither rows nor registered hypotheses.
-fn is_unused(folder: &Path) -> bool {
+pub(crate) fn is_unused(folder: &Path) -> bool {
     let is_empty = |name| fs::metadata(folder.join(name)).map_or(true, |file| file.len() == 0);
     is_empty(JOURNAL) && is_empty(REGISTER)
 }

@@ -38,12 +38,14 @@
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
+//! | `compare` | two versions of a thing, by pairs of runs |
 //! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder or from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
 
 mod campaign;
+mod compare;
 mod diagnostics;
 mod executor;
 mod file;
@@ -64,7 +66,12 @@ mod time;
 mod verdict;
 
 pub use campaign::{
-    Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
+    Better, Build, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec,
+    Stream, Version,
+};
+pub use compare::{
+    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect, Folders, LostPair,
+    Options as CompareOptions, Scale, Undisturbed, build, parse_margin,
 };
 pub use diagnostics::Diagnostics;
 pub use executor::{ExecuteError, Executor, LocalExecutor};

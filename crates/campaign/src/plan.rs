@@ -1,5 +1,6 @@
 //! The order of runs, and the hash that tells campaigns apart.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::campaign::{Campaign, Factor};
+use crate::campaign::{Campaign, Factor, Level};
 
 /// Maximum number of combinations, before exclusions.
 pub(crate) const MAX_COMBINATIONS: usize = 100_000;
@@ -159,6 +160,8 @@ impl From<Hash> for String {
 pub struct Plan {
     /// For each combination, the level of each factor, as numbers in the order of the file.
     combinations: Vec<Vec<usize>>,
+    /// For each combination the first of its pair, as an index, if runs are made in pairs.
+    pairs: Option<Vec<usize>>,
     seed: u64,
     repeats: u32,
     hash: Hash,
@@ -174,7 +177,9 @@ impl Plan {
             }
         });
         let hash = Hash::of_json(&canonical(campaign, &combinations));
-        Plan { combinations, seed: campaign.seed, repeats: campaign.repeats, hash }
+        let paired = campaign.paired.as_ref().and_then(|paired| campaign.factor(paired));
+        let pairs = paired.map(|paired| firsts_of_pairs(&combinations, paired));
+        Plan { combinations, pairs, seed: campaign.seed, repeats: campaign.repeats, hash }
     }
 
     /// The hash of all that the results depend on. The number of repeats, names for people, versions and hypotheses are
@@ -210,18 +215,28 @@ impl Plan {
         self.combinations.get(index).map(Vec::as_slice)
     }
 
-    /// The runs of a block in their order, which depends on the seed and the block alone.
+    /// The runs of a block in their order, which depends on the seed and the block alone. The two runs of a pair follow
+    /// one another; of each two blocks from the first on, one has them in one order, and the other in the other.
     pub fn block(&self, block: u32) -> Vec<RunId> {
-        let mut runs: Vec<([u8; 32], RunId)> = (1..=self.combinations.len() as u32)
-            .map(|combination| {
-                let mut hash = Sha256::new();
-                hash.update(self.seed.to_le_bytes());
-                hash.update(block.to_le_bytes());
-                hash.update(combination.to_le_bytes());
-                (hash.finalize().into(), RunId { block, combination })
-            })
-            .collect();
         // Hashes of distinct inputs order the runs at random, and the same in every version.
+        let random = |block: u32, combination: u32| -> [u8; 32] {
+            let mut hash = Sha256::new();
+            hash.update(self.seed.to_le_bytes());
+            hash.update(block.to_le_bytes());
+            hash.update(combination.to_le_bytes());
+            hash.finalize().into()
+        };
+        let place = |combination: u32| {
+            let Some(pairs) = &self.pairs else { return (random(block, combination), false) };
+            let own = combination as usize - 1;
+            let first = pairs[own];
+            let odd_block = (block - 1) / 2 * 2 + 1;
+            let is_turned = random(odd_block, first as u32 + 1)[31] % 2 == 1;
+            (random(block, first as u32 + 1), (own == first) == (is_turned == (block == odd_block)))
+        };
+        let mut runs: Vec<(([u8; 32], bool), RunId)> = (1..=self.combinations.len() as u32)
+            .map(|combination| (place(combination), RunId { block, combination }))
+            .collect();
         runs.sort_unstable();
         runs.into_iter().map(|(_, run)| run).collect()
     }
@@ -230,6 +245,17 @@ impl Plan {
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
         (1..=self.repeats).flat_map(|block| self.block(block))
     }
+}
+
+/// For each combination the first one that differs from it at most in a factor, as an index.
+fn firsts_of_pairs(combinations: &[Vec<usize>], paired: usize) -> Vec<usize> {
+    let mut firsts: HashMap<Vec<usize>, usize> = HashMap::new();
+    let first = |(index, levels): (usize, &Vec<usize>)| {
+        let mut others = levels.clone();
+        others.remove(paired);
+        *firsts.entry(others).or_insert(index)
+    };
+    combinations.iter().enumerate().map(first).collect()
 }
 
 /// Calls a function with each combination of levels, in an order that does not depend on that of the file: factors by
@@ -266,8 +292,12 @@ pub(crate) fn each_combination(factors: &[Factor], mut each: impl FnMut(&[usize]
 
 /// What the results of a campaign depend on, without order where order does not matter.
 pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Value {
+    let build = campaign.build.as_ref();
+    let is_built = |factor: &Factor| build.is_some() && campaign.paired.as_ref() == Some(&factor.name);
     let factors = campaign.factors.iter().map(|factor| {
-        let levels = factor.levels.iter().map(|level| (level.label.clone(), json!(level.values)));
+        // The values of a version are its paths.
+        let values = |level: &Level| if is_built(factor) { json!({}) } else { json!(level.values) };
+        let levels = factor.levels.iter().map(|level| (level.label.clone(), values(level)));
         (factor.name.clone(), Value::Object(levels.collect()))
     });
     let mut by_name: Vec<usize> = (0..campaign.factors.len()).collect();
@@ -280,7 +310,7 @@ pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Val
         .scores
         .iter()
         .map(|score| (score.name.clone(), json!({ "unit": score.unit, "read": score.read, "from": score.from })));
-    json!({
+    let mut canonical = json!({
         "version": 1,
         "seed": campaign.seed,
         "factors": Value::Object(factors.collect()),
@@ -297,7 +327,16 @@ pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Val
         "cpus": campaign.cpus,
         "environment": campaign.environment,
         "folder": campaign.folder,
-    })
+    });
+    if let Some(paired) = &campaign.paired {
+        canonical["paired"] = json!(paired);
+    }
+    if let Some(build) = build {
+        let contents = build.versions.as_ref().map(|versions| versions.each_ref().map(|version| &version.content));
+        canonical["build"] = json!({ "command": build.command, "program": build.program });
+        canonical["compared"] = json!(contents);
+    }
+    canonical
 }
 
 impl Campaign {
