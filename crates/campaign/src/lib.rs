@@ -71,7 +71,7 @@ pub use campaign::{
 };
 pub use compare::{
     CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect, Folders, LostPair,
-    Options as CompareOptions, Scale, Undisturbed, build, parse_margin,
+    Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
 };
 pub use diagnostics::Diagnostics;
 pub use executor::{ExecuteError, Executor, LocalExecutor};

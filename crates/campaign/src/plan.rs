@@ -230,7 +230,7 @@ impl Plan {
             let Some(pairs) = &self.pairs else { return (random(block, combination), false) };
             let own = combination as usize - 1;
             let first = pairs[own];
-            let odd_block = (block - 1) / 2 * 2 + 1;
+            let odd_block = block.saturating_sub(1) / 2 * 2 + 1;
             let is_turned = random(odd_block, first as u32 + 1)[31] % 2 == 1;
             (random(block, first as u32 + 1), (own == first) == (is_turned == (block == odd_block)))
         };

@@ -35,7 +35,7 @@ pub struct Folders<'f> {
 ///
 /// # Errors
 /// Why a version cannot be made, or that the results folder has results of other versions.
-pub fn build(
+pub fn build_versions(
     loaded: &mut Loaded,
     [old, new]: [Option<&str>; 2],
     folders: &Folders<'_>,

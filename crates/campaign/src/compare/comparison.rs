@@ -8,15 +8,18 @@ use serde::Serialize;
 use super::compared::Compared;
 use super::error::CompareError;
 use super::judge::{Conclusion, Effect, Rules, Scale, judge, scale};
-use super::pairs::{Pairs, Set};
+use super::pairs::{Collector, Set};
 use super::whole::wholes;
 use crate::campaign::{Campaign, Version};
 use crate::folder::Info;
 use crate::plan::Hash;
-use crate::results::read_rows;
+use crate::results::each_row;
 
 /// Bootstrap samples of all comparisons together have at most this number of pairs.
 const MAX_RESAMPLED: usize = 50_000_000;
+
+/// With fewer samples there is no interval of medians.
+const MIN_RESAMPLES: usize = 200;
 
 /// What is asked of the pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,8 +89,9 @@ impl Comparison {
         let paired = paired.ok_or(CompareError::NotPaired)?;
         let info = Info::read(folder)?;
         Info::check(folder, campaign)?;
-        let rows = read_rows(folder)?;
-        let found = Pairs::of(campaign, paired, &rows);
+        let mut collector = Collector::new(campaign, paired);
+        each_row(folder, |row| collector.add(&row))?;
+        let found = collector.finish();
         let versions = campaign.build.as_ref().and_then(|build| build.versions.clone());
         let called = |side: usize| match &versions {
             Some(versions) => versions[side].to_string(),
@@ -104,7 +108,7 @@ impl Comparison {
             versions,
             confidence: options.confidence,
             margin: options.margin,
-            runs: rows.len(),
+            runs: found.runs,
             disturbed_runs: found.disturbed,
             single_runs: found.single,
             results,
@@ -134,7 +138,7 @@ fn compare(sets: &[Set], rules: Rules) -> (Vec<Compared>, Vec<Compared>) {
     // The scale is that of all pairs, so that both answers have the same.
     let scales: Vec<Scale> = sets.iter().map(|set| scale(&set.pairs)).collect();
     let resamples = MAX_RESAMPLED / sets.iter().map(|set| set.pairs.len()).sum::<usize>().max(1);
-    let resamples = resamples.clamp(200, Bootstrap::default().resamples);
+    let resamples = if resamples < MIN_RESAMPLES { 0 } else { resamples.min(Bootstrap::default().resamples) };
     let each = |sets: &[Set]| -> Vec<Compared> {
         let of = |(set, (conclusion, mut effect)): (&Set, (_, Option<Effect>))| {
             effect.iter_mut().for_each(|effect| effect.explain(&set.pairs, resamples));

@@ -70,7 +70,8 @@ pub struct Effect {
     pub corrected_p: f64,
     /// The same by the ranks of the differences (Wilcoxon's test), corrected.
     pub ranks_p: Option<f64>,
-    /// The ratio of medians less 1, and the ends of its 95 percent bootstrap interval, if the effect is a share.
+    /// The ratio of medians less 1, and the ends of its 95 percent bootstrap interval, if the effect is a share and
+    /// there are at most 250,000 pairs in all.
     pub medians: Option<[f64; 3]>,
     /// The corrected probability of such pairs if the versions differ by the margin or more.
     pub equal_p: Option<f64>,
@@ -91,7 +92,7 @@ impl Effect {
             let smallest = smallest_effect(Kind::Pairs, count as u64, 1.0 - self.confidence, POWER);
             self.detectable = smallest.ok().map(|it| shown(self.scale, it * self.error * count.sqrt()));
         }
-        if self.scale == Scale::Share && !pairs.is_empty() {
+        if self.scale == Scale::Share && resamples > 0 {
             let pairs: Vec<(f64, f64)> = pairs.iter().map(|pair| (pair.new, pair.old)).collect();
             let found = bootstrap_ratio_of_pairs(&pairs, &Bootstrap { resamples, ..Bootstrap::default() });
             self.medians = found.map(|found| [found.value, found.low, found.high].map(|ratio| ratio - 1.0));

@@ -2,7 +2,7 @@
 //!
 //! A campaign has a factor of two levels whose runs are made in pairs, one directly after the other, in random order.
 //! Its levels are stated in the file (`paired`), or they are two builds: revisions of git, the working tree, or finished
-//! programs. [`build`](fn@build) makes these, and [`Comparison`] is what the pairs say.
+//! programs. [`build_versions`] makes these, and [`Comparison`] is what the pairs say.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -31,7 +31,7 @@ mod store;
 mod text;
 mod whole;
 
-pub use build::{Folders, build};
+pub use build::{Folders, build_versions};
 pub use compared::{Compared, Undisturbed};
 pub use comparison::{Comparison, Options, parse_margin};
 pub use error::CompareError;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::campaign::{Better, Campaign, Read};
-use crate::plan::Plan;
-use crate::row::{Row, Score};
+use crate::plan::{Plan, RunId};
+use crate::row::Row;
 
 /// The scores of the two runs of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,100 +43,151 @@ pub(super) struct Set {
 /// All pairs of a campaign.
 pub(super) struct Pairs {
     pub(super) sets: Vec<Set>,
-    /// The number of runs whose partner is not made yet.
-    pub(super) single: usize,
+    /// The number of runs.
+    pub(super) runs: usize,
     /// The number of disturbed runs.
     pub(super) disturbed: usize,
+    /// The number of runs whose partner is not made yet.
+    pub(super) single: usize,
 }
 
-/// The runs of a pair.
-type Runs<'r> = [Option<&'r Row>; 2];
+/// Collects pairs from rows.
+pub(super) struct Collector<'c> {
+    campaign: &'c Campaign,
+    plan: Plan,
+    /// The number of the paired factor.
+    paired: usize,
+    numbers: HashMap<Vec<usize>, usize>,
+    combinations: Vec<Combination>,
+    runs: usize,
+    disturbed: usize,
+}
 
-impl Pairs {
-    /// The pairs of rows, by combination in the order of the plan, and by score in the order of the rows.
-    pub(super) fn of(campaign: &Campaign, paired: usize, rows: &[Row]) -> Pairs {
+/// The runs of a combination of the other factors.
+struct Combination {
+    levels: BTreeMap<String, String>,
+    /// The lower one of its two numbers in the plan.
+    number: u32,
+    /// The names and units of its scores.
+    scores: Vec<(String, String)>,
+    blocks: BTreeMap<u32, [Option<Run>; 2]>,
+}
+
+/// What a pair needs of a row.
+struct Run {
+    id: RunId,
+    is_disturbed: bool,
+    failure: Option<String>,
+    /// The scores by their number in the combination; without a value perhaps with a reason.
+    scores: Vec<(usize, Result<f64, Option<String>>)>,
+}
+
+impl<'c> Collector<'c> {
+    pub(super) fn new(campaign: &'c Campaign, paired: usize) -> Collector<'c> {
         let plan = Plan::new(campaign);
-        let mut combinations: Vec<BTreeMap<u32, Runs<'_>>> = Vec::new();
-        let mut numbers: HashMap<Vec<usize>, usize> = HashMap::new();
-        for row in rows {
-            let Some(levels) = plan.levels(row.run) else { continue };
-            let mut others = levels.to_vec();
-            let side = others.remove(paired);
-            let number = *numbers.entry(others).or_insert_with(|| {
-                combinations.push(BTreeMap::new());
-                combinations.len() - 1
-            });
-            if let Some(place) = combinations[number].entry(row.run.block).or_default().get_mut(side) {
-                *place = Some(row);
-            }
+        let (numbers, combinations) = (HashMap::new(), Vec::new());
+        Collector { campaign, plan, paired, numbers, combinations, runs: 0, disturbed: 0 }
+    }
+
+    /// Adds a row, which counts once.
+    pub(super) fn add(&mut self, row: &Row) {
+        self.runs += 1;
+        self.disturbed += usize::from(!row.disturbed.is_empty());
+        let Some(levels) = self.plan.levels(row.run) else { return };
+        let mut others = levels.to_vec();
+        let side = others.remove(self.paired);
+        let number = *self.numbers.entry(others).or_insert_with(|| {
+            let factors = self.campaign.factors.iter().zip(levels).enumerate();
+            let others = factors.filter(|(factor, _)| *factor != self.paired).map(|(_, named)| named);
+            let labels = others.map(|(factor, level)| (factor.name.clone(), factor.levels[*level].label.clone()));
+            let (levels, number) = (labels.collect(), row.run.combination);
+            self.combinations.push(Combination { levels, number, scores: Vec::new(), blocks: BTreeMap::new() });
+            self.combinations.len() - 1
+        });
+        let combination = &mut self.combinations[number];
+        combination.number = combination.number.min(row.run.combination);
+        let scores = row.scores.iter().map(|score| {
+            let failure = || score.failure.as_ref().map(ToString::to_string);
+            (place(&mut combination.scores, &score.name, &score.unit), score.value.ok_or_else(failure))
+        });
+        let scores = scores.collect();
+        let failure = row.failure.as_ref().map(ToString::to_string);
+        if let Some(run) = combination.blocks.entry(row.run.block).or_default().get_mut(side) {
+            *run = Some(Run { id: row.run, is_disturbed: !row.disturbed.is_empty(), failure, scores });
         }
-        combinations.sort_by_key(|blocks| blocks.values().flatten().flatten().map(|row| row.run.combination).min());
-        let is_single = |runs: &&Runs<'_>| runs.iter().flatten().count() == 1;
+    }
+
+    /// The pairs, by combination in the order of the plan, and by score in the order of the rows.
+    pub(super) fn finish(mut self) -> Pairs {
+        self.combinations.sort_by_key(|combination| combination.number);
+        let blocks = self.combinations.iter().flat_map(|combination| combination.blocks.values());
         Pairs {
-            sets: combinations.iter().flat_map(|blocks| sets(campaign, paired, blocks)).collect(),
-            single: combinations.iter().flat_map(BTreeMap::values).filter(is_single).count(),
-            disturbed: rows.iter().filter(|row| !row.disturbed.is_empty()).count(),
+            runs: self.runs,
+            disturbed: self.disturbed,
+            single: blocks.filter(|runs| runs.iter().flatten().count() == 1).count(),
+            sets: self.combinations.iter().flat_map(|combination| combination.sets(self.campaign)).collect(),
         }
     }
 }
 
-/// The pairs of each score of a combination.
-fn sets(campaign: &Campaign, paired: usize, blocks: &BTreeMap<u32, Runs<'_>>) -> Vec<Set> {
-    let both = || blocks.iter().filter_map(|(block, runs)| Some((*block, [runs[0]?, runs[1]?])));
-    let mut names: Vec<(&str, &str)> = Vec::new();
-    for score in both().flat_map(|(_, runs)| runs).flat_map(|row| &row.scores) {
-        if !names.contains(&(&score.name, &score.unit)) {
-            names.push((&score.name, &score.unit));
-        }
-    }
-    let Some((_, [any, _])) = both().next() else { return Vec::new() };
-    // Reports that nobody could read do not say which figures they have.
-    if names.is_empty() {
-        names.push(("score", ""));
-    }
-    let levels: BTreeMap<String, String> = campaign
-        .factors
-        .iter()
-        .enumerate()
-        .filter(|(factor, _)| *factor != paired)
-        .map(|(_, factor)| (factor.name.clone(), any.levels.get(&factor.name).cloned().unwrap_or_default()))
-        .collect();
-    let set = |(name, unit): (&str, &str)| {
-        let mut set = Set {
-            levels: levels.clone(),
-            score: name.to_owned(),
-            unit: unit.to_owned(),
-            better: better(campaign, name),
-            pairs: Vec::new(),
-            lost: Vec::new(),
-        };
-        for (block, runs) in both() {
-            let found = runs.map(|row| score(row, name, unit));
-            match found.map(|found| found.ok()) {
-                [Some(old), Some(new)] => {
-                    let is_disturbed = runs.iter().any(|row| !row.disturbed.is_empty());
-                    set.pairs.push(Pair { old, new, is_disturbed });
-                }
-                [old, new] => {
-                    let failed =
-                        runs.iter().filter_map(|row| Some((row.run.to_string(), score(row, name, unit).err()?)));
-                    let (has_old, has_new) = (old.is_some(), new.is_some());
-                    set.lost.push(LostPair { block, runs: failed.collect(), has_old, has_new });
+/// The number of a score, which is added if it is new.
+fn place(scores: &mut Vec<(String, String)>, name: &str, unit: &str) -> usize {
+    let known = scores.iter().position(|score| (score.0.as_str(), score.1.as_str()) == (name, unit));
+    known.unwrap_or_else(|| {
+        scores.push((name.to_owned(), unit.to_owned()));
+        scores.len() - 1
+    })
+}
+
+impl Combination {
+    /// The pairs of each score; none before the first two runs are made.
+    fn sets(&self, campaign: &Campaign) -> Vec<Set> {
+        let both = self.blocks.iter().filter_map(|(block, [old, new])| Some((*block, [old.as_ref()?, new.as_ref()?])));
+        let both: Vec<(u32, [&Run; 2])> = both.collect();
+        // Reports that nobody could read do not say which figures they have.
+        let unknown = [("score".to_owned(), String::new())];
+        let scores = if self.scores.is_empty() { &unknown } else { self.scores.as_slice() };
+        let set = |(number, (name, unit)): (usize, &(String, String))| {
+            let mut set = Set {
+                levels: self.levels.clone(),
+                score: name.clone(),
+                unit: unit.clone(),
+                better: better(campaign, name),
+                pairs: Vec::new(),
+                lost: Vec::new(),
+            };
+            for (block, runs) in &both {
+                match runs.map(|run| run.score(number)) {
+                    [Ok(old), Ok(new)] => {
+                        let is_disturbed = runs.iter().any(|run| run.is_disturbed);
+                        set.pairs.push(Pair { old, new, is_disturbed });
+                    }
+                    found => {
+                        let [has_old, has_new] = found.each_ref().map(Result::is_ok);
+                        let failed =
+                            runs.iter().zip(found).filter_map(|(run, found)| Some((run.id.to_string(), found.err()?)));
+                        set.lost.push(LostPair { block: *block, runs: failed.collect(), has_old, has_new });
+                    }
                 }
             }
-        }
-        set
-    };
-    names.into_iter().map(set).collect()
+            set
+        };
+        if both.is_empty() { Vec::new() } else { scores.iter().enumerate().map(set).collect() }
+    }
 }
 
-/// A score of a run, or why there is none.
-fn score(row: &Row, name: &str, unit: &str) -> Result<f64, String> {
-    let found = row.scores.iter().find(|score: &&Score| score.name == name && score.unit == unit);
-    let failure = row.failure.as_ref().or_else(|| found?.failure.as_ref());
-    match found.and_then(|score| score.value) {
-        Some(value) => Ok(value),
-        None => Err(failure.map_or_else(|| "its report lacks this figure".to_owned(), ToString::to_string)),
+impl Run {
+    /// A score, or why there is none.
+    fn score(&self, number: usize) -> Result<f64, String> {
+        let found = self.scores.iter().find(|(place, _)| *place == number);
+        match found.map(|(_, score)| score) {
+            Some(Ok(value)) => Ok(*value),
+            found => {
+                let own = found.and_then(|score| score.as_ref().err()?.as_ref());
+                let why = self.failure.as_ref().or(own);
+                Err(why.map_or_else(|| "its report lacks this figure".to_owned(), String::clone))
+            }
+        }
     }
 }
 

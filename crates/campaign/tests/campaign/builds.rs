@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bellows_campaign::{
     CompareError, CompareOptions, Comparison, ExecuteError, Folders, Info, Journal, Loaded, LocalExecutor, Observer,
-    PairConclusion, Plan, Progress, Row, RunId, Stop, build, load, run,
+    PairConclusion, Plan, Progress, Row, RunId, Stop, build_versions, load, run,
 };
 use bellows_testkit::programs::has_program;
 use bellows_testkit::scratch::TempDir;
@@ -104,7 +104,7 @@ impl Project {
         let file = self.folder.join("tool.toml");
         let mut loaded = load(&file).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
         let folders = Folders { file: &file, results: &self.results(), builds: &self.builds() };
-        build(&mut loaded, sides, &folders, stop, &mut ())?;
+        build_versions(&mut loaded, sides, &folders, stop, &mut ())?;
         Ok(loaded)
     }
 
@@ -316,7 +316,7 @@ fn an_interrupted_build_is_made_again() {
             let entries = fs::read_dir(&builds).into_iter().flatten().flatten();
             entries.into_iter().any(|entry| entry.path().join("source/speed").exists())
         };
-        eventually(Duration::from_secs(20), is_building);
+        eventually("a build has begun", is_building);
         request.set();
     });
     let start = Instant::now();
@@ -405,7 +405,7 @@ fn builds_are_told_and_wait_for_nobody() {
     let before = Plan::new(&loaded.campaign).hash();
     let folders = Folders { file: &file, results: &project.results(), builds: &project.builds() };
     let mut told = Told::default();
-    build(&mut loaded, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut told).unwrap();
+    build_versions(&mut loaded, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut told).unwrap();
     assert_eq!(told.0, ["checks out v1", "builds v1", "checks out v2", "builds v2"]);
     let hash = Plan::new(&loaded.campaign).hash();
     assert_ne!(hash, before);
@@ -413,19 +413,20 @@ fn builds_are_told_and_wait_for_nobody() {
     let elsewhere = project.scratch.path().join("elsewhere");
     let mut moved = load(&file).unwrap();
     let folders = Folders { builds: &elsewhere, ..folders };
-    build(&mut moved, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut ()).unwrap();
+    build_versions(&mut moved, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut ()).unwrap();
     assert_eq!(Plan::new(&moved.campaign).hash(), hash);
     assert_ne!(moved.campaign.factors, loaded.campaign.factors);
 
     let lock = fs::File::open(elsewhere.join("lock")).unwrap();
     lock.lock().unwrap();
-    let error = build(&mut moved, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
+    let error =
+        build_versions(&mut moved, [Some("v1"), Some("v2")], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
     assert!(matches!(error, CompareError::Locked { .. }) && error.to_string().contains("wait for it"), "{error}");
     let mut levels = load(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/checksums.toml").as_path()).unwrap();
-    let error = build(&mut levels, [None, None], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
+    let error = build_versions(&mut levels, [None, None], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
     assert!(matches!(error, CompareError::NotPaired), "{error}");
     levels.campaign.paired = Some("size".to_owned());
-    let error = build(&mut levels, [Some("v1"), None], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
+    let error = build_versions(&mut levels, [Some("v1"), None], &folders, &Stop::new().unwrap(), &mut ()).unwrap_err();
     assert!(error.to_string().contains("compares the levels of `size`; leave out OLD and NEW"), "{error}");
-    assert!(build(&mut levels, [None, None], &folders, &Stop::new().unwrap(), &mut ()).is_ok());
+    assert!(build_versions(&mut levels, [None, None], &folders, &Stop::new().unwrap(), &mut ()).is_ok());
 }
