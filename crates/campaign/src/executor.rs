@@ -8,8 +8,9 @@ use bellows_sys::{clock, cpu};
 use crate::campaign::{Campaign, Command};
 use crate::journal::Journal;
 use crate::machine::Facts;
-use crate::plan::{Plan, RunId};
+use crate::plan::{Hash, Plan, RunId};
 use crate::processes::{Ended, Finished, Processes, Stop, Surroundings, end_strays};
+use crate::register::Register;
 use crate::row::{Failure, FailureKind, Row, Score};
 use crate::score::{Captured, Output, Reader};
 use crate::template::{Placeholder, Value, joined};
@@ -94,6 +95,8 @@ pub struct LocalExecutor<'c> {
     processes: Processes,
     /// The results folder, which marks the processes of this runner.
     mark: Option<String>,
+    /// The results folder and its register.
+    register: Option<(PathBuf, Register)>,
     has_begun: bool,
 }
 
@@ -126,6 +129,7 @@ impl<'c> LocalExecutor<'c> {
             versions: BTreeMap::new(),
             processes: Processes::new(),
             mark: None,
+            register: None,
             has_begun: false,
         })
     }
@@ -140,6 +144,7 @@ impl<'c> LocalExecutor<'c> {
         let mark = whole.to_string_lossy().into_owned();
         end_strays(&mark);
         self.mark = Some(mark);
+        self.register = Some((folder.to_owned(), Register::default()));
         self
     }
 
@@ -229,6 +234,7 @@ impl<'c> LocalExecutor<'c> {
                 break;
             }
         }
+        let known = self.newest_record();
         let before = self.facts.before();
         let start = time::now();
         let started = std::time::Instant::now();
@@ -274,7 +280,15 @@ impl<'c> LocalExecutor<'c> {
             machine,
             versions,
             registered: None,
+            known,
         })
+    }
+
+    /// The newest record of the register. That the register is damaged shows when the row is recorded.
+    fn newest_record(&mut self) -> Option<Hash> {
+        let (folder, register) = self.register.as_mut()?;
+        register.refresh(folder).ok()?;
+        register.head()
     }
 
     /// The scores of an output, or a failure of the whole run.
