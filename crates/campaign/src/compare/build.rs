@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::contents;
-use super::error::CompareError;
+use super::error::{CompareError, OtherVersion};
 use super::git::{Reason, Repository, Revision};
 use super::store::{Made, Store};
 use crate::campaign::{Build, Campaign, Command, LAST_TAG, Version};
@@ -165,14 +165,14 @@ impl Finder<'_> {
                 _ => Vec::new(),
             };
             let exists = |commit: &&String| repository.is_some_and(|repository| repository.revision(commit).is_ok());
-            return Err(CompareError::OtherVersion {
+            return Err(CompareError::OtherVersion(Box::new(OtherVersion {
                 folder: folder.to_owned(),
                 side,
                 was: was.to_string(),
                 is: is.to_string(),
                 files,
                 commit: was.commit.as_ref().filter(exists).cloned(),
-            });
+            })));
         }
         Ok(())
     }

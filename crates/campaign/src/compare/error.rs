@@ -118,27 +118,32 @@ pub enum CompareError {
         folder: PathBuf,
     },
     /// The results folder has results of other contents.
-    #[error(
-        "{} has results of another {side}: of {was}, but now it is {is}{}; give another folder for the results{}",
-        folder.display(), changes(.files), or_that(.side, .commit)
-    )]
-    OtherVersion {
-        /// The results folder.
-        folder: PathBuf,
-        /// `OLD` or `NEW`.
-        side: &'static str,
-        /// The version that the results are of.
-        was: String,
-        /// The version now.
-        is: String,
-        /// The files that differ, if it is known.
-        files: Vec<String>,
-        /// The commit that the results are of, if it still exists.
-        commit: Option<String>,
-    },
+    #[error(transparent)]
+    OtherVersion(Box<OtherVersion>),
     /// The results folder cannot be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+/// A results folder has results of other contents than those of a version.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} has results of another {side}: of {was}, but now it is {is}{}; give another folder for the results{}",
+    folder.display(), changes(.files), or_that(.side, .commit)
+)]
+pub struct OtherVersion {
+    /// The results folder.
+    pub(super) folder: PathBuf,
+    /// `OLD` or `NEW`.
+    pub(super) side: &'static str,
+    /// The version that the results are of.
+    pub(super) was: String,
+    /// The version now.
+    pub(super) is: String,
+    /// The files that differ, if it is known.
+    pub(super) files: Vec<String>,
+    /// The commit that the results are of, if it still exists.
+    pub(super) commit: Option<String>,
 }
 
 /// Wraps an error of the file system.

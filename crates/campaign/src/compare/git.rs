@@ -69,7 +69,7 @@ fn output(command: &mut Command) -> Result<String, Reason> {
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-    let line = lines().find(|line| line.starts_with("fatal: ")).or_else(|| lines().last());
+    let line = lines().find(|line| line.starts_with("fatal: ")).or_else(|| lines().next_back());
     let line = line.map_or_else(|| output.status.to_string(), |line| line.trim_start_matches("fatal: ").to_owned());
     Err(Reason(crate::diagnostics::visible(&line)))
 }
@@ -77,6 +77,9 @@ fn output(command: &mut Command) -> Result<String, Reason> {
 impl Repository {
     /// The repository that has a folder.
     pub(super) fn of(folder: &Path) -> Result<Repository, Reason> {
+        if !folder.is_dir() {
+            return Err(Reason(format!("there is no folder {}", folder.display())));
+        }
         let top = output(&mut git(folder, ["rev-parse", "--show-toplevel"]))?;
         Ok(Repository { top: PathBuf::from(top) })
     }

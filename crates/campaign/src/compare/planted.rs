@@ -76,20 +76,23 @@ fn sets(noise: Noise, effects: [f64; SETS], random: &mut Rng) -> Vec<Set> {
     (0..SETS).map(set).collect()
 }
 
-/// The percentage of campaigns of which something is so.
-fn percent(
+/// The percentages of campaigns of which each of several things is so.
+fn percents<const N: usize>(
+    campaigns: usize,
     noise: Noise,
     effects: [f64; SETS],
     margin: Option<f64>,
-    is_so: impl Fn(&[Set], &[(Conclusion, Option<Effect>)], Rules) -> bool,
-) -> f64 {
+    are_so: impl Fn(&[Set], &[(Conclusion, Option<Effect>)], Rules) -> [bool; N],
+) -> [f64; N] {
     let rules = Rules { level: LEVEL, margin };
     let mut random = Rng::with_seed(5 + noise as u64);
-    let found = (0..CAMPAIGNS).filter(|_| {
+    let mut counts = [0; N];
+    for _ in 0..campaigns {
         let sets = sets(noise, effects, &mut random);
-        is_so(&sets, &judge(&sets, &[Scale::Share; SETS], rules), rules)
-    });
-    found.count() as f64 * 100.0 / CAMPAIGNS as f64
+        let found = are_so(&sets, &judge(&sets, &[Scale::Share; SETS], rules), rules);
+        counts.iter_mut().zip(found).for_each(|(count, is_so)| *count += u32::from(is_so));
+    }
+    counts.map(|count| f64::from(count) * 100.0 / campaigns as f64)
 }
 
 fn is_shown(conclusion: Conclusion) -> bool {
@@ -97,28 +100,21 @@ fn is_shown(conclusion: Conclusion) -> bool {
 }
 
 #[test]
-fn no_comparison_of_a_family_reports_an_effect_that_does_not_exist() {
+fn an_effect_that_does_not_exist_is_rarely_reported() {
     for noise in SHAPES {
-        let outside = std::cell::Cell::new(0.0);
-        let found = percent(noise, [0.0; SETS], None, |_, judged, _| {
+        let [each, outside, whole] = percents(CAMPAIGNS, noise, [0.0; SETS], None, |sets, judged, rules| {
             let is_outside = |effect: &Effect| effect.low > 0.0 || effect.high < 0.0;
-            let any_outside = judged.iter().any(|(_, effect)| effect.as_ref().is_some_and(is_outside));
-            outside.set(outside.get() + f64::from(u8::from(any_outside)) * 100.0 / CAMPAIGNS as f64);
-            judged.iter().any(|it| is_shown(it.0))
+            let together = wholes(sets, &[Scale::Share; SETS], rules);
+            [
+                judged.iter().any(|it| is_shown(it.0)),
+                judged.iter().any(|(_, effect)| effect.as_ref().is_some_and(is_outside)),
+                together.iter().any(|it| is_shown(it.conclusion)),
+            ]
         });
         // Holm's method is a little cautious, and the test where tails are heavy.
-        assert!((3.5..=6.0).contains(&found), "{noise:?}: {found} percent");
-        assert!((3.5..=6.0).contains(&outside.get()), "{noise:?}: {} percent of the intervals", outside.get());
-    }
-}
-
-#[test]
-fn all_combinations_together_report_an_effect_that_does_not_exist_as_rarely_as_they_say() {
-    for noise in SHAPES {
-        let found = percent(noise, [0.0; SETS], None, |sets, _, rules| {
-            wholes(sets, &[Scale::Share; SETS], rules).iter().any(|it| is_shown(it.conclusion))
-        });
-        assert!((4.0..=6.0).contains(&found), "{noise:?}: {found} percent");
+        assert!((3.5..=6.0).contains(&each), "{noise:?}: {each} percent of the families");
+        assert!((3.5..=6.0).contains(&outside), "{noise:?}: {outside} percent of the families of intervals");
+        assert!((4.0..=6.0).contains(&whole), "{noise:?}: {whole} percent of all combinations together");
     }
 }
 
@@ -128,14 +124,14 @@ fn the_detectable_effect_is_found_with_its_probability() {
     // The deviation of a difference of two runs.
     let effect = effect * SCATTER * 2f64.sqrt();
     for noise in [Noise::Normal, Noise::HeavyTailed, Noise::Skewed] {
-        let found = percent(noise, [-effect, 0.0, 0.0, 0.0], None, |_, judged, _| judged[0].0 == Conclusion::Faster);
+        let effects = [-effect, 0.0, 0.0, 0.0];
+        let [found] = percents(CAMPAIGNS / 4, noise, effects, None, |_, judged, _| [judged[0].0 == Conclusion::Faster]);
         assert!((78.0..=90.0).contains(&found), "{noise:?}: {found} percent");
     }
-    let rules = Rules { level: LEVEL, margin: None };
     let mut random = Rng::with_seed(3);
     let stated = (0..100).map(|_| {
         let sets = sets(Noise::Normal, [0.0; SETS], &mut random);
-        let mut effect = judge(&sets, &[Scale::Share; SETS], rules)[0].1.unwrap();
+        let mut effect = judge(&sets, &[Scale::Share; SETS], Rules { level: LEVEL, margin: None })[0].1.unwrap();
         effect.explain(&[], 0);
         effect.detectable.unwrap()
     });
@@ -146,12 +142,15 @@ fn the_detectable_effect_is_found_with_its_probability() {
 #[test]
 fn versions_that_differ_by_the_margin_are_rarely_called_equal() {
     let margin = 0.04;
-    for (noise, sign) in [(Noise::Normal, 1.0), (Noise::Skewed, -1.0), (Noise::Drifting, 1.0)] {
+    let is_equal = |effect: &Option<Effect>| effect.is_some_and(|effect| effect.is_within(LEVEL));
+    for (noise, sign) in [(Noise::Normal, 1.0), (Noise::Skewed, -1.0)] {
         let effects = [sign * log_margin(margin); SETS];
-        let is_equal = |effect: &Option<Effect>| effect.is_some_and(|effect| effect.is_within(LEVEL));
-        let found = percent(noise, effects, Some(margin), |_, judged, _| judged.iter().any(|it| is_equal(&it.1)));
+        let [found] = percents(CAMPAIGNS / 4, noise, effects, Some(margin), |_, judged, _| {
+            [judged.iter().any(|it| is_equal(&it.1))]
+        });
         assert!(found <= 6.0, "{noise:?}: {found} percent");
-        let equal = percent(noise, [0.0; SETS], Some(3.0 * margin), |_, judged, _| is_equal(&judged[0].1));
+        let [equal] =
+            percents(CAMPAIGNS / 10, noise, [0.0; SETS], Some(3.0 * margin), |_, judged, _| [is_equal(&judged[0].1)]);
         assert!(equal > 90.0, "{noise:?}: {equal} percent");
     }
 }

@@ -29,7 +29,7 @@ const BUILT: &str = "built.json";
 /// The folder of builds, locked.
 pub(super) struct Store {
     folder: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 /// What `built.json` holds.
@@ -71,7 +71,7 @@ impl Store {
         fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;
         // Of a runner that was killed.
         end_strays(&folder.to_string_lossy());
-        Ok(Store { folder, _lock: lock })
+        Ok(Store { folder, lock })
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -202,6 +202,13 @@ impl Store {
         fs::write(&log, text.concat()).map_err(io_error("write", &log))?;
         let stderr = String::from_utf8_lossy(&output.stderr.bytes).into_owned();
         why.map_or(Ok(()), |why| Err(CompareError::Build { name: name.to_owned(), why, stderr, log }))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // A process that another thread is starting has a copy of the descriptor for a moment.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

@@ -117,7 +117,10 @@ impl Comparison {
                 let detectable = effect.detectable.map_or(String::new(), |it| {
                     format!("; a difference of {} would have been found with a probability of 0.8", size(it))
                 });
-                format!("no difference that {} can show ({interval}{means}){detectable}", pairs(count))
+                let margin = self.margin.filter(|_| effect.equal_p.is_some());
+                let unequal = margin
+                    .map_or(String::new(), |it| format!("; nor are they shown to be equal within {} %", share(it)));
+                format!("no difference that {} can show ({interval}{means}){unequal}{detectable}", pairs(count))
             }
         }
     }
@@ -191,6 +194,7 @@ fn share(value: f64) -> String {
     let percent = 100.0 * value;
     match percent.abs() {
         0.0 => "0".to_owned(),
+        size if size >= 99_999.5 => format!("{percent:.1e}"),
         size if size >= 99.95 => format!("{percent:.0}"),
         size if size >= 0.095 => format!("{percent:.1}"),
         size if size >= 0.000_95 => format!("{percent:.*}", decimals(size, 2)),
@@ -202,7 +206,7 @@ fn share(value: f64) -> String {
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        size if size >= 1e9 || size < 1e-4 => format!("{value:.3e}"),
+        size if !(1e-4..1e9).contains(&size) => format!("{value:.3e}"),
         size => format!("{value:.*}", decimals(size, 4)),
     }
 }
@@ -222,8 +226,8 @@ mod tests {
 
     #[test]
     fn numbers_have_the_digits_that_matter() {
-        let shares = [0.0, 0.031_4, -0.0042, 0.000_123, 1.5, 0.999_4, -2e-9].map(share);
-        assert_eq!(shares, ["0", "3.1", "-0.4", "0.012", "150", "99.9", "-2.0e-7"]);
+        let shares = [0.0, 0.031_4, -0.0042, 0.000_123, 1.5, 0.999_4, -2e-9, 5e20].map(share);
+        assert_eq!(shares, ["0", "3.1", "-0.4", "0.012", "150", "99.9", "-2.0e-7", "5.0e22"]);
         let numbers = [0.0, 812.34, 1_234_567.0, -0.012_345_6, 7.0, 1e-7, 3e12].map(number);
         assert_eq!(numbers, ["0", "812.3", "1234567", "-0.01235", "7.000", "1.000e-7", "3.000e12"]);
     }

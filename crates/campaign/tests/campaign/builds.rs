@@ -162,6 +162,9 @@ fn two_revisions_are_built_once_and_compared() {
     assert!(found.is_slower() && project.count() == 2, "{found}");
     let info = Info::read(&project.results()).unwrap();
     assert_eq!(info.versions.unwrap()[1].content, old.content);
+    // Builds that were removed are made again, though git still knows of their folders.
+    fs::remove_dir_all(project.builds()).unwrap();
+    assert!(project.built([Some("HEAD"), Some("HEAD~1")]).is_ok() && project.count() == 2);
     // Another command is another build.
     project.change_campaign("chmod +x", "chmod 755");
     assert!(matches!(project.built([Some("HEAD"), Some("HEAD~1")]), Ok(_)) && project.count() == 4);

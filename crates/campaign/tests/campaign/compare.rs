@@ -96,6 +96,11 @@ fn without_a_difference_the_smallest_one_is_stated_that_would_have_been_found() 
     assert!(text.contains("no difference that 10 pairs can show (95 percent interval -"), "{text}");
     assert!(text.contains(" % would have been found with a probability of 0.8"), "{text}");
 
+    let options = CompareOptions { margin: Some(0.001), ..CompareOptions::default() };
+    let found = compared(&campaign, &options);
+    assert_eq!(conclusions(&found), [PairConclusion::NoDifference; 2]);
+    assert!(found.to_string().contains("); nor are they shown to be equal within 0.1 %; a difference of "), "{found}");
+
     let options = CompareOptions { margin: Some(0.03), ..CompareOptions::default() };
     let found = compared(&campaign, &options);
     assert_eq!(conclusions(&found), [PairConclusion::Equal; 2]);
