@@ -94,7 +94,7 @@ impl Comparison {
         let found = collector.finish();
         let versions = campaign.build.as_ref().and_then(|build| build.versions.clone());
         let called = |side: usize| match &versions {
-            Some(versions) => versions[side].to_string(),
+            Some(versions) => versions[side].name.clone(),
             None => campaign.factors[paired].levels[side].label.clone(),
         };
         let rules = Rules { level: 1.0 - options.confidence, margin: options.margin };

@@ -1,6 +1,6 @@
 //! Pairs of scores from rows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -57,8 +57,8 @@ pub(super) struct Collector<'c> {
     plan: Plan,
     /// The number of the paired factor.
     paired: usize,
-    numbers: HashMap<Vec<usize>, usize>,
-    combinations: Vec<Combination>,
+    /// By the numbers of their levels.
+    combinations: BTreeMap<Vec<usize>, Combination>,
     runs: usize,
     disturbed: usize,
 }
@@ -66,8 +66,6 @@ pub(super) struct Collector<'c> {
 /// The runs of a combination of the other factors.
 struct Combination {
     levels: BTreeMap<String, String>,
-    /// The lower one of its two numbers in the plan.
-    number: u32,
     /// The names and units of its scores.
     scores: Vec<(String, String)>,
     blocks: BTreeMap<u32, [Option<Run>; 2]>,
@@ -84,9 +82,8 @@ struct Run {
 
 impl<'c> Collector<'c> {
     pub(super) fn new(campaign: &'c Campaign, paired: usize) -> Collector<'c> {
-        let plan = Plan::new(campaign);
-        let (numbers, combinations) = (HashMap::new(), Vec::new());
-        Collector { campaign, plan, paired, numbers, combinations, runs: 0, disturbed: 0 }
+        let (plan, combinations) = (Plan::new(campaign), BTreeMap::new());
+        Collector { campaign, plan, paired, combinations, runs: 0, disturbed: 0 }
     }
 
     /// Adds a row, which counts once.
@@ -96,16 +93,12 @@ impl<'c> Collector<'c> {
         let Some(levels) = self.plan.levels(row.run) else { return };
         let mut others = levels.to_vec();
         let side = others.remove(self.paired);
-        let number = *self.numbers.entry(others).or_insert_with(|| {
+        let combination = self.combinations.entry(others).or_insert_with(|| {
             let factors = self.campaign.factors.iter().zip(levels).enumerate();
             let others = factors.filter(|(factor, _)| *factor != self.paired).map(|(_, named)| named);
             let labels = others.map(|(factor, level)| (factor.name.clone(), factor.levels[*level].label.clone()));
-            let (levels, number) = (labels.collect(), row.run.combination);
-            self.combinations.push(Combination { levels, number, scores: Vec::new(), blocks: BTreeMap::new() });
-            self.combinations.len() - 1
+            Combination { levels: labels.collect(), scores: Vec::new(), blocks: BTreeMap::new() }
         });
-        let combination = &mut self.combinations[number];
-        combination.number = combination.number.min(row.run.combination);
         let scores = row.scores.iter().map(|score| {
             let failure = || score.failure.as_ref().map(ToString::to_string);
             (place(&mut combination.scores, &score.name, &score.unit), score.value.ok_or_else(failure))
@@ -117,15 +110,14 @@ impl<'c> Collector<'c> {
         }
     }
 
-    /// The pairs, by combination in the order of the plan, and by score in the order of the rows.
-    pub(super) fn finish(mut self) -> Pairs {
-        self.combinations.sort_by_key(|combination| combination.number);
-        let blocks = self.combinations.iter().flat_map(|combination| combination.blocks.values());
+    /// The pairs, by combination in the order of the file, and by score in the order of the rows.
+    pub(super) fn finish(self) -> Pairs {
+        let blocks = self.combinations.values().flat_map(|combination| combination.blocks.values());
         Pairs {
             runs: self.runs,
             disturbed: self.disturbed,
             single: blocks.filter(|runs| runs.iter().flatten().count() == 1).count(),
-            sets: self.combinations.iter().flat_map(|combination| combination.sets(self.campaign)).collect(),
+            sets: self.combinations.values().flat_map(|combination| combination.sets(self.campaign)).collect(),
         }
     }
 }

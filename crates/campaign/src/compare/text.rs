@@ -14,7 +14,10 @@ const MAX_NAMED: usize = 5;
 /// Lines in plain words: what each combination says, and all together.
 impl fmt::Display for Comparison {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Comparison { old, new, .. } = self;
+        let [old, new] = match &self.versions {
+            Some(versions) => versions.each_ref().map(ToString::to_string),
+            None => [self.old.clone(), self.new.clone()],
+        };
         match self.is_same {
             true => writeln!(formatter, "A/A check: {old} and {new} have the same contents")?,
             false => writeln!(formatter, "OLD {old}, NEW {new}")?,
@@ -163,10 +166,10 @@ impl Comparison {
             writeln!(formatter, "the versions are the same, so that a difference is one of the machine or of chance")?;
         }
         if self.disturbed_runs > 0 {
-            writeln!(formatter, "{} of {} runs were disturbed", self.disturbed_runs, self.runs)?;
+            writeln!(formatter, "disturbed runs: {} of {}", self.disturbed_runs, self.runs)?;
         }
         if self.single_runs > 0 {
-            writeln!(formatter, "{} runs wait for their partner, which is not made yet", self.single_runs)?;
+            writeln!(formatter, "runs whose partner is not made yet: {}", self.single_runs)?;
         }
         Ok(())
     }
