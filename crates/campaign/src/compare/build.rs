@@ -135,15 +135,28 @@ impl Finder<'_> {
                 Err(CompareError::Unknown { side, name: name.to_owned(), reason })
             }
             _ => {
+                self.check_folder(path)?;
                 let hash = contents::hash(path)?;
                 // Some programs are several, by the name under which they are called.
                 let called = if path.is_dir() { None } else { path.file_name() };
                 let called = called.map_or(String::new(), |called| format!(" {}", called.to_string_lossy()));
                 let content = format!("sha256 {hash}{called}");
                 let version = Version { name: name.to_owned(), commit: None, content };
-                Ok(Found { version, kind: Kind::Path(whole_path(path)) })
+                Ok(Found { version, kind: Kind::Path(path.to_owned()) })
             }
         }
+    }
+
+    /// A folder that is hashed and copied has neither its own copy nor results in it.
+    fn check_folder(&self, path: &Path) -> Result<(), CompareError> {
+        let whole = whole_path(path);
+        let has = |folder: &Path| whole_path(folder).starts_with(&whole);
+        let (why, help) = match () {
+            () if has(self.store.folder()) => ("has the folder of builds in it", "give another folder for builds"),
+            () if has(self.folders.results) => ("has the results in it", "give another folder for the results"),
+            () => return Ok(()),
+        };
+        Err(CompareError::Path { path: path.to_owned(), why, help })
     }
 
     /// A results folder has results of one old and one new version.

@@ -103,6 +103,10 @@ impl Store {
             }
             contents::copy(path, &copy)?;
             let program = whole(&copy)?;
+            if !program.as_ref().is_some_and(|hash| content.contains(hash)) {
+                let (why, help) = ("changed while it was copied", "wait until it is finished, then try again");
+                return Err(CompareError::Path { path: path.to_owned(), why, help });
+            }
             complete(&entry, &Built { name: name.to_owned(), content: content.to_owned(), program })?;
         }
         let program = match (is_folder, program) {

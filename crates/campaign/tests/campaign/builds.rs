@@ -363,6 +363,18 @@ fn finished_programs_and_folders_are_compared() {
     project.program("new build/tool", 90);
     assert!(project.built(sides).is_ok());
 
+    // A program that is several keeps the name by which it is called.
+    let names = ["100", "90"].map(|name| project.folder.join(name));
+    let all = project.folder.join("all");
+    fs::write(&all, "#!/bin/sh\necho took $(( $(basename $0) + $1 % 3 ))\n").unwrap();
+    fs::set_permissions(&all, fs::Permissions::from_mode(0o755)).unwrap();
+    names.iter().for_each(|name| std::os::unix::fs::symlink("all", name).unwrap());
+    fs::remove_dir_all(project.results()).unwrap();
+    let found = project.compare([names[0].to_str(), names[1].to_str()]);
+    assert!(found.results[0].conclusion == PairConclusion::Faster && !found.is_same, "{found}");
+    let error = project.error([project.folder.to_str(), new.to_str()]);
+    assert!(error.contains("has the folder of builds in it; give another folder for builds"), "{error}");
+
     let folders = [old.parent().unwrap().to_str(), new.parent().unwrap().to_str()];
     fs::remove_dir_all(project.results()).unwrap();
     assert_eq!(project.compare(folders).results[0].conclusion, PairConclusion::Faster);
