@@ -81,8 +81,6 @@ fn a_file_with_everything_is_understood() {
     assert_eq!(first.subset["size"], ["1500", "imix"]);
     assert_eq!(second.compare, [["1500", "all"], ["1500", "base"]].map(|cell| cell.map(str::to_owned).to_vec()));
     assert_eq!((second.level, second.direction), (0.05, Direction::Different));
-    let json = serde_json::to_string(&campaign).unwrap();
-    assert_eq!(serde_json::from_str::<bellows_campaign::Campaign>(&json).unwrap(), campaign);
 }
 
 /// Each change of the file, what the error says, its line and the way out.
@@ -106,6 +104,26 @@ fn mistakes_are_told_with_their_line_and_the_way_out() {
             "a list, which cannot be a part",
             "of its own",
         ),
+        ("size = [64, 128, 1500, \"imix\"]", "size = [64, 128, 1500, \"imix \"]", "ends with a space", "short word"),
+        (
+            "{ label = \"base\", options = [] }",
+            "{ label = \"base\", options = [\"a\\u0000\"] }",
+            "a NUL byte",
+            "remove it",
+        ),
+        (
+            "{ label = \"base\", options = [] }",
+            "{ label = \"base\", options = \"\\u0000\" }",
+            "a NUL byte",
+            "remove it",
+        ),
+        (
+            "compare = [{ size = 1500, config = \"all\" }",
+            "compare = [{ size = 64, config = \"all\" }",
+            "are excluded",
+            "`where`",
+        ),
+        ("explored = 5", "explored = 5\nrepeats = 5", "no block is left", "more `repeats`"),
         ("{run}", "{run", "a `{` without a `}`", "{factor}"),
         ("modprobe vfio", "modprobe {size}", "not that of a run", "remove the placeholder"),
         ("size = [64, 128, 1500, \"imix\"]", "size = [64, 128, 1500, \"64\"]", "level `64` twice", "remove one"),
@@ -246,5 +264,24 @@ proptest! {
             prop_assert!(diagnostics.errors() > 0);
             diagnostics.render(true);
         }
+    }
+}
+
+/// What is no file, or too large, is not read to its end, which it may not have.
+#[test]
+fn only_files_of_some_size_are_read() {
+    let folder = bellows_testkit::scratch();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let large = folder.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(10 << 30).unwrap();
+    for (path, why) in [
+        (pipe.as_path(), "is a device, a pipe or a socket"),
+        (std::path::Path::new("/dev/zero"), "is a device, a pipe or a socket"),
+        (folder.path(), "is a folder"),
+        (large.as_path(), "larger than 1 MiB"),
+    ] {
+        let error = bellows_campaign::load(path).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("help"), "{error}");
     }
 }
