@@ -51,7 +51,7 @@ pub struct Record {
 }
 
 impl Record {
-    pub(crate) fn computed(&self) -> Hash {
+    fn computed(&self) -> Hash {
         Hash::of_json(&json!({
             "text": self.text,
             "campaign": self.campaign,

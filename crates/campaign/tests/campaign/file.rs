@@ -123,7 +123,6 @@ fn mistakes_are_told_with_their_line_and_the_way_out() {
             "are excluded",
             "`where`",
         ),
-        ("explored = 5", "explored = 5\nrepeats = 5", "no block is left", "more `repeats`"),
         ("{run}", "{run", "a `{` without a `}`", "{factor}"),
         ("modprobe vfio", "modprobe {size}", "not that of a run", "remove the placeholder"),
         ("size = [64, 128, 1500, \"imix\"]", "size = [64, 128, 1500, \"64\"]", "level `64` twice", "remove one"),
@@ -265,6 +264,14 @@ proptest! {
             diagnostics.render(true);
         }
     }
+}
+
+#[test]
+fn a_hypothesis_is_tested_behind_what_was_explored() {
+    let text = |repeats: u32| WHOLE.replacen("explored = 5", &format!("explored = 5\nrepeats = {repeats}"), 1);
+    assert_eq!(campaign(&text(6)).hypotheses[0].repeats, Some(6));
+    let error = bellows_campaign::parse("test.toml", &text(5)).unwrap_err().to_string();
+    assert!(error.contains("no block is left that could confirm") && error.contains("more `repeats`"), "{error}");
 }
 
 /// What is no file, or too large, is not read to its end, which it may not have.
