@@ -43,9 +43,11 @@
 //! | `compare` | two versions of a thing, by pairs of runs |
 //! | `evidence` | results beside the register: which runs can confirm a hypothesis |
 //! | `sample` | the difference of two means |
+//! | `needed` | how many runs show an effect |
+//! | `exercise` | arbitrary bytes as each kind of file |
 //! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder |
-//! | `import` | the same from CSV |
+//! | `import`, `imported` | the same from CSV; a results folder from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
 
@@ -54,13 +56,16 @@ mod compare;
 mod diagnostics;
 mod evidence;
 mod executor;
+mod exercise;
 mod file;
 mod folder;
 mod import;
+mod imported;
 mod journal;
 mod line;
 mod lines;
 mod machine;
+mod needed;
 mod plan;
 mod processes;
 mod register;
@@ -87,10 +92,13 @@ pub use compare::{
 pub use diagnostics::Diagnostics;
 pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
+pub use exercise::exercise;
 pub use file::{Loaded, load, parse};
-pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
-pub use import::{ImportError, import, import_file};
+pub use folder::{FactorInfo, Info, JOURNAL, JournalError, Origin, REGISTER, ScoreInfo, TABLE};
+pub use import::{ColumnNames, ImportError, import, import_columns, import_file};
+pub use imported::{ImportFolderError, Imported, import_folder};
 pub use journal::Journal;
+pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{Record, Register, Standing, register, text_hash};

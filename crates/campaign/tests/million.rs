@@ -19,7 +19,8 @@ const COMBINATIONS: u32 = 2 * 4 * 5 * 5;
 /// Blocks of a million runs.
 const BLOCKS: u32 = 1_000_000 / COMBINATIONS;
 
-const MAX_SECONDS: f64 = 3.0;
+/// Of processor time, on a machine that others use, too.
+const MAX_SECONDS: f64 = 4.0;
 const MAX_MIB: u64 = 300;
 
 fn campaign() -> Campaign {
