@@ -294,7 +294,10 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
     let mut file = open(&path)?;
     // Two processes that register at once would both continue the same record.
     lock(&file, &path)?;
-    recover(&path, &mut file, |_, line| Ok(drop(serde_json::from_slice::<Record>(line)?)))?;
+    recover(&path, &mut file, |_, line| {
+        serde_json::from_slice::<Record>(line)?;
+        Ok(())
+    })?;
     let register = Register::read(folder)?;
     if let Standing::Registered(record) = register.standing(hypothesis) {
         return Ok(record.clone());

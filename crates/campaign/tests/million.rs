@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use bellows_campaign::{
-    Campaign, Conclusion, JOURNAL, Journal, Plan, Results, Status, import_file, parse, register, verdicts,
+    Campaign, Conclusion, JOURNAL, Journal, Plan, Register, Results, Status, import_file, parse, register, verdicts,
 };
 use bellows_stats::{Factor, Model, anova};
 use bellows_testkit::scratch;
@@ -45,7 +45,10 @@ fn score(number: u32, is_new: bool) -> f64 {
 /// Runs that nobody made, with all that a runner records.
 fn write_journal(folder: &Path, campaign: &Campaign) {
     drop(Journal::open(folder, campaign, "").unwrap());
-    let head = campaign.hypotheses.iter().map(|it| register(folder, campaign, it).unwrap().hash).last().unwrap();
+    for hypothesis in &campaign.hypotheses {
+        register(folder, campaign, hypothesis).unwrap();
+    }
+    let head = Register::read(folder).unwrap().head().unwrap();
     let plan = Plan::new(campaign);
     let mut journal = BufWriter::new(File::create(folder.join(JOURNAL)).unwrap());
     let mut number = 0;
