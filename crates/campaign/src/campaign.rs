@@ -51,10 +51,10 @@ pub struct Campaign {
     /// The hypotheses that the file states.
     pub hypotheses: Vec<Hypothesis>,
     /// The factor of two levels whose runs are made in pairs: the first level is the old one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub paired: Option<String>,
     /// How the two versions are made that the paired factor's levels are, if they are builds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<Build>,
 }
 
@@ -62,7 +62,7 @@ pub struct Campaign {
 pub(crate) const LAST_TAG: &str = "last-tag";
 
 /// How two versions of a thing are made from revisions of git. Finished programs need no command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Build {
     /// The command that builds a version.
     pub command: Option<Command>,

@@ -86,7 +86,7 @@ pub use campaign::{
     Stream, Version,
 };
 pub use compare::{
-    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect, Folders, LostPair,
+    CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Folders, LostPair,
     Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
 };
 pub use diagnostics::Diagnostics;

@@ -77,7 +77,7 @@ fn a_planted_effect_is_found_with_its_direction() {
         assert_eq!((found.results[0].pairs, found.whole[0].pairs, found.single_runs), (12, 24, 0));
         let text = found.to_string();
         let line = text.lines().find(|line| line.starts_with("size 64: ")).unwrap();
-        assert!(line.contains(&format!("opt is 9.")) || line.contains("opt is 8."), "{text}");
+        assert!(line.contains("opt is 9.") || line.contains("opt is 8."), "{text}");
         assert!(line.contains(&format!(" % {word} (95 percent interval ")) && line.contains("; 12 pairs)"), "{text}");
         assert!(text.contains("all 2 together: opt is"), "{text}");
     }
@@ -394,8 +394,7 @@ fn pairs_are_part_of_the_campaign() {
     let (paired, mut plain) = (of_levels(1, 2, ""), of_levels(1, 2, ""));
     plain.paired = None;
     assert_ne!(Plan::new(&paired).hash(), Plan::new(&plain).hash());
-    let json = serde_json::to_string(&paired).unwrap();
-    assert_eq!(serde_json::from_str::<Campaign>(&json).unwrap(), paired);
+    assert_eq!(serde_json::to_value(&paired).unwrap()["paired"], "version");
 }
 
 #[test]
