@@ -1,4 +1,5 @@
-//! The data model of a campaign, as a [file](crate::load) states it.
+//! The data model of a campaign, as a [file](crate::load) states it. It is written as JSON, but not read: only files are
+//! checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::template::{Template, Value};
 
 /// A campaign: what is measured, under which conditions, and how often.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Campaign {
     /// A name for people.
     pub name: String,
@@ -49,10 +50,49 @@ pub struct Campaign {
     pub disturbance: Disturbance,
     /// The hypotheses that the file states.
     pub hypotheses: Vec<Hypothesis>,
+    /// The factor of two levels whose runs are made in pairs: the first level is the old one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paired: Option<String>,
+    /// How the two versions are made that the paired factor's levels are, if they are builds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
+}
+
+/// The [`Build::base`] that is the last tag before the working tree.
+pub(crate) const LAST_TAG: &str = "last-tag";
+
+/// How two versions of a thing are made from revisions of git. Finished programs need no command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Build {
+    /// The command that builds a version.
+    pub command: Option<Command>,
+    /// The program within the folder that the command fills.
+    pub program: Option<PathBuf>,
+    /// The maximum time of the command.
+    pub time_limit: Duration,
+    /// The old version, if none is given: `last-tag` or a revision.
+    pub base: Option<String>,
+    /// The revision that replaces the last tag if there is none.
+    #[serde(rename = "else")]
+    pub otherwise: Option<String>,
+    /// The old and the new version, once they are made.
+    pub versions: Option<[Version; 2]>,
+}
+
+/// One of the two versions that are compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// What it was called: a revision, `working tree`, or a path.
+    pub name: String,
+    /// Its commit. That of a working tree was made for its contents, and is on no branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The hash of its contents: git's hash of all files, or the SHA-256 of a program or a folder.
+    pub content: String,
 }
 
 /// A factor and its levels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Factor {
     /// The name, as in `{name}`.
     pub name: String,
@@ -61,17 +101,16 @@ pub struct Factor {
 }
 
 /// A level of a factor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Level {
     /// The name of the level in results and reports.
     pub label: String,
     /// What `{factor.key}` is replaced with.
-    #[serde(default)]
     pub values: BTreeMap<String, Value>,
 }
 
 /// Combinations that are not run: those that have one of the levels of each of these factors.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Exclusion {
     /// Numbers of factors, each with numbers of its levels.
     pub levels: Vec<(usize, Vec<usize>)>,
@@ -85,7 +124,7 @@ impl Exclusion {
 }
 
 /// A command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Command {
     /// A program and its arguments.
@@ -98,7 +137,7 @@ pub enum Command {
 }
 
 /// A number that a run gives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScoreSpec {
     /// The name.
     pub name: String,
@@ -123,7 +162,7 @@ pub enum Better {
 }
 
 /// An output of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
     /// Standard output.
@@ -134,7 +173,7 @@ pub enum Stream {
 }
 
 /// How a score is read from a command's output.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Read {
     /// The number at a path of a JSON value.
@@ -151,7 +190,7 @@ pub enum Read {
 }
 
 /// When a run counts as disturbed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
     /// The maximum share of the run's time that the host took from its processors.
     pub steal: f64,
@@ -187,6 +226,10 @@ pub struct Hypothesis {
     pub level: f64,
     /// The number of first blocks that were looked at to find it.
     pub explored: u32,
+    /// The number of blocks after which it is tested, if the file says so; else that of the campaign when the hypothesis
+    /// is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
 }
 
 /// The direction of a difference.
@@ -201,6 +244,20 @@ pub enum Direction {
     Different,
     /// The means differ by less than the margin.
     Equal,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const DIGITS: usize = 12;
+        // The hash is the longest word.
+        let id = self.commit.as_deref().or_else(|| self.content.split(' ').nth(1)).unwrap_or_default();
+        let short = id.get(..DIGITS).unwrap_or(id);
+        if self.name == short || self.name == id {
+            formatter.write_str(short)
+        } else {
+            write!(formatter, "{} ({short})", self.name)
+        }
+    }
 }
 
 impl Campaign {

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
 use crate::campaign::{
-    Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
+    Better, Build, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, LAST_TAG, Level, Read,
+    ScoreSpec, Stream,
 };
 use crate::diagnostics::{Diagnostics, did_you_mean, listed, quoted};
 use crate::folder::{columns, is_column};
@@ -28,6 +31,26 @@ const MAX_REPEATS: u64 = 1_000_000;
 const MAX_FACTORS: usize = 32;
 
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// The factor whose levels are two builds, unless the file gives it another name.
+const VERSION: &str = "version";
+
+/// What a build command may fill in: the folder of the checked out revision, that for what it makes, and the commit.
+const BUILD_NAMES: [&str; 3] = ["source", "build", "commit"];
+
+/// The values of a version.
+const VERSION_VALUES: [&str; 5] = ["program", "build", "source", "commit", "name"];
+
+/// What the placeholders of a command stand for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// The levels of a run.
+    Run,
+    /// Nothing: it is not that of a run.
+    Session,
+    /// The folders of a build.
+    Build,
+}
 
 /// A campaign and where it was read from.
 #[derive(Clone, Debug)]
@@ -51,14 +74,7 @@ pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
         diagnostics.whole(why, help);
         diagnostics
     };
-    let size = fs::metadata(path).map_or(0, |file| file.len());
-    if size > MAX_TEXT as u64 {
-        return Err(fail("the file is larger than 1 MiB".to_owned(), "name a campaign file"));
-    }
-    let bytes = fs::read(path).map_err(|error| {
-        let help = bellows_sys::way_out(&error, "check the path");
-        fail(format!("cannot read the campaign file: {error}"), help)
-    })?;
+    let bytes = read(path).map_err(|(why, help)| fail(why, &help))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| fail("the file is not UTF-8 text".to_owned(), "a campaign file is TOML; save it as UTF-8"))?;
     let campaign = parse(&name, &text)?;
@@ -66,6 +82,28 @@ pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
     // The current folder has the empty path, which no program can be started in.
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     Ok(Loaded { campaign, text, folder })
+}
+
+/// The bytes of a file, which is a file and not too large; else why not, and the way out.
+fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
+    let failed = |error: std::io::Error| {
+        let help = bellows_sys::way_out(&error, "check the path");
+        (format!("cannot read the campaign file: {error}"), help.to_owned())
+    };
+    // Without waiting for who writes into a pipe.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
+        return Err((format!("the campaign file is {what}"), "name a file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() > MAX_TEXT {
+        true => Err(("the file is larger than 1 MiB".to_owned(), "name a campaign file".to_owned())),
+        false => Ok(bytes),
+    }
 }
 
 /// Reads the text of a campaign file. `name` stands for the file in errors.
@@ -104,24 +142,28 @@ impl File<'_> {
     fn read(mut self, root: &DeTable<'_>) -> Option<Campaign> {
         let mut table = Table::new("a campaign file", root, 0..0);
         let name = table.text("name", self.diagnostics);
+        let build = table.take("build").map(|node| (self.build(node), node.span()));
         let factors = table.take("factors");
-        self.factors(factors);
+        self.factors(factors, build.as_ref());
+        let paired = table.take("paired").and_then(|node| self.paired(node, build.is_some()));
+        let paired = paired.or_else(|| build.as_ref().map(|((_, factor), _)| factor.clone()));
         let are_factors_valid = self.diagnostics.is_empty();
         let seed = table.number("seed", 0..=u64::MAX, self.diagnostics).unwrap_or(1);
         let repeats = table.number("repeats", 1..=MAX_REPEATS, self.diagnostics).unwrap_or(1) as u32;
         let warmup = table.number("warmup", 0..=1_000, self.diagnostics).unwrap_or(0) as u32;
         let command = match table.take("command") {
-            Some(node) => self.command("command", node, true),
+            Some(node) => self.command("command", node, Scope::Run),
             None => {
                 let help = "add command = [\"program\", \"{factor}\"], or command = { shell = \"…\" }";
                 self.diagnostics.whole("the campaign has no `command`", help);
                 None
             }
         };
-        let prepare = table.take("prepare").map_or(Vec::new(), |node| self.commands("prepare", node, true));
-        let tidy = table.take("tidy").map_or(Vec::new(), |node| self.commands("tidy", node, true));
-        let setup = table.take("setup").map_or(Vec::new(), |node| self.commands("setup", node, false));
-        let teardown = table.take("teardown").map_or(Vec::new(), |node| self.commands("teardown", node, false));
+        let prepare = table.take("prepare").map_or(Vec::new(), |node| self.commands("prepare", node, Scope::Run));
+        let tidy = table.take("tidy").map_or(Vec::new(), |node| self.commands("tidy", node, Scope::Run));
+        let setup = table.take("setup").map_or(Vec::new(), |node| self.commands("setup", node, Scope::Session));
+        let teardown =
+            table.take("teardown").map_or(Vec::new(), |node| self.commands("teardown", node, Scope::Session));
         let time_limit = table.take("time_limit").and_then(|node| self.duration("time_limit", node));
         let cpus = table.take("cpus").map_or(Vec::new(), |node| self.cpus(node));
         let environment = table.take("environment").map_or(BTreeMap::new(), |node| self.environment(node));
@@ -132,12 +174,17 @@ impl File<'_> {
         let (exclude, hypotheses) = (table.take("exclude"), table.take("hypothesis"));
         table.finish(self.diagnostics);
         // Without valid factors all levels would seem to be unknown.
-        let exclusions = match exclude {
-            Some(node) if are_factors_valid => self.exclusions(node),
+        let exclusions: Vec<Exclusion> = match exclude {
+            Some(node) if are_factors_valid => self.exclusions(node, paired.as_deref()),
             _ => Vec::new(),
         };
         let hypotheses = match hypotheses {
-            Some(node) if are_factors_valid => self.hypotheses(node, &scores),
+            Some(node) if build.is_some() => {
+                let message = "a campaign with a table `build` compares its two versions, and states no `hypothesis`";
+                self.diagnostics.at(node.span(), message, "remove it, or name the versions in `factors`");
+                Vec::new()
+            }
+            Some(node) if are_factors_valid => self.hypotheses(node, &scores, &exclusions),
             _ => Vec::new(),
         };
         let levels = self.factors.iter().map(|factor| factor.levels.len());
@@ -169,20 +216,99 @@ impl File<'_> {
             versions,
             disturbance,
             hypotheses,
+            paired,
+            build: build.map(|((build, _), _)| build),
         })
     }
 
-    fn factors(&mut self, node: Option<&Node<'_>>) {
+    /// The table `build`, and the name of its factor.
+    fn build(&mut self, node: &Node<'_>) -> (Build, String) {
+        let mut build = Build {
+            command: None,
+            program: None,
+            time_limit: DEFAULT_TIME_LIMIT,
+            base: None,
+            otherwise: None,
+            versions: None,
+        };
+        let mut factor = VERSION.to_owned();
+        let Some(mut table) = Table::of("`build`", node, self.diagnostics) else { return (build, factor) };
+        build.command = table.take("command").and_then(|node| self.command("command", node, Scope::Build));
+        if let Some(node) = table.take("program")
+            && let Some(path) = text("program", node, self.diagnostics)
+        {
+            let is_within = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+            if path.trim().is_empty() || path.contains('\0') || !Path::new(&path).components().all(is_within) {
+                let help = "write a path such as \"release/tool\", below the folder that `command` fills";
+                self.diagnostics.at(node.span(), format!("`program` cannot be {}", quoted(&path)), help);
+            }
+            build.program = Some(PathBuf::from(path));
+        }
+        if let Some(limit) = table.take("time_limit").and_then(|node| self.duration("time_limit", node)) {
+            build.time_limit = limit;
+        }
+        build.base = table.text("base", self.diagnostics);
+        build.otherwise = table.text("else", self.diagnostics);
+        if build.otherwise.is_some() && build.base.as_deref() != Some(LAST_TAG) {
+            let message =
+                format!("`else` is the revision for the case that there is no tag, with base = \"{LAST_TAG}\"");
+            self.diagnostics.at(node.span(), message, "remove it, or add that `base`");
+        }
+        if let Some(name) = table.text("factor", self.diagnostics) {
+            if !is_name(&name) || is_column(&name) {
+                let help = "take a name of letters that is no column of the results, such as \"version\"";
+                self.diagnostics.at(node.span(), format!("a factor cannot be called {}", quoted(&name)), help);
+            }
+            factor = name;
+        }
+        table.finish(self.diagnostics);
+        (build, factor)
+    }
+
+    /// The factor whose two levels are paired.
+    fn paired(&mut self, node: &Node<'_>, has_build: bool) -> Option<String> {
+        let name = text("paired", node, self.diagnostics)?;
+        if has_build {
+            let help = "remove it, or the table `build`";
+            self.diagnostics.at(node.span(), "the versions of `build` are paired, and no other factor", help);
+            return None;
+        }
+        let factor = self.known_factor(&name, node.span())?;
+        let levels = self.factors[factor].levels.len();
+        if levels != 2 {
+            let message = format!("{} has {levels} levels, and a pair is of two", quoted(&name));
+            self.diagnostics.at(node.span(), message, "name a factor of two levels, the old one first");
+        }
+        Some(name)
+    }
+
+    fn factors(&mut self, node: Option<&Node<'_>>, build: Option<&((Build, String), Range<usize>)>) {
+        if let Some(((_, name), _)) = build {
+            let values: BTreeMap<_, _> =
+                VERSION_VALUES.iter().map(|key| ((*key).to_owned(), Value::Text(String::new()))).collect();
+            let levels = ["old", "new"].map(|label| Level { label: label.to_owned(), values: values.clone() });
+            self.factors.push(Factor { name: name.clone(), levels: levels.into() });
+        }
         let help = "add a table [factors] with lines such as size = [64, 1500]";
-        let Some(node) = node else { return self.diagnostics.whole("the campaign has no `factors`", help) };
+        let Some(node) = node else {
+            if build.is_none() {
+                self.diagnostics.whole("the campaign has no `factors`", help);
+            }
+            return;
+        };
         let Some(mut table) = Table::of("`factors`", node, self.diagnostics) else { return };
         let entries = table.rest();
         if entries.is_empty() || entries.len() > MAX_FACTORS {
             let message = format!("a campaign has 1 to {MAX_FACTORS} factors, this one {}", entries.len());
             return self.diagnostics.at(node.span(), message, help);
         }
-        let mut product = 1usize;
+        let mut product = 1 + usize::from(build.is_some());
         for (name, span, node) in entries {
+            if self.factors.iter().any(|factor| factor.name == name) {
+                let message = format!("{} is the factor of the two builds, too", quoted(name));
+                self.diagnostics.at(span, message, "rename it, or write another `factor` in the table `build`");
+                continue;
+            }
             if !is_name(name) || is_column(name) {
                 let message = format!("a factor cannot be called {}", quoted(name));
                 let help = match is_column(name) {
@@ -258,6 +384,8 @@ impl File<'_> {
             () if label.trim().is_empty() => "is empty",
             () if label.chars().any(char::is_control) => "has control characters",
             () if label.len() > 200 => "is longer than 200 bytes",
+            // In tables it would look like another one.
+            () if label.trim() != label => "begins or ends with a space",
             () => return Some(label),
         };
         let help = "write a short word, and longer values as { label = \"word\", value = \"…\" }";
@@ -267,7 +395,7 @@ impl File<'_> {
 
     fn value(&mut self, key: &str, node: &Node<'_>) -> Option<Value> {
         if let Some(text) = word(node) {
-            return Some(Value::Text(text));
+            return self.without_nul(text, node).map(Value::Text);
         }
         let DeValue::Array(array) = node.get_ref() else {
             let message = format!("{} is a text or a list of texts, not {}", quoted(key), called(node.get_ref()));
@@ -275,14 +403,26 @@ impl File<'_> {
             return None;
         };
         let words: Option<Vec<String>> = array.iter().map(word).collect();
-        if words.is_none() {
+        let Some(words) = words else {
             let message = format!("{} is a list of something other than texts", quoted(key));
             self.diagnostics.at(node.span(), message, "write [\"text\", …]");
-        }
-        words.map(Value::Words)
+            return None;
+        };
+        let words: Vec<_> =
+            words.into_iter().zip(array.iter()).map(|(word, node)| self.without_nul(word, node)).collect();
+        words.into_iter().collect::<Option<_>>().map(Value::Words)
     }
 
-    fn exclusions(&mut self, node: &Node<'_>) -> Vec<Exclusion> {
+    /// A text that can be passed to a program.
+    fn without_nul(&mut self, text: String, node: &Node<'_>) -> Option<String> {
+        if text.contains('\0') {
+            self.diagnostics.at(node.span(), "a NUL byte cannot be passed to a program", "remove it");
+            return None;
+        }
+        Some(text)
+    }
+
+    fn exclusions(&mut self, node: &Node<'_>, paired: Option<&str>) -> Vec<Exclusion> {
         let Some(nodes) = items("exclude", node, self.diagnostics) else { return Vec::new() };
         let mut exclusions = Vec::new();
         for node in nodes {
@@ -291,7 +431,10 @@ impl File<'_> {
             let entries = table.rest();
             let all = entries.len();
             for (name, span, node) in entries {
-                if let Some(factor) = self.known_factor(name, span)
+                if paired == Some(name) {
+                    let message = format!("without a level of {} the other runs have no partner", quoted(name));
+                    self.diagnostics.at(span, message, "exclude by other factors");
+                } else if let Some(factor) = self.known_factor(name, span)
                     && let Some(chosen) = self.known_levels(factor, node)
                 {
                     levels.push((factor, chosen));
@@ -380,18 +523,18 @@ impl File<'_> {
     }
 
     /// A list of commands, or one command.
-    fn commands(&mut self, key: &str, node: &Node<'_>, is_of_run: bool) -> Vec<Command> {
+    fn commands(&mut self, key: &str, node: &Node<'_>, scope: Scope) -> Vec<Command> {
         match node.get_ref() {
             DeValue::Array(array)
                 if array.iter().any(|node| matches!(node.get_ref(), DeValue::Array(_) | DeValue::Table(_))) =>
             {
-                array.iter().filter_map(|node| self.command(key, node, is_of_run)).collect()
+                array.iter().filter_map(|node| self.command(key, node, scope)).collect()
             }
-            _ => self.command(key, node, is_of_run).into_iter().collect(),
+            _ => self.command(key, node, scope).into_iter().collect(),
         }
     }
 
-    fn command(&mut self, key: &str, node: &Node<'_>, is_of_run: bool) -> Option<Command> {
+    fn command(&mut self, key: &str, node: &Node<'_>, scope: Scope) -> Option<Command> {
         match node.get_ref() {
             DeValue::Array(array) if !array.is_empty() => {
                 let arguments: Vec<Option<Template>> = array
@@ -402,7 +545,7 @@ impl File<'_> {
                             self.diagnostics.at(node.span(), message, "write arguments in quotes");
                             return None;
                         };
-                        self.template(&text, node, is_of_run, false)
+                        self.template(&text, node, scope, false)
                     })
                     .collect();
                 Some(Command::Arguments(arguments.into_iter().collect::<Option<_>>()?))
@@ -417,7 +560,7 @@ impl File<'_> {
                     return None;
                 };
                 let text = text("shell", node, self.diagnostics)?;
-                Some(Command::Shell { shell: self.template(&text, node, is_of_run, true)? })
+                Some(Command::Shell { shell: self.template(&text, node, scope, true)? })
             }
             _ => {
                 let message = format!("`{key}` is not a command");
@@ -429,12 +572,9 @@ impl File<'_> {
     }
 
     /// A text whose placeholders exist.
-    fn template(&mut self, text: &str, node: &Node<'_>, is_of_run: bool, is_shell: bool) -> Option<Template> {
-        if text.contains('\0') {
-            self.diagnostics.at(node.span(), "a NUL byte cannot be passed to a program", "remove it");
-            return None;
-        }
-        let template = match Template::parse(text) {
+    fn template(&mut self, text: &str, node: &Node<'_>, scope: Scope, is_shell: bool) -> Option<Template> {
+        let text = self.without_nul(text.to_owned(), node)?;
+        let template = match Template::parse(&text) {
             Ok(template) => template,
             Err(why) => {
                 self.diagnostics.at(node.span(), why, "a placeholder is {factor} or {factor.key}");
@@ -447,7 +587,7 @@ impl File<'_> {
         }
         let is_alone = is_shell || template.only_placeholder().is_some();
         for placeholder in template.placeholders() {
-            if let Err((message, help)) = self.check_placeholder(placeholder, is_of_run, is_alone) {
+            if let Err((message, help)) = self.check_placeholder(placeholder, scope, is_alone) {
                 self.diagnostics.at(node.span(), message, help);
             }
         }
@@ -457,12 +597,18 @@ impl File<'_> {
     fn check_placeholder(
         &self,
         placeholder: &Placeholder,
-        is_of_run: bool,
+        scope: Scope,
         is_alone: bool,
     ) -> Result<(), (String, String)> {
-        if !is_of_run {
+        if scope == Scope::Session {
             let message = "this command is not that of a run, so there is nothing to fill in".to_owned();
             return Err((message, "remove the placeholder, or write {{ and }} for braces".to_owned()));
+        }
+        if scope == Scope::Build {
+            let is_known = matches!(placeholder, Placeholder::Label(name) if BUILD_NAMES.contains(&name.as_str()));
+            let message = || format!("a build has {} to fill in, and nothing else", listed(BUILD_NAMES));
+            let help = "write one of these in braces, or {{ and }} for braces";
+            return if is_known { Ok(()) } else { Err((message(), help.to_owned())) };
         }
         let (Placeholder::Label(name) | Placeholder::Value(name, _)) = placeholder else { return Ok(()) };
         let Some(factor) = self.factors.iter().find(|factor| factor.name == *name) else {
@@ -500,7 +646,7 @@ impl File<'_> {
             }
             match word(node) {
                 Some(text) => {
-                    if let Some(template) = self.template(&text, node, true, false) {
+                    if let Some(template) = self.template(&text, node, Scope::Run, false) {
                         environment.insert(name.to_owned(), template);
                     }
                 }
@@ -517,7 +663,7 @@ impl File<'_> {
         let Some(mut table) = Table::of("`versions`", node, self.diagnostics) else { return BTreeMap::new() };
         let rest = table.rest();
         rest.into_iter()
-            .filter_map(|(name, _, node)| Some((name.to_owned(), self.command(name, node, false)?)))
+            .filter_map(|(name, _, node)| Some((name.to_owned(), self.command(name, node, Scope::Session)?)))
             .collect()
     }
 
@@ -679,7 +825,7 @@ impl File<'_> {
         labels
     }
 
-    fn hypotheses(&mut self, node: &Node<'_>, scores: &[ScoreSpec]) -> Vec<Hypothesis> {
+    fn hypotheses(&mut self, node: &Node<'_>, scores: &[ScoreSpec], exclusions: &[Exclusion]) -> Vec<Hypothesis> {
         let nodes = match node.get_ref() {
             DeValue::Array(array) => array.iter().collect(),
             _ => vec![node],
@@ -691,9 +837,34 @@ impl File<'_> {
                 let message = format!("there are two hypotheses {}", quoted(&hypothesis.name));
                 self.diagnostics.at(node.span(), message, "give each a `name` of its own");
             }
+            self.check_cells(&hypothesis, node, exclusions);
             hypotheses.push(hypothesis);
         }
         hypotheses
+    }
+
+    /// Both means have runs.
+    fn check_cells(&mut self, hypothesis: &Hypothesis, node: &Node<'_>, exclusions: &[Exclusion]) {
+        let place = |name: &String| self.factors.iter().position(|factor| factor.name == *name);
+        let label = |combination: &[usize], factor: usize| &self.factors[factor].levels[combination[factor]].label;
+        let Some(term) = hypothesis.term.iter().map(place).collect::<Option<Vec<usize>>>() else { return };
+        let subset = hypothesis.subset.iter().filter_map(|(name, levels)| Some((place(name)?, levels)));
+        let subset: Vec<(usize, &Vec<String>)> = subset.collect();
+        let mut have_runs = [false; 2];
+        plan::each_combination(&self.factors, |combination| {
+            let is_meant = subset.iter().all(|(factor, levels)| levels.contains(label(combination, *factor)));
+            if !is_meant || exclusions.iter().any(|exclusion| exclusion.has(combination)) {
+                return;
+            }
+            for (has_runs, levels) in have_runs.iter_mut().zip(&hypothesis.compare) {
+                *has_runs |= term.iter().zip(levels).all(|(factor, level)| label(combination, *factor) == level);
+            }
+        });
+        if let Some(without) = have_runs.iter().position(|has_runs| !has_runs) {
+            let mean = listed(&hypothesis.compare[without]);
+            let message = format!("all runs of the mean {mean} of {} are excluded", quoted(&hypothesis.name));
+            self.diagnostics.at(node.span(), message, "compare other levels, or change `where` or `exclude`");
+        }
     }
 
     fn hypothesis(&mut self, node: &Node<'_>, scores: &[ScoreSpec]) -> Option<Hypothesis> {
@@ -721,7 +892,12 @@ impl File<'_> {
         let margin = table.float("margin", 0.0..=f64::MAX, self.diagnostics).unwrap_or(0.0);
         let level = table.float("level", 1e-9..=0.5, self.diagnostics).unwrap_or(0.05);
         let explored = table.number("explored", 0..=MAX_REPEATS, self.diagnostics).unwrap_or(0) as u32;
+        let repeats = table.number("repeats", 1..=MAX_REPEATS, self.diagnostics).map(|repeats| repeats as u32);
         table.finish(self.diagnostics);
+        if repeats.is_some_and(|repeats| repeats <= explored) {
+            let help = "state more `repeats`: the blocks behind those that were explored can confirm it";
+            self.diagnostics.at(node.span(), "no block is left that could confirm the hypothesis", help);
+        }
         if direction == Direction::Equal && margin == 0.0 {
             let help = "add margin = …, the difference that does not matter, in the score's unit";
             self.diagnostics.at(node.span(), "that means are equal can be shown only within a `margin`", help);
@@ -746,6 +922,7 @@ impl File<'_> {
             margin,
             level,
             explored,
+            repeats,
         })
     }
 

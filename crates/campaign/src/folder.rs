@@ -1,14 +1,15 @@
 //! The files of a results folder, and what they are of.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bellows_sys::way_out;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec};
+use crate::campaign::{Better, Campaign, Factor, Read as ReadScore, ScoreSpec, Version};
 use crate::plan::{Hash, Plan};
 
 /// The name of the journal.
@@ -52,6 +53,9 @@ pub(crate) fn is_column(name: &str) -> bool {
 
 /// The name of the register of hypotheses.
 pub const REGISTER: &str = "hypotheses.jsonl";
+
+/// The name of the file that has the register's last record.
+pub(crate) const HEAD: &str = "hypotheses.head";
 
 /// Why a results folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +103,20 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
+    /// The register and the rows do not agree.
+    #[error(
+        "{}, line {line}: {why}; restore the results folder from a copy, or make the campaign again in another folder, \
+         for hypotheses that are registered there",
+        path.display()
+    )]
+    Disagreement {
+        /// The journal.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How they disagree.
+        why: String,
+    },
     /// There are too many runs.
     #[error("{repeats} repeats of {combinations} combinations are more than 10,000,000 runs; give fewer repeats")]
     TooManyRuns {
@@ -106,6 +124,28 @@ pub enum JournalError {
         repeats: u32,
         /// The number of combinations.
         combinations: usize,
+    },
+    /// The folder has imported results.
+    #[error(
+        "{} has results that were imported from {file}, to which none can be added; make runs in another folder",
+        folder.display()
+    )]
+    Imported {
+        /// The folder.
+        folder: PathBuf,
+        /// The table.
+        file: String,
+    },
+    /// A hypothesis would be tested on runs that are all made.
+    #[error(
+        "the hypothesis `{name}` would be tested after {repeats} blocks, which are all made, and only runs that are made \
+         after it is registered can confirm it; state more with `repeats` in its table, or for the campaign"
+    )]
+    NoRunsLeft {
+        /// The name of the hypothesis.
+        name: String,
+        /// The number of blocks.
+        repeats: u32,
     },
     /// The folder has no campaign.
     #[error("{} has no results of a campaign; check the path", folder.display())]
@@ -140,8 +180,25 @@ pub struct Info {
     pub factors: Vec<FactorInfo>,
     /// The scores; empty if the reports of runs state them.
     pub scores: Vec<ScoreInfo>,
+    /// The old and the new version, if the campaign compares two builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<[Version; 2]>,
     /// What the results depend on.
     pub canonical: Value,
+    /// Where the results were imported from, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Origin>,
+}
+
+/// Where results were imported from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The path of the table.
+    pub file: String,
+    /// The hash of the table.
+    pub hash: Hash,
+    /// When it was imported: RFC 3339, UTC.
+    pub time: String,
 }
 
 /// A factor in `campaign.json`.
@@ -179,7 +236,9 @@ impl Info {
             name: campaign.name.clone(),
             factors: campaign.factors.iter().map(factor).collect(),
             scores: declared.map(score).collect(),
+            versions: campaign.build.as_ref().and_then(|build| build.versions.clone()),
             canonical: campaign.canonical(),
+            imported: None,
         }
     }
 
@@ -201,6 +260,17 @@ impl Info {
             line: error.line(),
             why: error.to_string(),
         })
+    }
+
+    /// Checks that runs can be added to a folder, if it has a campaign.
+    pub(crate) fn check_own(folder: &Path) -> Result<(), JournalError> {
+        match Info::read(folder) {
+            Ok(Info { imported: Some(Origin { file, .. }), .. }) => {
+                Err(JournalError::Imported { folder: folder.to_owned(), file })
+            }
+            Ok(_) | Err(JournalError::NoCampaign { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that a folder has no results of another campaign.
@@ -241,7 +311,7 @@ impl Info {
 }
 
 /// Whether a results folder has neither rows nor registered hypotheses.
-fn is_unused(folder: &Path) -> bool {
+pub(crate) fn is_unused(folder: &Path) -> bool {
     let is_empty = |name| fs::metadata(folder.join(name)).map_or(true, |file| file.len() == 0);
     is_empty(JOURNAL) && is_empty(REGISTER)
 }
@@ -249,6 +319,16 @@ fn is_unused(folder: &Path) -> bool {
 /// Opens a file to append to it.
 pub(crate) fn open(path: &Path) -> Result<File, JournalError> {
     OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io_error("open", path))
+}
+
+/// Locks a file until it is closed, if need be after another process.
+pub(crate) fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
+    loop {
+        match flock(file, FlockOperation::LockExclusive) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.map_err(|error| io_error("lock", path)(error.into())),
+        }
+    }
 }
 
 /// Writes a whole file, which exists afterwards with all of its contents or not at all.
@@ -265,54 +345,25 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), JournalError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write", folder))
 }
 
-/// The lines of a journal that are whole, each parsed; and the length of these lines.
-pub(crate) fn parse_lines<T: for<'de> Deserialize<'de>>(
-    path: &Path,
-    bytes: &[u8],
-) -> Result<(Vec<T>, usize), JournalError> {
-    let mut parsed = Vec::new();
-    let mut whole = 0;
-    while let Some(length) = bytes[whole..].iter().position(|byte| *byte == b'\n') {
-        let end = whole + length + 1;
-        match serde_json::from_slice(&bytes[whole..end]) {
-            Ok(row) => parsed.push(row),
-            // A disk may lose the middle of what was written last.
-            Err(_) if end == bytes.len() => break,
-            Err(error) => {
-                let (path, line) = (path.to_owned(), parsed.len() + 1);
-                return Err(JournalError::Damaged {
-                    path,
-                    line,
-                    why: format!("the line is no row of results: {error}"),
-                });
-            }
+/// Creates a folder and those above it, so that a crash of the machine does not lose them.
+pub(crate) fn create_folder(folder: &Path) -> Result<(), JournalError> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !is_there(folder)).collect();
+    fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    for created in missing {
+        if let Some(parent) = created.parent() {
+            sync_folder(if is_empty(parent) { Path::new(".") } else { parent })?;
         }
-        whole = end;
     }
-    Ok((parsed, whole))
+    Ok(())
 }
 
-/// Reads a journal, and moves what a crash left of its last line aside.
-pub(crate) fn recover<T: for<'de> Deserialize<'de>>(
-    path: &Path,
-    file: &mut File,
-    notes: &mut Vec<String>,
-) -> Result<Vec<T>, JournalError> {
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(io_error("read", path))?;
-    let (parsed, whole) = parse_lines(path, &bytes)?;
-    if whole < bytes.len() {
-        let aside = unused(path, "torn");
-        write_whole(&aside, &bytes[whole..])?;
-        file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(io_error("shorten", path))?;
-        notes.push(format!(
-            "the last line of {} was written in part; its {} bytes are now in {}, and its run is made again",
-            path.display(),
-            bytes.len() - whole,
-            aside.display()
-        ));
-    }
-    Ok(parsed)
+fn is_there(folder: &Path) -> bool {
+    is_empty(folder) || folder.exists()
+}
+
+/// Whether a path is that of the current folder.
+fn is_empty(folder: &Path) -> bool {
+    folder.as_os_str().is_empty()
 }
 
 /// A name beside a file that no file has.

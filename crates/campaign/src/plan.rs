@@ -1,13 +1,16 @@
 //! The order of runs, and the hash that tells campaigns apart.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::campaign::{Campaign, Factor};
+use crate::campaign::{Campaign, Factor, Level};
 
 /// Maximum number of combinations, before exclusions.
 pub(crate) const MAX_COMBINATIONS: usize = 100_000;
@@ -16,8 +19,8 @@ pub(crate) const MAX_COMBINATIONS: usize = 100_000;
 pub(crate) const MAX_RUNS: usize = 10_000_000;
 
 /// A run's id: its block and its combination, both counted from 1. Written `block.combination`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "String")]
 pub struct RunId {
     /// The block: the repetition of each combination.
     pub block: u32,
@@ -44,11 +47,9 @@ impl FromStr for RunId {
     }
 }
 
-impl TryFrom<String> for RunId {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<RunId, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RunId, D::Error> {
+        deserializer.deserialize_str(Parsed::new("a run, `block.combination`"))
     }
 }
 
@@ -59,13 +60,18 @@ impl From<RunId> for String {
 }
 
 /// A SHA-256, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct Hash([u8; 32]);
 
 impl Hash {
     pub(crate) fn of(bytes: &[u8]) -> Hash {
         Hash(Sha256::digest(bytes).into())
+    }
+
+    /// The hash of what a digest has read.
+    pub(crate) fn of_digest(digest: Sha256) -> Hash {
+        Hash(digest.finalize().into())
     }
 
     /// The hash of a value: of its JSON text with sorted keys.
@@ -129,22 +135,46 @@ impl FromStr for Hash {
 
     fn from_str(text: &str) -> Result<Hash, String> {
         let wrong = || format!("`{text}` is no hash of 64 hexadecimal digits");
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() {
             return Err(wrong());
         }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let (high, low) = digit(digits[0]).zip(digit(digits[1])).ok_or_else(wrong)?;
+            *byte = high << 4 | low;
         }
         Ok(Hash(bytes))
     }
 }
 
-impl TryFrom<String> for Hash {
-    type Error = String;
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hash, D::Error> {
+        deserializer.deserialize_str(Parsed::new("a hash of 64 hexadecimal digits"))
+    }
+}
 
-    fn try_from(text: String) -> Result<Hash, String> {
-        text.parse()
+/// Reads a value from its text without copying that.
+struct Parsed<T> {
+    expected: &'static str,
+    value: PhantomData<T>,
+}
+
+impl<T> Parsed<T> {
+    fn new(expected: &'static str) -> Parsed<T> {
+        Parsed { expected, value: PhantomData }
+    }
+}
+
+impl<T: FromStr<Err = String>> Visitor<'_> for Parsed<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.expected)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
@@ -159,6 +189,8 @@ impl From<Hash> for String {
 pub struct Plan {
     /// For each combination, the level of each factor, as numbers in the order of the file.
     combinations: Vec<Vec<usize>>,
+    /// For each combination the first of its pair, as an index, if runs are made in pairs.
+    pairs: Option<Vec<usize>>,
     seed: u64,
     repeats: u32,
     hash: Hash,
@@ -174,7 +206,9 @@ impl Plan {
             }
         });
         let hash = Hash::of_json(&canonical(campaign, &combinations));
-        Plan { combinations, seed: campaign.seed, repeats: campaign.repeats, hash }
+        let paired = campaign.paired.as_ref().and_then(|paired| campaign.factor(paired));
+        let pairs = paired.map(|paired| firsts_of_pairs(&combinations, paired));
+        Plan { combinations, pairs, seed: campaign.seed, repeats: campaign.repeats, hash }
     }
 
     /// The hash of all that the results depend on. The number of repeats, names for people, versions and hypotheses are
@@ -186,6 +220,11 @@ impl Plan {
     /// The number of combinations.
     pub fn combinations(&self) -> usize {
         self.combinations.len()
+    }
+
+    /// All combinations: the number of each, from 1, and its levels.
+    pub(crate) fn all_combinations(&self) -> impl Iterator<Item = (u32, &[usize])> {
+        (1..).zip(self.combinations.iter().map(Vec::as_slice))
     }
 
     /// The number of blocks.
@@ -210,18 +249,28 @@ impl Plan {
         self.combinations.get(index).map(Vec::as_slice)
     }
 
-    /// The runs of a block in their order, which depends on the seed and the block alone.
+    /// The runs of a block in their order, which depends on the seed and the block alone. The two runs of a pair follow
+    /// one another; of each two blocks from the first on, one has them in one order, and the other in the other.
     pub fn block(&self, block: u32) -> Vec<RunId> {
-        let mut runs: Vec<([u8; 32], RunId)> = (1..=self.combinations.len() as u32)
-            .map(|combination| {
-                let mut hash = Sha256::new();
-                hash.update(self.seed.to_le_bytes());
-                hash.update(block.to_le_bytes());
-                hash.update(combination.to_le_bytes());
-                (hash.finalize().into(), RunId { block, combination })
-            })
-            .collect();
         // Hashes of distinct inputs order the runs at random, and the same in every version.
+        let random = |block: u32, combination: u32| -> [u8; 32] {
+            let mut hash = Sha256::new();
+            hash.update(self.seed.to_le_bytes());
+            hash.update(block.to_le_bytes());
+            hash.update(combination.to_le_bytes());
+            hash.finalize().into()
+        };
+        let place = |combination: u32| {
+            let Some(pairs) = &self.pairs else { return (random(block, combination), false) };
+            let own = combination as usize - 1;
+            let first = pairs[own];
+            let odd_block = block.saturating_sub(1) / 2 * 2 + 1;
+            let is_turned = random(odd_block, first as u32 + 1)[31] % 2 == 1;
+            (random(block, first as u32 + 1), (own == first) == (is_turned == (block == odd_block)))
+        };
+        let mut runs: Vec<(([u8; 32], bool), RunId)> = (1..=self.combinations.len() as u32)
+            .map(|combination| (place(combination), RunId { block, combination }))
+            .collect();
         runs.sort_unstable();
         runs.into_iter().map(|(_, run)| run).collect()
     }
@@ -230,6 +279,17 @@ impl Plan {
     pub fn runs(&self) -> impl Iterator<Item = RunId> + '_ {
         (1..=self.repeats).flat_map(|block| self.block(block))
     }
+}
+
+/// For each combination the first one that differs from it at most in a factor, as an index.
+fn firsts_of_pairs(combinations: &[Vec<usize>], paired: usize) -> Vec<usize> {
+    let mut firsts: HashMap<Vec<usize>, usize> = HashMap::new();
+    let first = |(index, levels): (usize, &Vec<usize>)| {
+        let mut others = levels.clone();
+        others.remove(paired);
+        *firsts.entry(others).or_insert(index)
+    };
+    combinations.iter().enumerate().map(first).collect()
 }
 
 /// Calls a function with each combination of levels, in an order that does not depend on that of the file: factors by
@@ -266,8 +326,12 @@ pub(crate) fn each_combination(factors: &[Factor], mut each: impl FnMut(&[usize]
 
 /// What the results of a campaign depend on, without order where order does not matter.
 pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Value {
+    let build = campaign.build.as_ref();
+    let is_built = |factor: &Factor| build.is_some() && campaign.paired.as_ref() == Some(&factor.name);
     let factors = campaign.factors.iter().map(|factor| {
-        let levels = factor.levels.iter().map(|level| (level.label.clone(), json!(level.values)));
+        // The values of a version are its paths.
+        let values = |level: &Level| if is_built(factor) { json!({}) } else { json!(level.values) };
+        let levels = factor.levels.iter().map(|level| (level.label.clone(), values(level)));
         (factor.name.clone(), Value::Object(levels.collect()))
     });
     let mut by_name: Vec<usize> = (0..campaign.factors.len()).collect();
@@ -280,7 +344,7 @@ pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Val
         .scores
         .iter()
         .map(|score| (score.name.clone(), json!({ "unit": score.unit, "read": score.read, "from": score.from })));
-    json!({
+    let mut canonical = json!({
         "version": 1,
         "seed": campaign.seed,
         "factors": Value::Object(factors.collect()),
@@ -297,7 +361,16 @@ pub(crate) fn canonical(campaign: &Campaign, combinations: &[Vec<usize>]) -> Val
         "cpus": campaign.cpus,
         "environment": campaign.environment,
         "folder": campaign.folder,
-    })
+    });
+    if let Some(paired) = &campaign.paired {
+        canonical["paired"] = json!(paired);
+    }
+    if let Some(build) = build {
+        let contents = build.versions.as_ref().map(|versions| versions.each_ref().map(|version| &version.content));
+        canonical["build"] = json!({ "command": build.command, "program": build.program });
+        canonical["compared"] = json!(contents);
+    }
+    canonical
 }
 
 impl Campaign {

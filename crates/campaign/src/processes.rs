@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,11 +20,13 @@ use std::time::{Duration, Instant};
 
 use bellows_sys::wake::{Event, sleep_until_readable};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
     test_kill_process_group, waitid,
 };
 
+use crate::diagnostics::visible;
 use crate::score::{Captured, Output};
 
 /// Maximum number of bytes of an output that are kept of its start, and again of its end.
@@ -177,16 +180,54 @@ impl Group {
     }
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
+impl Group {
+    /// Ends all its processes. Returns what remains, as a sentence without a full stop: a process of another user, or
+    /// one that the kernel does not let go, is not waited for.
+    fn end(&mut self) -> Option<String> {
         self.signal(Signal::KILL);
+        let has_ended = self.ended().is_some()
+            || sleep_until_readable(&[self.pidfd.as_fd()], Some(GRACE)).is_ok_and(|readable| readable[0]);
+        if !has_ended {
+            let name = name_of(self.id);
+            return Some(format!("process {} ({name}) cannot be ended; end it by hand", self.id.as_raw_nonzero()));
+        }
         let _ = self.child.wait();
         // The others end a little later, and the next run must not meet them.
         let end = Instant::now() + MAX_ENDING;
-        while test_kill_process_group(self.id).is_ok() && Instant::now() < end {
-            std::thread::sleep(Duration::from_micros(500));
+        loop {
+            match test_kill_process_group(self.id) {
+                Err(Errno::PERM) => {
+                    let group = self.id.as_raw_nonzero();
+                    return Some(format!("processes of group {group} are of another user; end them by hand"));
+                }
+                Ok(()) if Instant::now() < end => std::thread::sleep(Duration::from_micros(500)),
+                _ => return None,
+            }
         }
     }
+
+    /// Whether a process of the group runs besides the first one, which is a zombie.
+    fn has_others(&self) -> bool {
+        let group = self.id.as_raw_nonzero().to_string();
+        processes().any(|process| {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // The name of the program, in parentheses, can have any characters.
+            let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+            !matches!(fields.next(), None | Some("Z" | "X")) && fields.nth(1) == Some(&group)
+        })
+    }
+}
+
+/// The numbers of all processes.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The name of a process, as far as it is known.
+fn name_of(process: Pid) -> String {
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.as_raw_nonzero())).unwrap_or_default();
+    visible(name.trim())
 }
 
 /// What a command needs besides its words.
@@ -211,11 +252,13 @@ pub(crate) struct Finished {
 pub(crate) struct Processes {
     groups: Vec<Group>,
     buffer: Vec<u8>,
+    /// What could not be ended.
+    remains: Vec<String>,
 }
 
 impl Processes {
     pub(crate) fn new() -> Processes {
-        Processes { groups: Vec::new(), buffer: vec![0; 64 << 10] }
+        Processes { groups: Vec::new(), buffer: vec![0; 64 << 10], remains: Vec::new() }
     }
 
     /// The number of commands so far: a mark for [`Processes::end_from`].
@@ -227,8 +270,14 @@ impl Processes {
     pub(crate) fn end_from(&mut self, mark: usize) {
         // The last first: those that it was started for may need it until they end.
         while self.groups.len() > mark {
-            self.groups.pop();
+            let ended = self.groups.pop().and_then(|mut group| group.end());
+            self.remains.extend(ended);
         }
+    }
+
+    /// Takes the sentences about what could not be ended since the last time.
+    pub(crate) fn remains(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remains)
     }
 
     /// Runs a command until its first process ends.
@@ -289,10 +338,14 @@ impl Processes {
         let mut deadline = start + surroundings.time_limit;
         // Why the command was told to end.
         let mut why: Option<Ended> = None;
+        let mut is_killed = false;
         loop {
             if self.sleep(deadline, why.is_none().then_some(surroundings.stop))? {
                 let last = &self.groups[self.groups.len() - 1];
                 if let Some(ended) = last.ended() {
+                    if why.is_some() {
+                        self.wait_for_others(deadline);
+                    }
                     return Ok(why.unwrap_or(ended));
                 }
             }
@@ -305,11 +358,27 @@ impl Processes {
                     last.signal(Signal::TERM);
                     deadline = Instant::now() + GRACE;
                 }
+                Some(why) if is_late && is_killed => return Ok(why),
                 Some(_) if is_late => {
                     last.signal(Signal::KILL);
+                    is_killed = true;
                     deadline = Instant::now() + GRACE;
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Waits until the other processes of the last command, which were told to end, have done so.
+    fn wait_for_others(&mut self, deadline: Instant) {
+        const STEP: Duration = Duration::from_millis(10);
+        while Instant::now() < deadline && self.groups[self.groups.len() - 1].has_others() {
+            std::thread::sleep(STEP);
+            // Who writes into a full pipe does not end.
+            for group in &mut self.groups {
+                for pipe in group.outputs.iter_mut().flatten() {
+                    pipe.read(&mut self.buffer, MAX_LEFT);
+                }
             }
         }
     }
@@ -347,15 +416,24 @@ impl Processes {
 /// The environment variable that marks all processes of a runner.
 pub(crate) const MARK: &str = "BELLOWS_CAMPAIGN";
 
-/// Ends processes that have a mark: those of a runner that was killed. Returns their number.
+/// The mark of the runner that uses a results folder: it stays if the folder is moved, and is not that of another folder
+/// that has its path later.
+pub(crate) fn mark_of(folder: &Path) -> io::Result<String> {
+    let (whole, file) = (folder.canonicalize()?, fs::metadata(folder)?);
+    Ok(format!("{:x}:{:x}:{}", file.dev(), file.ino(), whole.display()))
+}
+
+/// Ends processes that have the mark of a folder: those of a runner that was killed. Returns their number.
 pub(crate) fn end_strays(mark: &str) -> usize {
-    let entry = format!("{MARK}={mark}").into_bytes();
+    // The path is for people.
+    let folder = mark.splitn(3, ':').take(2).map(|number| format!("{number}:")).collect::<String>();
+    let entry = format!("{MARK}={folder}").into_bytes();
     let own = std::process::id();
     let has_mark = |process: u32| {
         let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == entry)
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&entry))
     };
-    let end = |process: u32| -> Option<()> {
+    let end = |process: u32| -> Option<OwnedFd> {
         let id = Pid::from_raw(process.try_into().ok()?)?;
         let pidfd = pidfd_open(id, PidfdFlags::empty()).ok()?;
         // Again: the number may have become that of another process before the descriptor was opened.
@@ -363,13 +441,17 @@ pub(crate) fn end_strays(mark: &str) -> usize {
             return None;
         }
         pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
-        let _ = sleep_until_readable(&[pidfd.as_fd()], Some(GRACE));
-        Some(())
+        Some(pidfd)
     };
-    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     // A runner that a command of another campaign starts has the mark of that one.
-    processes.filter(|process| *process != own && has_mark(*process)).filter_map(end).count()
+    let strays = processes().filter(|process| *process != own && has_mark(*process));
+    let killed: Vec<OwnedFd> = strays.filter_map(end).collect();
+    let deadline = Instant::now() + GRACE;
+    for stray in &killed {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let _ = sleep_until_readable(&[stray.as_fd()], Some(left));
+    }
+    killed.len()
 }
 
 impl Drop for Processes {
@@ -394,6 +476,72 @@ mod tests {
         assert_eq!((parts.len(), left_out), (2 * MAX_KEPT + 1, (bytes.len() - 2 * MAX_KEPT) as u64));
         assert!(parts.starts_with(&bytes[..MAX_KEPT]) && parts[MAX_KEPT] == b'\n');
         assert!(parts.ends_with(&bytes[bytes.len() - MAX_KEPT..]));
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        ["sh", "-c", line].map(str::to_owned).into()
+    }
+
+    /// A command that this thread may not end, since it has another user by then.
+    #[test]
+    fn a_command_of_another_user_is_not_waited_for() {
+        if !rustix::process::geteuid().is_root() {
+            let name = "a_command_of_another_user_is_not_waited_for";
+            return bellows_testkit::skip(name, "only root can start programs as another user");
+        }
+        let thread = std::thread::spawn(|| {
+            let mut processes = Processes::new();
+            let stop = Stop::new().unwrap();
+            let surroundings = Surroundings {
+                folder: Path::new("."),
+                environment: &[],
+                mark: None,
+                time_limit: Duration::from_millis(300),
+                stop: &stop,
+            };
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            let start = Instant::now();
+            let command = Command::new("sleep").arg("20").process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+            let id = Pid::from_child(&command);
+            processes.add(command).unwrap();
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let ended = processes.wait(start, &surroundings).unwrap();
+            processes.end_from(0);
+            (id, ended, processes.remains(), start.elapsed())
+        });
+        let (id, ended, remains, elapsed) = thread.join().unwrap();
+        pidfd_send_signal(pidfd_open(id, PidfdFlags::empty()).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(ended, Ended::TimeLimit);
+        assert!(remains[0].contains("(sleep) cannot be ended; end it by hand"), "{remains:?}");
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+    }
+
+    /// Its parent ends at once.
+    #[test]
+    fn each_process_of_a_command_has_its_second_to_tidy() {
+        let folder = bellows_testkit::scratch();
+        let stop = Stop::new().unwrap();
+        let surroundings = Surroundings {
+            folder: folder.path(),
+            environment: &[],
+            mark: None,
+            time_limit: Duration::from_millis(300),
+            stop: &stop,
+        };
+        let child = "trap 'sleep 0.3; echo tidied > tidied; exit' TERM; echo ready; while :; do sleep 0.01; done";
+        let line = format!("sh -c \"{child}\" & trap 'exit 1' TERM; while :; do sleep 0.01; done");
+        let mut processes = Processes::new();
+        let finished = processes.run(&words(&line), &surroundings).unwrap();
+        processes.end_from(0);
+        assert_eq!(finished.ended, Ended::TimeLimit, "{finished:?}");
+        assert!(folder.path().join("tidied").exists(), "{finished:?}");
+        // One that does not end is not waited for without end.
+        let start = Instant::now();
+        let line = line.replace("sleep 0.3;", "sleep 20;");
+        processes.run(&words(&line), &surroundings).unwrap();
+        processes.end_from(0);
+        assert!((1.0..8.0).contains(&start.elapsed().as_secs_f64()), "{:?}", start.elapsed());
     }
 
     #[test]

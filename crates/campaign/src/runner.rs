@@ -25,6 +25,9 @@ pub struct Progress {
 
 /// Learns of a campaign's progress.
 pub trait Observer {
+    /// What is done before the first run, such as a build: a sentence without a full stop.
+    fn preparing(&mut self, _: &str) {}
+
     /// A run starts.
     fn started(&mut self, run: RunId, progress: &Progress);
 

@@ -5,6 +5,7 @@
 //! | What is the figure? | [`median`] with its interval by order statistics, [`quantile`] |
 //! | How much faster is one? | [`ratio_of_medians`] over pairs, [`bootstrap_ratio`] of two samples |
 //! | Do two samples differ? | [`welch`] in their means, [`rank_sum`] in their ranks |
+//! | Do the two of each pair differ? | [`paired`](fn@paired) in their mean, [`signed_rank`] in their ranks |
 //! | Do several samples differ, and which? | [`kruskal_wallis`] and [`dunn`] |
 //! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`] |
 //! | Do the assumptions hold? | [`check_assumptions`], which says what to use instead |
@@ -25,15 +26,17 @@ mod density;
 pub mod distribution;
 mod medians;
 mod multiplicity;
+mod paired;
 pub mod power;
 mod ranks;
 mod welch;
 
-pub use anova::{Anova, Factor, Model, anova};
+pub use anova::{Anova, AnovaError, Factor, Model, anova};
 pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, bootstrap_ratio_of_pairs, ratio_of_medians};
 pub use checks::{Assumption, Drift, ShapiroWilk, Warning, brown_forsythe, check_assumptions, drift, shapiro_wilk};
 pub use density::{Bandwidth, Density, DensityError, nrd0, sheather_jones};
 pub use medians::{ENOUGH, Median, WIDEST_RATIO, is_ratio_undecided, median, nearest_rank, quantile};
 pub use multiplicity::{bonferroni, holm};
-pub use ranks::{Dunn, KruskalWallis, RankSum, dunn, kruskal_wallis, rank_sum};
+pub use paired::{Paired, paired, paired_in_sets};
+pub use ranks::{Dunn, KruskalWallis, RankSum, SignedRank, dunn, kruskal_wallis, rank_sum, signed_rank};
 pub use welch::{Welch, welch};

@@ -18,7 +18,8 @@ use bellows_stats::power::{
 };
 use bellows_stats::{
     Anova, Bandwidth, Bootstrap, Density, Factor, Model, anova, bonferroni, bootstrap_median, brown_forsythe, drift,
-    dunn, holm, kruskal_wallis, nrd0, rank_sum, shapiro_wilk, sheather_jones, welch,
+    dunn, holm, kruskal_wallis, nrd0, paired, paired_in_sets, rank_sum, shapiro_wilk, sheather_jones, signed_rank,
+    welch,
 };
 
 use r::{Comparisons, DataSet, STRICT, Tolerance, data_sets, vector};
@@ -290,6 +291,45 @@ fn comparisons_of_samples_are_those_of_r() {
     let ps = [0.03, 0.001, 0.2, 0.011, 0.011, 0.9, 1e-12];
     r.same(&format!("p.adjust({}, \"holm\")", vector(&ps)), holm(&ps));
     r.same(&format!("p.adjust({}, \"bonferroni\")", vector(&ps)), bonferroni(&ps));
+    r.check();
+}
+
+#[test]
+fn tests_of_pairs_are_those_of_r() {
+    let mut r = Comparisons::new("tests_of_pairs_are_those_of_r");
+    let tiny = Tolerance { absolute: 0.0, ..STRICT };
+    let mut random = fastrand::Rng::with_seed(8);
+    let small = (2..60).map(|count| ("of this size", (0..count).map(|_| random.f64() - 0.4).collect::<Vec<f64>>()));
+    let small: Vec<_> = small.collect();
+    let zeros = ("zeros", vec![0.0, 1.0, -2.0, 0.0, 3.0, 5.0, 5.0, 0.0, -0.5]);
+    for (name, values) in shapes().into_iter().chain(small).chain([zeros]) {
+        r.define("x", &values);
+        for confidence in [0.95, 0.998] {
+            let found = paired(&values, confidence).unwrap();
+            r.run(&format!("w <- t.test(x, conf.level = {confidence})"));
+            let ours = [found.difference, found.error, found.t, found.df, found.p, found.low, found.high];
+            r.near("c(w$estimate, w$stderr, w$statistic, w$parameter, w$p.value, w$conf.int)", ours, tiny);
+            // A margin of some standard errors beyond the mean, and one within.
+            for margin in [found.difference.abs() + 1.7 * found.error, found.difference.abs() / 2.0] {
+                r.run(&format!(
+                    "p <- max(t.test(x, mu = {margin:?}, alternative = \"less\")$p.value,
+                              t.test(x, mu = -{margin:?}, alternative = \"greater\")$p.value)"
+                ));
+                r.near("p", [found.p_within(margin)], tiny);
+            }
+        }
+        let found = signed_rank(&values).unwrap();
+        r.run("w <- wilcox.test(x)");
+        r.near("c(w$statistic, w$p.value)", [found.statistic, found.p], tiny);
+        if name != "tiny" && values.len() > 5 {
+            let (ones, others) = values.split_at(values.len() / 3);
+            let found = paired_in_sets(&[ones, others], 0.95).unwrap();
+            // R's test of two samples is that of a difference of means: half of it, with the second sample negated.
+            r.run(&format!("k <- {}; w <- t.test(x[1:k], -x[(k + 1):length(x)])", ones.len()));
+            let ours = [found.t, found.df, found.p, 2.0 * found.low, 2.0 * found.high];
+            r.near("c(w$statistic, w$parameter, w$p.value, w$conf.int)", ours, tiny);
+        }
+    }
     r.check();
 }
 

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 use bellows_stats::distribution::{Distribution, StudentizedRange};
 use bellows_stats::power::{Comparison, runs_needed};
-use bellows_stats::{Factor, Model, anova, rank_sum, welch};
+use bellows_stats::{Factor, Model, anova, paired, paired_in_sets, rank_sum, signed_rank, welch};
 use fastrand::Rng;
 
 const CAMPAIGNS: usize = 10_000;
@@ -127,6 +127,46 @@ fn an_effect_that_does_not_exist_is_rarely_reported() {
             let percent = count as f64 * 100.0 / CAMPAIGNS as f64;
             assert!((noise.least()..=6.0).contains(&percent), "{noise:?}, {method}: {percent} percent");
         }
+    }
+}
+
+/// The differences of the two versions in each block.
+fn of_blocks(scores: &[f64]) -> Vec<f64> {
+    scores.chunks(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// Pairs take skewness and drift away: the tests are not even cautious.
+#[test]
+fn pairs_without_a_difference_rarely_seem_to_differ() {
+    let campaign = Campaign::new(2, 20);
+    for noise in SHAPES {
+        let mut reports = [("Student", 0), ("signed ranks", 0), ("several sets", 0)];
+        campaign.found(noise, 0.0, |scores| {
+            let differences = of_blocks(scores);
+            let (some, others) = differences.split_at(6);
+            let ps = [
+                paired(&differences, 0.95).unwrap().p,
+                signed_rank(&differences).unwrap().p,
+                paired_in_sets(&[some, others], 0.95).unwrap().p,
+            ];
+            reports.iter_mut().zip(ps).for_each(|(report, p)| report.1 += usize::from(p < SIGNIFICANCE));
+            false
+        });
+        for (method, count) in reports {
+            let percent = count as f64 * 100.0 / CAMPAIGNS as f64;
+            assert!((4.0..=6.0).contains(&percent), "{noise:?}, {method}: {percent} percent");
+        }
+    }
+}
+
+#[test]
+fn pairs_show_the_effect_for_which_they_are_enough() {
+    // The deviation of a difference is that of two runs.
+    let pairs = runs_needed(Comparison::Pairs, 0.5f64.sqrt(), SIGNIFICANCE, POWER).unwrap();
+    let campaign = Campaign::new(2, pairs as usize);
+    for noise in SHAPES {
+        let percent = campaign.found(noise, 1.0, |scores| paired(&of_blocks(scores), 0.95).unwrap().p < SIGNIFICANCE);
+        assert!((78.0..=90.0).contains(&percent), "{noise:?}: {percent} percent with {pairs} pairs");
     }
 }
 

@@ -78,7 +78,9 @@ impl Place {
 
 fn journal_error(error: JournalError) -> CommandError {
     match error {
-        JournalError::Io { .. } | JournalError::Damaged { .. } => CommandError::Failed(error.to_string()),
+        JournalError::Io { .. } | JournalError::Damaged { .. } | JournalError::Disagreement { .. } => {
+            CommandError::Failed(error.to_string())
+        }
         _ => CommandError::Usage(error.to_string()),
     }
 }

@@ -30,3 +30,25 @@ fn the_first_example_runs() {
     let summary = bellows_campaign::run(&mut journal, &mut executor, &stop, &mut ()).unwrap();
     assert_eq!((summary.done, summary.failed), (summary.all, 0), "{:?}", bellows_campaign::read_rows(folder.path()));
 }
+
+/// Nor does the example of two versions.
+#[test]
+fn the_example_of_two_programs_runs() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two-programs.toml");
+    let mut loaded = load(&path).unwrap();
+    loaded.campaign.repeats = 3;
+    let scratch = bellows_testkit::scratch();
+    let (results, builds) = (scratch.path().join("results"), scratch.path().join("builds"));
+    let folders = bellows_campaign::Folders { file: &path, results: &results, builds: &builds };
+    let stop = bellows_campaign::Stop::new().unwrap();
+    let programs = ["md5sum", "sha256sum"].map(|name| bellows_testkit::programs::find_program(name).unwrap());
+    let sides = programs.each_ref().map(|path| path.to_str());
+    bellows_campaign::build_versions(&mut loaded, sides, &folders, &stop, &mut ()).unwrap();
+    let mut journal = bellows_campaign::Journal::open(&results, &loaded.campaign, &loaded.text).unwrap();
+    let mut executor = bellows_campaign::LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap();
+    let summary = bellows_campaign::run(&mut journal, &mut executor, &stop, &mut ()).unwrap();
+    assert_eq!((summary.done, summary.failed), (12, 0), "{:?}", bellows_campaign::read_rows(&results));
+    let options = bellows_campaign::CompareOptions::default();
+    let found = bellows_campaign::Comparison::read(&results, &loaded.campaign, &options).unwrap();
+    assert_eq!((found.results.len(), found.whole.len(), found.is_same), (2, 1, false));
+}

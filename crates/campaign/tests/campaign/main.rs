@@ -1,5 +1,7 @@
 //! Campaigns from their file to their results, with real programs.
 
+mod builds;
+mod compare;
 mod crash;
 mod examples;
 mod file;

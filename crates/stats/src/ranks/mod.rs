@@ -3,9 +3,11 @@
 mod exact;
 mod kruskal;
 mod rank_sum;
+mod signed_rank;
 
 pub use kruskal::{Dunn, KruskalWallis, dunn, kruskal_wallis};
 pub use rank_sum::{RankSum, rank_sum};
+pub use signed_rank::{SignedRank, signed_rank};
 
 /// The ranks of several samples among all their values.
 pub(crate) struct Ranks {

@@ -1,0 +1,82 @@
+//! What the pairs of a combination say, or those of several.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::judge::{Conclusion, Effect};
+use super::pairs::{LostPair, Set};
+use crate::campaign::Better;
+
+/// What the pairs of a combination and a score say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// The levels of the other factors; none for all combinations together.
+    pub levels: BTreeMap<String, String>,
+    /// The score.
+    pub score: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which scores are better.
+    pub better: Option<Better>,
+    /// What the pairs say.
+    pub conclusion: Conclusion,
+    /// The difference, if there are two pairs.
+    pub effect: Option<Effect>,
+    /// The number of combinations that are judged together.
+    pub combinations: usize,
+    /// The number of pairs with both scores.
+    pub pairs: usize,
+    /// The number of these of which a run was disturbed.
+    pub disturbed: usize,
+    /// The pairs without one of the scores.
+    pub lost: Vec<LostPair>,
+    /// What the undisturbed pairs say alone, if that is something else.
+    pub undisturbed: Option<Undisturbed>,
+}
+
+/// What the undisturbed pairs say alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Undisturbed {
+    /// What they say.
+    pub conclusion: Conclusion,
+    /// The difference, if there are two pairs.
+    pub effect: Option<Effect>,
+    /// The number of pairs.
+    pub pairs: usize,
+}
+
+impl Compared {
+    /// What a set says.
+    pub(super) fn of(set: &Set, conclusion: Conclusion, effect: Option<Effect>) -> Compared {
+        Compared {
+            levels: set.levels.clone(),
+            score: set.score.clone(),
+            unit: set.unit.clone(),
+            better: set.better,
+            conclusion,
+            effect,
+            combinations: 1,
+            pairs: set.pairs.len(),
+            disturbed: set.pairs.iter().filter(|pair| pair.is_disturbed).count(),
+            lost: set.lost.clone(),
+            undisturbed: None,
+        }
+    }
+
+    /// Whether the versions were shown to differ by less than the margin, at this level.
+    pub(super) fn is_within_margin(&self, level: f64) -> bool {
+        self.effect.is_some_and(|effect| effect.is_within(level))
+    }
+
+    /// Adds what undisturbed pairs say, if that is something else.
+    pub(super) fn add(&mut self, calm: Option<&Compared>) {
+        let other = match calm {
+            Some(calm) => Undisturbed { conclusion: calm.conclusion, effect: calm.effect, pairs: calm.pairs },
+            None => Undisturbed { conclusion: Conclusion::TooFewPairs, effect: None, pairs: 0 },
+        };
+        if self.disturbed > 0 && other.conclusion != self.conclusion {
+            self.undisturbed = Some(other);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Pairs of scores from rows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::campaign::{Better, Campaign, Read};
+use crate::plan::{Plan, RunId};
+use crate::row::Row;
+
+/// The scores of the two runs of a pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pair {
+    pub(super) old: f64,
+    pub(super) new: f64,
+    pub(super) is_disturbed: bool,
+}
+
+/// A pair of which a score is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostPair {
+    /// The block.
+    pub block: u32,
+    /// The runs without a score, each with the reason.
+    pub runs: BTreeMap<String, String>,
+    /// Whether the old version has its score.
+    pub has_old: bool,
+    /// Whether the new version has its score.
+    pub has_new: bool,
+}
+
+/// The pairs of a score in a combination of the other factors.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) levels: BTreeMap<String, String>,
+    pub(super) score: String,
+    pub(super) unit: String,
+    pub(super) better: Option<Better>,
+    pub(super) pairs: Vec<Pair>,
+    pub(super) lost: Vec<LostPair>,
+}
+
+/// All pairs of a campaign.
+pub(super) struct Pairs {
+    pub(super) sets: Vec<Set>,
+    /// The number of runs.
+    pub(super) runs: usize,
+    /// The number of disturbed runs.
+    pub(super) disturbed: usize,
+    /// The number of runs whose partner is not made yet.
+    pub(super) single: usize,
+}
+
+/// Collects pairs from rows.
+pub(super) struct Collector<'c> {
+    campaign: &'c Campaign,
+    plan: Plan,
+    /// The number of the paired factor.
+    paired: usize,
+    /// By the numbers of their levels.
+    combinations: BTreeMap<Vec<usize>, Combination>,
+    runs: usize,
+    disturbed: usize,
+}
+
+/// The runs of a combination of the other factors.
+struct Combination {
+    levels: BTreeMap<String, String>,
+    /// The names and units of its scores.
+    scores: Vec<(String, String)>,
+    blocks: BTreeMap<u32, [Option<Run>; 2]>,
+}
+
+/// What a pair needs of a row.
+struct Run {
+    id: RunId,
+    is_disturbed: bool,
+    failure: Option<String>,
+    /// The scores by their number in the combination; without a value perhaps with a reason.
+    scores: Vec<(usize, Result<f64, Option<String>>)>,
+}
+
+impl<'c> Collector<'c> {
+    pub(super) fn new(campaign: &'c Campaign, paired: usize) -> Collector<'c> {
+        let (plan, combinations) = (Plan::new(campaign), BTreeMap::new());
+        Collector { campaign, plan, paired, combinations, runs: 0, disturbed: 0 }
+    }
+
+    /// Adds a row, which counts once.
+    pub(super) fn add(&mut self, row: &Row) {
+        self.runs += 1;
+        self.disturbed += usize::from(!row.disturbed.is_empty());
+        let Some(levels) = self.plan.levels(row.run) else { return };
+        let mut others = levels.to_vec();
+        let side = others.remove(self.paired);
+        let combination = self.combinations.entry(others).or_insert_with(|| {
+            let factors = self.campaign.factors.iter().zip(levels).enumerate();
+            let others = factors.filter(|(factor, _)| *factor != self.paired).map(|(_, named)| named);
+            let labels = others.map(|(factor, level)| (factor.name.clone(), factor.levels[*level].label.clone()));
+            Combination { levels: labels.collect(), scores: Vec::new(), blocks: BTreeMap::new() }
+        });
+        let scores = row.scores.iter().map(|score| {
+            let failure = || score.failure.as_ref().map(ToString::to_string);
+            (place(&mut combination.scores, &score.name, &score.unit), score.value.ok_or_else(failure))
+        });
+        let scores = scores.collect();
+        let failure = row.failure.as_ref().map(ToString::to_string);
+        if let Some(run) = combination.blocks.entry(row.run.block).or_default().get_mut(side) {
+            *run = Some(Run { id: row.run, is_disturbed: !row.disturbed.is_empty(), failure, scores });
+        }
+    }
+
+    /// The pairs, by combination in the order of the file, and by score in the order of the rows.
+    pub(super) fn finish(self) -> Pairs {
+        let blocks = self.combinations.values().flat_map(|combination| combination.blocks.values());
+        Pairs {
+            runs: self.runs,
+            disturbed: self.disturbed,
+            single: blocks.filter(|runs| runs.iter().flatten().count() == 1).count(),
+            sets: self.combinations.values().flat_map(|combination| combination.sets(self.campaign)).collect(),
+        }
+    }
+}
+
+/// The number of a score, which is added if it is new.
+fn place(scores: &mut Vec<(String, String)>, name: &str, unit: &str) -> usize {
+    let known = scores.iter().position(|score| (score.0.as_str(), score.1.as_str()) == (name, unit));
+    known.unwrap_or_else(|| {
+        scores.push((name.to_owned(), unit.to_owned()));
+        scores.len() - 1
+    })
+}
+
+impl Combination {
+    /// The pairs of each score; none before the first two runs are made.
+    fn sets(&self, campaign: &Campaign) -> Vec<Set> {
+        let both = self.blocks.iter().filter_map(|(block, [old, new])| Some((*block, [old.as_ref()?, new.as_ref()?])));
+        let both: Vec<(u32, [&Run; 2])> = both.collect();
+        // Reports that nobody could read do not say which figures they have.
+        let unknown = [("score".to_owned(), String::new())];
+        let scores = if self.scores.is_empty() { &unknown } else { self.scores.as_slice() };
+        let set = |(number, (name, unit)): (usize, &(String, String))| {
+            let mut set = Set {
+                levels: self.levels.clone(),
+                score: name.clone(),
+                unit: unit.clone(),
+                better: better(campaign, name),
+                pairs: Vec::new(),
+                lost: Vec::new(),
+            };
+            for (block, runs) in &both {
+                match runs.map(|run| run.score(number)) {
+                    [Ok(old), Ok(new)] => {
+                        let is_disturbed = runs.iter().any(|run| run.is_disturbed);
+                        set.pairs.push(Pair { old, new, is_disturbed });
+                    }
+                    found => {
+                        let [has_old, has_new] = found.each_ref().map(Result::is_ok);
+                        let failed =
+                            runs.iter().zip(found).filter_map(|(run, found)| Some((run.id.to_string(), found.err()?)));
+                        set.lost.push(LostPair { block: *block, runs: failed.collect(), has_old, has_new });
+                    }
+                }
+            }
+            set
+        };
+        if both.is_empty() { Vec::new() } else { scores.iter().enumerate().map(set).collect() }
+    }
+}
+
+impl Run {
+    /// A score, or why there is none.
+    fn score(&self, number: usize) -> Result<f64, String> {
+        let found = self.scores.iter().find(|(place, _)| *place == number);
+        match found.map(|(_, score)| score) {
+            Some(Ok(value)) => Ok(*value),
+            found => {
+                let own = found.and_then(|score| score.as_ref().err()?.as_ref());
+                let why = self.failure.as_ref().or(own);
+                Err(why.map_or_else(|| "its report lacks this figure".to_owned(), String::clone))
+            }
+        }
+    }
+}
+
+/// Which scores of this name are better.
+fn better(campaign: &Campaign, name: &str) -> Option<Better> {
+    let is_meant = |read: &Read| matches!(read, Read::Bench { case: None, .. });
+    campaign.scores.iter().find(|score| score.name == name || is_meant(&score.read))?.better
+}

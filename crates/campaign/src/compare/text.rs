@@ -1,0 +1,237 @@
+//! The result of a comparison in words.
+
+use std::fmt;
+
+use super::compared::Compared;
+use super::comparison::Comparison;
+use super::judge::{Conclusion, Effect, Scale};
+use super::pairs::LostPair;
+use crate::campaign::Better;
+
+/// Maximum number of pairs that are named.
+const MAX_NAMED: usize = 5;
+
+/// Lines in plain words: what each combination says, and all together.
+impl fmt::Display for Comparison {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [old, new] = match &self.versions {
+            Some(versions) => versions.each_ref().map(ToString::to_string),
+            None => [self.old.clone(), self.new.clone()],
+        };
+        match self.is_same {
+            true => writeln!(formatter, "A/A check: {old} and {new} have the same contents")?,
+            false => writeln!(formatter, "OLD {old}, NEW {new}")?,
+        }
+        if self.results.is_empty() {
+            writeln!(formatter, "there are no pairs yet")?;
+        }
+        for compared in &self.results {
+            self.describe(compared, formatter)?;
+        }
+        for compared in &self.whole {
+            self.describe(compared, formatter)?;
+        }
+        self.foot(formatter)
+    }
+}
+
+impl Comparison {
+    fn describe(&self, compared: &Compared, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            formatter,
+            "{}: {}",
+            self.title(compared),
+            self.sentence(compared, compared.conclusion, &compared.effect, compared.pairs)
+        )?;
+        let line = |formatter: &mut fmt::Formatter<'_>, text: &str| writeln!(formatter, "  {text}");
+        if let Some(other) = &compared.undisturbed {
+            let sentence = self.sentence(compared, other.conclusion, &other.effect, other.pairs);
+            line(formatter, &format!("without the {} of a disturbed run: {sentence}", pairs(compared.disturbed)))?;
+        }
+        if let Some(caution) = self.caution(compared) {
+            line(formatter, &caution)?;
+        }
+        if !compared.lost.is_empty() {
+            line(formatter, &lost(&compared.lost))?;
+        }
+        Ok(())
+    }
+
+    /// The combination and the score, as far as there are others.
+    fn title(&self, compared: &Compared) -> String {
+        let has_others = self.results.iter().any(|it| (&it.score, &it.unit) != (&compared.score, &compared.unit));
+        let mut words: Vec<String> =
+            compared.levels.iter().map(|(factor, level)| format!("{factor} {level}")).collect();
+        let is_whole = compared.combinations > 1;
+        if has_others || (words.is_empty() && !is_whole) {
+            words.push(compared.score.clone());
+        }
+        if is_whole {
+            words.push(format!("all {} together", compared.combinations));
+        }
+        words.join(", ")
+    }
+
+    fn sentence(&self, compared: &Compared, conclusion: Conclusion, effect: &Option<Effect>, count: usize) -> String {
+        let Comparison { old, new, .. } = self;
+        let Some(effect) = effect else {
+            return match conclusion {
+                Conclusion::NewFails => format!("{new} has no score, and {old} has some"),
+                Conclusion::OldFails => format!("{old} has no score, and {new} has some"),
+                _ => {
+                    format!("{} with both scores, and at least 2 are needed; make more with `--repeats`", pairs(count))
+                }
+            };
+        };
+        let percent = 100.0 * self.confidence;
+        let in_unit = |value: f64| format!("{} {}", number(value), compared.unit).trim_end().to_owned();
+        let size = |value: f64| match effect.scale {
+            Scale::Share => format!("{} %", share(value)),
+            Scale::Unit => in_unit(value),
+        };
+        let bare = |value: f64| if effect.scale == Scale::Share { share(value) } else { number(value) };
+        let interval = match () {
+            () if effect.low > 0.0 => format!("{} to {}", bare(effect.low), size(effect.high)),
+            () if effect.high < 0.0 => format!("{} to {}", bare(-effect.high), size(-effect.low)),
+            () => format!("{} to {}", bare(effect.low), size(effect.high)),
+        };
+        let interval = format!("{percent} percent interval {interval}");
+        // Means over several combinations are of different things.
+        let means = match compared.combinations {
+            1 => format!("; {} {} -> {}", compared.score, number(effect.old), in_unit(effect.new)),
+            _ => String::new(),
+        };
+        let difference = size(effect.difference.abs());
+        let shown = |word: &str| {
+            let within = self.margin.filter(|_| compared.is_within_margin(1.0 - self.confidence));
+            let within = within.map_or(String::new(), |margin| format!(", which is within {} %", share(margin)));
+            format!("{new} is {difference} {word} ({interval}{means}; {}){within}", pairs(count))
+        };
+        match conclusion {
+            Conclusion::Faster => shown("faster"),
+            Conclusion::Slower => shown("slower"),
+            Conclusion::Higher => shown("higher"),
+            Conclusion::Lower => shown("lower"),
+            Conclusion::Equal => {
+                let margin = share(self.margin.unwrap_or_default());
+                format!("equal within {margin} % ({interval}{means}; {})", pairs(count))
+            }
+            _ => {
+                let detectable = effect.detectable.map_or(String::new(), |it| {
+                    format!("; a difference of {} would have been found with a probability of 0.8", size(it))
+                });
+                let margin = self.margin.filter(|_| effect.equal_p.is_some());
+                let unequal = margin
+                    .map_or(String::new(), |it| format!("; nor are they shown to be equal within {} %", share(it)));
+                format!("no difference that {} can show ({interval}{means}){unequal}{detectable}", pairs(count))
+            }
+        }
+    }
+
+    /// What speaks against the sentence.
+    fn caution(&self, compared: &Compared) -> Option<String> {
+        let (effect, level) = (compared.effect?, 1.0 - self.confidence);
+        let (is_shown, by_ranks) = (effect.corrected_p <= level, effect.ranks_p? <= level);
+        match (is_shown, by_ranks) {
+            (true, false) => {
+                let ranks = probability(effect.ranks_p?);
+                Some(format!("the ranks of the differences do not show it (p {ranks}): few pairs decide; make more"))
+            }
+            (false, true) => {
+                let ranks = probability(effect.ranks_p?);
+                Some(format!("the ranks of the differences show one (p {ranks}): some pairs are far out; look at them"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What holds for all sentences.
+    fn foot(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let several = self.results.iter().filter(|it| it.effect.is_some()).count();
+        if several > 1 {
+            let percent = 100.0 * self.confidence;
+            writeln!(
+                formatter,
+                "the intervals of the {several} comparisons hold together in {percent} of 100 cases; a difference counts \
+                 if it does after Holm's correction for all of them"
+            )?;
+        }
+        if self.results.iter().any(|it| it.better == Some(Better::Lower) && it.effect.is_some()) {
+            writeln!(formatter, "faster means a lower score; percentages are those of the score")?;
+        }
+        if self.margin.is_some() && self.results.iter().any(|it| it.effect.is_some_and(|it| it.scale == Scale::Unit)) {
+            writeln!(formatter, "the margin is a share, and says nothing where scores are not all above 0")?;
+        }
+        if self.is_same {
+            writeln!(formatter, "the versions are the same, so that a difference is one of the machine or of chance")?;
+        }
+        if self.disturbed_runs > 0 {
+            writeln!(formatter, "disturbed runs: {} of {}", self.disturbed_runs, self.runs)?;
+        }
+        if self.single_runs > 0 {
+            writeln!(formatter, "runs whose partner is not made yet: {}", self.single_runs)?;
+        }
+        Ok(())
+    }
+}
+
+/// Pairs without a score, and the first of them by name.
+fn lost(lost: &[LostPair]) -> String {
+    let of = |old: bool, new: bool| lost.iter().filter(|pair| (pair.has_old, pair.has_new) == (old, new)).count();
+    let counts = [(of(true, false), "NEW"), (of(false, true), "OLD"), (of(false, false), "both")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, side)| format!("{count} of {side}"));
+    let runs = lost.iter().flat_map(|pair| &pair.runs);
+    let named = runs.clone().take(MAX_NAMED).map(|(run, why)| format!("{run} ({})", crate::diagnostics::visible(why)));
+    let more = runs.count().saturating_sub(MAX_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (counts, named) = (counts.collect::<Vec<_>>().join(", "), named.collect::<Vec<_>>().join(", "));
+    format!("{} without a score ({counts}), which do not count: {named}{more}", pairs(lost.len()))
+}
+
+fn pairs(count: usize) -> String {
+    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
+}
+
+/// A share in percent, with two significant digits below 1.
+fn share(value: f64) -> String {
+    let percent = 100.0 * value;
+    match percent.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 99_999.5 => format!("{percent:.1e}"),
+        size if size >= 99.95 => format!("{percent:.0}"),
+        size if size >= 0.095 => format!("{percent:.1}"),
+        size if size >= 0.000_95 => format!("{percent:.*}", decimals(size, 2)),
+        _ => format!("{percent:.1e}"),
+    }
+}
+
+/// A number with four significant digits.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if !(1e-4..1e9).contains(&size) => format!("{value:.3e}"),
+        size => format!("{value:.*}", decimals(size, 4)),
+    }
+}
+
+/// The number of decimals that have so many significant digits.
+fn decimals(size: f64, digits: i32) -> usize {
+    (digits - 1 - size.log10().floor() as i32).max(0) as usize
+}
+
+fn probability(p: f64) -> String {
+    if p >= 0.001 { format!("{p:.3}") } else { format!("{p:.1e}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        let shares = [0.0, 0.031_4, -0.0042, 0.000_123, 1.5, 0.999_4, -2e-9, 5e20].map(share);
+        assert_eq!(shares, ["0", "3.1", "-0.4", "0.012", "150", "99.9", "-2.0e-7", "5.0e22"]);
+        let numbers = [0.0, 812.34, 1_234_567.0, -0.012_345_6, 7.0, 1e-7, 3e12].map(number);
+        assert_eq!(numbers, ["0", "812.3", "1234567", "-0.01235", "7.000", "1.000e-7", "3.000e12"]);
+    }
+}
