@@ -9,10 +9,11 @@ use crate::campaign::{Campaign, Command};
 use crate::journal::Journal;
 use crate::machine::Facts;
 use crate::plan::{Hash, Plan, RunId};
-use crate::processes::{Ended, Finished, Processes, Stop, Surroundings, end_strays, mark_of};
+use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
 use crate::register::Register;
 use crate::row::{Failure, FailureKind, Row, Score};
 use crate::score::{Captured, Output, Reader};
+use crate::strays::{end_strays, mark_of};
 use crate::template::{Placeholder, Value, joined};
 use crate::time;
 

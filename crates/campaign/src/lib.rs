@@ -29,7 +29,7 @@
 //! | `template` | placeholders in commands |
 //! | `plan` | the order of runs, and the hash of a campaign |
 //! | `executor` | makes one run |
-//! | `processes` | commands with a time limit and bounded output |
+//! | `processes`, `pipe`, `strays` | commands with a time limit and bounded output; those that a killed runner left |
 //! | `score` | reads scores from outputs |
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
@@ -66,6 +66,7 @@ mod line;
 mod lines;
 mod machine;
 mod needed;
+mod pipe;
 mod plan;
 mod processes;
 mod register;
@@ -76,6 +77,7 @@ mod sample;
 mod score;
 mod sheet;
 mod status;
+mod strays;
 mod table;
 mod template;
 mod time;

@@ -3,15 +3,11 @@
 //! Processes that a command leaves in the background live until their group is [ended](Processes::end_from): a command
 //! that prepares a run may start a server for it. A group's first process is not reaped before, so that its number stays
 //! that of the group. What background processes write is read while another command runs.
-//!
-//! A runner that is killed leaves its commands running. They have a mark in their environment, by which the next runner
-//! finds and ends them.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bellows_sys::wake::{Event, sleep_until_readable};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
@@ -27,10 +22,9 @@ use rustix::process::{
 };
 
 use crate::diagnostics::visible;
+use crate::pipe::Pipe;
 use crate::score::{Captured, Output};
-
-/// Maximum number of bytes of an output that are kept of its start, and again of its end.
-pub(crate) const MAX_KEPT: usize = 4 << 20;
+use crate::strays::{MARK, processes};
 
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(1);
@@ -72,74 +66,6 @@ pub(crate) enum Ended {
     Killed(i32),
     TimeLimit,
     Stopped,
-}
-
-/// The start and the end of an output.
-#[derive(Default)]
-struct Kept {
-    start: Vec<u8>,
-    end: Vec<u8>,
-    left_out: u64,
-}
-
-impl Kept {
-    fn push(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(MAX_KEPT - self.start.len()));
-        self.start.extend_from_slice(first);
-        self.end.extend_from_slice(rest);
-        // Seldom, so that each byte is moved once on average.
-        if self.end.len() >= 2 * MAX_KEPT {
-            self.shorten();
-        }
-    }
-
-    fn shorten(&mut self) {
-        let excess = self.end.len().saturating_sub(MAX_KEPT);
-        self.end.drain(..excess);
-        self.left_out += excess as u64;
-    }
-
-    fn take(&mut self) -> Captured {
-        self.shorten();
-        let Kept { start: mut bytes, end, left_out } = std::mem::take(self);
-        if left_out > 0 {
-            // What is before and after the gap is not one line.
-            bytes.push(b'\n');
-        }
-        bytes.extend_from_slice(&end);
-        Captured { bytes, left_out }
-    }
-}
-
-/// A pipe from a process.
-struct Pipe {
-    file: fs::File,
-    kept: Kept,
-}
-
-impl Pipe {
-    fn new(descriptor: OwnedFd) -> io::Result<Pipe> {
-        let flags = fcntl_getfl(&descriptor)?;
-        fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
-        Ok(Pipe { file: descriptor.into(), kept: Kept::default() })
-    }
-
-    /// Reads what there is, up to a number of bytes. Returns whether there may be more later.
-    fn read(&mut self, buffer: &mut [u8], mut most: usize) -> bool {
-        while most > 0 {
-            match self.file.read(buffer) {
-                Ok(0) => return false,
-                Ok(length) => {
-                    self.kept.push(&buffer[..length]);
-                    most = most.saturating_sub(length);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        true
-    }
 }
 
 /// How long the other processes of a group are waited for after SIGKILL.
@@ -216,12 +142,6 @@ impl Group {
             !matches!(fields.next(), None | Some("Z" | "X")) && fields.nth(1) == Some(&group)
         })
     }
-}
-
-/// The numbers of all processes.
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The name of a process, as far as it is known.
@@ -413,47 +333,6 @@ impl Processes {
     }
 }
 
-/// The environment variable that marks all processes of a runner.
-pub(crate) const MARK: &str = "BELLOWS_CAMPAIGN";
-
-/// The mark of the runner that uses a results folder: it stays if the folder is moved, and is not that of another folder
-/// that has its path later.
-pub(crate) fn mark_of(folder: &Path) -> io::Result<String> {
-    let (whole, file) = (folder.canonicalize()?, fs::metadata(folder)?);
-    Ok(format!("{:x}:{:x}:{}", file.dev(), file.ino(), whole.display()))
-}
-
-/// Ends processes that have the mark of a folder: those of a runner that was killed. Returns their number.
-pub(crate) fn end_strays(mark: &str) -> usize {
-    // The path is for people.
-    let folder = mark.splitn(3, ':').take(2).map(|number| format!("{number}:")).collect::<String>();
-    let entry = format!("{MARK}={folder}").into_bytes();
-    let own = std::process::id();
-    let has_mark = |process: u32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&entry))
-    };
-    let end = |process: u32| -> Option<OwnedFd> {
-        let id = Pid::from_raw(process.try_into().ok()?)?;
-        let pidfd = pidfd_open(id, PidfdFlags::empty()).ok()?;
-        // Again: the number may have become that of another process before the descriptor was opened.
-        if !has_mark(process) {
-            return None;
-        }
-        pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
-        Some(pidfd)
-    };
-    // A runner that a command of another campaign starts has the mark of that one.
-    let strays = processes().filter(|process| *process != own && has_mark(*process));
-    let killed: Vec<OwnedFd> = strays.filter_map(end).collect();
-    let deadline = Instant::now() + GRACE;
-    for stray in &killed {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let _ = sleep_until_readable(&[stray.as_fd()], Some(left));
-    }
-    killed.len()
-}
-
 impl Drop for Processes {
     fn drop(&mut self) {
         self.end_from(0);
@@ -463,20 +342,6 @@ impl Drop for Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_start_and_the_end_of_an_output_are_kept() {
-        let mut kept = Kept::default();
-        let bytes: Vec<u8> = (0..100_000_000u32).map(|index| (index % 251) as u8).collect();
-        for chunk in bytes.chunks(65_521) {
-            kept.push(chunk);
-            assert!(kept.start.len() + kept.end.len() < 4 * MAX_KEPT);
-        }
-        let Captured { bytes: parts, left_out } = kept.take();
-        assert_eq!((parts.len(), left_out), (2 * MAX_KEPT + 1, (bytes.len() - 2 * MAX_KEPT) as u64));
-        assert!(parts.starts_with(&bytes[..MAX_KEPT]) && parts[MAX_KEPT] == b'\n');
-        assert!(parts.ends_with(&bytes[bytes.len() - MAX_KEPT..]));
-    }
 
     fn words(line: &str) -> Vec<String> {
         ["sh", "-c", line].map(str::to_owned).into()
@@ -542,15 +407,5 @@ mod tests {
         processes.run(&words(&line), &surroundings).unwrap();
         processes.end_from(0);
         assert!((1.0..8.0).contains(&start.elapsed().as_secs_f64()), "{:?}", start.elapsed());
-    }
-
-    #[test]
-    fn an_output_without_a_gap_is_whole() {
-        for length in [0, 1, MAX_KEPT, MAX_KEPT + 1, 2 * MAX_KEPT] {
-            let mut kept = Kept::default();
-            let bytes = vec![7; length];
-            kept.push(&bytes);
-            assert_eq!(kept.take(), Captured { bytes, left_out: 0 }, "{length}");
-        }
     }
 }
