@@ -80,4 +80,5 @@ pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use score::{Captured, Output, Reader};
 pub use status::Status;
 pub use template::{Template, Value};
+pub use time::now;
 pub use verdict::{Conclusion, Estimate, RunCounts, Verdict, verdicts};

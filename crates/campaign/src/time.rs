@@ -11,8 +11,8 @@ pub(crate) fn rfc3339(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
 }
 
-/// The present time as text.
-pub(crate) fn now() -> String {
+/// The present time as text, as rows have it: `2026-01-31T09:08:07.006Z`.
+pub fn now() -> String {
     rfc3339(bellows_sys::clock::unix_ns())
 }
 
