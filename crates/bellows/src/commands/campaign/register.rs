@@ -1,0 +1,46 @@
+//! `bellows campaign register`.
+
+use std::process::ExitCode;
+
+use bellows_campaign::{Journal, JournalError, Record, register};
+use bellows_inspect::text::sanitize;
+use clap::Args;
+use serde_json::json;
+
+use super::{Place, journal_error, shown};
+use crate::command_error::CommandError;
+use crate::subcommand::{Execute, Program};
+use crate::terminal;
+
+/// Fix the text of the file's hypotheses, and the time: only later runs can confirm them
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let (loaded, folder) = (self.place.load_hypotheses()?, self.place.folder());
+        // The folder gets its campaign, as by a run; a runner that uses it has done so.
+        match Journal::open(&folder, &loaded.campaign, &loaded.text) {
+            Ok(journal) => journal.notes().iter().for_each(|note| terminal::notice(note)),
+            Err(JournalError::Locked { .. }) => {}
+            Err(error) => return Err(journal_error(error)),
+        }
+        let records = loaded.campaign.hypotheses.iter().map(|it| register(&folder, &loaded.campaign, it));
+        let records: Vec<Record> = records.collect::<Result<_, _>>().map_err(journal_error)?;
+        if self.json {
+            terminal::print(&format!("{:#}\n", json!(records)))?;
+        } else {
+            for Record { hypothesis, time, rows, hash, .. } in &records {
+                let name = sanitize(&hypothesis.name);
+                terminal::print(&format!("{name}\n  registered {time}, after {} runs, as {hash}\n", shown(*rows)))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

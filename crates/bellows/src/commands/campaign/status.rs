@@ -1,0 +1,61 @@
+//! `bellows campaign status`.
+
+use std::process::ExitCode;
+
+use bellows_campaign::Status;
+use bellows_inspect::text::sanitize;
+use clap::Args;
+use serde_json::json;
+
+use super::{Place, journal_error, shown};
+use crate::command_error::CommandError;
+use crate::subcommand::{Execute, Program};
+use crate::terminal;
+
+/// Print how far a campaign is
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let status = Status::read(&self.place.folder()).map_err(journal_error)?;
+        let text = if self.json { format!("{:#}\n", json!(status)) } else { text_of(&status) };
+        terminal::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn only_reports(&self) -> bool {
+        true
+    }
+}
+
+/// How far a campaign is.
+fn text_of(status: &Status) -> String {
+    let mut lines = vec![format!("{}: {} runs have results", status.name, shown(status.rows))];
+    if let Some((first, last)) = &status.span {
+        lines.push(format!("  from {first} to {last}"));
+    }
+    let blocks = status.blocks.len();
+    lines.push(format!("  {} {}", shown(blocks), if blocks == 1 { "block" } else { "blocks" }));
+    for (kind, number) in &status.failed {
+        lines.push(format!("  {} without a score: {}", shown(*number), kind.name()));
+    }
+    if status.disturbed > 0 {
+        lines.push(format!("  {} were disturbed", shown(status.disturbed)));
+    }
+    for (machine, runs) in &status.machines {
+        lines.push(format!("  {} on {machine}", shown(*runs)));
+    }
+    lines.push(if status.running {
+        "  a runner makes more".to_owned()
+    } else {
+        "  no runner uses the folder".to_owned()
+    });
+    lines.iter().map(|line| sanitize(line) + "\n").collect()
+}
