@@ -6,44 +6,12 @@
 #
 # l2fwd: packets of SIZE bytes, or imix, go through the apps to a guest that sends them back. The guest is DPDK's
 # testpmd with virtio-user and OPTIONS, such as packed_vq=1,mrg_rxbuf=0; before it, a guest with OPTIONS-BEFORE has had
-# the port. Prints the packets per second that return. iperf: TCP with segments of SIZE bytes between two namespaces,
+# the port. Prints the bits per second that return. iperf: TCP with segments of SIZE bytes between two namespaces,
 # whose interfaces are TAPs of Bellows, through the apps. Prints the bits per second that arrive. It needs root.
-#
-# BELLOWS is the program. It has the second processor.
 set -eu
-
+cd "$(dirname "$0")"
 bench=$1 config=$2 size=$3 options=${4-} before=${5-}
-bellows=${BELLOWS:-bellows}
-seconds=${SECONDS_OF_TRAFFIC:-3}
-folder=$(mktemp -d)
-client=campaign-client-$$ server=campaign-server-$$
-processes=
-
-finish() {
-    [ -z "$processes" ] || kill $processes 2>/dev/null || true
-    wait
-    if [ "$bench" = iperf ]; then
-        ip netns delete "$client" 2>/dev/null || true
-        ip netns delete "$server" 2>/dev/null || true
-    fi
-    rm -rf "$folder"
-}
-trap finish EXIT
-
-# Waits until a command succeeds, as long as a process lives.
-await() {
-    process=$1 tries=0
-    shift
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        if [ $tries -gt 100 ] || ! kill -0 "$process" 2>/dev/null; then
-            echo "this did not happen: $*" >&2
-            tail -n 20 "$folder"/*.log >&2
-            exit 1
-        fi
-        sleep 0.1
-    done
-}
+. ./common.sh
 
 # Prints the links and apps between two apps: their outputs, then their inputs.
 between() {
@@ -113,6 +81,7 @@ local = "2001:db8::1"
 mtu = 9000
 [apps.$1.associations.site]
 remote = "2001:db8::2"
+dst_mac = "02:00:00:00:00:01"
 outbound = { $there }
 inbound = { $back }
 [apps.$2]
@@ -121,25 +90,15 @@ local = "2001:db8::2"
 mtu = 9000
 [apps.$2.associations.site]
 remote = "2001:db8::1"
+dst_mac = "02:00:00:00:00:02"
 outbound = { $back }
 inbound = { $there }
 NETWORK
 }
 
-start() {
-    "$bellows" run "$folder/network.toml" --name "campaign-$$" --cpu 1 --json "$@" >"$folder/report.json" \
-        2>"$folder/bellows.log" &
-    network=$!
-    processes="$processes $network"
-}
-
-guest() {
-    stdbuf -oL dpdk-testpmd --lcores '(0,1)@(0)' --no-huge --no-shconf -m 128 --no-pci --no-telemetry \
-        --file-prefix "campaign-$$" --vdev="net_virtio_user0,path=$folder/socket,queues=1,queue_size=256,$1" \
-        -- --total-num-mbufs=16384 --burst=32 --port-topology=loop --forward-mode=io --auto-start --stats-period 1 \
-        >"$folder/guest.log" 2>&1 &
-    guest=$!
-    processes="$processes $guest"
+# A guest with options.
+start_guest() {
+    start_testpmd guest 0 "net_virtio_user0,path=$folder/socket,queues=1,queue_size=256,$1" io 64
 }
 
 case $bench in
@@ -162,22 +121,20 @@ app = "vhost-user"
 socket = "$folder/socket"
 NETWORK
     } >"$folder/network.toml"
-    start
-    await $network test -S "$folder/socket"
+    start_bellows
+    await "$network" test -S "$folder/socket"
     if [ -n "$before" ]; then
-        guest "$before"
-        await $guest grep -q 'Tx-pps: *[1-9]' "$folder/guest.log"
-        kill $guest
-        wait $guest || true
+        start_guest "$before"
+        await "$testpmd" grep -q 'Tx-pps: *[1-9]' "$folder/guest.log"
+        kill "$testpmd"
+        wait "$testpmd" || true
     fi
-    guest "$options"
-    await $guest grep -q 'Tx-pps: *[1-9]' "$folder/guest.log"
-    sleep "$seconds"
-    kill -0 $guest || { tail -n 20 "$folder/guest.log" >&2; exit 1; }
-    # The first second is that in which it starts.
-    sed -n 's/.*Tx-pps: *\([0-9]*\).*/\1/p' "$folder/guest.log" | sed '1,/[1-9]/d; s/^/forwarded /'
+    start_guest "$options"
+    rates guest Tx bps
     ;;
 iperf)
+    client=campaign-client-$$ server=campaign-server-$$
+    trap 'ip netns delete $client; ip netns delete $server; finish' EXIT
     ip netns add "$client"
     ip netns add "$server"
     {
@@ -193,9 +150,9 @@ offloads = false
 NETWORK
         done
     } >"$folder/network.toml"
-    start
-    await $network ip netns exec "$server" ip link show eth0
-    await $network ip netns exec "$client" ip link show eth0
+    start_bellows
+    await "$network" ip netns exec "$server" ip link show eth0
+    await "$network" ip netns exec "$client" ip link show eth0
     number=1
     for namespace in "$client" "$server"; do
         ip -n "$namespace" link set eth0 address "02:00:00:00:00:0$number" mtu 1500 up
@@ -206,7 +163,9 @@ NETWORK
     ip netns exec "$server" iperf3 --server --one-off >"$folder/iperf.log" 2>&1 &
     processes="$processes $!"
     await $! ip netns exec "$server" sh -c 'ss -tln | grep -q :5201'
-    ip netns exec "$client" iperf3 --client 192.0.2.2 --set-mss "$size" --time "$seconds" --json
+    ip netns exec "$client" iperf3 --client 192.0.2.2 --set-mss "$size" --time "$seconds" --format k \
+        >"$folder/client.log" || { cat "$folder/client.log" >&2; exit 1; }
+    sed -n 's/.* \([0-9.]*\) Kbits.*receiver/rate \1e3/p' "$folder/client.log"
     ;;
 *) echo "there is no benchmark $bench" >&2; exit 2 ;;
 esac
