@@ -111,4 +111,5 @@ pub use sample::Estimate;
 pub use score::{Captured, Output, Reader};
 pub use status::Status;
 pub use template::{Template, Value};
+pub use time::now;
 pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};

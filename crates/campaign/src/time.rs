@@ -48,8 +48,8 @@ pub(crate) fn microseconds(text: &str) -> Option<i64> {
     Some((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000_000 + decimals)
 }
 
-/// The present time as text.
-pub(crate) fn now() -> String {
+/// The present time as text, as rows have it: `2026-01-31T09:08:07.006Z`.
+pub fn now() -> String {
     rfc3339(bellows_sys::clock::unix_ns())
 }
 

@@ -1,9 +1,11 @@
 //! `bellows campaign`.
 
+mod observer;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_campaign::{ExecuteError, JournalError, Loaded, load};
+use bellows_campaign::{ExecuteError, JournalError, Loaded, RunError, load};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -11,7 +13,7 @@ use crate::subcommand::{Execute, Program, subcommands};
 use crate::terminal;
 use crate::text::count;
 
-/// Make the runs of a campaign, and test hypotheses on them
+/// Make the runs of a campaign, compare versions, test hypotheses, report
 ///
 /// A campaign file names factors with their levels, and the command of a run. Runs are made in random order within
 /// blocks, each of which has every combination once. Their results are rows in a folder, `results.csv` and
@@ -28,8 +30,12 @@ subcommands! {
     pub enum Action {
         Run(run),
         Status(status),
+        Report(report),
+        Compare(compare),
         Register(register),
         Test(test),
+        Power(power),
+        Import(import),
     }
 }
 
@@ -82,6 +88,13 @@ fn journal_error(error: JournalError) -> CommandError {
             CommandError::Failed(error.to_string())
         }
         _ => CommandError::Usage(error.to_string()),
+    }
+}
+
+fn run_error(error: RunError) -> CommandError {
+    match error {
+        RunError::Execute(error) => execute_error(error),
+        RunError::Journal(error) => journal_error(error),
     }
 }
 
