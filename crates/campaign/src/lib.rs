@@ -66,7 +66,7 @@ mod verdict;
 pub use campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
 };
-pub use diagnostics::Diagnostics;
+pub use diagnostics::{Diagnostics, visible};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use file::{Loaded, load, parse};
 pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
