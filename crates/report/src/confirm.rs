@@ -4,7 +4,7 @@ use bellows_campaign::{Conclusion, Direction, Estimate, Hypothesis, Verdict};
 
 use crate::model::{Confirmation, Tested};
 use crate::source::Source;
-use crate::words::{counted, factor_name, label, listed, number, percent, probability, quoted, sentence, signed, with_unit};
+use crate::words::{counted, factor_name, label, listed, number, percent, probability, quoted, sentence, signed, whole, with_unit};
 
 /// The section of the report about hypotheses.
 pub(crate) fn confirmation(source: &Source) -> Confirmation {
@@ -120,6 +120,6 @@ fn estimate(it: &Estimate, unit: &str) -> String {
         probability(*p),
         one,
         other,
-        number(*df),
+        whole(*df),
     )
 }

@@ -28,7 +28,7 @@ pub(crate) fn course(table: &Table, analysed: Option<&Analysed>) -> Course {
     let residuals = analysed.map(|analysed| analysed.found.residuals(&table.scores));
     let drift = drift(residuals.as_deref().unwrap_or(&deviations), &order);
     let scores = series("score", &table.scores, &table.disturbed);
-    let deviations = series("score less the median of its combination", &deviations, &table.disturbed);
+    let deviations = series("score less its combination\u{2019}s median", &deviations, &table.disturbed);
     let is_failed: Vec<bool> = table.scores.iter().map(|score| !score.is_finite()).collect();
     Course {
         order: (if table.is_timed { "order of start" } else { "order of rows in the table" }).to_owned(),

@@ -46,7 +46,11 @@ struct PageSplit<'r> {
 /// A table of differences.
 #[derive(Serialize)]
 struct Differences {
+    method: String,
+    /// Empty if the picture above has it.
     statement: String,
+    /// Whether the other tests leave out the other factors.
+    is_coarse: bool,
     rows: Vec<DifferenceRow>,
     scale: String,
     left_out: usize,
@@ -99,6 +103,7 @@ impl Report {
         environment.set_syntax(syntax);
         environment.add_filter("number", |value: Option<f64>| words::number(value.unwrap_or(f64::NAN)));
         environment.add_filter("signed", |value: Option<f64>| words::signed(value.unwrap_or(f64::NAN)));
+        environment.add_filter("whole", |value: Option<f64>| words::whole(value.unwrap_or(f64::NAN)));
         environment.add_filter("ratio", |value: Option<f64>| words::ratio(value.unwrap_or(f64::NAN)));
         environment.add_filter("percent", |value: Option<f64>| words::percent(value.unwrap_or(f64::NAN)));
         environment.add_filter("probability", |value: Option<f64>| words::probability(value.unwrap_or(f64::NAN)));
@@ -120,23 +125,30 @@ impl Report {
 
 fn page_section(section: &Section) -> PageSection<'_> {
     let unit = section.unit.as_str();
-    let splits = section.splits.iter().map(|found| PageSplit {
-        factor: &found.factor,
-        statement: &found.statement,
-        figure: split(section, found),
-        differences: found.contrasts.as_ref().map(|it| differences(it, &found.panels, unit)),
+    let splits = section.splits.iter().map(|found| {
+        let figure = split(section, found);
+        let stated = |it: &Contrasts| if figure.is_some() { String::new() } else { statement(Some(it), unit) };
+        PageSplit {
+            factor: &found.factor,
+            statement: &found.statement,
+            differences: found.contrasts.as_ref().map(|it| differences(it, &found.panels, stated(it), false)),
+            figure,
+        }
     });
     PageSection {
         data: section,
         overlay: overlay(section),
         splits: splits.collect(),
-        differences: section.contrasts.as_ref().map(|contrasts| differences(contrasts, &[], unit)),
+        differences: section
+            .contrasts
+            .as_ref()
+            .map(|contrasts| differences(contrasts, &[], statement(Some(contrasts), unit), !section.others.is_empty())),
         matrix: page_matrix(section),
         time: time(section),
     }
 }
 
-fn differences(contrasts: &Contrasts, panels: &[String], unit: &str) -> Differences {
+fn differences(contrasts: &Contrasts, panels: &[String], statement: String, is_coarse: bool) -> Differences {
     let axis = intervals::axis_of(contrasts);
     let mut kept: Vec<usize> = (0..contrasts.rows.len()).collect();
     if kept.len() > MAX_ROWS {
@@ -155,10 +167,12 @@ fn differences(contrasts: &Contrasts, panels: &[String], unit: &str) -> Differen
     };
     let has = |of: fn(&Contrast) -> bool| contrasts.rows.iter().any(of);
     Differences {
-        statement: statement(Some(contrasts), unit),
+        method: contrasts.method.clone(),
+        statement,
+        is_coarse,
         left_out: contrasts.rows.len() - kept.len(),
         rows: kept.iter().map(row).collect(),
-        scale: intervals::scale(&axis, unit).inline("scale of the differences"),
+        scale: intervals::scale(&axis).inline("scale of the differences"),
         has_welch: has(|row| row.welch_p.is_some()),
         has_dunn: has(|row| row.dunn_p.is_some()),
         has_ratio: has(|row| row.ratio.is_some()),

@@ -1,5 +1,6 @@
 //! The runs of one score and unit, in the order of time, with the factors that vary among them.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use bellows_campaign::{Better, FactorColumn, Info, Results};
@@ -229,7 +230,7 @@ fn unit_by_level(results: &Results, rows: &[u32]) -> Option<(usize, HashMap<u32,
 fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: Rows) -> Table {
     let (mut factors, mut held) = (Vec::new(), Vec::new());
     for column in &results.factors {
-        let factor = recoded(column, &rows);
+        let factor = recoded(column, &rows, info.is_none());
         match factor.levels() {
             [] => {}
             [level] => held.push((factor.name().to_owned(), level.clone())),
@@ -253,20 +254,36 @@ fn table(results: &Results, info: Option<&Info>, Rows { measure, unit, rows }: R
     }
 }
 
-/// A factor with the levels that these rows have, in their order.
-fn recoded(column: &FactorColumn, rows: &[u32]) -> Factor {
+/// A factor with the levels that these rows have, in the campaign's order; those of tables, whose rows are in random
+/// order, are sorted.
+fn recoded(column: &FactorColumn, rows: &[u32], is_sorted: bool) -> Factor {
     let levels = column.levels.all();
     let mut is_used = vec![false; levels.len()];
     rows.iter().for_each(|row| is_used[column.rows[*row as usize] as usize] = true);
     let mut codes = vec![0; levels.len()];
     let mut labels: Vec<String> = Vec::new();
-    for (level, label) in levels.iter().enumerate().filter(|(level, _)| is_used[*level]) {
+    let mut used: Vec<(usize, &String)> = levels.iter().enumerate().filter(|(level, _)| is_used[*level]).collect();
+    if is_sorted {
+        used.sort_by(|one, other| in_order(one.1, other.1));
+    }
+    for (level, label) in used {
         codes[level] = labels.len() as u32;
         labels.push(words::label(label));
     }
     let codes = rows.iter().map(|row| codes[column.rows[*row as usize] as usize]).collect();
     let name = words::factor_name(&column.name);
     Factor::with_levels(name.clone(), labels, codes).unwrap_or_else(|_| Factor::new(name, [""; 0]))
+}
+
+/// Numbers by size, before words by letters.
+fn in_order(one: &str, other: &str) -> Ordering {
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) => one.total_cmp(&other),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => one.cmp(other),
+    }
 }
 
 #[cfg(test)]

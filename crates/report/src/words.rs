@@ -56,6 +56,11 @@ pub(crate) fn probability(p: f64) -> String {
     }
 }
 
+/// A number without decimals if it has none, such as degrees of freedom.
+pub(crate) fn whole(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { with_minus(&decimals(value, 0)) } else { number(value) }
+}
+
 /// A share as percent: `95`, `99.5`, `99.83`.
 pub(crate) fn percent(share: f64) -> String {
     trimmed(&format!("{:.2}", 100.0 * share)).to_owned()

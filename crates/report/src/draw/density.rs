@@ -14,7 +14,7 @@ pub(crate) const WIDTH: f64 = 328.0;
 const SIDE: f64 = 8.0;
 const LINE: f64 = 14.0;
 const PLOT: f64 = 84.0;
-const TICKS: f64 = 7.0;
+const TICKS: f64 = 9.0;
 const STRIP: f64 = 17.0;
 const STRIP_LABEL: f64 = 104.0;
 
@@ -65,7 +65,9 @@ pub(crate) fn axis(canvas: &mut Canvas, axis: &Axis, [left, right]: [f64; 2], y:
         canvas.text(x, y + 15.0, "mid soft", &mark.text);
     }
     canvas.path("axis thin", &path);
-    canvas.label(right, y + 28.0, "end soft", title, right);
+    if !title.is_empty() {
+        canvas.label(right, y + 28.0, "end soft", title, right);
+    }
 }
 
 /// The label of a curve.
@@ -99,11 +101,14 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
         let text = super::canvas::fitted(&found.levels[level], room.min(170.0)) + &suffix;
         let is_end = peak > WIDTH / 2.0;
         let width = text_width(&text);
-        let x = if is_end { peak.max(width).min(WIDTH - 2.0) } else { peak.min(WIDTH - width).max(2.0) };
+        let x = if is_end { (peak - 4.0).max(width).min(WIDTH - 2.0) } else { (peak + 4.0).min(WIDTH - width).max(2.0) };
         Some(Tag { level, text, x, peak: (peak, height), row: 0, is_end })
     };
     let mut tags: Vec<Tag> = panel.samples.iter().enumerate().filter_map(tag).collect();
-    tags.sort_by(|one, other| one.peak.0.total_cmp(&other.peak.0));
+    // A line from a label to its peak crosses no label below: texts right of their lines are placed from the right,
+    // those left of them from the left.
+    let order = |tag: &Tag| if tag.is_end { (1, tag.peak.0) } else { (0, -tag.peak.0) };
+    tags.sort_by(|one, other| order(one).partial_cmp(&order(other)).unwrap_or(std::cmp::Ordering::Equal));
     let mut rows: Vec<Vec<(f64, f64)>> = Vec::new();
     for tag in &mut tags {
         let width = text_width(&tag.text);
@@ -159,7 +164,7 @@ fn curves(canvas: &mut Canvas, found: &Distributions, panel: &Panel, tags: &[Tag
         canvas.text(tag.x, y, &class, &tag.text);
         let peak = ground - tag.peak.1 * (PLOT - 4.0) - 1.0;
         if peak - y > 4.0 {
-            let path = format!("M{} {}V{}", Px(tag.peak.0), Px(y + 3.0), Px(peak));
+            let path = format!("M{} {}V{}", Px(tag.peak.0), Px(y - 8.0), Px(peak));
             canvas.path(&format!("thin l{}", tag.level % LEVELS), &path);
         }
     }

@@ -24,9 +24,9 @@ pub(crate) fn interval(row: &Contrast, axis: &Axis) -> Canvas {
 }
 
 /// The axis below differences.
-pub(crate) fn scale(scale: &Axis, unit: &str) -> Canvas {
-    let mut canvas = Canvas::new(WIDTH, AXIS);
-    axis(&mut canvas, scale, [SIDE, WIDTH - SIDE], 1.0, &title(unit));
+pub(crate) fn scale(scale: &Axis) -> Canvas {
+    let mut canvas = Canvas::new(WIDTH, AXIS / 2.0 + 4.0);
+    axis(&mut canvas, scale, [SIDE, WIDTH - SIDE], 1.0, "");
     canvas
 }
 

@@ -117,7 +117,9 @@ fn colours(scheme: &Scheme) -> String {
 pub(crate) fn variables() -> String {
     let of = |Scheme { paper, ink, soft, line, warn, levels, .. }: &Scheme| {
         let mut text = format!("--paper:{paper};--ink:{ink};--soft:{soft};--line:{line};--warn:{warn};");
-        levels.iter().enumerate().for_each(|(level, colour)| drop(write!(text, "--l{level}:{colour};")));
+        for (level, colour) in levels.iter().enumerate() {
+            let _ = write!(text, "--l{level}:{colour};");
+        }
         text
     };
     format!(

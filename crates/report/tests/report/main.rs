@@ -1,4 +1,5 @@
 //! Reports of whole tables and folders.
 
 mod data;
+mod folder;
 mod forms;
