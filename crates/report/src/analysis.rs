@@ -2,9 +2,7 @@
 
 use bellows_stats::anova::AnovaError;
 use bellows_stats::distribution::{Distribution, StudentT};
-use bellows_stats::{
-    Anova, Bootstrap, Factor, Model, anova, bonferroni, bootstrap_ratio, dunn, holm, median, welch,
-};
+use bellows_stats::{Anova, Bootstrap, Factor, Model, anova, bonferroni, bootstrap_ratio, dunn, holm, median, welch};
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
 use crate::table::{Groups, Table};
@@ -43,7 +41,8 @@ pub(crate) fn analyse(table: &Table, by: usize) -> Result<Analysed, String> {
     }
     let mut why = None;
     for terms in models(&table.factors, by) {
-        let effects = |term: &Vec<usize>| term.iter().map(|factor| table.factors[*factor].levels().len()).product::<usize>();
+        let effects =
+            |term: &Vec<usize>| term.iter().map(|factor| table.factors[*factor].levels().len()).product::<usize>();
         let estimated: usize = terms.iter().filter(|term| term.len() < 3).map(effects).sum::<usize>();
         if estimated > MAX_EFFECTS && terms.len() > 1 {
             continue;
@@ -52,7 +51,11 @@ pub(crate) fn analyse(table: &Table, by: usize) -> Result<Analysed, String> {
         match anova(&table.scores, &table.factors, &model) {
             Ok(found) => return Ok(Analysed { summary: summary(&found), found }),
             // Another model may leave something for the noise.
-            Err(error @ (AnovaError::NoResiduals { .. } | AnovaError::TooManyEffects { .. } | AnovaError::OneLevel { .. })) => {
+            Err(
+                error @ (AnovaError::NoResiduals { .. }
+                | AnovaError::TooManyEffects { .. }
+                | AnovaError::OneLevel { .. }),
+            ) => {
                 why = why.or(Some(error.to_string()));
             }
             Err(error) => return Err(error.to_string()),
@@ -102,7 +105,8 @@ type Place = (usize, usize);
 pub(crate) fn contrasts(analysed: &Analysed, table: &Table, by: usize) -> Option<Contrasts> {
     let factor = &table.factors[by];
     let groups = Groups::of(&table.scores, factor.levels().len(), |row| factor.codes()[row] as usize);
-    let present: Vec<Place> = (0..groups.len()).filter(|level| !groups.sample(*level).is_empty()).map(|it| (0, it)).collect();
+    let present: Vec<Place> =
+        (0..groups.len()).filter(|level| !groups.sample(*level).is_empty()).map(|it| (0, it)).collect();
     let mut found = compared(&analysed.found, factor.name(), &present, factor.levels())?;
     found.rows.iter_mut().for_each(|row| row.panel = None);
     add_welch(&mut found, &groups, |_, level| level);
@@ -163,7 +167,11 @@ fn compared(found: &Anova, term: &str, present: &[Place], labels: &[String]) -> 
             let is_reversed = minuend < subtrahend;
             let (one, other) = if is_reversed { (subtrahend, minuend) } else { (minuend, subtrahend) };
             let it = tukey.contrasts.iter().find(|it| (it.minuend, it.subtrahend) == (one, other))?;
-            Some(if is_reversed { [-it.difference, -it.high, -it.low, it.p] } else { [it.difference, it.low, it.high, it.p] })
+            Some(if is_reversed {
+                [-it.difference, -it.high, -it.low, it.p]
+            } else {
+                [it.difference, it.low, it.high, it.p]
+            })
         };
         let rows: Vec<Contrast> = pairs.iter().filter_map(|&pair| Some(row(pair, contrast(pair)?))).collect();
         ("Tukey\u{2013}Kramer", means.len() * (means.len() - 1) / 2, rows)

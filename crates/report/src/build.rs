@@ -104,8 +104,9 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
     let labels = by.map_or(all.clone(), |by| table.factors[by].levels().to_vec());
     let level = |row: usize| by.map_or(0, |by| table.factors[by].codes()[row] as usize);
     let groups = Groups::of(&table.scores, labels.len(), level);
-    let axis = Axis::around(table.scores.iter().copied(), 0.06);
-    let levels: Vec<LevelScores> = labels.iter().enumerate().map(|(level, label)| scores_of(&groups, level, label)).collect();
+    let axis = Axis::around(table.scores.iter().copied(), 0.1);
+    let levels: Vec<LevelScores> =
+        labels.iter().enumerate().map(|(level, label)| scores_of(&groups, level, label)).collect();
     let reasons = reasons(&table, results, labels.len(), level);
     let others: Vec<usize> = (0..table.factors.len()).filter(|factor| Some(*factor) != by).collect();
     let analysed = by.map(|by| analyse(&table, by));

@@ -4,7 +4,9 @@ use bellows_campaign::{Conclusion, Direction, Estimate, Hypothesis, Verdict};
 
 use crate::model::{Confirmation, Tested};
 use crate::source::Source;
-use crate::words::{counted, factor_name, label, listed, number, percent, probability, quoted, sentence, signed, whole, with_unit};
+use crate::words::{
+    self, counted, factor_name, label, listed, number, percent, probability, quoted, sentence, whole, with_unit,
+};
 
 /// The section of the report about hypotheses.
 pub(crate) fn confirmation(source: &Source) -> Confirmation {
@@ -32,7 +34,8 @@ fn words_of(unit: &str) -> String {
 fn statement(hypothesis: &Hypothesis, unit: &str) -> String {
     let cell = |levels: &Vec<String>| {
         let named = hypothesis.term.iter().zip(levels);
-        let words: Vec<String> = named.map(|(factor, level)| format!("{} {}", factor_name(factor), quoted(&label(level)))).collect();
+        let words: Vec<String> =
+            named.map(|(factor, level)| format!("{} {}", factor_name(factor), quoted(&label(level)))).collect();
         listed(&words)
     };
     let [first, second] = hypothesis.compare.each_ref().map(cell);
@@ -84,7 +87,8 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
     if let Some(it) = verdict.confirmation.filter(|_| verdict.refused.is_none())
         && let Some(corrected) = it.corrected_p
     {
-        sentences.push(format!("Corrected for all tested hypotheses of the campaign (Holm), {}.", probability(corrected)));
+        sentences
+            .push(format!("Corrected for all tested hypotheses of the campaign (Holm), {}.", probability(corrected)));
     }
     if let Some(it) = &verdict.exploration {
         sentences.push(format!(
@@ -102,7 +106,8 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
         (runs.without_score, "without a score"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);
-    let others: Vec<String> = others.map(|(number, what)| format!("{} {what}", counted(number, "run", "runs"))).collect();
+    let others: Vec<String> =
+        others.map(|(number, what)| format!("{} {what}", counted(number, "run", "runs"))).collect();
     if !others.is_empty() {
         sentences.push(format!("Left out: {}.", listed(&others)));
     }
@@ -112,10 +117,8 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
 fn estimate(it: &Estimate, unit: &str) -> String {
     let Estimate { difference, low, high, confidence, p, df, runs: [one, other], .. } = it;
     format!(
-        "{} [{}, {}] ({} percent confidence, {}, {} and {} runs, {} degrees of freedom)",
-        with_unit(&signed(*difference), unit),
-        signed(*low),
-        signed(*high),
+        "{} ({} percent confidence, {}, {} and {} runs, {} degrees of freedom)",
+        words::estimate(*difference, *low, *high, unit),
         percent(*confidence),
         probability(*p),
         one,

@@ -62,7 +62,8 @@ fn finding(drift: Option<Drift>, is_timed: bool) -> String {
     let Some(Drift { correlation, p }) = drift else {
         return "Too few runs have different scores to look for a drift.".to_owned();
     };
-    let numbers = format!("Spearman\u{2019}s rank correlation {}, {}", words::ratio(correlation), words::probability(p));
+    let numbers =
+        format!("Spearman\u{2019}s rank correlation {}, {}", words::ratio(correlation), words::probability(p));
     match p < SIGNIFICANCE {
         true => format!(
             "The scores {} with {order} ({numbers}): compare within blocks, or repeat the campaign on a machine at rest.",

@@ -39,7 +39,12 @@ impl Distributions {
 }
 
 /// The distributions of groups of scores: for each panel one for each level. None if there are too many to draw.
-pub(crate) fn distributions(groups: &Groups, panels: &[String], levels: &[String], axis: &Axis) -> Option<Distributions> {
+pub(crate) fn distributions(
+    groups: &Groups,
+    panels: &[String],
+    levels: &[String],
+    axis: &Axis,
+) -> Option<Distributions> {
     if groups.len() > MAX_SAMPLES || panels.len() > MAX_PANELS {
         return None;
     }
@@ -62,7 +67,9 @@ fn sample(groups: &Groups, group: usize, form: Form, axis: &Axis) -> Sample {
         Form::Strips => None,
     };
     let (density, bandwidth, rule) = match density {
-        Some((found, rule)) => (found.y.into_iter().step_by(STRIDE).map(short).collect(), Some(found.bandwidth), Some(rule)),
+        Some((found, rule)) => {
+            (found.y.into_iter().step_by(STRIDE).map(short).collect(), Some(found.bandwidth), Some(rule))
+        }
         None => (Vec::new(), None, None),
     };
     Sample {

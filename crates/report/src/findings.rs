@@ -8,7 +8,7 @@ use crate::analysis::{Analysed, CONFIDENCE};
 use crate::course::SIGNIFICANCE;
 use crate::model::{Contrast, Contrasts, LevelScores, Reason, Split};
 use crate::table::Table;
-use crate::words::{counted, listed, number, percent, probability, quoted, sentence, signed, with_unit};
+use crate::words::{counted, estimate, listed, number, percent, probability, quoted, sentence, with_unit};
 
 /// The power at which an effect counts as one that the runs could have shown.
 const POWER: f64 = 0.8;
@@ -74,10 +74,8 @@ impl About<'_> {
     }
 
     fn interval(&self, row: &Contrast) -> String {
-        let (low, high) = (signed(row.low), signed(row.high));
-        let difference = self.unit(&signed(row.difference));
-        let adjusted = if row.p < 1.0 { probability(row.p) } else { "p = 1".to_owned() };
-        format!("{difference} [{low}, {high}], {adjusted}")
+        let numbers = estimate(row.difference, row.low, row.high, &self.table.unit);
+        format!("{numbers}, {}", probability(row.p))
     }
 
     fn unit(&self, text: &str) -> String {
@@ -126,7 +124,8 @@ impl About<'_> {
     fn named(&self, row: &Contrast, panels: &[String]) -> String {
         let panel = row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| quoted(panel));
         let [one, other] = row.levels.map(|level| quoted(&self.labels[level]));
-        format!("{panel}: {one} \u{2212} {other} {} ({})", self.unit(&signed(row.difference)), probability(row.p))
+        let numbers = estimate(row.difference, row.low, row.high, &self.table.unit);
+        format!("{panel}: {one} \u{2212} {other} {numbers} ({})", probability(row.p))
     }
 }
 

@@ -56,7 +56,8 @@ fn mark(rows: &mut [MatrixRow], better: Option<Better>) {
         let sum = |of: fn(&Cell) -> usize| row.cells.iter().flatten().map(of).sum::<usize>() as f64;
         sum(|cell| cell.failed) / sum(|cell| cell.runs).max(1.0)
     };
-    let worst = (0..rows.len()).max_by(|one, other| failed(&rows[*one]).total_cmp(&failed(&rows[*other])).then(other.cmp(one)));
+    let worst =
+        (0..rows.len()).max_by(|one, other| failed(&rows[*one]).total_cmp(&failed(&rows[*other])).then(other.cmp(one)));
     let worst = worst.filter(|row| failed(&rows[*row]) > 0.0);
     let heights = || rows.iter().enumerate().filter_map(|(place, row)| Some((place, height(row)?)));
     let highest = heights().max_by(|one, other| one.1.total_cmp(&other.1).then(other.0.cmp(&one.0)));
@@ -112,22 +113,31 @@ mod tests {
         assert_eq!(marks(Some(Better::Lower)), [None, Some("best"), Some("worst")]);
         assert_eq!(marks(None), [None, Some("lowest"), Some("highest")]);
         let found = of(text, None);
-        assert_eq!((found.columns.join(" "), found.factors.join(" "), found.range), ("a b".into(), "size".into(), Some((1.0, 9.0))));
+        assert_eq!(
+            (found.columns.join(" "), found.factors.join(" "), found.range),
+            ("a b".into(), "size".into(), Some((1.0, 9.0)))
+        );
         assert_eq!(found.rows[0].cells[1].as_ref().unwrap().median, Some(7.0));
     }
 
     #[test]
     fn failures_are_counted_and_combinations_without_runs_are_empty() {
         let found = of("version,size,score\na,1,5\nb,1,NA\nb,1,4\na,2,NA\n", None);
-        let cells: Vec<Option<(usize, usize)>> =
-            found.rows.iter().flat_map(|row| &row.cells).map(|cell| cell.as_ref().map(|it| (it.runs, it.failed))).collect();
+        let cells: Vec<Option<(usize, usize)>> = found
+            .rows
+            .iter()
+            .flat_map(|row| &row.cells)
+            .map(|cell| cell.as_ref().map(|it| (it.runs, it.failed)))
+            .collect();
         assert_eq!(cells, [Some((1, 0)), Some((2, 1)), Some((1, 1)), None]);
         assert_eq!(found.rows[1].mark, Some("most failures"));
     }
 
     #[test]
     fn of_many_rows_the_extremes_are_drawn() {
-        let rows: String = (0..500).map(|row| format!("{},{row},{}\n", if row % 2 == 0 { "a" } else { "b" }, row * 37 % 500)).collect();
+        let rows: String = (0..500)
+            .map(|row| format!("{},{row},{}\n", if row % 2 == 0 { "a" } else { "b" }, row * 37 % 500))
+            .collect();
         let found = of(&format!("version,size,score\n{rows}"), None);
         assert_eq!((found.rows.len(), found.drawn.len()), (500, 120));
         assert!(found.rows.iter().enumerate().all(|(place, row)| row.mark.is_none() || found.drawn.contains(&place)));

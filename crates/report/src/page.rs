@@ -64,6 +64,7 @@ struct DifferenceRow {
     panel: Option<String>,
     contrast: Contrast,
     shown: bool,
+    numbers: String,
     svg: String,
 }
 
@@ -102,7 +103,6 @@ impl Report {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(wrong)?;
         environment.set_syntax(syntax);
         environment.add_filter("number", |value: Option<f64>| words::number(value.unwrap_or(f64::NAN)));
-        environment.add_filter("signed", |value: Option<f64>| words::signed(value.unwrap_or(f64::NAN)));
         environment.add_filter("whole", |value: Option<f64>| words::whole(value.unwrap_or(f64::NAN)));
         environment.add_filter("ratio", |value: Option<f64>| words::ratio(value.unwrap_or(f64::NAN)));
         environment.add_filter("percent", |value: Option<f64>| words::percent(value.unwrap_or(f64::NAN)));
@@ -161,6 +161,7 @@ fn differences(contrasts: &Contrasts, panels: &[String], statement: String, is_c
         DifferenceRow {
             panel: contrast.panel.and_then(|panel| panels.get(panel).cloned()),
             shown: is_shown(&contrast),
+            numbers: words::estimate(contrast.difference, contrast.low, contrast.high, ""),
             svg: intervals::interval(&contrast, &axis).inline(&contrast.label),
             contrast,
         }

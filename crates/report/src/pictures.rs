@@ -6,7 +6,7 @@ use crate::draw::canvas::{Canvas, sheet};
 use crate::draw::{course, density, intervals, tiles};
 use crate::findings::is_shown;
 use crate::model::{Contrasts, Distributions, Form, Report, Section, Split};
-use crate::words::{count, counted, number, signed, with_unit};
+use crate::words::{count, counted, estimate, number, with_unit};
 
 /// Columns of panels in a file of its own.
 const COLUMNS: usize = 3;
@@ -112,10 +112,8 @@ pub(crate) fn split(section: &Section, split: &Split) -> Option<Figure> {
         Some(contrasts) => (0..found.panels.len()).map(|panel| differences(contrasts, panel)).collect(),
         None => Vec::new(),
     };
-    let captions = vec![
-        split.statement.clone(),
-        format!("{} All panels have the same axes.", density_caption(section, found)),
-    ];
+    let captions =
+        vec![split.statement.clone(), format!("{} All panels have the same axes.", density_caption(section, found))];
     Some(Figure::new(title, captions, density::panels(found, &section.score, &section.unit, &below)))
 }
 
@@ -126,16 +124,18 @@ fn differences(contrasts: &Contrasts, panel: usize) -> Vec<String> {
         let shown = rows.iter().filter(|row| is_shown(row)).count();
         return vec![format!("{shown} of {} differ", counted(rows.len(), "pair", "pairs"))];
     }
-    let line = |row: &&crate::model::Contrast| {
-        format!("{}: {} [{}, {}]", row.label, signed(row.difference), signed(row.low), signed(row.high))
-    };
+    let line =
+        |row: &&crate::model::Contrast| format!("{}: {}", row.label, estimate(row.difference, row.low, row.high, ""));
     rows.iter().map(line).collect()
 }
 
 fn density_caption(section: &Section, found: &Distributions) -> String {
     let per_tick = match found.most_per_tick {
         0 | 1 => "Each tick below is a run.".to_owned(),
-        most => format!("A tick is a run, or stands for up to {} of them, and is higher the more they are.", count(most as usize)),
+        most => format!(
+            "A tick is a run, or stands for up to {} of them, and is higher the more they are.",
+            count(most as usize)
+        ),
     };
     if found.form == Form::Strips {
         return format!(

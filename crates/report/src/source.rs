@@ -236,7 +236,8 @@ fn values_of(level: &Value) -> Option<String> {
         Value::Array(words) => words.iter().filter_map(Value::as_str).map(argument).collect::<Vec<String>>().join(" "),
         other => other.to_string(),
     };
-    let values: Vec<String> = level.as_object()?.iter().map(|(key, value)| format!("{key} = {}", word(value))).collect();
+    let values: Vec<String> =
+        level.as_object()?.iter().map(|(key, value)| format!("{key} = {}", word(value))).collect();
     (!values.is_empty()).then(|| words::label(&values.join(", ")))
 }
 
@@ -254,7 +255,8 @@ impl Names {
 
     /// The names with the most runs, and the sum of the others.
     fn named(self) -> Vec<Tally> {
-        let mut all: Vec<Tally> = self.0.into_iter().map(|(name, runs)| Tally { name: words::label(&name), runs }).collect();
+        let mut all: Vec<Tally> =
+            self.0.into_iter().map(|(name, runs)| Tally { name: words::label(&name), runs }).collect();
         all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
         if all.len() > MAX_TALLIES {
             let others = all.split_off(MAX_TALLIES - 1);

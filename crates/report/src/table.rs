@@ -296,7 +296,8 @@ mod tests {
 
     #[test]
     fn numbers_with_different_units_are_in_different_tables() {
-        let text = "benchmark,config,score,unit\niperf,a,1,Gbps\nl2fwd,a,2,Mpps\niperf,b,NA,\nl2fwd,b,NA,\niperf,b,3,Gbps\n";
+        let text =
+            "benchmark,config,score,unit\niperf,a,1,Gbps\nl2fwd,a,2,Mpps\niperf,b,NA,\nl2fwd,b,NA,\niperf,b,3,Gbps\n";
         let tables = tables(&imported(text), None, None);
         let shown: Vec<(&str, usize, usize)> =
             tables.iter().map(|table| (table.unit.as_str(), table.scores.len(), table.scored())).collect();

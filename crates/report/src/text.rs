@@ -7,7 +7,7 @@ use crate::draw::intervals::axis_of;
 use crate::draw::tiles;
 use crate::findings::statement;
 use crate::model::{Contrasts, Course, Distributions, Matrix, Report, Sample, Section};
-use crate::words::{count, counted, number, probability, signed, with_unit, without_marks};
+use crate::words::{count, counted, estimate, number, probability, with_unit, without_marks};
 
 /// The heights of a block.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -24,7 +24,11 @@ impl Report {
         let mut page = Page { width: width.max(MIN_WIDTH), lines: Vec::new() };
         page.wrapped("", &self.title);
         let setup = &self.setup;
-        let mut about = format!("{} of {}", counted(setup.runs, "run", "runs"), counted(setup.combinations, "combination", "combinations"));
+        let mut about = format!(
+            "{} of {}",
+            counted(setup.runs, "run", "runs"),
+            counted(setup.combinations, "combination", "combinations")
+        );
         about += &format!(", {} without a score, {} disturbed", count(setup.failed), count(setup.disturbed));
         if let Some((first, last)) = &setup.span {
             about += &format!(", from {first} to {last}");
@@ -37,7 +41,9 @@ impl Report {
             ("kernel: ", &setup.kernels),
             ("version: ", &setup.versions),
         ] {
-            tallies.iter().for_each(|tally| page.wrapped(what, &format!("{} ({})", tally.name, counted(tally.runs, "run", "runs"))));
+            tallies.iter().for_each(|tally| {
+                page.wrapped(what, &format!("{} ({})", tally.name, counted(tally.runs, "run", "runs")))
+            });
         }
         setup.notes.iter().for_each(|note| page.wrapped("", note));
         page.heading("CONFIRMATION");
@@ -173,7 +179,11 @@ impl Page {
             for (name, sample) in found.levels.iter().zip(&panel.samples).take(MAX_ROWS) {
                 let line = format!("{} {}", filled(&format!("  {name}"), label), blocks(sample, found, plot));
                 let middle = sample.quartiles.map_or("none".to_owned(), |quartiles| number(quartiles[1]));
-                let numbers = if numbers > 0 { format!(" {middle}, {}", counted(sample.runs, "run", "runs")) } else { String::new() };
+                let numbers = if numbers > 0 {
+                    format!(" {middle}, {}", counted(sample.runs, "run", "runs"))
+                } else {
+                    String::new()
+                };
                 self.push(&format!("{line}{numbers}"));
             }
             self.left_out(found.levels.len());
@@ -199,10 +209,11 @@ impl Page {
             rows.sort_by(|one, other| one.p.total_cmp(&other.p));
         }
         for row in rows.into_iter().take(MAX_ROWS) {
-            let panel = row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| format!("{panel}: "));
+            let panel =
+                row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| format!("{panel}: "));
             let name = format!("{panel}{}", row.label);
             let line = interval([row.low, row.difference, row.high], &axis, plot);
-            let numbers = format!("{} [{}, {}]", signed(row.difference), signed(row.low), signed(row.high));
+            let numbers = estimate(row.difference, row.low, row.high, "");
             match is_wide {
                 true => self.push(&format!("{} {line} {numbers}", filled(&name, label))),
                 false => {
@@ -232,9 +243,10 @@ impl Page {
             }
             let cells = row.cells.iter().zip(&matrix.columns).map(|(cell, column)| {
                 let text = cell.as_ref().map_or("not run".to_owned(), tiles::text_of);
-                let strip = cell.as_ref().and_then(|cell| cell.median).map_or(' ', |median| {
-                    BLOCKS[1 + tiles::step_of(matrix, median)]
-                });
+                let strip = cell
+                    .as_ref()
+                    .and_then(|cell| cell.median)
+                    .map_or(' ', |median| BLOCKS[1 + tiles::step_of(matrix, median)]);
                 format!("{strip} {column}: {text};")
             });
             self.wrapped("  ", cells.collect::<Vec<String>>().join("  ").trim_end_matches(';'));
@@ -254,7 +266,8 @@ impl Page {
         let middles: Vec<Option<f64>> =
             sums.iter().map(|sum| bellows_stats::median(sum).map(|median| median.value)).collect();
         let axis = Axis::around(middles.iter().flatten().copied(), 0.0);
-        let block = |middle: &Option<f64>| middle.map_or(' ', |middle| BLOCKS[1 + (axis.place(middle) * 7.0).round() as usize]);
+        let block =
+            |middle: &Option<f64>| middle.map_or(' ', |middle| BLOCKS[1 + (axis.place(middle) * 7.0).round() as usize]);
         let line: String = middles.iter().map(block).collect();
         self.push(&line);
         self.wrapped("", &format!("from {} to {}", number(axis.low), number(axis.high)));
@@ -285,7 +298,10 @@ fn blocks(sample: &Sample, found: &Distributions, width: usize) -> String {
         }
     }
     // What is there at all is seen.
-    heights.iter().map(|height| BLOCKS[if *height > 0.01 { (height * 8.0).ceil().min(8.0) as usize } else { 0 }]).collect()
+    heights
+        .iter()
+        .map(|height| BLOCKS[if *height > 0.01 { (height * 8.0).ceil().min(8.0) as usize } else { 0 }])
+        .collect()
 }
 
 /// An interval: `   ├──●───┤  │   `, with a line at 0.

@@ -41,6 +41,26 @@ pub(crate) fn signed(value: f64) -> String {
     if value > 0.0 && value.is_finite() && text != "0" { format!("+{text}") } else { text }
 }
 
+/// A difference and its interval, with as many decimals as the interval's width gives sense: `+0.681 [+0.413, +0.948]`,
+/// with the unit behind the difference.
+pub(crate) fn estimate(difference: f64, low: f64, high: f64, unit: &str) -> String {
+    let half = high / 2.0 - low / 2.0;
+    let decimals = 2.0 - half.log10().floor();
+    let signed = |value: f64| match (1e-3..1e7).contains(&half) && value.abs() < 1e9 {
+        true => {
+            let text = with_minus(&self::decimals(value, decimals.clamp(0.0, 6.0) as usize));
+            let is_zero = !text.contains(|c: char| ('1'..='9').contains(&c));
+            match (is_zero, value > 0.0) {
+                (true, _) => text.trim_start_matches('\u{2212}').to_owned(),
+                (false, true) => format!("+{text}"),
+                (false, false) => text,
+            }
+        }
+        false => signed(value),
+    };
+    format!("{} [{}, {}]", with_unit(&signed(difference), unit), signed(low), signed(high))
+}
+
 /// A number and its unit, if it has one.
 pub(crate) fn with_unit(text: &str, unit: &str) -> String {
     format!("{text} {unit}").trim_end().to_owned()
@@ -63,7 +83,7 @@ pub(crate) fn whole(value: f64) -> String {
 
 /// A share as percent: `95`, `99.5`, `99.83`.
 pub(crate) fn percent(share: f64) -> String {
-    trimmed(&format!("{:.2}", 100.0 * share)).to_owned()
+    with_minus(trimmed(&format!("{:.2}", 100.0 * share)))
 }
 
 /// A ratio: `1.054`.
@@ -152,12 +172,27 @@ mod tests {
 
     #[test]
     fn numbers_have_four_digits() {
-        let shown = [0.0, -0.65285714, 12.345, 1234.6, -1_234_567.0, 5.678e12, 1e-9, 9.99996, f64::NAN, -1e300].map(number);
-        let expected =
-            ["0", "\u{2212}0.6529", "12.35", "1,235", "\u{2212}1,235,000", "5.678e12", "1e-9", "10.00", "none", "\u{2212}1e300"];
+        let shown =
+            [0.0, -0.65285714, 12.345, 1234.6, -1_234_567.0, 5.678e12, 1e-9, 9.99996, f64::NAN, -1e300].map(number);
+        let expected = [
+            "0",
+            "\u{2212}0.6529",
+            "12.35",
+            "1,235",
+            "\u{2212}1,235,000",
+            "5.678e12",
+            "1e-9",
+            "10.00",
+            "none",
+            "\u{2212}1e300",
+        ];
         assert_eq!(shown, expected.map(str::to_owned));
         assert_eq!([signed(0.5), signed(0.0), signed(-2.0)], ["+0.5000", "0", "\u{2212}2.000"].map(str::to_owned));
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(estimate(0.6805714, 0.4134409, 0.9477019, "Gbps"), "+0.681 Gbps [+0.413, +0.948]");
+        assert_eq!(estimate(0.06, -6.607, 6.727, ""), "+0.06 [\u{2212}6.61, +6.73]");
+        assert_eq!(estimate(1234.6, -0.001, 2469.0, "s"), "+1,235 s [0, +2,469]");
+        assert_eq!(estimate(1e300, -1e300, 3e300, ""), "+1e300 [\u{2212}1e300, +3e300]");
     }
 
     #[test]

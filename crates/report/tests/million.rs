@@ -17,11 +17,17 @@ fn write_table(mut out: impl Write) {
     for row in 0..ROWS {
         let mut pick = |levels: &[&'static str]| levels[random.usize(..levels.len())];
         let benchmark = pick(&["iperf", "l2fwd"]);
-        let (size, config) = (pick(&["64", "128", "256", "512", "1500"]), pick(&["base", "filter", "ipsec", "l2tp", "nomrg"]));
-        let (snabb, kernel, qemu) = (pick(&["next", "vring-opt", "master"]), pick(&["3.18", "4.4"]), pick(&["2.4", "2.5"]));
+        let (size, config) =
+            (pick(&["64", "128", "256", "512", "1500"]), pick(&["base", "filter", "ipsec", "l2tp", "nomrg"]));
+        let (snabb, kernel, qemu) =
+            (pick(&["next", "vring-opt", "master"]), pick(&["3.18", "4.4"]), pick(&["2.4", "2.5"]));
         let unit = if benchmark == "iperf" { "Gbps" } else { "Mpps" };
         let noise = (0..4).map(|_| random.f64()).sum::<f64>() - 2.0;
-        let score = if random.u8(..) == 0 { "NA".to_owned() } else { format!("{:.5}", 10.0 + config.len() as f64 / 5.0 + noise) };
+        let score = if random.u8(..) == 0 {
+            "NA".to_owned()
+        } else {
+            format!("{:.5}", 10.0 + config.len() as f64 / 5.0 + noise)
+        };
         writeln!(out, "{benchmark},{size},{config},{snabb},{kernel},{qemu},{},{score},{unit}", row / 600 + 1).unwrap();
     }
 }

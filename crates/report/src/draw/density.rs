@@ -101,7 +101,8 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
         let text = super::canvas::fitted(&found.levels[level], room.min(170.0)) + &suffix;
         let is_end = peak > WIDTH / 2.0;
         let width = text_width(&text);
-        let x = if is_end { (peak - 4.0).max(width).min(WIDTH - 2.0) } else { (peak + 4.0).min(WIDTH - width).max(2.0) };
+        let x =
+            if is_end { (peak - 4.0).max(width).min(WIDTH - 2.0) } else { (peak + 4.0).min(WIDTH - width).max(2.0) };
         Some(Tag { level, text, x, peak: (peak, height), row: 0, is_end })
     };
     let mut tags: Vec<Tag> = panel.samples.iter().enumerate().filter_map(tag).collect();
@@ -113,7 +114,8 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
     for tag in &mut tags {
         let width = text_width(&tag.text);
         let (from, to) = if tag.is_end { (tag.x - width, tag.x) } else { (tag.x, tag.x + width) };
-        let is_free = |row: &&mut Vec<(f64, f64)>| row.iter().all(|(begin, end)| to + 6.0 < *begin || from - 6.0 > *end);
+        let is_free =
+            |row: &&mut Vec<(f64, f64)>| row.iter().all(|(begin, end)| to + 6.0 < *begin || from - 6.0 > *end);
         tag.row = match rows.iter_mut().enumerate().find(|(_, row)| is_free(&row)) {
             Some((place, row)) => {
                 row.push((from, to));

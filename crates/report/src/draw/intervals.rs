@@ -4,7 +4,7 @@ use super::canvas::{Canvas, Px};
 use super::density::{AXIS, WIDTH, axis};
 use crate::axis::Axis;
 use crate::model::{Contrast, Contrasts};
-use crate::words::{signed, with_unit};
+use crate::words::{estimate, with_unit};
 
 const SIDE: f64 = 8.0;
 const ROW: f64 = 18.0;
@@ -55,7 +55,7 @@ pub(crate) fn intervals(contrasts: &Contrasts, panels: &[String], unit: &str) ->
         let panel = row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| format!("{panel}: "));
         canvas.label(0.0, top + 13.0, "", &format!("{panel}{}", row.label), LABEL - 6.0);
         draw(&mut canvas, row, &scale, [LABEL, LABEL + WIDTH - SIDE], top);
-        let numbers = format!("{} [{}, {}]", signed(row.difference), signed(row.low), signed(row.high));
+        let numbers = estimate(row.difference, row.low, row.high, "");
         canvas.label(LABEL + WIDTH + 4.0, top + 13.0, "", &numbers, NUMBERS - 4.0);
     }
     axis(&mut canvas, &scale, [LABEL, LABEL + WIDTH - SIDE], height + 2.0, &title(unit));

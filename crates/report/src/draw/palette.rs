@@ -100,7 +100,7 @@ fn colours(scheme: &Scheme) -> String {
         let _ = write!(
             style,
             ".bellows-report .l{level}{{stroke:{colour}}}.bellows-report text.l{level}{{fill:{colour};stroke:none}}\
-             .bellows-report .area.l{level},.bellows-report .dot.l{level},.bellows-report .bar.l{level}{{fill:{colour}}}"
+             .bellows-report .area.l{level},.bellows-report .dot.l{level}{{fill:{colour};stroke:none}}"
         );
     }
     for (step, (ground, text)) in tiles.iter().enumerate() {

@@ -82,12 +82,14 @@ fn a_folder_has_exploration_and_confirmation() {
         assert_eq!(time.levels[0].label, "old", "levels are in the order of the file");
         assert!(time.failures[0].reason.starts_with("exit-code"), "{:?}", time.failures);
         let finding = time.findings.iter().find(|it| it.starts_with("Time is lower, which is better, with new"));
-        assert!(finding.is_some_and(|it| it.contains("\u{2212}3.000 ms")), "{:?}", time.findings);
+        assert!(finding.is_some_and(|it| it.contains("\u{2212}3.00 ms")), "{:?}", time.findings);
         let tested = &report.confirmation.hypotheses[0];
         assert_eq!(tested.statement, "The mean time is less with version new than with version old.");
         assert!(tested.findings[0].starts_with("Confirmed:"), "{:?}", tested.findings);
         let html = report.html().unwrap();
-        for wanted in ["new is faster", "Confirmed:", "Registered 2", "less is better", "shell 1.2", "hash of the campaign"] {
+        for wanted in
+            ["new is faster", "Confirmed:", "Registered 2", "less is better", "shell 1.2", "hash of the campaign"]
+        {
             assert!(html.contains(wanted), "{wanted}");
         }
         assert!(report.text(100).contains("new is faster"));

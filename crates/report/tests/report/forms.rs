@@ -5,42 +5,7 @@ use std::collections::HashMap;
 use bellows_report::{Options, Report, ReportError};
 use unicode_width::UnicodeWidthStr;
 
-use crate::data::{document, report, source};
-
-/// Tables of odd shapes, by name.
-fn shapes() -> Vec<(&'static str, String)> {
-    let table = |rows: &mut dyn Iterator<Item = String>| {
-        format!("version,config,id,score,unit\n{}\n", rows.collect::<Vec<String>>().join("\n"))
-    };
-    let noise = |row: usize| (row * 7919 % 101) as f64 / 10.0;
-    let long = "x".repeat(300);
-    vec![
-        ("document", document(6, 1)),
-        ("no rows", "version,config,id,score,unit\n".to_owned()),
-        ("one row", "version,config,id,score,unit\na,b,1,5,s\n".to_owned()),
-        ("only scores", "score\n1\n2\n4\n".to_owned()),
-        ("one level", table(&mut (0..20).map(|row| format!("a,b,{row},{},s", noise(row))))),
-        ("all failures", table(&mut (0..20).map(|row| format!("v{},c{},{row},NA,s", row % 2, row / 2 % 3)))),
-        ("one run a cell", table(&mut (0..12).map(|row| format!("v{},c{},1,{},s", row % 2, row / 2, noise(row))))),
-        ("identical", table(&mut (0..40).map(|row| format!("v{},c{},{row},7,s", row % 2, row / 2 % 3)))),
-        ("60 levels", table(&mut (0..600).map(|row| format!("v{},c{:02},{row},{},s", row % 2, row / 2 % 60, noise(row))))),
-        ("60 versions", table(&mut (0..600).map(|row| format!("v{:02},c{},{row},{},s", row % 60, row / 60 % 2, noise(row))))),
-        ("300 versions", table(&mut (0..900).map(|row| format!("v{:03},c,{row},{},s", row % 300, noise(row))))),
-        ("negative", table(&mut (0..40).map(|row| format!("v{},c{},{row},{},s", row % 2, row / 2 % 3, -noise(row))))),
-        ("huge", table(&mut (0..40).map(|row| format!("v{},c,{row},{}e300,s", row % 2, noise(row) - 5.0)))),
-        ("tiny", table(&mut (0..40).map(|row| format!("v{},c,{row},{}e-300,s", row % 2, noise(row))))),
-        ("markup", table(&mut (0..40).map(|row| {
-            format!("<script>alert({})</script>,\"a&b\"\"]]>\",{row},{},</svg>", row % 2, noise(row))
-        }))),
-        ("control", table(&mut (0..40).map(|row| format!("\u{1b}[31m{},\u{0}\u{202e}\u{ffff},{row},{},µs", row % 2, noise(row))))),
-        ("long", table(&mut (0..40).map(|row| format!("{long}{},{long},{row},{},{long}", row % 2, noise(row))))),
-        ("right to left", table(&mut (0..40).map(|row| format!("גרסה {},إعداد {},{row},{},שניות", row % 2, row / 2 % 3, noise(row))))),
-        ("wide", table(&mut (0..40).map(|row| format!("版本{},设置,{row},{},秒", row % 2, noise(row))))),
-        ("several scores", format!("version,measure,score,unit\n{}", (0..60).map(|row| {
-            format!("v{},m{},{},u{}\n", row % 2, row / 2 % 3, noise(row), row / 2 % 3)
-        }).collect::<String>())),
-    ]
-}
+use crate::data::{document, report, shapes, source};
 
 #[test]
 fn every_picture_is_well_formed() {
@@ -79,7 +44,10 @@ fn pages_escape_labels_and_need_nothing_else() {
             assert!(!html.contains(forbidden), "{shape}: {forbidden:?}");
         }
         for address in html.match_indices("http").map(|(at, _)| &html[at..(at + 26).min(html.len())]) {
-            assert!(address.starts_with("http://www.w3.org/2000/svg") || address.starts_with("http-equiv"), "{address}");
+            assert!(
+                address.starts_with("http://www.w3.org/2000/svg") || address.starts_with("http-equiv"),
+                "{address}"
+            );
         }
         assert!(html.contains(">Confirmation</h2>") && html.contains("Exploration"), "{shape}");
         assert!(html.ends_with("</html>") || html.ends_with("</html>\n"));
@@ -96,7 +64,8 @@ fn json_has_all_of_it() {
         assert_eq!(json["sections"].as_array().unwrap().len(), report.sections.len());
         for section in json["sections"].as_array().unwrap() {
             assert!(section["runs"].as_u64() >= section["scored"].as_u64(), "{shape}");
-            let failed: u64 = section["failures"].as_array().unwrap().iter().map(|it| it["runs"].as_u64().unwrap()).sum();
+            let failed: u64 =
+                section["failures"].as_array().unwrap().iter().map(|it| it["runs"].as_u64().unwrap()).sum();
             assert_eq!(failed, section["runs"].as_u64().unwrap() - section["scored"].as_u64().unwrap(), "{shape}");
         }
     }
