@@ -101,15 +101,14 @@ fn summary(found: &Anova) -> Analysis {
 /// A mean that is compared: the index of its panel, and of its level.
 type Place = (usize, usize);
 
-/// The differences between the levels of the factor of interest. None if there are too many, or fewer than two.
-pub(crate) fn contrasts(analysed: &Analysed, table: &Table, by: usize) -> Option<Contrasts> {
-    let factor = &table.factors[by];
-    let groups = Groups::of(&table.scores, factor.levels().len(), |row| factor.codes()[row] as usize);
-    let present: Vec<Place> =
-        (0..groups.len()).filter(|level| !groups.sample(*level).is_empty()).map(|it| (0, it)).collect();
+/// The differences between the levels of the factor of interest, of which `groups` has the scores. None if there are too
+/// many, or fewer than two.
+pub(crate) fn contrasts(analysed: &Analysed, factor: &Factor, groups: &Groups) -> Option<Contrasts> {
+    let levels = (0..groups.len()).filter(|level| !groups.sample(*level).is_empty());
+    let present: Vec<Place> = levels.map(|level| (0, level)).collect();
     let mut found = compared(&analysed.found, factor.name(), &present, factor.levels())?;
     found.rows.iter_mut().for_each(|row| row.panel = None);
-    add_welch(&mut found, &groups, |_, level| level);
+    add_welch(&mut found, groups, |_, level| level);
     let samples: Vec<&[f64]> = present.iter().map(|(_, level)| groups.sample(*level)).collect();
     for compared in dunn(&samples).into_iter().flatten() {
         let levels = [present[compared.other].1, present[compared.one].1];
@@ -119,13 +118,26 @@ pub(crate) fn contrasts(analysed: &Analysed, table: &Table, by: usize) -> Option
     Some(found)
 }
 
-/// The differences between the levels of the factor of interest within each level of another factor.
-pub(crate) fn contrasts_within(analysed: &Analysed, table: &Table, by: usize, other: usize) -> Option<Contrasts> {
+/// The scores of each level of the factor of interest within each level of another: the first varies fastest.
+pub(crate) fn groups_within(table: &Table, by: Option<usize>, other: usize) -> Groups {
+    let split = &table.factors[other];
+    let factor = by.map(|by| &table.factors[by]);
+    let levels = factor.map_or(1, |factor| factor.levels().len());
+    let level = |row: usize| factor.map_or(0, |factor| factor.codes()[row] as usize);
+    let group = |row: usize| split.codes()[row] as usize * levels + level(row);
+    Groups::of(&table.scores, levels * split.levels().len(), group)
+}
+
+/// The differences between the levels of the factor of interest within each level of another factor, of which `groups`
+/// has the scores as by [`groups_within`].
+pub(crate) fn contrasts_within(
+    analysed: &Analysed,
+    table: &Table,
+    [by, other]: [usize; 2],
+    groups: &Groups,
+) -> Option<Contrasts> {
     let (factor, split) = (&table.factors[by], &table.factors[other]);
     let levels = factor.levels().len();
-    let place = |panel: usize, level: usize| panel * levels + level;
-    let of_row = |row: usize| place(split.codes()[row] as usize, factor.codes()[row] as usize);
-    let groups = Groups::of(&table.scores, levels * split.levels().len(), of_row);
     let cells = (0..groups.len()).filter(|group| !groups.sample(*group).is_empty());
     let mut present: Vec<Place> = cells.map(|group| (group / levels, group % levels)).collect();
     // The order of the analysis: its first factor varies fastest.
@@ -134,7 +146,7 @@ pub(crate) fn contrasts_within(analysed: &Analysed, table: &Table, by: usize, ot
     }
     let term = format!("{}:{}", factor.name(), split.name());
     let mut found = compared(&analysed.found, &term, &present, factor.levels())?;
-    add_welch(&mut found, &groups, place);
+    add_welch(&mut found, groups, |panel, level| panel * levels + level);
     Some(found)
 }
 
@@ -274,7 +286,8 @@ mod tests {
         for (by, other) in [(0, 1), (1, 0)] {
             let analysed = analyse(&table, by).unwrap();
             assert!((analysed.summary.deviation - 0.29).abs() < 0.05, "{}", analysed.summary.deviation);
-            let found = contrasts_within(&analysed, &table, by, other).unwrap();
+            let found =
+                contrasts_within(&analysed, &table, [by, other], &groups_within(&table, Some(by), other)).unwrap();
             assert_eq!((found.means, found.comparisons, found.method.as_str()), (6, 15, "Tukey\u{2013}Kramer"));
             for row in &found.rows {
                 let panel = row.panel.unwrap();
@@ -293,8 +306,9 @@ mod tests {
         let table = table((0..12).map(|row| format!("v{},c{},{},", row % 2, row / 2, noise(row) + (row % 2) as f64)));
         let analysed = analyse(&table, 0).unwrap();
         assert_eq!(analysed.summary.model, "config + version");
-        assert!(contrasts_within(&analysed, &table, 0, 1).is_none());
-        assert_eq!(contrasts(&analysed, &table, 0).unwrap().rows.len(), 1);
+        assert!(contrasts_within(&analysed, &table, [0, 1], &groups_within(&table, Some(0), 1)).is_none());
+        let groups = Groups::of(&table.scores, 2, |row| table.factors[0].codes()[row] as usize);
+        assert_eq!(contrasts(&analysed, &table.factors[0], &groups).unwrap().rows.len(), 1);
     }
 
     #[test]
@@ -313,7 +327,7 @@ mod tests {
         let rows = (0..800).map(|row| format!("v{},c{:02},{},", row % 2, row / 2 % 40, noise(row)));
         let table = table(rows);
         let analysed = analyse(&table, 0).unwrap();
-        let found = contrasts_within(&analysed, &table, 0, 1).unwrap();
+        let found = contrasts_within(&analysed, &table, [0, 1], &groups_within(&table, Some(0), 1)).unwrap();
         assert_eq!((found.method.as_str(), found.means, found.comparisons), ("Bonferroni", 80, 40));
         assert!(found.rows.iter().all(|row| row.low < row.difference && row.difference < row.high));
     }

@@ -3,7 +3,7 @@
 use bellows_campaign::Results;
 use bellows_stats::{Factor, median};
 
-use crate::analysis::{analyse, contrasts, contrasts_within};
+use crate::analysis::{analyse, contrasts, contrasts_within, groups_within};
 use crate::axis::Axis;
 use crate::confirm::confirmation;
 use crate::course::course;
@@ -116,13 +116,14 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
         None => (None, None),
     };
     let compared = by.zip(analysed.as_ref());
-    let differences = compared.and_then(|(by, analysed)| contrasts(analysed, &table, by));
+    let differences = compared.and_then(|(by, analysed)| contrasts(analysed, &table.factors[by], &groups));
     let mut splits = Vec::new();
     for &other in others.iter().take(MAX_SPLITS) {
-        let contrasts = compared.and_then(|(by, analysed)| contrasts_within(analysed, &table, by, other));
+        let groups = groups_within(&table, by, other);
+        let contrasts = compared.and_then(|(by, analysed)| contrasts_within(analysed, &table, [by, other], &groups));
         splits.push(Split {
             factor: table.factors[other].name().to_owned(),
-            distributions: split(&table, by, other, &labels, &axis),
+            distributions: distributions(&groups, table.factors[other].levels(), &labels, &axis),
             panels: table.factors[other].levels().to_vec(),
             statement: statement(contrasts.as_ref(), &table.unit),
             contrasts,
@@ -183,16 +184,6 @@ fn section(table: Table, results: &Results, id: String, by: Option<usize>, facto
 fn listed_names(table: &Table, factors: &[usize]) -> String {
     let names: Vec<String> = factors.iter().map(|&factor| Factor::name(&table.factors[factor]).to_owned()).collect();
     words::listed(&names)
-}
-
-/// The distributions of each level of the factor of interest within each level of another.
-fn split(table: &Table, by: Option<usize>, other: usize, labels: &[String], axis: &Axis) -> Option<Distributions> {
-    let panels = &table.factors[other];
-    let groups = Groups::of(&table.scores, panels.levels().len() * labels.len(), |row| {
-        let level = by.map_or(0, |by| table.factors[by].codes()[row] as usize);
-        panels.codes()[row] as usize * labels.len() + level
-    });
-    distributions(&groups, panels.levels(), labels, axis)
 }
 
 fn scores_of(groups: &Groups, level: usize, label: &str) -> LevelScores {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bellows_report::{Options, Report, ReportError};
 use unicode_width::UnicodeWidthStr;
 
-use crate::data::{document, report, shapes, source};
+use crate::data::{CONFIGS, document, report, shapes, source};
 
 #[test]
 fn every_picture_is_well_formed() {
@@ -134,4 +134,37 @@ fn unknown_names_are_errors_with_the_known_ones() {
     assert_eq!(of(None, Some("speed")).unwrap_err().to_string(), "the results have no score speed; there are score");
     assert_eq!(of(Some("config"), Some("score")).unwrap().sections[0].factor.as_deref(), Some("config"));
     assert!(of(Some("kernel"), None).unwrap().sections[0].factor.is_none(), "it has one level");
+}
+
+/// The document's comparison of all pairs of `snabb` and `config`: 10 means of 210 runs each.
+#[test]
+fn the_exploration_of_the_document_is_that_of_the_document() {
+    let (difference, low, high) = (-0.65285714, -1.1857199, -0.11999441);
+    // Half a width is the quantile of the studentized range times the error of a mean.
+    let error = (high - low) / 2.0 / 4.47899;
+    let deviation = error * (210.0f64 * 2_090.0 / 2_100.0).sqrt();
+    let mut text = String::from("config,snabb,id,score,unit\n");
+    for (place, config) in CONFIGS.iter().enumerate() {
+        for snabb in ["next", "vring-opt"] {
+            let effect = if snabb == "vring-opt" && *config == "filter" { difference } else { 0.0 };
+            for id in 1..=210 {
+                let score = 9.0 + place as f64 + effect + if id % 2 == 0 { deviation } else { -deviation };
+                text += &format!("{config},{snabb},{id},{score},Gbps\n");
+            }
+        }
+    }
+    let report = report(&text);
+    let split = &report.sections[0].splits[0];
+    let contrasts = split.contrasts.as_ref().unwrap();
+    assert_eq!((contrasts.means, contrasts.comparisons), (10, 45));
+    assert_eq!(report.sections[0].analysis.as_ref().unwrap().df, 2_090.0);
+    let filter = contrasts.rows.iter().find(|row| split.panels[row.panel.unwrap()] == "filter").unwrap();
+    let near = |one: f64, other: f64, within: f64| assert!((one - other).abs() < within, "{one} {other}");
+    near(filter.difference, difference, 1e-9);
+    near(filter.low, low, 2e-5);
+    near(filter.high, high, 2e-5);
+    near(filter.p, 0.004_237_1, 1e-6);
+    assert!(
+        report.sections[0].findings.iter().any(|it| it.contains("filter: vring-opt \u{2212} next \u{2212}0.653 Gbps"))
+    );
 }
