@@ -145,7 +145,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// The text with its control characters escaped, so that they do not reach a terminal.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

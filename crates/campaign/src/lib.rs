@@ -91,7 +91,7 @@ pub use compare::{
     CompareError, Compared, Comparison, Conclusion as PairConclusion, Effect as PairEffect, Folders, LostPair,
     Options as CompareOptions, Scale, Undisturbed, build_versions, parse_margin,
 };
-pub use diagnostics::Diagnostics;
+pub use diagnostics::{Diagnostics, visible};
 pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use exercise::exercise;

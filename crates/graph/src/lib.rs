@@ -235,7 +235,7 @@ fn printable(text: &str) -> String {
 }
 
 /// `text` for XML and for Graphviz's HTML-like labels, in content and in attributes.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in printable(text).chars() {
         match c {
@@ -251,7 +251,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// `text` cut in the middle to at most `most` characters.
-fn shortened(text: &str, most: usize) -> String {
+pub fn shortened(text: &str, most: usize) -> String {
     let characters: Vec<char> = printable(text).chars().collect();
     if characters.len() <= most {
         return characters.into_iter().collect();

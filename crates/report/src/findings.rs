@@ -1,0 +1,204 @@
+//! The sentences that follow from the tests, in plain words.
+
+use bellows_campaign::Better;
+use bellows_stats::check_assumptions;
+use bellows_stats::power::{Comparison, smallest_effect};
+
+use crate::analysis::{Analysed, CONFIDENCE};
+use crate::course::SIGNIFICANCE;
+use crate::model::{Contrast, Contrasts, LevelScores, Reason, Split};
+use crate::table::Table;
+use crate::words::{counted, estimate, listed, number, percent, probability, quoted, sentence, with_unit};
+
+/// The power at which an effect counts as one that the runs could have shown.
+const POWER: f64 = 0.8;
+
+/// Maximum number of differences that a sentence names.
+const MAX_NAMED: usize = 4;
+
+/// What a section's sentences are about.
+pub(crate) struct About<'t> {
+    pub(crate) table: &'t Table,
+    pub(crate) factor: &'t str,
+    pub(crate) labels: &'t [String],
+    pub(crate) levels: &'t [LevelScores],
+}
+
+impl About<'_> {
+    /// The sentences about the differences over all runs.
+    pub(crate) fn differences(&self, contrasts: &Contrasts, analysed: &Analysed) -> Vec<String> {
+        let shown: Vec<&Contrast> = contrasts.rows.iter().filter(|row| is_shown(row)).collect();
+        let mut sentences = match contrasts.rows.as_slice() {
+            [only] => vec![self.difference(only)],
+            rows => {
+                let of = format!("{} of {}", shown.len(), counted(rows.len(), "pair", "pairs"));
+                let mut text = vec![format!("{of} of levels of {} differ.", quoted(self.factor))];
+                let mut largest = shown.clone();
+                largest.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
+                text.extend(largest.into_iter().take(MAX_NAMED).map(|row| self.difference(row)));
+                text
+            }
+        };
+        if shown.len() < contrasts.rows.len()
+            && let Some(least) = self.detectable(contrasts, analysed)
+        {
+            sentences.push(format!(
+                "A true difference of {} or more would probably have shown (in 4 of 5 such campaigns); a smaller one \
+                 may exist unseen.",
+                self.unit(&number(least))
+            ));
+        }
+        sentences
+    }
+
+    /// A difference in words.
+    fn difference(&self, row: &Contrast) -> String {
+        let [one, other] = row.levels.map(|level| quoted(&self.labels[level]));
+        let interval = self.interval(row);
+        if !is_shown(row) {
+            return format!(
+                "The runs show no difference between {one} and {other}: it is {interval}, an interval with 0 in it."
+            );
+        }
+        let more = row.difference > 0.0;
+        let better = match (self.table.better, more) {
+            (None, true) => "higher",
+            (None, false) => "lower",
+            (Some(Better::Higher), true) => "higher, which is better,",
+            (Some(Better::Higher), false) => "lower, which is worse,",
+            (Some(Better::Lower), true) => "higher, which is worse,",
+            (Some(Better::Lower), false) => "lower, which is better,",
+        };
+        let share = row.relative.map_or(String::new(), |share| format!(", {} percent", percent(share.abs())));
+        format!("{} is {better} with {one} than with {other}: by {interval}{share}.", sentence_start(&self.table.score))
+    }
+
+    fn interval(&self, row: &Contrast) -> String {
+        let numbers = estimate(row.difference, row.low, row.high, &self.table.unit);
+        format!("{numbers}, {}", probability(row.p))
+    }
+
+    fn unit(&self, text: &str) -> String {
+        with_unit(text, &self.table.unit)
+    }
+
+    /// The difference that these runs would have shown.
+    fn detectable(&self, contrasts: &Contrasts, analysed: &Analysed) -> Option<f64> {
+        let scored: Vec<f64> = self.levels.iter().map(|level| level.scored as f64).filter(|runs| *runs > 0.0).collect();
+        let each = scored.len() as f64 / scored.iter().map(|runs| 1.0 / runs).sum::<f64>();
+        let significance = (1.0 - CONFIDENCE) / contrasts.comparisons as f64;
+        let effect = smallest_effect(Comparison::TwoSamples, (each as u64).max(2), significance, POWER).ok()?;
+        Some(effect * analysed.summary.deviation).filter(|effect| effect.is_finite())
+    }
+
+    /// The sentences about the differences within the levels of another factor.
+    pub(crate) fn within(&self, split: &Split, analysed: &Analysed) -> Vec<String> {
+        let Some(contrasts) = &split.contrasts else { return Vec::new() };
+        let other = quoted(&split.factor);
+        let mut sentences = Vec::new();
+        let label = format!("{}:{}", self.factor, split.factor);
+        if let Some(term) = analysed.found.term(&label).filter(|term| term.p.is_finite()) {
+            let does = if term.p < 1.0 - CONFIDENCE { "depends" } else { "does not visibly depend" };
+            let (factor, p) = (quoted(self.factor), probability(term.p));
+            sentences.push(format!("What {factor} changes {does} on {other} ({p})."));
+        }
+        let mut shown: Vec<&Contrast> = contrasts.rows.iter().filter(|row| is_shown(row)).collect();
+        shown.sort_by(|one, other| one.p.total_cmp(&other.p));
+        let named: Vec<String> = shown.iter().take(MAX_NAMED).map(|row| self.named(row, &split.panels)).collect();
+        let pairs = counted(contrasts.rows.len(), "comparison", "comparisons");
+        sentences.push(match shown.len() {
+            0 => format!("Within levels of {other}, none of {pairs} shows a difference."),
+            number if number > named.len() => format!(
+                "Within levels of {other}, {number} of {pairs} show a difference, the clearest of which are {}.",
+                listed(&named)
+            ),
+            number => format!(
+                "Within levels of {other}, {number} of {pairs} {} a difference: {}.",
+                if number == 1 { "shows" } else { "show" },
+                listed(&named)
+            ),
+        });
+        sentences
+    }
+
+    fn named(&self, row: &Contrast, panels: &[String]) -> String {
+        let panel = row.panel.and_then(|panel| panels.get(panel)).map_or(String::new(), |panel| quoted(panel));
+        let [one, other] = row.levels.map(|level| quoted(&self.labels[level]));
+        let numbers = estimate(row.difference, row.low, row.high, &self.table.unit);
+        format!("{panel}: {one} \u{2212} {other} {numbers} ({})", probability(row.p))
+    }
+}
+
+/// Whether a difference shows: its interval excludes 0.
+pub(crate) fn is_shown(row: &Contrast) -> bool {
+    row.low > 0.0 || row.high < 0.0
+}
+
+/// A score's name at the begin of a sentence.
+fn sentence_start(score: &str) -> String {
+    let text = sentence(score);
+    quoted(text.strip_suffix('.').unwrap_or(&text))
+}
+
+/// The number of comparisons and their corrected interval.
+pub(crate) fn statement(contrasts: Option<&Contrasts>, unit: &str) -> String {
+    let Some(contrasts) = contrasts else {
+        return "No differences are computed: the runs leave nothing to compare within these levels, or there are too \
+                many to compare."
+            .to_owned();
+    };
+    let (least, most) = contrasts.half_width;
+    let half = match number(least) == number(most) {
+        true => format!("\u{b1}{}", with_unit(&number(most), unit)),
+        false => format!("\u{b1}{} to \u{b1}{}", number(least), with_unit(&number(most), unit)),
+    };
+    let (shown, all) = (contrasts.rows.len(), contrasts.comparisons);
+    let of = match shown == all {
+        true => counted(all, "comparison", "comparisons"),
+        false => format!("{} of all {}", counted(shown, "comparison", "comparisons"), all),
+    };
+    format!(
+        "{of} between {}, corrected for {all} by {}: with {} percent confidence all intervals together hold; each is {half}.",
+        counted(contrasts.means, "mean", "means"),
+        contrasts.method,
+        percent(contrasts.confidence),
+    )
+}
+
+/// Why runs have no score, in words.
+pub(crate) fn failures(runs: usize, reasons: &[Reason]) -> String {
+    let failed: usize = reasons.iter().map(|reason| reason.runs).sum();
+    match failed {
+        0 => format!("{} a score.", counted(runs, "run has", "runs have")),
+        failed => format!(
+            "{} of {} no score ({} percent), for {}; they are left out of all means, medians and tests.",
+            crate::words::count(failed),
+            counted(runs, "run has", "runs have"),
+            percent(failed as f64 / runs as f64),
+            counted(reasons.len(), "reason", "different reasons"),
+        ),
+    }
+}
+
+/// Assumptions that do not hold and what to use instead.
+pub(crate) fn warnings(table: &Table, analysed: &Analysed) -> Vec<String> {
+    let mut warnings: Vec<String> = check_assumptions(&analysed.found, &table.scores, None, SIGNIFICANCE)
+        .iter()
+        .map(|warning| sentence(&warning.to_string()))
+        .collect();
+    if !warnings.is_empty() {
+        warnings.push(
+            "The tables have p by Welch\u{2019}s test and by ranks (Dunn) beside Tukey\u{2019}s: where all three agree, \
+             the conclusion does not rest on these assumptions."
+                .to_owned(),
+        );
+    }
+    if !analysed.summary.is_balanced {
+        warnings.push(
+            "The combinations have different numbers of scores. Means are adjusted for the terms before theirs in the \
+             model; where the numbers differ strongly, compare one factor at a time."
+                .to_owned(),
+        );
+    }
+    warnings
+}

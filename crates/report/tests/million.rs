@@ -1,0 +1,70 @@
+//! A million rows are read, tested and drawn within 5 s and 500 MiB; a tenth of them in builds for debugging.
+
+use std::io::{BufWriter, Write};
+use std::time::{Duration, Instant};
+
+use bellows_report::{Options, Report, Source};
+use bellows_testkit::scratch;
+
+const ROWS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+const MAX_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 5 });
+const MAX_KIB: u64 = 500 << 10;
+
+/// Writes a table with the document's columns, of 2 × 5 × 5 × 3 × 2 × 2 combinations.
+fn write_table(mut out: impl Write) {
+    let mut random = fastrand::Rng::with_seed(20);
+    writeln!(out, "benchmark,pktsize,config,snabb,kernel,qemu,id,score,unit").unwrap();
+    for row in 0..ROWS {
+        let mut pick = |levels: &[&'static str]| levels[random.usize(..levels.len())];
+        let benchmark = pick(&["iperf", "l2fwd"]);
+        let (size, config) =
+            (pick(&["64", "128", "256", "512", "1500"]), pick(&["base", "filter", "ipsec", "l2tp", "nomrg"]));
+        let (snabb, kernel, qemu) =
+            (pick(&["next", "vring-opt", "master"]), pick(&["3.18", "4.4"]), pick(&["2.4", "2.5"]));
+        let unit = if benchmark == "iperf" { "Gbps" } else { "Mpps" };
+        let noise = (0..4).map(|_| random.f64()).sum::<f64>() - 2.0;
+        let score = if random.u8(..) == 0 {
+            "NA".to_owned()
+        } else {
+            format!("{:.5}", 10.0 + config.len() as f64 / 5.0 + noise)
+        };
+        writeln!(out, "{benchmark},{size},{config},{snabb},{kernel},{qemu},{},{score},{unit}", row / 600 + 1).unwrap();
+    }
+}
+
+/// The most memory that this process had, in KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_million_rows_are_read_tested_and_drawn_in_time() {
+    let folder = scratch();
+    let path = folder.path().join("million.csv");
+    write_table(BufWriter::new(std::fs::File::create(&path).unwrap()));
+    let begin = Instant::now();
+    let source = Source::open(&path, None).unwrap();
+    let read = begin.elapsed();
+    let report = Report::of(&source, &Options::default()).unwrap();
+    let tested = begin.elapsed();
+    let (html, pictures) = (report.html().unwrap(), report.pictures());
+    let json = serde_json::to_string(&report).unwrap();
+    let all = begin.elapsed();
+    let drawn: usize = pictures.iter().map(|picture| picture.svg.len()).sum();
+    println!(
+        "{ROWS} rows: read {read:.2?}, tested {:.2?}, drawn {:.2?}, all {all:.2?}, {} MiB; page {} KiB, pictures {} KiB, \
+         JSON {} KiB",
+        tested - read,
+        all - tested,
+        peak_kib() >> 10,
+        html.len() >> 10,
+        drawn >> 10,
+        json.len() >> 10,
+    );
+    assert_eq!(report.sections.iter().map(|section| section.runs).sum::<usize>(), ROWS);
+    assert!(html.len() < 4 << 20, "the page has {} bytes", html.len());
+    assert!(peak_kib() <= MAX_KIB, "{} KiB", peak_kib());
+    assert!(all <= MAX_TIME, "{all:?}");
+}

@@ -1,0 +1,108 @@
+//! Reports of a campaign's folder, with hypotheses that were registered.
+
+use std::path::Path;
+
+use bellows_campaign::{Journal, LocalExecutor, Stop, load, register, run};
+use bellows_report::{Options, Report, Source};
+use bellows_testkit::scratch;
+
+/// Its runs print numbers that follow from the run's id: `new` is faster by 3, one in twelve of `large` fails, and the
+/// campaign has two scores.
+const CAMPAIGN: &str = r#"
+name = "copies"
+seed = 4
+repeats = REPEATS
+command = { shell = "n=$(( ({block} * 7919 + 13) % 11 )); test {size} = large -a $(( {block} % 12 )) = 5 && exit 9; echo time $(( {version.base} + n )) ms; echo pages $(( 100 + n ))" }
+
+[factors]
+version = [{ label = "old", base = "20" }, { label = "new", base = "17" }]
+size = ["small", "large"]
+
+[versions]
+sh = ["echo", "shell 1.2"]
+
+[[score]]
+name = "time"
+unit = "ms"
+better = "lower"
+pattern = 'time (?<time>\d+) ms'
+
+[[score]]
+name = "pages"
+unit = "1"
+pattern = 'pages (?<pages>\d+)'
+
+[[hypothesis]]
+name = "new is faster"
+score = "time"
+factor = "version"
+compare = ["new", "old"]
+direction = "less"
+explored = 2
+"#;
+
+fn make_runs(file: &Path, folder: &Path, repeats: usize) {
+    std::fs::write(file, CAMPAIGN.replace("REPEATS", &repeats.to_string())).unwrap();
+    let loaded = load(file).unwrap_or_else(|error| panic!("{error}"));
+    let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text).unwrap();
+    let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap().with_journal(&journal);
+    run(&mut journal, &mut executor, &Stop::new().unwrap(), &mut ()).unwrap();
+}
+
+#[test]
+fn a_folder_has_exploration_and_confirmation() {
+    let scratch = scratch();
+    let (file, folder) = (scratch.path().join("copies.toml"), scratch.path().join("copies.results"));
+    make_runs(&file, &folder, 4);
+    let before = Report::of(&Source::open(&file, None).unwrap(), &Options::default()).unwrap();
+    let refused = &before.confirmation.hypotheses[0].findings;
+    assert!(refused[0].starts_with("Refused: it is not registered"), "{refused:?}");
+    let loaded = load(&file).unwrap();
+    register(&folder, &loaded.campaign, &loaded.campaign.hypotheses[0]).unwrap();
+    make_runs(&file, &folder, 20);
+
+    // By the campaign file, and by the folder alone.
+    for path in [&file, &folder] {
+        let report = Report::of(&Source::open(path, None).unwrap(), &Options::default()).unwrap();
+        let setup = &report.setup;
+        assert_eq!((report.title.as_str(), setup.runs, setup.blocks, setup.combinations), ("copies", 80, 20, 4));
+        assert_eq!(setup.failed, 4, "two versions in blocks 5 and 17");
+        assert!(setup.span.as_ref().is_some_and(|(first, last)| first < last));
+        assert!(setup.command.as_ref().unwrap().contains("{version.base}"));
+        assert_eq!(setup.factors[0].levels[1].values.as_deref(), Some("base = 17"));
+        assert_eq!((setup.versions[0].name.as_str(), setup.versions[0].runs), ("sh: shell 1.2", 80));
+        let shown: Vec<(&str, &str, usize, usize)> = report
+            .sections
+            .iter()
+            .map(|section| (section.score.as_str(), section.unit.as_str(), section.runs, section.scored))
+            .collect();
+        assert_eq!(shown, [("time", "ms", 80, 76), ("pages", "", 80, 76)]);
+        let time = &report.sections[0];
+        assert_eq!(time.factor.as_deref(), Some("version"), "that of the hypothesis");
+        assert_eq!(time.levels[0].label, "old", "levels are in the order of the file");
+        assert!(time.failures[0].reason.starts_with("exit-code"), "{:?}", time.failures);
+        let finding = time.findings.iter().find(|it| it.starts_with("Time is lower, which is better, with new"));
+        assert!(finding.is_some_and(|it| it.contains("\u{2212}3.00 ms")), "{:?}", time.findings);
+        let tested = &report.confirmation.hypotheses[0];
+        assert_eq!(tested.statement, "The mean time is less with version new than with version old.");
+        assert!(tested.findings[0].starts_with("Confirmed:"), "{:?}", tested.findings);
+        let html = report.html().unwrap();
+        for wanted in
+            ["new is faster", "Confirmed:", "Registered 2", "less is better", "shell 1.2", "hash of the campaign"]
+        {
+            assert!(html.contains(wanted), "{wanted}");
+        }
+        assert!(report.text(100).contains("new is faster"));
+    }
+}
+
+#[test]
+fn what_is_no_source_is_an_error_with_a_way_out() {
+    let scratch = scratch();
+    let error = |path: &Path| Source::open(path, None).unwrap_err().to_string();
+    assert!(error(scratch.path()).contains("has no results of a campaign; check the path"));
+    assert!(error(&scratch.path().join("absent.csv")).contains("check the path"));
+    let file = scratch.path().join("wrong.csv");
+    std::fs::write(&file, "a,b\n1,2\n").unwrap();
+    assert!(error(&file).contains("name the column of numbers `score`"), "{}", error(&file));
+}

@@ -1,0 +1,6 @@
+//! Reports of whole tables and folders.
+
+mod browser;
+mod data;
+mod folder;
+mod forms;
