@@ -268,6 +268,7 @@ impl<'c> LocalExecutor<'c> {
             machine,
             versions,
             registered: None,
+            known: None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The files of a results folder, and what they are of.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bellows_sys::way_out;
@@ -265,54 +265,25 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), JournalError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write", folder))
 }
 
-/// The lines of a journal that are whole, each parsed; and the length of these lines.
-pub(crate) fn parse_lines<T: for<'de> Deserialize<'de>>(
-    path: &Path,
-    bytes: &[u8],
-) -> Result<(Vec<T>, usize), JournalError> {
-    let mut parsed = Vec::new();
-    let mut whole = 0;
-    while let Some(length) = bytes[whole..].iter().position(|byte| *byte == b'\n') {
-        let end = whole + length + 1;
-        match serde_json::from_slice(&bytes[whole..end]) {
-            Ok(row) => parsed.push(row),
-            // A disk may lose the middle of what was written last.
-            Err(_) if end == bytes.len() => break,
-            Err(error) => {
-                let (path, line) = (path.to_owned(), parsed.len() + 1);
-                return Err(JournalError::Damaged {
-                    path,
-                    line,
-                    why: format!("the line is no row of results: {error}"),
-                });
-            }
+/// Creates a folder and those above it, so that a crash of the machine does not lose them.
+pub(crate) fn create_folder(folder: &Path) -> Result<(), JournalError> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !is_there(folder)).collect();
+    fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    for created in missing {
+        if let Some(parent) = created.parent() {
+            sync_folder(if is_empty(parent) { Path::new(".") } else { parent })?;
         }
-        whole = end;
     }
-    Ok((parsed, whole))
+    Ok(())
 }
 
-/// Reads a journal, and moves what a crash left of its last line aside.
-pub(crate) fn recover<T: for<'de> Deserialize<'de>>(
-    path: &Path,
-    file: &mut File,
-    notes: &mut Vec<String>,
-) -> Result<Vec<T>, JournalError> {
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(io_error("read", path))?;
-    let (parsed, whole) = parse_lines(path, &bytes)?;
-    if whole < bytes.len() {
-        let aside = unused(path, "torn");
-        write_whole(&aside, &bytes[whole..])?;
-        file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(io_error("shorten", path))?;
-        notes.push(format!(
-            "the last line of {} was written in part; its {} bytes are now in {}, and its run is made again",
-            path.display(),
-            bytes.len() - whole,
-            aside.display()
-        ));
-    }
-    Ok(parsed)
+fn is_there(folder: &Path) -> bool {
+    is_empty(folder) || folder.exists()
+}
+
+/// Whether a path is that of the current folder.
+fn is_empty(folder: &Path) -> bool {
+    folder.as_os_str().is_empty()
 }
 
 /// A name beside a file that no file has.

@@ -12,20 +12,22 @@
 //! Rows are never rewritten. A line that was written in part, by a crash at any moment, is moved to a file of its own,
 //! and its run is made again.
 
-use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::campaign::{Campaign, Read as ReadScore};
+use crate::campaign::Campaign;
 use crate::folder::{
-    COLUMNS, INFO, Info, JOURNAL, JournalError, TABLE, TEXT, io_error, open, recover, sync_folder, unused, write_whole,
+    INFO, Info, JOURNAL, JournalError, TABLE, TEXT, create_folder, io_error, open, sync_folder, write_whole,
 };
+use crate::lines::{LineError, recover};
 use crate::plan::{Hash, Plan, RunId};
 use crate::register::Register;
-use crate::row::{Row, Score};
+use crate::row::Row;
+use crate::sheet::{Columns, Follower};
 
 const LOCK: &str = "lock";
 
@@ -35,7 +37,8 @@ pub struct Journal {
     rows: File,
     table: File,
     done: HashSet<RunId>,
-    failed: usize,
+    /// The number of runs without a score of each block.
+    failed: BTreeMap<u32, usize>,
     plan: Plan,
     columns: Columns,
     register: Register,
@@ -51,35 +54,40 @@ impl Journal {
     /// # Errors
     /// If another runner uses the folder, or it has results of another campaign, or files cannot be read or written.
     pub fn open(folder: &Path, campaign: &Campaign, text: &str) -> Result<Journal, JournalError> {
-        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+        create_folder(folder)?;
         let lock = Lock::new(folder)?;
         let plan = Plan::new(campaign);
-        let info = Info::of(campaign, &plan);
-        if !info.is_that_of(folder)? {
-            write_whole(&folder.join(TEXT), text.as_bytes())?;
-            let json = serde_json::to_vec_pretty(&info).unwrap_or_default();
-            write_whole(&folder.join(INFO), &json)?;
+        let mut info = Info::of(campaign, &plan);
+        match info.is_that_of(folder)? {
+            // The order of factors is that of the file as it was first.
+            true => info = Info::read(folder)?,
+            false => {
+                write_whole(&folder.join(TEXT), text.as_bytes())?;
+                let json = serde_json::to_vec_pretty(&info).unwrap_or_default();
+                write_whole(&folder.join(INFO), &json)?;
+            }
         }
-        let mut notes = Vec::new();
+        let columns = Columns::of(&info);
         let path = folder.join(JOURNAL);
         let mut file = open(&path)?;
-        let rows: Vec<Row> = recover(&path, &mut file, &mut notes)?;
-        let mut unique: Vec<Row> = Vec::new();
-        let mut done = HashSet::new();
-        for (index, row) in rows.into_iter().enumerate() {
+        let (mut done, mut failed) = (HashSet::new(), BTreeMap::new());
+        let mut follower = Follower::new(&folder.join(TABLE), &columns)?;
+        let mut followed = Ok(());
+        let torn = recover(&path, &mut file, |_, line| {
+            let row: Row = serde_json::from_slice(line)?;
             if row.campaign != info.hash {
                 let why = format!("the row is of another campaign, {}", row.campaign.short());
-                return Err(JournalError::Damaged { path, line: index + 1, why });
+                return Err(LineError::Contradiction(why));
             }
-            if done.insert(row.run) {
-                unique.push(row);
+            if done.insert(row.run) && followed.is_ok() {
+                count_failure(&mut failed, &row);
+                followed = follower.row(&row);
             }
-        }
-        let columns = Columns::of(campaign);
-        let table_path = folder.join(TABLE);
-        let table = follow(&table_path, &columns, &unique, &mut notes)?;
+            Ok(())
+        })?;
+        followed?;
+        let (table, changed) = follower.finish()?;
         sync_folder(folder)?;
-        let failed = unique.iter().filter(|row| row.has_failed()).count();
         let register = Register::read(folder)?;
         let folder = folder.to_owned();
         Ok(Journal {
@@ -91,7 +99,7 @@ impl Journal {
             plan,
             columns,
             register,
-            notes,
+            notes: torn.into_iter().chain(changed).collect(),
             is_broken: false,
             _lock: lock,
         })
@@ -137,9 +145,9 @@ impl Journal {
         self.register.head()
     }
 
-    /// The number of recorded runs without a score.
+    /// The number of recorded runs of the plan without a score.
     pub fn failed(&self) -> usize {
-        self.failed
+        self.failed.range(..=self.plan.repeats()).map(|(_, failed)| failed).sum()
     }
 
     /// The runs that are not recorded, in their order.
@@ -176,9 +184,15 @@ impl Journal {
         let path = self.folder.join(TABLE);
         self.table.write_all(&self.columns.lines(&row)).map_err(io_error("write", &path))?;
         self.is_broken = false;
-        self.failed += usize::from(row.has_failed());
+        count_failure(&mut self.failed, &row);
         self.done.insert(row.run);
         Ok(true)
+    }
+}
+
+fn count_failure(failed: &mut BTreeMap<u32, usize>, row: &Row) {
+    if row.has_failed() {
+        *failed.entry(row.run.block).or_default() += 1;
     }
 }
 
@@ -229,96 +243,4 @@ pub(crate) fn is_in_use(folder: &Path) -> bool {
         }
         Err(error) => error == rustix::io::Errno::WOULDBLOCK,
     }
-}
-
-/// Opens the table and adds what it lacks of the rows. A table that is not that of the rows is moved aside.
-fn follow(path: &Path, columns: &Columns, rows: &[Row], notes: &mut Vec<String>) -> Result<File, JournalError> {
-    let mut expected = columns.header();
-    for row in rows {
-        expected.extend(columns.lines(row));
-    }
-    let mut file = open(path)?;
-    let mut found = Vec::new();
-    file.read_to_end(&mut found).map_err(io_error("read", path))?;
-    if rows.is_empty() && found.iter().filter(|byte| **byte == b'\n').count() <= 1 {
-        // A table with only a header is no result to keep.
-        file.set_len(0).map_err(io_error("shorten", path))?;
-        found.clear();
-    } else if !expected.starts_with(&found) {
-        let aside = unused(path, "changed");
-        fs::rename(path, &aside).map_err(io_error("move", path))?;
-        notes.push(format!(
-            "{} did not agree with the journal, and was written again; its old contents are in {}",
-            path.display(),
-            aside.display()
-        ));
-        file = open(path)?;
-        found.clear();
-    }
-    file.write_all(&expected[found.len()..]).and_then(|()| file.sync_all()).map_err(io_error("write", path))?;
-    Ok(file)
-}
-
-/// The columns of the table: factors, `measure` if there are several scores, `id`, `score`, `unit`, and the others.
-struct Columns {
-    factors: Vec<String>,
-    has_measure: bool,
-}
-
-impl Columns {
-    fn of(campaign: &Campaign) -> Columns {
-        let factors = campaign.factors.iter().map(|factor| factor.name.clone()).collect();
-        let is_one =
-            matches!(campaign.scores.as_slice(), [only] if !matches!(only.read, ReadScore::Bench { case: None, .. }));
-        Columns { factors, has_measure: !is_one }
-    }
-
-    fn header(&self) -> Vec<u8> {
-        let measure = self.has_measure.then_some("measure");
-        record(self.factors.iter().map(String::as_str).chain(measure).chain(COLUMNS))
-    }
-
-    /// The lines of a row: one for each score.
-    fn lines(&self, row: &Row) -> Vec<u8> {
-        let none = Score { name: String::new(), unit: String::new(), value: None, failure: None };
-        let scores = if row.scores.is_empty() { std::slice::from_ref(&none) } else { row.scores.as_slice() };
-        scores.iter().flat_map(|score| self.line(row, score)).collect()
-    }
-
-    fn line(&self, row: &Row, score: &Score) -> Vec<u8> {
-        let failure = row.failure.as_ref().or(score.failure.as_ref()).map(ToString::to_string);
-        let factor = |name: &String| row.levels.get(name).cloned().unwrap_or_default();
-        let mut fields: Vec<String> = self.factors.iter().map(factor).collect();
-        if self.has_measure {
-            fields.push(score.name.clone());
-        }
-        let machine = &row.machine;
-        fields.extend([
-            row.run.block.to_string(),
-            score.value.map_or("NA".to_owned(), |value| value.to_string()),
-            score.unit.clone(),
-            failure.unwrap_or_default(),
-            row.run.to_string(),
-            row.start.clone(),
-            row.seconds.to_string(),
-            row.disturbed.join("; "),
-            machine.host.clone(),
-            machine.cpu.clone(),
-            machine.cpus.clone(),
-            machine.os.clone(),
-            machine.load.to_string(),
-            machine.steal.map_or(String::new(), |steal| steal.to_string()),
-            machine.yardstick_before.to_string(),
-            machine.yardstick_after.to_string(),
-        ]);
-        record(fields.iter().map(String::as_str))
-    }
-}
-
-/// A line of CSV.
-fn record<'f>(fields: impl IntoIterator<Item = &'f str>) -> Vec<u8> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    // Writing into memory does not fail.
-    let _ = writer.write_record(fields);
-    writer.into_inner().unwrap_or_default()
 }

@@ -34,12 +34,15 @@
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
 //! | `folder` | the files of a results folder |
+//! | `lines`, `line` | reads JSON Lines one by one; what columns need of a row |
 //! | `journal` | appends rows to a results folder |
+//! | `sheet` | the table that follows the journal |
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
 //! | `verdict` | what results say of hypotheses |
-//! | `results` | results as columns, from a results folder or from CSV |
+//! | `results` | results as columns, from a results folder |
+//! | `import` | the same from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
 
@@ -48,7 +51,10 @@ mod diagnostics;
 mod executor;
 mod file;
 mod folder;
+mod import;
 mod journal;
+mod line;
+mod lines;
 mod machine;
 mod plan;
 mod processes;
@@ -57,6 +63,7 @@ mod results;
 mod row;
 mod runner;
 mod score;
+mod sheet;
 mod status;
 mod table;
 mod template;
@@ -70,11 +77,12 @@ pub use diagnostics::Diagnostics;
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use file::{Loaded, load, parse};
 pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
+pub use import::{ImportError, import, import_file};
 pub use journal::Journal;
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{Record, Register, Standing, Use, register, text_hash};
-pub use results::{FactorColumn, ImportError, Results, Words, import, import_file, read_rows};
+pub use results::{FactorColumn, Results, Words, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
 pub use score::{Captured, Output, Reader};

@@ -1,9 +1,11 @@
 //! The order of runs, and the hash that tells campaigns apart.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -16,8 +18,8 @@ pub(crate) const MAX_COMBINATIONS: usize = 100_000;
 pub(crate) const MAX_RUNS: usize = 10_000_000;
 
 /// A run's id: its block and its combination, both counted from 1. Written `block.combination`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(into = "String")]
 pub struct RunId {
     /// The block: the repetition of each combination.
     pub block: u32,
@@ -44,11 +46,9 @@ impl FromStr for RunId {
     }
 }
 
-impl TryFrom<String> for RunId {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<RunId, String> {
-        text.parse()
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RunId, D::Error> {
+        deserializer.deserialize_str(Parsed::new("a run, `block.combination`"))
     }
 }
 
@@ -59,8 +59,8 @@ impl From<RunId> for String {
 }
 
 /// A SHA-256, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct Hash([u8; 32]);
 
 impl Hash {
@@ -129,22 +129,46 @@ impl FromStr for Hash {
 
     fn from_str(text: &str) -> Result<Hash, String> {
         let wrong = || format!("`{text}` is no hash of 64 hexadecimal digits");
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() {
             return Err(wrong());
         }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let (high, low) = digit(digits[0]).zip(digit(digits[1])).ok_or_else(wrong)?;
+            *byte = high << 4 | low;
         }
         Ok(Hash(bytes))
     }
 }
 
-impl TryFrom<String> for Hash {
-    type Error = String;
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hash, D::Error> {
+        deserializer.deserialize_str(Parsed::new("a hash of 64 hexadecimal digits"))
+    }
+}
 
-    fn try_from(text: String) -> Result<Hash, String> {
-        text.parse()
+/// Reads a value from its text without copying that.
+struct Parsed<T> {
+    expected: &'static str,
+    value: PhantomData<T>,
+}
+
+impl<T> Parsed<T> {
+    fn new(expected: &'static str) -> Parsed<T> {
+        Parsed { expected, value: PhantomData }
+    }
+}
+
+impl<T: FromStr<Err = String>> Visitor<'_> for Parsed<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.expected)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

@@ -4,8 +4,8 @@
 //! newest record at its time. A hypothesis whose text or time is changed later no longer agrees with its record, its
 //! record with the next one, or the register with the rows.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::campaign::{Campaign, Hypothesis};
-use crate::folder::{Info, JOURNAL, JournalError, REGISTER, io_error, parse_lines, recover, sync_folder};
+use crate::folder::{Info, JOURNAL, JournalError, REGISTER, create_folder, io_error, sync_folder};
+use crate::lines::{read_all, recover};
 use crate::plan::{Hash, Plan};
 use crate::row::Row;
 use crate::time;
@@ -97,14 +98,9 @@ impl Register {
     /// If the file cannot be read, or was changed.
     pub fn read(folder: &Path) -> Result<Register, JournalError> {
         let path = folder.join(REGISTER);
-        let mut bytes = Vec::new();
-        match File::open(&path) {
-            Ok(mut file) => drop(file.read_to_end(&mut bytes).map_err(io_error("read", &path))?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Register::default()),
-            Err(error) => return Err(io_error("open", &path)(error)),
-        }
-        let (records, _) = parse_lines(&path, &bytes)?;
-        let register = Register { records, length: bytes.len() as u64 };
+        let length = fs::metadata(&path).map_or(0, |file| file.len());
+        let (records, _) = read_all(&path)?;
+        let register = Register { records, length };
         match register.fault() {
             None => Ok(register),
             Some((index, why)) => Err(JournalError::Damaged { path, line: index + 1, why }),
@@ -132,7 +128,7 @@ impl Register {
 
     /// Reads the register again if another process has added records.
     pub(crate) fn refresh(&mut self, folder: &Path) -> Result<(), JournalError> {
-        let length = std::fs::metadata(folder.join(REGISTER)).map_or(0, |file| file.len());
+        let length = fs::metadata(folder.join(REGISTER)).map_or(0, |file| file.len());
         if length != self.length {
             *self = Register::read(folder)?;
         }
@@ -184,20 +180,20 @@ impl Register {
 /// # Errors
 /// If files cannot be read or written, or were changed, or the folder has the results of another campaign.
 pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> Result<Record, JournalError> {
-    std::fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    create_folder(folder)?;
     Info::check(folder, campaign)?;
     let path = folder.join(REGISTER);
     let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
     let mut file = opened.map_err(io_error("open", &path))?;
     // Two processes that register at once would both continue the same record.
     flock(&file, FlockOperation::LockExclusive).map_err(|error| io_error("lock", &path)(error.into()))?;
-    recover::<Record>(&path, &mut file, &mut Vec::new())?;
+    recover(&path, &mut file, |_, line| Ok(drop(serde_json::from_slice::<Record>(line)?)))?;
     let register = Register::read(folder)?;
     if let Standing::Registered(record) = register.standing(hypothesis) {
         return Ok(record.clone());
     }
     let journal_path = folder.join(JOURNAL);
-    let journal = match std::fs::read(&journal_path) {
+    let journal = match fs::read(&journal_path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io_error("read", &journal_path)(error)),

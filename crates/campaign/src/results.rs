@@ -1,26 +1,21 @@
-//! Results as columns, for tests and reports: read from a results folder, or imported from CSV.
+//! Results as columns, for tests and reports, as they are read from a results folder.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
-use crate::diagnostics::{listed, quoted};
-use crate::folder::{Info, JOURNAL, JournalError, io_error, is_column};
+use crate::diagnostics::quoted;
+use crate::folder::{Info, JOURNAL, JournalError};
+use crate::line::{Line, LineScore};
+use crate::lines::{LineError, each_line_of};
 use crate::plan::RunId;
 use crate::row::Row;
+use crate::time;
 
-/// Maximum number of levels of a factor. A column with more is none.
-const MAX_LEVELS: usize = 10_000;
-
-/// Maximum number of columns.
-const MAX_COLUMNS: usize = 1_024;
+/// Maximum number of different reasons of failures that are kept. Of the others only the kind is.
+pub(crate) const MAX_REASONS: usize = 10_000;
 
 /// Up to this number of words are compared one by one.
 const MAX_COMPARED: usize = 12;
-
-/// What a missing score is called, in any case.
-const MISSING: [&str; 4] = ["", "na", "nan", "null"];
 
 /// Distinct words, each with its number.
 #[derive(Clone, Debug, Default)]
@@ -106,14 +101,19 @@ pub struct Results {
     pub failure: Vec<u32>,
     /// Whether each row's run was disturbed.
     pub disturbed: Vec<bool>,
-    /// When the campaign's runs started, as text. Empty if it is not known, as for imported results.
-    pub starts: Vec<String>,
+    /// When each row's run started, in microseconds since the Unix epoch. Empty if it is not known of each row, as for
+    /// most imported results. [`Results::start`] is the text.
+    pub starts: Vec<i64>,
+    /// The names of machines.
+    pub machines: Words,
+    /// The number of each row's machine. Empty if it is not known.
+    pub machine: Vec<u32>,
     /// The run of each row. Empty if it is not known.
     pub runs: Vec<RunId>,
 }
 
 impl Results {
-    fn empty() -> Results {
+    pub(crate) fn empty() -> Results {
         let mut results = Results::default();
         results.reasons.intern("");
         results
@@ -132,6 +132,11 @@ impl Results {
     /// The number of rows without a score.
     pub fn failures(&self) -> usize {
         self.scores.iter().filter(|score| score.is_nan()).count()
+    }
+
+    /// When the run of a row started, as RFC 3339 text in UTC. Nothing if it is not known.
+    pub fn start(&self, row: usize) -> Option<String> {
+        self.starts.get(row).map(|start| time::text_of(*start))
     }
 
     /// The factor of a name.
@@ -155,27 +160,34 @@ impl Results {
         results
     }
 
-    /// Adds a run.
-    fn add(&mut self, row: &Row) {
-        let none = crate::row::Score { name: String::new(), unit: String::new(), value: None, failure: None };
-        let scores = if row.scores.is_empty() { std::slice::from_ref(&none) } else { row.scores.as_slice() };
+    /// Adds a run; nothing of it if its start is no time.
+    pub(crate) fn add(&mut self, line: &Line<'_>) -> Result<(), LineError> {
+        let Some(start) = time::microseconds(&line.start.0) else {
+            return Err(LineError::Contradiction(format!("its start, {}, is no time", quoted(&line.start.0))));
+        };
+        let none = [LineScore::none()];
+        let scores = if line.scores.is_empty() { none.as_slice() } else { line.scores.as_slice() };
         for score in scores {
             for factor in &mut self.factors {
-                let level = row.levels.get(&factor.name).map_or("", String::as_str);
-                let number = factor.levels.intern(level);
+                let number = factor.levels.intern(line.level(&factor.name));
                 factor.rows.push(number);
             }
-            let failure = row.failure.as_ref().or(score.failure.as_ref());
-            let reason = failure.map_or(String::new(), ToString::to_string);
-            self.failure.push(self.reasons.intern(&reason));
-            self.measure.push(self.measures.intern(&score.name));
-            self.unit.push(self.units.intern(&score.unit));
-            self.ids.push(row.run.block);
+            let failure = line.failure.as_ref().or(score.failure.as_ref());
+            self.failure.push(match failure {
+                None => 0,
+                Some(failure) if self.reasons.all().len() < MAX_REASONS => self.reasons.intern(&failure.to_string()),
+                Some(failure) => self.reasons.intern(failure.kind.name()),
+            });
+            self.measure.push(self.measures.intern(&score.name.0));
+            self.unit.push(self.units.intern(&score.unit.0));
+            self.ids.push(line.run.block);
             self.scores.push(score.value.unwrap_or(f64::NAN));
-            self.disturbed.push(!row.disturbed.is_empty());
-            self.starts.push(row.start.clone());
-            self.runs.push(row.run);
+            self.disturbed.push(!line.disturbed.is_empty());
+            self.starts.push(start);
+            self.machine.push(self.machines.intern(&line.machine.host.0));
+            self.runs.push(line.run);
         }
+        Ok(())
     }
 
     /// Reads a results folder, which may be in use. Rows with the same run count once.
@@ -183,264 +195,52 @@ impl Results {
     /// # Errors
     /// If the folder has no campaign, or files cannot be read, or are damaged.
     pub fn read(folder: &Path) -> Result<Results, JournalError> {
+        Results::read_with(folder, |_, _, _| Ok(()))
+    }
+
+    /// The same. `each` learns of each line of the journal, also of one whose run is there already: its number from 1,
+    /// and how many rows of these results it adds.
+    pub(crate) fn read_with(
+        folder: &Path,
+        mut each: impl FnMut(usize, &Line<'_>, usize) -> Result<(), LineError>,
+    ) -> Result<Results, JournalError> {
         let mut results = Results::of(&Info::read(folder)?);
-        let mut known = std::collections::HashSet::new();
-        each_row(folder, |row| {
-            if known.insert(row.run) {
-                results.add(&row);
+        let mut known = HashSet::new();
+        each_line_of(&folder.join(JOURNAL), |number, bytes| {
+            let line: Line<'_> = serde_json::from_slice(bytes)?;
+            let before = results.len();
+            if known.insert(line.run) {
+                results.add(&line)?;
             }
+            each(number, &line, results.len() - before)
         })?;
         Ok(results)
     }
 }
 
-/// All rows of a results folder in their order. Rows with the same run count once.
+/// Calls a function with each row of a results folder, in their order. Rows with the same run count once.
+///
+/// # Errors
+/// If the journal cannot be read, or is damaged.
+pub fn each_row(folder: &Path, mut each: impl FnMut(Row)) -> Result<(), JournalError> {
+    let mut known = HashSet::new();
+    each_line_of(&folder.join(JOURNAL), |_, line| {
+        let row: Row = serde_json::from_slice(line)?;
+        if known.insert(row.run) {
+            each(row);
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// All rows of a results folder in their order, for which there is memory: [`Results::read`] needs less. Rows with the
+/// same run count once.
 ///
 /// # Errors
 /// If the journal cannot be read, or is damaged.
 pub fn read_rows(folder: &Path) -> Result<Vec<Row>, JournalError> {
-    let mut known = std::collections::HashSet::new();
     let mut rows = Vec::new();
-    each_row(folder, |row| {
-        if known.insert(row.run) {
-            rows.push(row);
-        }
-    })?;
+    each_row(folder, |row| rows.push(row))?;
     Ok(rows)
-}
-
-fn each_row(folder: &Path, mut each: impl FnMut(Row)) -> Result<(), JournalError> {
-    let path = folder.join(JOURNAL);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_error("open", &path)(error)),
-    };
-    let mut reader = BufReader::new(file);
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        reader.read_until(b'\n', &mut line).map_err(io_error("read", &path))?;
-        // The last line may just be written.
-        if line.last() != Some(&b'\n') {
-            break;
-        }
-        match serde_json::from_slice(&line) {
-            Ok(row) => each(row),
-            Err(_) if reader.fill_buf().is_ok_and(<[u8]>::is_empty) => break,
-            Err(error) => {
-                let why = format!("the line is no row of results: {error}");
-                return Err(JournalError::Damaged { path, line: number, why });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Why CSV cannot be imported.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {error}; {}", path.display(), bellows_sys::way_out(.error, "check the path"))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The file is not such a table.
-    #[error("{name}, line {line}: {why}; {help}")]
-    Wrong {
-        /// The file.
-        name: String,
-        /// The line, counted from 1.
-        line: u64,
-        /// What is wrong with it.
-        why: String,
-        /// The way out.
-        help: String,
-    },
-}
-
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Factor(usize),
-    Id,
-    Score,
-    Unit,
-    Measure,
-    Failure,
-    Disturbed,
-    Ignored,
-}
-
-/// Imports a table from a file: see [`import`].
-///
-/// # Errors
-/// As for [`import`].
-pub fn import_file(path: &Path) -> Result<Results, ImportError> {
-    let file = File::open(path).map_err(|error| ImportError::Io { path: path.to_owned(), error })?;
-    import(file, &path.display().to_string())
-}
-
-/// Imports a table in CSV: a column `score`, and if there are any `id`, `unit`, `measure`, `failure` and `disturbed`.
-/// Each other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a
-/// failure.
-/// `name` stands for the file in errors.
-///
-/// # Errors
-/// The first line that is wrong, and the way out.
-pub fn import(source: impl Read, name: &str) -> Result<Results, ImportError> {
-    let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 16).from_reader(source);
-    let mut import = Import { name, results: Results::empty(), line: 1 };
-    let header = reader.byte_headers().map_err(|error| import.csv_error(&error))?.clone();
-    let columns = import.columns(&header)?;
-    let mut record = csv::ByteRecord::new();
-    loop {
-        match reader.read_byte_record(&mut record) {
-            Ok(true) => {
-                import.line = record.position().map_or(0, csv::Position::line);
-                import.row(&columns, &record)?;
-            }
-            Ok(false) => return Ok(import.results),
-            Err(error) => return Err(import.csv_error(&error)),
-        }
-    }
-}
-
-/// Whether a field has no value, as programs write it.
-fn is_missing(text: &str) -> bool {
-    MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
-}
-
-struct Import<'n> {
-    name: &'n str,
-    results: Results,
-    line: u64,
-}
-
-impl Import<'_> {
-    fn wrong(&self, why: impl Into<String>, help: impl Into<String>) -> ImportError {
-        ImportError::Wrong { name: self.name.to_owned(), line: self.line, why: why.into(), help: help.into() }
-    }
-
-    fn csv_error(&self, error: &csv::Error) -> ImportError {
-        let line = error.position().map_or(self.line, csv::Position::line);
-        let (why, help) = match error.kind() {
-            csv::ErrorKind::Io(error) => {
-                let error = io::Error::new(error.kind(), error.to_string());
-                return ImportError::Io { path: PathBuf::from(self.name), error };
-            }
-            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                (format!("the line has {len} fields, the header {expected_len}"), "add or remove commas")
-            }
-            _ => (error.to_string(), "write a table as CSV, with commas between fields"),
-        };
-        ImportError::Wrong { name: self.name.to_owned(), line, why, help: help.to_owned() }
-    }
-
-    fn columns(&mut self, header: &csv::ByteRecord) -> Result<Vec<Column>, ImportError> {
-        if header.len() > MAX_COLUMNS {
-            return Err(self.wrong(format!("there are more than {MAX_COLUMNS} columns"), "remove some"));
-        }
-        let mut columns = Vec::new();
-        let mut names: Vec<String> = Vec::new();
-        for (index, field) in header.iter().enumerate() {
-            // Some programs begin a file with a byte order mark.
-            let field = if index == 0 { field.strip_prefix(b"\xef\xbb\xbf").unwrap_or(field) } else { field };
-            let Ok(name) = std::str::from_utf8(field) else {
-                return Err(self.wrong("the header is not UTF-8 text", "save the file as UTF-8"));
-            };
-            let name = name.trim().to_owned();
-            if name.is_empty() {
-                return Err(self.wrong("a column has no name", "name each column in the first line"));
-            }
-            if names.contains(&name) {
-                return Err(self.wrong(format!("there are two columns {}", quoted(&name)), "rename one"));
-            }
-            columns.push(match name.as_str() {
-                "id" => Column::Id,
-                "score" => Column::Score,
-                "unit" => Column::Unit,
-                "measure" => Column::Measure,
-                "failure" => Column::Failure,
-                "disturbed" => Column::Disturbed,
-                other if is_column(other) => Column::Ignored,
-                other => {
-                    let column = FactorColumn { name: other.to_owned(), levels: Words::default(), rows: Vec::new() };
-                    self.results.factors.push(column);
-                    Column::Factor(self.results.factors.len() - 1)
-                }
-            });
-            names.push(name);
-        }
-        if !columns.contains(&Column::Score) {
-            let why = format!("there is no column `score`; there are {}", listed(&names));
-            return Err(self.wrong(why, "name the column of numbers `score`"));
-        }
-        Ok(columns)
-    }
-
-    fn row(&mut self, columns: &[Column], record: &csv::ByteRecord) -> Result<(), ImportError> {
-        // Values of columns that there may not be.
-        let (mut id, mut unit, mut measure, mut reason, mut disturbed) = (0, "", "score", "", false);
-        let mut score = f64::NAN;
-        for (column, field) in columns.iter().zip(record) {
-            if *column == Column::Ignored {
-                continue;
-            }
-            let Ok(text) = std::str::from_utf8(field) else {
-                return Err(self.wrong("the line is not UTF-8 text", "save the file as UTF-8"));
-            };
-            let text = text.trim();
-            match column {
-                Column::Factor(index) => {
-                    let factor = &mut self.results.factors[*index];
-                    let number = factor.levels.intern(text);
-                    factor.rows.push(number);
-                    if number as usize >= MAX_LEVELS {
-                        let why =
-                            format!("the column {} has more than {MAX_LEVELS} different values", quoted(&factor.name));
-                        return Err(self.wrong(why, "remove it if it is no factor"));
-                    }
-                }
-                Column::Id => {
-                    id = text.parse().map_err(|_| {
-                        self.wrong(format!("the id {} is no whole number", quoted(text)), "number repetitions from 1")
-                    })?;
-                }
-                Column::Score => score = self.score(text)?,
-                Column::Unit => unit = text,
-                Column::Measure => measure = text,
-                Column::Failure => reason = if is_missing(text) { "" } else { text },
-                Column::Disturbed => disturbed = !is_missing(text),
-                Column::Ignored => {}
-            }
-        }
-        if score.is_nan() && reason.is_empty() {
-            reason = "no score";
-        }
-        let results = &mut self.results;
-        results.ids.push(id);
-        results.unit.push(results.units.intern(unit));
-        results.measure.push(results.measures.intern(measure));
-        results.failure.push(results.reasons.intern(reason));
-        results.disturbed.push(disturbed);
-        results.scores.push(score);
-        Ok(())
-    }
-
-    fn score(&self, text: &str) -> Result<f64, ImportError> {
-        if let Ok(score) = text.parse::<f64>()
-            && score.is_finite()
-        {
-            return Ok(score);
-        }
-        if is_missing(text) {
-            return Ok(f64::NAN);
-        }
-        Err(self
-            .wrong(format!("the score {} is no finite number", quoted(text)), "write a number, or NA for a failure"))
-    }
 }

@@ -36,6 +36,9 @@ pub struct Row {
     /// The newest record of the [register](crate::register) when the run was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<Hash>,
+    /// The newest record of the register that the executor knew when the run started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Hash>,
 }
 
 /// A number of a run.

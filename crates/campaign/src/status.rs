@@ -1,14 +1,15 @@
 //! How far a campaign is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::folder::{Info, JournalError};
+use crate::folder::{Info, JOURNAL, JournalError};
 use crate::journal::is_in_use;
+use crate::line::Line;
+use crate::lines::each_line_of;
 use crate::plan::Hash;
-use crate::results::read_rows;
 use crate::row::FailureKind;
 
 /// How far a campaign is, as its results folder says, which may be in use.
@@ -41,30 +42,47 @@ impl Status {
     /// If the folder has no campaign, or files cannot be read, or are damaged.
     pub fn read(folder: &Path) -> Result<Status, JournalError> {
         let Info { name, hash, .. } = Info::read(folder)?;
-        let rows = read_rows(folder)?;
         let mut status = Status {
             name,
             hash,
             running: is_in_use(folder),
-            rows: rows.len(),
+            rows: 0,
             blocks: BTreeMap::new(),
             failed: BTreeMap::new(),
             disturbed: 0,
             span: None,
             machines: BTreeMap::new(),
         };
-        for row in &rows {
-            *status.blocks.entry(row.run.block).or_default() += 1;
-            *status.machines.entry(row.machine.host.clone()).or_default() += 1;
-            status.disturbed += usize::from(!row.disturbed.is_empty());
-            if row.has_failed() {
-                let kind = row.first_failure().map_or(FailureKind::NoScore, |failure| failure.kind);
-                *status.failed.entry(kind).or_default() += 1;
+        let mut known = HashSet::new();
+        each_line_of(&folder.join(JOURNAL), |_, bytes| {
+            let line: Line<'_> = serde_json::from_slice(bytes)?;
+            if known.insert(line.run) {
+                status.add(&line);
             }
-        }
-        let first = rows.iter().map(|row| &row.start).min();
-        status.span =
-            first.zip(rows.iter().map(|row| &row.start).max()).map(|(first, last)| (first.clone(), last.clone()));
+            Ok(())
+        })?;
         Ok(status)
+    }
+
+    fn add(&mut self, line: &Line<'_>) {
+        self.rows += 1;
+        *self.blocks.entry(line.run.block).or_default() += 1;
+        match self.machines.get_mut(&*line.machine.host.0) {
+            Some(runs) => *runs += 1,
+            None => drop(self.machines.insert(line.machine.host.0.to_string(), 1)),
+        }
+        self.disturbed += usize::from(!line.disturbed.is_empty());
+        if line.has_failed() {
+            let kind = line.first_failure().map_or(FailureKind::NoScore, |failure| failure.kind);
+            *self.failed.entry(kind).or_default() += 1;
+        }
+        let start = &*line.start.0;
+        let (first, last) = self.span.get_or_insert_with(|| (start.to_owned(), start.to_owned()));
+        if start < first.as_str() {
+            start.clone_into(first);
+        }
+        if start > last.as_str() {
+            start.clone_into(last);
+        }
     }
 }

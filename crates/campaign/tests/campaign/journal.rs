@@ -38,6 +38,7 @@ fn row(campaign: &Campaign, run: bellows_campaign::RunId) -> Row {
         machine,
         versions: Default::default(),
         registered: None,
+        known: None,
     }
 }
 

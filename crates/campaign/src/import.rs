@@ -1,0 +1,226 @@
+//! Imports results from CSV.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::diagnostics::{listed, quoted};
+use crate::folder::is_column;
+use crate::results::{FactorColumn, Results, Words};
+
+/// Maximum number of levels of a factor. A column with more is none.
+const MAX_LEVELS: usize = 10_000;
+
+/// Maximum number of columns.
+const MAX_COLUMNS: usize = 1_024;
+
+/// What a missing score is called, in any case.
+const MISSING: [&str; 4] = ["", "na", "nan", "null"];
+
+/// Why CSV cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}; {}", path.display(), bellows_sys::way_out(.error, "check the path"))]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is not such a table.
+    #[error("{name}, line {line}: {why}; {help}")]
+    Wrong {
+        /// The file.
+        name: String,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+        /// The way out.
+        help: String,
+    },
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Factor(usize),
+    Id,
+    Score,
+    Unit,
+    Measure,
+    Failure,
+    Disturbed,
+    Ignored,
+}
+
+/// Imports a table from a file: see [`import`].
+///
+/// # Errors
+/// As for [`import`].
+pub fn import_file(path: &Path) -> Result<Results, ImportError> {
+    let file = File::open(path).map_err(|error| ImportError::Io { path: path.to_owned(), error })?;
+    import(file, &path.display().to_string())
+}
+
+/// Imports a table in CSV: a column `score`, and if there are any `id`, `unit`, `measure`, `failure` and `disturbed`.
+/// Each other column is a factor, except those that `results.csv` has besides. A score that is missing or `NA` is a
+/// failure.
+/// `name` stands for the file in errors.
+///
+/// # Errors
+/// The first line that is wrong, and the way out.
+pub fn import(source: impl Read, name: &str) -> Result<Results, ImportError> {
+    let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 16).from_reader(source);
+    let mut import = Import { name, results: Results::empty(), line: 1 };
+    let header = reader.byte_headers().map_err(|error| import.csv_error(&error))?.clone();
+    let columns = import.columns(&header)?;
+    let mut record = csv::ByteRecord::new();
+    loop {
+        match reader.read_byte_record(&mut record) {
+            Ok(true) => {
+                import.line = record.position().map_or(0, csv::Position::line);
+                import.row(&columns, &record)?;
+            }
+            Ok(false) => return Ok(import.results),
+            Err(error) => return Err(import.csv_error(&error)),
+        }
+    }
+}
+
+/// Whether a field has no value, as programs write it.
+fn is_missing(text: &str) -> bool {
+    MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
+}
+
+struct Import<'n> {
+    name: &'n str,
+    results: Results,
+    line: u64,
+}
+
+impl Import<'_> {
+    fn wrong(&self, why: impl Into<String>, help: impl Into<String>) -> ImportError {
+        ImportError::Wrong { name: self.name.to_owned(), line: self.line, why: why.into(), help: help.into() }
+    }
+
+    fn csv_error(&self, error: &csv::Error) -> ImportError {
+        let line = error.position().map_or(self.line, csv::Position::line);
+        let (why, help) = match error.kind() {
+            csv::ErrorKind::Io(error) => {
+                let error = io::Error::new(error.kind(), error.to_string());
+                return ImportError::Io { path: PathBuf::from(self.name), error };
+            }
+            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                (format!("the line has {len} fields, the header {expected_len}"), "add or remove commas")
+            }
+            _ => (error.to_string(), "write a table as CSV, with commas between fields"),
+        };
+        ImportError::Wrong { name: self.name.to_owned(), line, why, help: help.to_owned() }
+    }
+
+    fn columns(&mut self, header: &csv::ByteRecord) -> Result<Vec<Column>, ImportError> {
+        if header.len() > MAX_COLUMNS {
+            return Err(self.wrong(format!("there are more than {MAX_COLUMNS} columns"), "remove some"));
+        }
+        let mut columns = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        for (index, field) in header.iter().enumerate() {
+            // Some programs begin a file with a byte order mark.
+            let field = if index == 0 { field.strip_prefix(b"\xef\xbb\xbf").unwrap_or(field) } else { field };
+            let Ok(name) = std::str::from_utf8(field) else {
+                return Err(self.wrong("the header is not UTF-8 text", "save the file as UTF-8"));
+            };
+            let name = name.trim().to_owned();
+            if name.is_empty() {
+                return Err(self.wrong("a column has no name", "name each column in the first line"));
+            }
+            if names.contains(&name) {
+                return Err(self.wrong(format!("there are two columns {}", quoted(&name)), "rename one"));
+            }
+            columns.push(match name.as_str() {
+                "id" => Column::Id,
+                "score" => Column::Score,
+                "unit" => Column::Unit,
+                "measure" => Column::Measure,
+                "failure" => Column::Failure,
+                "disturbed" => Column::Disturbed,
+                other if is_column(other) => Column::Ignored,
+                other => {
+                    let column = FactorColumn { name: other.to_owned(), levels: Words::default(), rows: Vec::new() };
+                    self.results.factors.push(column);
+                    Column::Factor(self.results.factors.len() - 1)
+                }
+            });
+            names.push(name);
+        }
+        if !columns.contains(&Column::Score) {
+            let why = format!("there is no column `score`; there are {}", listed(&names));
+            return Err(self.wrong(why, "name the column of numbers `score`"));
+        }
+        Ok(columns)
+    }
+
+    fn row(&mut self, columns: &[Column], record: &csv::ByteRecord) -> Result<(), ImportError> {
+        // Values of columns that there may not be.
+        let (mut id, mut unit, mut measure, mut reason, mut disturbed) = (0, "", "score", "", false);
+        let mut score = f64::NAN;
+        for (column, field) in columns.iter().zip(record) {
+            if *column == Column::Ignored {
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(field) else {
+                return Err(self.wrong("the line is not UTF-8 text", "save the file as UTF-8"));
+            };
+            let text = text.trim();
+            match column {
+                Column::Factor(index) => {
+                    let factor = &mut self.results.factors[*index];
+                    let number = factor.levels.intern(text);
+                    factor.rows.push(number);
+                    if number as usize >= MAX_LEVELS {
+                        let why =
+                            format!("the column {} has more than {MAX_LEVELS} different values", quoted(&factor.name));
+                        return Err(self.wrong(why, "remove it if it is no factor"));
+                    }
+                }
+                Column::Id => {
+                    id = text.parse().map_err(|_| {
+                        self.wrong(format!("the id {} is no whole number", quoted(text)), "number repetitions from 1")
+                    })?;
+                }
+                Column::Score => score = self.score(text)?,
+                Column::Unit => unit = text,
+                Column::Measure => measure = text,
+                Column::Failure => reason = if is_missing(text) { "" } else { text },
+                Column::Disturbed => disturbed = !is_missing(text),
+                Column::Ignored => {}
+            }
+        }
+        if score.is_nan() && reason.is_empty() {
+            reason = "no score";
+        }
+        let results = &mut self.results;
+        results.ids.push(id);
+        results.unit.push(results.units.intern(unit));
+        results.measure.push(results.measures.intern(measure));
+        results.failure.push(results.reasons.intern(reason));
+        results.disturbed.push(disturbed);
+        results.scores.push(score);
+        Ok(())
+    }
+
+    fn score(&self, text: &str) -> Result<f64, ImportError> {
+        if let Ok(score) = text.parse::<f64>()
+            && score.is_finite()
+        {
+            return Ok(score);
+        }
+        if is_missing(text) {
+            return Ok(f64::NAN);
+        }
+        Err(self
+            .wrong(format!("the score {} is no finite number", quoted(text)), "write a number, or NA for a failure"))
+    }
+}
