@@ -127,13 +127,19 @@ impl<'c> LocalExecutor<'c> {
     /// Marks all commands as those of the runner that has this journal, and ends commands that a runner before it has
     /// left because it was killed.
     #[must_use]
-    pub fn with_journal(mut self, journal: &Journal) -> LocalExecutor<'c> {
+    pub fn with_journal(self, journal: &Journal) -> LocalExecutor<'c> {
         // The journal is locked, so that no other runner has commands with this mark.
         let folder = journal.folder();
         let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let mark = whole.to_string_lossy().into_owned();
-        end_strays(&mark);
-        self.mark = Some(mark);
+        self.with_mark(&whole.to_string_lossy())
+    }
+
+    /// Marks all commands with a text, which no other process that lives uses, and ends commands that a process before
+    /// has left with it because it was killed.
+    #[must_use]
+    pub fn with_mark(mut self, mark: &str) -> LocalExecutor<'c> {
+        end_strays(mark);
+        self.mark = Some(mark.to_owned());
         self
     }
 

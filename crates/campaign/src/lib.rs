@@ -67,7 +67,7 @@ mod sheet;
 mod status;
 mod table;
 mod template;
-mod time;
+pub mod time;
 mod verdict;
 
 pub use campaign::{

@@ -28,7 +28,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 const MAX_RECONNECT: Duration = Duration::from_secs(2);
 
 /// The time between two attempts of a request.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
 /// Takes sentences about the connection and the queue, for people.
 pub type Notices = Arc<dyn Fn(&str) + Send + Sync>;
@@ -67,11 +67,10 @@ pub(crate) enum Trouble {
 /// The reason for which a stream, a consumer or a message is not there.
 pub(crate) const NO_STREAM: u64 = 10_059;
 pub(crate) const NO_CONSUMER: u64 = 10_014;
-pub(crate) const NO_MESSAGE: u64 = 10_037;
 /// A subject has a message already.
 pub(crate) const SUBJECT_TAKEN: u64 = 10_077;
 const NO_JETSTREAM_FOR_ACCOUNT: u64 = 10_039;
-const NO_JETSTREAM: u64 = 10_076;
+pub(crate) const NO_JETSTREAM: u64 = 10_076;
 
 /// A lock that a panic elsewhere does not matter for.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -265,9 +264,9 @@ impl Wire {
             return Ok(None);
         }
         let time = message.headers.as_ref().and_then(|headers| headers.get("Nats-Time-Stamp"));
-        let time = time.and_then(|time| bellows_campaign::from_rfc3339(time.as_str()));
+        let time = time.and_then(|time| bellows_campaign::time::microseconds(time.as_str()));
         match time {
-            Some(time) => Ok(Some((message.payload.to_vec(), time))),
+            Some(time) => Ok(Some((message.payload.to_vec(), time as u64 * 1_000))),
             None => Err(Trouble::Refused { code: 0, why: "a stored message has no time".to_owned() }),
         }
     }

@@ -95,6 +95,12 @@ pub(crate) struct CoordinatorReport {
     pub(crate) has_ended: bool,
 }
 
+/// The newest record of the register of hypotheses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RegisterReport {
+    pub(crate) head: Option<Hash>,
+}
+
 /// A message as bytes.
 pub(crate) fn bytes(message: &impl Serialize) -> Vec<u8> {
     // Writing into memory does not fail, and no message has a map with keys other than text.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bellows_campaign::Stop;
 use serde_json::{Value, json};
 
 use crate::error::QueueError;
-use crate::link::{Link, NO_CONSUMER, NO_STREAM, Trouble, Wire};
+use crate::link::{Link, NO_CONSUMER, NO_JETSTREAM, NO_STREAM, PAUSE, Trouble, Wire};
 use crate::messages::{CampaignRecord, read};
 use crate::names::{QueueName, Stream, token};
 
@@ -166,6 +167,12 @@ impl Queue {
         Ok(difference.filter(|_| after.saturating_sub(before) < MAX_CLOCK_TIME))
     }
 
+    /// Takes a block out of the queue.
+    pub(crate) async fn drop_block(&self, subject: &str) -> Result<(), Trouble> {
+        let body = json!({ "filter": subject });
+        self.wire.api(&format!("STREAM.PURGE.{}", self.name.stream(Stream::Work)), &body).await.map(drop)
+    }
+
     /// Removes all streams.
     pub(crate) async fn delete(&self) -> Result<(), Trouble> {
         // The control stream is the last: as long as it is there, the queue is.
@@ -176,6 +183,34 @@ impl Queue {
             }
         }
         Ok(())
+    }
+
+    /// Repeats a request until the server has done it. Nothing if the end was requested before.
+    pub(crate) fn must<T, F: Future<Output = Result<T, Trouble>>>(
+        &self,
+        link: &Link,
+        doing: &'static str,
+        stop: &Stop,
+        mut request: impl FnMut() -> F,
+    ) -> Result<Option<T>, QueueError> {
+        loop {
+            match link.persist(stop, &mut request) {
+                None => return Ok(None),
+                Some(Ok(done)) => return Ok(Some(done)),
+                Some(Err(Trouble::Refused { code: NO_STREAM, .. })) => return Err(self.removed()),
+                // A server that is starting has no JetStream yet.
+                Some(Err(Trouble::Nobody | Trouble::Refused { code: NO_JETSTREAM, .. })) => {
+                    if link.wait(self.is_gone()) {
+                        return Err(self.removed());
+                    }
+                    if stop.is_set() {
+                        return Ok(None);
+                    }
+                    link.wait(tokio::time::sleep(PAUSE));
+                }
+                Some(Err(trouble)) => return Err(self.wire.error(doing, trouble)),
+            }
+        }
     }
 
     pub(crate) fn missing(&self) -> QueueError {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use async_nats::{Message, StatusCode};
-use futures_util::Stream as _;
+use futures_core::Stream as _;
 use serde_json::json;
 
 use crate::link::{NO_CONSUMER, Trouble};
