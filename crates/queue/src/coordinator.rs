@@ -267,8 +267,7 @@ impl Coordinator<'_> {
     fn put(&mut self, block: u32) -> Result<(), QueueError> {
         let plan = self.journal.plan();
         let runs = plan.block(block);
-        let missing: Vec<u32> =
-            runs.iter().filter(|run| !self.journal.has(**run)).map(|run| run.combination).collect();
+        let missing: Vec<u32> = runs.iter().filter(|run| !self.journal.has(**run)).map(|run| run.combination).collect();
         let only = (missing.len() < runs.len()).then_some(missing);
         let host = self.hosts.get(&block).filter(|_| only.is_some() && !self.options.may_split);
         if let (Some(host), Some(only)) = (host, &only)
@@ -304,7 +303,10 @@ impl Coordinator<'_> {
         };
         if let Err(why) = self.check(&delivery) {
             let Delivery { worker, row, .. } = &delivery;
-            (self.queue.wire.notices)(&format!("the result of run {} from worker {worker} does not count: {why}", row.run));
+            (self.queue.wire.notices)(&format!(
+                "the result of run {} from worker {worker} does not count: {why}",
+                row.run
+            ));
             return Ok(());
         }
         let (block, attempt) = (delivery.row.run.block, delivery.attempt);
@@ -393,9 +395,9 @@ impl Coordinator<'_> {
         let head = register.head();
         let (subject, report) = (self.queue.control("register"), bytes(&RegisterReport { head }));
         let wire = &self.queue.wire;
-        let published = self.queue.must(self.link, "publish the register", self.stop, || {
-            wire.publish(&subject, None, report.clone())
-        })?;
+        let published = self
+            .queue
+            .must(self.link, "publish the register", self.stop, || wire.publish(&subject, None, report.clone()))?;
         self.register_length = published.map(|()| length);
         Ok(())
     }

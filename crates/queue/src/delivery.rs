@@ -29,7 +29,13 @@ pub(crate) struct Deliveries {
 
 impl Deliveries {
     /// Delivers a result, and waits a moment for it. If the server is away it goes on beside the next runs.
-    pub(crate) fn add(&mut self, link: &Link, queue: &Queue, delivery: &Delivery, stop: &Stop) -> Result<(), QueueError> {
+    pub(crate) fn add(
+        &mut self,
+        link: &Link,
+        queue: &Queue,
+        delivery: &Delivery,
+        stop: &Stop,
+    ) -> Result<(), QueueError> {
         let task = link.spawn(deliver(queue.clone(), delivery.clone()));
         self.pending.push_back(task);
         self.wait(link, stop, 0, Some(PATIENCE))?;

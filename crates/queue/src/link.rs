@@ -112,7 +112,9 @@ impl Link {
                 let (kept, told) = (Arc::clone(&kept), Arc::clone(&told));
                 async move {
                     match event {
-                        Event::Disconnected => told("the connection to the NATS server is lost; trying to connect again"),
+                        Event::Disconnected => {
+                            told("the connection to the NATS server is lost; trying to connect again")
+                        }
                         Event::ServerError(error) => *lock(&kept) = Some(error.to_string()),
                         Event::ClientError(error) => *lock(&kept) = Some(error.to_string()),
                         _ => {}
@@ -208,16 +210,32 @@ impl Wire {
         payload: Vec<u8>,
         time: Duration,
     ) -> Result<Message, Trouble> {
+        let mut request = Request::new();
+        if let Some(headers) = headers {
+            request = request.headers(headers);
+        }
+        self.send(subject, request, payload, time).await
+    }
+
+    /// Asks for a message of a stream. It has its own subject, so that the answer needs a subscription of its own.
+    pub(crate) async fn pull(&self, subject: &str, payload: Vec<u8>, time: Duration) -> Result<Message, Trouble> {
+        self.send(subject, Request::new().inbox(self.client.new_inbox()), payload, time).await
+    }
+
+    async fn send(
+        &self,
+        subject: &str,
+        request: Request,
+        payload: Vec<u8>,
+        time: Duration,
+    ) -> Result<Message, Trouble> {
         let most = self.client.max_payload();
         if payload.len() > most {
             return Err(Trouble::TooLarge { bytes: payload.len(), most });
         }
         lock(&self.complaint).take();
         let bytes = payload.len();
-        let mut request = Request::new().payload(payload.into()).timeout(Some(time));
-        if let Some(headers) = headers {
-            request = request.headers(headers);
-        }
+        let request = request.payload(payload.into()).timeout(Some(time));
         self.client.send_request(subject.to_owned(), request).await.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => Trouble::Nobody,
             RequestErrorKind::MaxPayloadExceeded => Trouble::TooLarge { bytes, most },

@@ -21,12 +21,14 @@ pub(crate) struct Reader {
     /// The number of the next message.
     next: u64,
     consumer: Option<String>,
+    /// The server that numbered the messages.
+    server: String,
 }
 
 impl Reader {
     /// Reads from the first message on.
     pub(crate) fn new(queue: &Queue) -> Reader {
-        Reader { queue: queue.clone(), next: 1, consumer: None }
+        Reader { queue: queue.clone(), next: 1, consumer: None, server: String::new() }
     }
 
     /// Whether all messages so far were read. If the stream is shorter than it was, it is read again from its start.
@@ -34,14 +36,24 @@ impl Reader {
         let state = self.queue.state(Stream::Results).await?;
         let last = state["last_seq"].as_u64().unwrap_or(0);
         if last + 1 < self.next {
-            self.next = 1;
-            self.consumer = None;
+            self.restart();
         }
         Ok(self.next > last)
     }
 
+    fn restart(&mut self) {
+        self.next = 1;
+        self.consumer = None;
+    }
+
     /// The next results; waits for them at most for a time.
     pub(crate) async fn batch(&mut self, time: Duration) -> Result<Vec<Vec<u8>>, Trouble> {
+        // A server that was killed may have lost the last messages, and given their numbers to others.
+        let server = self.queue.wire.client().server_info().server_id;
+        if server != self.server {
+            self.restart();
+            self.server = server;
+        }
         let stream = self.queue.name.stream(Stream::Results);
         let consumer = match &self.consumer {
             Some(name) => name.clone(),

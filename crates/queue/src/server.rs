@@ -93,7 +93,8 @@ pub(crate) fn choose_ciphers(server: &str) -> Result<(), QueueError> {
     if !graviola::util::is_cpu_supported() {
         return Err(QueueError::Tls {
             server: server.to_owned(),
-            why: "the processor lacks instructions that its ciphers need (AES, PCLMULQDQ, AVX2, BMI1 and ADX)".to_owned(),
+            why: "the processor lacks instructions that its ciphers need (AES, PCLMULQDQ, AVX2, BMI1 and ADX)"
+                .to_owned(),
             help: "use nats:// through an encrypted tunnel",
         });
     }
@@ -169,7 +170,9 @@ mod tests {
 
     #[test]
     fn percent_signs_stand_for_bytes() {
-        for (text, decoded) in [("a%40b%2F", "a@b/"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("%c3%a4", "ä"), ("%ä", "%ä")] {
+        for (text, decoded) in
+            [("a%40b%2F", "a@b/"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("%c3%a4", "ä"), ("%ä", "%ä")]
+        {
             assert_eq!(percent_decoded(text), decoded);
         }
     }

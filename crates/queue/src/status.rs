@@ -130,7 +130,8 @@ impl QueueStatus {
 }
 
 fn worker(report: WorkerReport, last_seen_seconds: f64, lease: f64) -> WorkerStatus {
-    let WorkerReport { worker, host, process, state, block, attempt, run, run_seconds, runs, blocks, clock_ns } = report;
+    let WorkerReport { worker, host, process, state, block, attempt, run, run_seconds, runs, blocks, clock_ns } =
+        report;
     let is_lost = state != WorkerState::Ended && last_seen_seconds > lease;
     // It made the run since it was heard of, as far as is known.
     let run_seconds = if run.is_some() { run_seconds + last_seen_seconds } else { 0.0 };

@@ -210,7 +210,7 @@ impl Worker<'_> {
         };
         let patience = time.unwrap_or_default() + Duration::from_secs(3);
         // The end of this worker is not waited for here: a block that is given meanwhile would be lost for a time.
-        let asked = self.queue.wire.ask(&subject, None, request.to_string().into_bytes(), patience);
+        let asked = self.queue.wire.pull(&subject, request.to_string().into_bytes(), patience);
         match self.link.wait(asked) {
             Ok(message) => match message.status {
                 None | Some(StatusCode::OK) if message.reply.is_some() => Ok(Some(message)),
@@ -258,7 +258,8 @@ impl Worker<'_> {
             None => whole,
             Some(only) => whole.into_iter().filter(|run| only.contains(&run.combination)).collect(),
         };
-        if attempt > 1 && self.is_delivered(item.block, runs.len())? {
+        // A server that was killed may give out a block again as if for the first time.
+        if self.is_delivered(item.block, runs.len())? {
             self.acknowledge(&reply)?;
             return Ok(None);
         }
@@ -267,9 +268,8 @@ impl Worker<'_> {
         let claim = Claim { claim, worker, host: host(), block: item.block, attempt };
         let subject = self.queue.control(&format!("claim.{}", item.block));
         let wire = self.queue.wire.clone();
-        let stored = self.queue.must(self.link, "claim a block", self.stop, || {
-            wire.publish(&subject, None, bytes(&claim))
-        })?;
+        let stored =
+            self.queue.must(self.link, "claim a block", self.stop, || wire.publish(&subject, None, bytes(&claim)))?;
         if stored.is_none() {
             self.link.wait(self.queue.wire.tell(&reply, b"-NAK".to_vec()));
             return Ok(None);
@@ -284,9 +284,8 @@ impl Worker<'_> {
     /// Whether one claim of a block has delivered all of its runs.
     fn is_delivered(&self, block: u32, runs: usize) -> Result<bool, QueueError> {
         let filter = format!("{block}.>");
-        let subjects = self.queue.must(self.link, "read results", self.stop, || {
-            self.queue.subjects(Stream::Results, &filter)
-        })?;
+        let subjects =
+            self.queue.must(self.link, "read results", self.stop, || self.queue.subjects(Stream::Results, &filter))?;
         let mut counts: HashMap<String, usize> = HashMap::new();
         for subject in subjects.unwrap_or_default().into_keys() {
             let combination = last_token(&subject).len();
@@ -299,7 +298,7 @@ impl Worker<'_> {
     fn make(&mut self, mut given: Given) -> Result<(), QueueError> {
         let Claim { block, attempt, .. } = given.claim;
         if attempt > 2 {
-            (self.queue.wire.notices)(&format!("block {block} is given out for the {attempt}th time"));
+            (self.queue.wire.notices)(&format!("block {block} was given out {} times before", attempt - 1));
         }
         let clock_ns = self.clock_ns;
         self.signs.change(self.link, |report| {
@@ -354,10 +353,8 @@ impl Worker<'_> {
         if given.checked.elapsed() < self.lease / 3 {
             return Ok(true);
         }
-        let (stream, subject) = (
-            self.queue.name.stream(Stream::Control),
-            self.queue.control(&format!("claim.{}", given.claim.block)),
-        );
+        let (stream, subject) =
+            (self.queue.name.stream(Stream::Control), self.queue.control(&format!("claim.{}", given.claim.block)));
         let found = match self.link.wait(self.queue.wire.last(&stream, &subject)) {
             Ok(found) => found,
             Err(Trouble::Nobody) if self.link.wait(self.queue.is_gone()) => return Err(self.queue.removed()),
