@@ -187,6 +187,10 @@ pub struct Hypothesis {
     pub level: f64,
     /// The number of first blocks that were looked at to find it.
     pub explored: u32,
+    /// The number of blocks after which it is tested, if the file says so; else that of the campaign when the hypothesis
+    /// is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
 }
 
 /// The direction of a difference.

@@ -8,8 +8,9 @@ use bellows_sys::{clock, cpu};
 use crate::campaign::{Campaign, Command};
 use crate::journal::Journal;
 use crate::machine::Facts;
-use crate::plan::{Plan, RunId};
+use crate::plan::{Hash, Plan, RunId};
 use crate::processes::{Ended, Finished, Processes, Stop, Surroundings, end_strays};
+use crate::register::Register;
 use crate::row::{Failure, FailureKind, Row, Score};
 use crate::score::{Captured, Output, Reader};
 use crate::template::{Placeholder, Value, joined};
@@ -91,6 +92,8 @@ pub struct LocalExecutor<'c> {
     processes: Processes,
     /// The results folder, which marks the processes of this runner.
     mark: Option<String>,
+    /// The results folder and its register.
+    register: Option<(PathBuf, Register)>,
     has_begun: bool,
 }
 
@@ -120,6 +123,7 @@ impl<'c> LocalExecutor<'c> {
             versions: BTreeMap::new(),
             processes: Processes::new(),
             mark: None,
+            register: None,
             has_begun: false,
         })
     }
@@ -131,7 +135,9 @@ impl<'c> LocalExecutor<'c> {
         // The journal is locked, so that no other runner has commands with this mark.
         let folder = journal.folder();
         let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        self.with_mark(&whole.to_string_lossy())
+        let mut executor = self.with_mark(&whole.to_string_lossy());
+        executor.register = Some((folder.to_owned(), Register::default()));
+        executor
     }
 
     /// Marks all commands with a text, which no other process that lives uses, and ends commands that a process before
@@ -229,6 +235,7 @@ impl<'c> LocalExecutor<'c> {
                 break;
             }
         }
+        let known = self.newest_record();
         let before = self.facts.before();
         let start = time::now();
         let started = std::time::Instant::now();
@@ -274,8 +281,15 @@ impl<'c> LocalExecutor<'c> {
             machine,
             versions,
             registered: None,
-            known: None,
+            known,
         })
+    }
+
+    /// The newest record of the register. That the register is damaged shows when the row is recorded.
+    fn newest_record(&mut self) -> Option<Hash> {
+        let (folder, register) = self.register.as_mut()?;
+        register.refresh(folder).ok()?;
+        register.head()
     }
 
     /// The scores of an output, or a failure of the whole run.

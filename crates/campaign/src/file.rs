@@ -721,7 +721,12 @@ impl File<'_> {
         let margin = table.float("margin", 0.0..=f64::MAX, self.diagnostics).unwrap_or(0.0);
         let level = table.float("level", 1e-9..=0.5, self.diagnostics).unwrap_or(0.05);
         let explored = table.number("explored", 0..=MAX_REPEATS, self.diagnostics).unwrap_or(0) as u32;
+        let repeats = table.number("repeats", 1..=MAX_REPEATS, self.diagnostics).map(|repeats| repeats as u32);
         table.finish(self.diagnostics);
+        if repeats.is_some_and(|repeats| repeats <= explored) {
+            let help = "state more `repeats`: the blocks behind those that were explored can confirm it";
+            self.diagnostics.at(node.span(), "no block is left that could confirm the hypothesis", help);
+        }
         if direction == Direction::Equal && margin == 0.0 {
             let help = "add margin = …, the difference that does not matter, in the score's unit";
             self.diagnostics.at(node.span(), "that means are equal can be shown only within a `margin`", help);
@@ -746,6 +751,7 @@ impl File<'_> {
             margin,
             level,
             explored,
+            repeats,
         })
     }
 

@@ -40,6 +40,8 @@
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
+//! | `evidence` | results beside the register: which runs can confirm a hypothesis |
+//! | `sample` | the difference of two means |
 //! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder |
 //! | `import` | the same from CSV |
@@ -48,6 +50,7 @@
 
 mod campaign;
 mod diagnostics;
+mod evidence;
 mod executor;
 mod file;
 mod folder;
@@ -62,6 +65,7 @@ mod register;
 mod results;
 mod row;
 mod runner;
+mod sample;
 mod score;
 mod sheet;
 mod status;
@@ -74,6 +78,7 @@ pub use campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
 };
 pub use diagnostics::Diagnostics;
+pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
 pub use file::{Loaded, load, parse};
 pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
@@ -81,11 +86,12 @@ pub use import::{ImportError, import, import_file};
 pub use journal::Journal;
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
-pub use register::{Record, Register, Standing, Use, register, text_hash};
+pub use register::{Record, Register, Standing, register, text_hash};
 pub use results::{FactorColumn, Results, Words, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
+pub use sample::Estimate;
 pub use score::{Captured, Output, Reader};
 pub use status::Status;
 pub use template::{Template, Value};
-pub use verdict::{Conclusion, Estimate, RunCounts, Verdict, verdicts};
+pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};

@@ -163,7 +163,7 @@ impl Results {
     /// Adds a run; nothing of it if its start is no time.
     pub(crate) fn add(&mut self, line: &Line<'_>) -> Result<(), LineError> {
         let Some(start) = time::microseconds(&line.start.0) else {
-            return Err(LineError::Contradiction(format!("its start, {}, is no time", quoted(&line.start.0))));
+            return Err(LineError::Wrong(format!("its start, {}, is no time", quoted(&line.start.0))));
         };
         let none = [LineScore::none()];
         let scores = if line.scores.is_empty() { none.as_slice() } else { line.scores.as_slice() };
@@ -195,24 +195,28 @@ impl Results {
     /// # Errors
     /// If the folder has no campaign, or files cannot be read, or are damaged.
     pub fn read(folder: &Path) -> Result<Results, JournalError> {
-        Results::read_with(folder, |_, _, _| Ok(()))
+        Results::read_with(folder, |_, _, _, _| Ok(()))
     }
 
     /// The same. `each` learns of each line of the journal, also of one whose run is there already: its number from 1,
-    /// and how many rows of these results it adds.
+    /// its bytes, and how many rows of these results it adds.
     pub(crate) fn read_with(
         folder: &Path,
-        mut each: impl FnMut(usize, &Line<'_>, usize) -> Result<(), LineError>,
+        mut each: impl FnMut(usize, &[u8], &Line<'_>, usize) -> Result<(), LineError>,
     ) -> Result<Results, JournalError> {
-        let mut results = Results::of(&Info::read(folder)?);
+        let info = Info::read(folder)?;
+        let mut results = Results::of(&info);
         let mut known = HashSet::new();
         each_line_of(&folder.join(JOURNAL), |number, bytes| {
             let line: Line<'_> = serde_json::from_slice(bytes)?;
+            if line.campaign != info.hash {
+                return Err(LineError::Wrong(format!("the row is of another campaign, {}", line.campaign.short())));
+            }
             let before = results.len();
             if known.insert(line.run) {
                 results.add(&line)?;
             }
-            each(number, &line, results.len() - before)
+            each(number, bytes, &line, results.len() - before)
         })?;
         Ok(results)
     }
