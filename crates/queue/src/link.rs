@@ -173,7 +173,7 @@ impl Link {
         loop {
             match self.wait(request()) {
                 Err(Trouble::Away(_)) if stop.is_set() => return None,
-                Err(Trouble::Away(_)) => self.wait(tokio::time::sleep(PAUSE)),
+                Err(Trouble::Away(_)) => self.sleep(PAUSE, stop),
                 other => return Some(other),
             }
         }

@@ -206,7 +206,7 @@ impl Queue {
                     if stop.is_set() {
                         return Ok(None);
                     }
-                    link.wait(tokio::time::sleep(PAUSE));
+                    link.sleep(PAUSE, stop);
                 }
                 Some(Err(trouble)) => return Err(self.wire.error(doing, trouble)),
             }
