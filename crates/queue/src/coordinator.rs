@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use bellows_campaign::time::{microseconds, text_of};
 use bellows_campaign::{
     Campaign, Hash, Journal, Loaded, Observer, Progress, REGISTER, Register, RunId, Stop, Summary, each_row,
 };
 
 use crate::abandoned::AbandonedFile;
+use crate::check::{check, in_our_clock};
 use crate::collect::{Blocks, Collected};
 use crate::error::QueueError;
 use crate::link::{Link, NO_JETSTREAM, SUBJECT_TAKEN, Trouble};
@@ -18,9 +18,6 @@ use crate::queue::Queue;
 use crate::reader::Reader;
 use crate::slot::host;
 
-/// How often the queue is compared with what is missing, besides after each trouble.
-const COMPARE: Duration = Duration::from_secs(30);
-
 /// How often the clocks are compared.
 const CLOCKS: Duration = Duration::from_secs(60);
 
@@ -29,9 +26,6 @@ const BEAT: Duration = Duration::from_secs(5);
 
 /// How long it waits for results before it looks at other things.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Clocks that differ by less are the same, in nanoseconds.
-const SAME_CLOCK: i64 = 100_000_000;
 
 /// A block that was given out this often is worth a notice.
 const MANY_ATTEMPTS: u64 = 3;
@@ -79,6 +73,13 @@ pub fn coordinate(
     }
     let hosts = hosts_of_begun_blocks(journal, &lacking)?;
     let queue = Queue::new(link, name);
+    let record = CampaignRecord {
+        version: VERSION,
+        name: loaded.campaign.name.clone(),
+        hash: journal.plan().hash(),
+        file: format!("{name}.toml"),
+        text: loaded.text.clone(),
+    };
     let abandoned = AbandonedFile::open(journal.folder())?;
     let mut coordinator = Coordinator {
         link,
@@ -96,11 +97,13 @@ pub fn coordinate(
         abandoned,
         warned: HashSet::new(),
         clock_ns: 0,
+        seems_stuck: false,
+        record,
         register_length: None,
         records: HashSet::new(),
         start: Instant::now(),
     };
-    coordinator.open(loaded)?;
+    coordinator.open()?;
     coordinator.run()
 }
 
@@ -141,6 +144,9 @@ struct Coordinator<'a> {
     warned: HashSet<String>,
     /// The clock of this machine less that of the server, in nanoseconds.
     clock_ns: i64,
+    /// Whether the server seemed to have blocks that it gives to nobody.
+    seems_stuck: bool,
+    record: CampaignRecord,
     /// The length of the register when it was published.
     register_length: Option<u64>,
     /// The hashes of its records.
@@ -150,24 +156,21 @@ struct Coordinator<'a> {
 
 impl Coordinator<'_> {
     /// Makes the queue, or checks that it is that of this campaign.
-    fn open(&mut self, loaded: &Loaded) -> Result<(), QueueError> {
+    fn open(&mut self) -> Result<(), QueueError> {
         let fail = |trouble| self.queue.wire.error("open the queue", trouble);
-        let hash = self.journal.plan().hash();
+        let hash = self.record.hash;
         let found = self.link.wait(self.queue.campaign()).map_err(fail)?.transpose()?;
-        let file = format!("{}.toml", self.queue.name);
-        let (name, text) = (loaded.campaign.name.clone(), loaded.text.clone());
-        let record = CampaignRecord { version: VERSION, name, hash, file, text };
         match found {
             Some(found) if found.hash != hash => {
                 let (queue, name) = (self.queue.name.to_string(), found.name);
                 let (theirs, ours) = (found.hash.short(), hash.short());
                 return Err(QueueError::OtherCampaign { queue, name, theirs, ours });
             }
-            Some(found) if found == record => {}
+            Some(found) if found == self.record => {}
             _ => {
                 self.link.wait(self.queue.create(self.options.lease)).map_err(fail)?;
                 let subject = self.queue.control("campaign");
-                self.link.wait(self.queue.wire.publish(&subject, None, bytes(&record))).map_err(fail)?;
+                self.link.wait(self.queue.wire.publish(&subject, None, bytes(&self.record))).map_err(fail)?;
             }
         }
         Ok(())
@@ -189,7 +192,7 @@ impl Coordinator<'_> {
                 self.report(false);
             }
             self.publish_register()?;
-            if is_due(compared, COMPARE) {
+            if is_due(compared, self.options.lease) {
                 self.compare()?;
                 compared = Some(Instant::now());
                 continue;
@@ -238,6 +241,7 @@ impl Coordinator<'_> {
         // In this order: a block that is not waiting any more was delivered before, so that its results are read next.
         let waiting = queue.must(self.link, "read the queue", self.stop, || queue.waiting())?;
         let Some(mut waiting) = waiting else { return Ok(()) };
+        self.mend(&waiting)?;
         while !self.stop.is_set() {
             match self.link.wait(self.reader.is_at_end()) {
                 Ok(true) => break,
@@ -259,6 +263,27 @@ impl Coordinator<'_> {
                 return Ok(());
             }
             self.put(block)?;
+        }
+        Ok(())
+    }
+
+    /// Mends what a server lost when it was killed.
+    fn mend(&mut self, waiting: &BTreeMap<u32, String>) -> Result<(), QueueError> {
+        let (queue, lease) = (self.queue.clone(), self.options.lease);
+        let blocks = waiting.values().filter(|subject| subject.contains(".any.")).count();
+        let stuck = queue.must(self.link, "read the queue", self.stop, || queue.has_stuck_blocks(blocks))?;
+        // Twice, because it may seem so for a moment.
+        let was_stuck = std::mem::replace(&mut self.seems_stuck, stuck == Some(true));
+        if was_stuck && self.seems_stuck {
+            self.seems_stuck = false;
+            queue.must(self.link, "give out blocks again", self.stop, || queue.give_out_again(lease))?;
+        }
+        let missing = queue.must(self.link, "read the queue", self.stop, || queue.campaign())?;
+        if let Some(None) = missing {
+            let (subject, record) = (self.queue.control("campaign"), bytes(&self.record));
+            let wire = &self.queue.wire;
+            queue
+                .must(self.link, "publish the campaign", self.stop, || wire.publish(&subject, None, record.clone()))?;
         }
         Ok(())
     }
@@ -301,7 +326,7 @@ impl Coordinator<'_> {
                 return Ok(());
             }
         };
-        if let Err(why) = self.check(&delivery) {
+        if let Err(why) = check(&delivery, self.campaign, self.journal.plan()) {
             let Delivery { worker, row, .. } = &delivery;
             (self.queue.wire.notices)(&format!(
                 "the result of run {} from worker {worker} does not count: {why}",
@@ -327,26 +352,6 @@ impl Coordinator<'_> {
                 }
                 abandoned.iter().try_for_each(|delivery| self.abandoned.add(delivery))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Whether a result is one of this campaign.
-    fn check(&self, delivery: &Delivery) -> Result<(), String> {
-        let (row, plan) = (&delivery.row, self.journal.plan());
-        let levels = plan.levels(row.run).ok_or("the campaign has no such run")?;
-        if row.campaign != plan.hash() {
-            return Err(format!("it is of another campaign, {}", row.campaign.short()));
-        }
-        let factors = self.campaign.factors.iter().zip(levels);
-        let is_right = |(factor, level): (&bellows_campaign::Factor, &usize)| {
-            row.levels.get(&factor.name).is_some_and(|label| *label == factor.levels[*level].label)
-        };
-        if row.levels.len() != levels.len() || !factors.into_iter().all(is_right) {
-            return Err("its levels are not those of the run".to_owned());
-        }
-        if delivery.of as usize > plan.combinations() {
-            return Err("its block has more runs than the campaign has combinations".to_owned());
         }
         Ok(())
     }
@@ -407,28 +412,5 @@ impl Coordinator<'_> {
         let (host, process) = (host(), std::process::id());
         let report = CoordinatorReport { host, process, folder, has_ended };
         self.link.wait(self.queue.wire.tell(&self.queue.control("coordinator"), bytes(&report)));
-    }
-}
-
-/// A worker's time in the clock of this machine, if they differ. `difference` is this clock less that of the worker, in
-/// nanoseconds.
-fn in_our_clock(start: &str, difference: i64) -> String {
-    match microseconds(start) {
-        Some(time) if difference.abs() >= SAME_CLOCK => text_of(time + difference / 1_000),
-        _ => start.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn starts_are_those_of_the_coordinators_clock() {
-        let start = "2026-01-31T09:08:07.006Z";
-        assert_eq!(in_our_clock(start, 99_000_000), start);
-        assert_eq!(in_our_clock(start, -3_600_000_000_000), "2026-01-31T08:08:07.006Z");
-        assert_eq!(in_our_clock(start, 100_000_000), "2026-01-31T09:08:07.106Z");
-        assert_eq!(in_our_clock("yesterday", 1 << 40), "yesterday");
     }
 }

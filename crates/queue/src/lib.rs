@@ -10,7 +10,7 @@
 //!   [`ABANDONED`]. The rest of a block that an earlier session began is made on the machine that began it.
 //! - **Nothing is lost.** All streams are files of the server. A block stays in its stream until all its results are
 //!   stored, and a result until the journal is complete. Whoever asks repeats it until the server answers. The
-//!   coordinator compares the queue with what is missing, at its start, after each trouble, and twice a minute.
+//!   coordinator compares the queue with what is missing, at its start, after each trouble, and once in each lease.
 //! - **Nothing counts twice.** A result is counted by its claim and its run, and the journal has each run once, whatever
 //!   window the server has for duplicates.
 //! - **A worker that dies gives its block back**, because signs of life end, which extend the time that the server
@@ -44,13 +44,15 @@
 //! | `names`, `messages` | streams, subjects and messages of a queue |
 //! | `queue` | makes, reads and removes the streams |
 //! | `coordinator` | puts blocks into a queue and records results |
-//! | `reader`, `collect`, `abandoned` | reads results; puts those of a block together; keeps those that do not count |
+//! | `reader`, `check` | reads results; checks them |
+//! | `collect`, `abandoned` | puts the results of a block together; keeps those that do not count |
 //! | `worker`, `lease`, `delivery`, `slot` | makes blocks; signs of life; delivers results; workers of one machine |
 //! | `status` | what a queue has, and what workers do |
 //! | `error` | why a queue cannot be used |
 #![forbid(unsafe_code)]
 
 mod abandoned;
+mod check;
 mod collect;
 mod coordinator;
 mod delivery;

@@ -117,6 +117,29 @@ impl Queue {
         Ok((name, lease))
     }
 
+    /// Whether the server has blocks for any worker that it gives to nobody, as one may that was killed: `blocks` of them
+    /// are in the queue. If blocks are acknowledged meanwhile it may seem so for a moment.
+    pub(crate) async fn has_stuck_blocks(&self, blocks: usize) -> Result<bool, Trouble> {
+        let subject = format!("CONSUMER.INFO.{}.{ANY}", self.name.stream(Stream::Work));
+        match self.wire.api(&subject, &Value::Null).await {
+            Ok(info) => {
+                let count = |key: &str| info[key].as_u64().unwrap_or(0) as usize;
+                Ok(count("num_pending") + count("num_ack_pending") < blocks)
+            }
+            Err(Trouble::Refused { code: NO_CONSUMER, .. }) => Ok(true),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Makes the server give out all blocks for any worker again.
+    pub(crate) async fn give_out_again(&self, lease: Duration) -> Result<(), Trouble> {
+        let subject = format!("CONSUMER.DELETE.{}.{ANY}", self.name.stream(Stream::Work));
+        match self.wire.api(&subject, &Value::Null).await {
+            Ok(_) | Err(Trouble::Refused { code: NO_CONSUMER, .. }) => self.consumer(None, lease).await.map(drop),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
     /// The number of messages by subject.
     pub(crate) async fn subjects(&self, stream: Stream, filter: &str) -> Result<BTreeMap<String, u64>, Trouble> {
         let name = self.name.stream(stream);

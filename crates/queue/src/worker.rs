@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::delivery::Deliveries;
 use crate::error::QueueError;
 use crate::lease::Lease;
-use crate::link::{Link, NO_JETSTREAM, Trouble};
+use crate::link::{Link, NO_JETSTREAM, PAUSE, Trouble};
 use crate::messages::{CampaignRecord, Claim, Delivery, Item, RegisterReport, WorkerReport, WorkerState, bytes, read};
 use crate::names::{QueueName, Stream, token};
 use crate::queue::{Queue, last_token};
@@ -228,7 +228,11 @@ impl Worker<'_> {
                 if self.link.wait(self.queue.is_gone()) {
                     return Err(self.queue.removed());
                 }
-                self.link.sleep(Duration::from_millis(200), self.stop);
+                // A server that was killed may have lost what was made last.
+                for host in [None, Some(host())] {
+                    let _ = self.link.wait(self.queue.consumer(host.as_deref(), self.lease));
+                }
+                self.link.sleep(PAUSE, self.stop);
                 Ok(())
             }
             other => Err(self.queue.wire.error("take a block", other)),
@@ -383,7 +387,11 @@ impl Worker<'_> {
         let wire = self.queue.wire.clone();
         self.queue
             .must(self.link, "take a block out of the queue", self.stop, || async {
-                wire.ask(reply, None, b"+ACK".to_vec(), Duration::from_secs(4)).await.map(drop)
+                match wire.ask(reply, None, b"+ACK".to_vec(), Duration::from_secs(4)).await {
+                    // The server has lost who was given the block. It gives it out again, and it is found delivered.
+                    Ok(_) | Err(Trouble::Nobody) => Ok(()),
+                    Err(trouble) => Err(trouble),
+                }
             })
             .map(drop)
     }

@@ -96,6 +96,37 @@ fn a_worker_that_was_stopped_leaves_its_block_to_another() {
 }
 
 #[test]
+fn blocks_that_a_damaged_server_gives_to_nobody_are_given_out_again() {
+    let test = "blocks_that_a_damaged_server_gives_to_nobody_are_given_out_again";
+    let Some(server) = NatsServer::new(test) else { return };
+    let trial = Trial::new(&server, "stuck", 3, "sleep 0.1; echo score=$PPID");
+    let mut coordinator = trial.coordinator(&[]);
+    eventually("all blocks are in the queue", || trial.status().is_some_and(|it| it["blocks_waiting"] == 3));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pull = runtime.block_on(async {
+        let client = async_nats::connect(&trial.url).await.unwrap();
+        let ask = async |subject: &str, payload: serde_json::Value| {
+            client.request(format!("$JS.API.CONSUMER.{subject}"), payload.to_string().into()).await.unwrap()
+        };
+        // A consumer that gives out each block once, and a worker that dies with one.
+        ask("DELETE.bellows-stuck-work.any", serde_json::Value::Null).await;
+        let config = serde_json::json!({
+            "durable_name": "any", "filter_subject": "bellows.stuck.work.any.*", "ack_policy": "explicit",
+            "ack_wait": 200_000_000, "max_deliver": 1, "deliver_policy": "all",
+        });
+        let made = serde_json::json!({ "stream_name": "bellows-stuck-work", "config": config });
+        ask("DURABLE.CREATE.bellows-stuck-work.any", made).await;
+        let subject = "$JS.API.CONSUMER.MSG.NEXT.bellows-stuck-work.any";
+        let request = async_nats::Request::new().payload("{\"batch\": 1}".into()).inbox(client.new_inbox());
+        client.send_request(subject, request).await.unwrap()
+    });
+    assert!(pull.subject.ends_with("any.1") && pull.reply.is_some(), "{pull:?}");
+    let mut worker = trial.worker(&[]);
+    assert!(coordinator.wait() && worker.wait(), "{}", trial.logs());
+    trial.check(3);
+}
+
+#[test]
 fn a_run_that_lasts_longer_than_the_lease_keeps_its_block() {
     let Some(server) = NatsServer::new("a_run_that_lasts_longer_than_the_lease_keeps_its_block") else { return };
     let trial = Trial::new(&server, "long", 1, "sleep 2.5; echo score=$PPID");
