@@ -2,9 +2,12 @@
 
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use bellows_queue::text_sha256;
 use bellows_testkit::eventually;
 use bellows_testkit::programs::{has_program, run};
+use nkeys::KeyPair;
 
 use crate::support::{NatsServer, Trial, program};
 
@@ -76,6 +79,55 @@ fn credentials_are_those_of_a_user() {
     for text in ["", "hello", "-----BEGIN NATS USER JWT-----\nx.y.z\n------END NATS USER JWT------\n"] {
         contains(&error(&["status", "q", &server.url(), "--credentials", &write(text)]), &["no credentials", "nsc"]);
     }
+}
+
+/// A token of a server with operators, as `nsc` makes it: what it is about, signed by a key.
+fn token(signer: &KeyPair, subject: &KeyPair, about: serde_json::Value) -> String {
+    let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let header = serde_json::json!({ "typ": "JWT", "alg": "ed25519-nkey" });
+    let claims = serde_json::json!({
+        "jti": "test", "iat": 1_700_000_000, "iss": signer.public_key(), "sub": subject.public_key(), "name": "test",
+        "nats": about,
+    });
+    let text = format!("{}.{}", encode(header.to_string().as_bytes()), encode(claims.to_string().as_bytes()));
+    format!("{text}.{}", encode(&signer.sign(text.as_bytes()).unwrap()))
+}
+
+#[test]
+fn files_of_credentials_are_those_of_nsc() {
+    let [operator, account, user] = [KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_user()];
+    let of_operator = token(&operator, &operator, serde_json::json!({ "type": "operator", "version": 2 }));
+    let of_account = serde_json::json!({
+        "type": "account", "version": 2,
+        "limits": {
+            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
+            "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+        },
+    });
+    let of_account = token(&operator, &account, of_account);
+    let Some(server) = NatsServer::with("files_of_credentials_are_those_of_nsc", |_| {
+        format!(
+            "operator: {of_operator}\nresolver: MEMORY\nresolver_preload: {{ {}: {of_account} }}",
+            account.public_key(),
+        )
+    }) else {
+        return;
+    };
+    let about = serde_json::json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 });
+    let of_user = token(&account, &user, about);
+    let with_seed = |seed: &str| {
+        let text = format!(
+            "-----BEGIN NATS USER JWT-----\n{of_user}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+        );
+        let path = server.folder.path().join("user.creds");
+        std::fs::write(&path, text).unwrap();
+        error(&["status", "q", &server.url(), "--credentials", path.to_str().unwrap()])
+    };
+    // It is let in. With operators JetStream would need a system account.
+    contains(&with_seed(&user.seed().unwrap()), &["has no JetStream for this user"]);
+    contains(&with_seed(&KeyPair::new_user().seed().unwrap()), &["refuses the credentials"]);
+    contains(&error(&["status", "q", &server.url()]), &["refuses the credentials"]);
 }
 
 #[test]

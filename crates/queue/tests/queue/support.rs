@@ -88,8 +88,11 @@ fn start(folder: &Path, config: &str, port: u16) -> Process {
     let log = fs::File::options().create(true).append(true).open(folder.join("server.log")).unwrap();
     let mut command = Command::new(find_program("nats-server").unwrap());
     command.arg("-c").arg(file).stdout(Stdio::null()).stderr(log);
-    let process = Process(command.spawn().unwrap());
-    eventually("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let mut process = Process(command.spawn().unwrap());
+    eventually("the server listens", || {
+        assert!(process.is_alive(), "{}", fs::read_to_string(folder.join("server.log")).unwrap());
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
     process
 }
 
