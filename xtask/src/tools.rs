@@ -89,6 +89,8 @@ pub const PEERS: &[Tool] = &[
         package: "python3-mpmath",
         purpose: "comparison of far tails with quadrature",
     },
+    Tool { programs: &["nats-server"], package: "nats-server", purpose: "queues that spread campaigns over machines" },
+    Tool { programs: &["openssl"], package: "openssl", purpose: "certificates of that server" },
     Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
     Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];

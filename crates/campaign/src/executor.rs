@@ -141,15 +141,23 @@ impl<'c> LocalExecutor<'c> {
     /// Marks all commands as those of the runner that has this journal, and ends commands that a runner before it has
     /// left because it was killed.
     #[must_use]
-    pub fn with_journal(mut self, journal: &Journal) -> LocalExecutor<'c> {
+    pub fn with_journal(self, journal: &Journal) -> LocalExecutor<'c> {
         // The journal is locked, so that no other runner has commands with this mark.
         let folder = journal.folder();
+        let mut executor = self.with_mark(folder);
+        executor.register = Some((folder.to_owned(), Register::default()));
+        executor
+    }
+
+    /// Marks all commands with a file or folder, which no other process that lives uses for it, and ends commands that
+    /// a process before has left with its mark because it was killed.
+    #[must_use]
+    pub fn with_mark(mut self, place: &Path) -> LocalExecutor<'c> {
         // Without one, nothing can be found later.
-        self.mark = mark_of(folder).ok();
+        self.mark = mark_of(place).ok();
         if let Some(mark) = &self.mark {
             end_strays(mark);
         }
-        self.register = Some((folder.to_owned(), Register::default()));
         self
     }
 

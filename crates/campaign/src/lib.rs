@@ -80,7 +80,7 @@ mod status;
 mod strays;
 mod table;
 mod template;
-mod time;
+pub mod time;
 mod verdict;
 
 pub use campaign::{

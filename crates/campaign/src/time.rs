@@ -11,14 +11,14 @@ pub(crate) fn rfc3339(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
 }
 
-/// A time in microseconds since the Unix epoch as text, as [`rfc3339`] writes it.
-pub(crate) fn text_of(unix_us: i64) -> String {
+/// A time in microseconds since the Unix epoch as text: `2026-01-31T09:08:07.006Z`.
+pub fn text_of(unix_us: i64) -> String {
     rfc3339(u64::try_from(unix_us).unwrap_or(0).saturating_mul(1_000))
 }
 
 /// The microseconds since the Unix epoch of a text such as `2026-01-31T09:08:07.006Z`, with any number of decimals.
 /// Nothing for another text, and for times before 1970.
-pub(crate) fn microseconds(text: &str) -> Option<i64> {
+pub fn microseconds(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     if bytes.len() < 20 || bytes[bytes.len() - 1] != b'Z' {
         return None;
