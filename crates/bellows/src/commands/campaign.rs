@@ -1,6 +1,7 @@
 //! `bellows campaign`.
 
 mod observer;
+mod queue;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ subcommands! {
         Test(test),
         Power(power),
         Import(import),
+        Worker(worker),
+        Purge(purge),
     }
 }
 

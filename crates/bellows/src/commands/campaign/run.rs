@@ -7,6 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 
 use super::observer::{Printer, stop_at_signals};
+use super::queue::{self, Coordination, OptionalQueue};
 use super::{Place, execute_error, journal_error, run_error, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
@@ -14,7 +15,7 @@ use crate::terminal;
 
 /// Make the runs that have no results yet
 ///
-/// Each run prints a line. Ctrl-C ends the run that is being made, which is not recorded; the same command goes on
+/// Each run prints a line. With --queue workers make the runs, on any machines. Ctrl-C ends the run that is being made, which is not recorded; the same command goes on
 /// there later.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -24,6 +25,14 @@ pub struct Arguments {
     /// The number of blocks, instead of that in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
+    #[command(flatten)]
+    queue: OptionalQueue,
+    /// Give a block to another worker after this time without a sign of life of its worker [default: 30s]
+    #[arg(long, value_name = "TIME", requires = "url")]
+    lease: Option<bellows_config::Duration>,
+    /// Let the rest of a block that was begun on one machine be made on another one
+    #[arg(long, requires = "url")]
+    split_blocks: bool,
     /// Print each run as a line of JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
@@ -31,21 +40,35 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   bellows campaign run sizes.toml
-  bellows campaign run sizes.toml --repeats 30 --results monday";
+  bellows campaign run sizes.toml --repeats 30 --results monday
+  bellows campaign run sizes.toml --queue nats://lab              # workers make the runs";
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let (loaded, folder) = (self.place.load()?, self.place.folder());
         let stop = stop_at_signals()?;
-        let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?;
+        let queue = self.queue.given();
+        let executor = match &queue {
+            None => Some(LocalExecutor::new(&loaded.campaign, &loaded.folder).map_err(execute_error)?),
+            Some(_) => None,
+        };
         let mut journal = Journal::open(&folder, &loaded.campaign, &loaded.text).map_err(journal_error)?;
         if let Some(repeats) = self.repeats {
             journal.set_repeats(repeats).map_err(journal_error)?;
         }
         journal.notes().iter().for_each(|note| terminal::notice(note));
-        let mut executor = executor.with_journal(&journal);
         let mut printer = Printer::new(self.json);
-        let summary = run(&mut journal, &mut executor, &stop, &mut printer).map_err(run_error)?;
+        let summary = match (executor, &queue) {
+            (Some(executor), _) => {
+                let mut executor = executor.with_journal(&journal);
+                run(&mut journal, &mut executor, &stop, &mut printer).map_err(run_error)?
+            }
+            (None, Some(queue)) => {
+                let how = Coordination { lease: self.lease.map(Into::into), may_split: self.split_blocks };
+                queue::coordinate(queue, &how, &loaded, &mut journal, &stop, &mut printer)?
+            }
+            (None, None) => unreachable!("one of both"),
+        };
         if !self.json {
             let [done, all, made, failed] = [summary.done, summary.all, summary.made, summary.failed].map(shown);
             let failures = if summary.failed == 0 { String::new() } else { format!(", {failed} without a score") };

@@ -7,6 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
+use super::queue::{self, OptionalQueue};
 use super::{Place, journal_error, shown};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
@@ -17,6 +18,8 @@ use crate::terminal;
 pub struct Arguments {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    queue: OptionalQueue,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
@@ -24,8 +27,27 @@ pub struct Arguments {
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
-        let status = Status::read(&self.place.folder()).map_err(journal_error)?;
-        let text = if self.json { format!("{:#}\n", json!(status)) } else { text_of(&status) };
+        let queue = match self.queue.given() {
+            Some(queue) => Some(queue::status(&queue, &self.place.load()?.campaign.name)?),
+            None => None,
+        };
+        // A queue can be looked at from any machine.
+        let status = match (Status::read(&self.place.folder()), &queue) {
+            (Ok(status), _) => Some(status),
+            (Err(_), Some(_)) => None,
+            (Err(error), None) => return Err(journal_error(error)),
+        };
+        let (queue_text, queue_json) = queue.unzip();
+        let text = match self.json {
+            true => {
+                let mut report = json!(status);
+                if let Some(queue) = queue_json {
+                    report = json!({ "status": report, "queue": queue });
+                }
+                format!("{report:#}\n")
+            }
+            false => status.as_ref().map(text_of).unwrap_or_default() + &queue_text.unwrap_or_default(),
+        };
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
