@@ -1,6 +1,7 @@
 //! Revisions of git, and the contents of a working tree as a commit.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +75,23 @@ fn output(command: &mut Command) -> Result<String, Reason> {
     Err(Reason(crate::diagnostics::visible(&line)))
 }
 
+/// Copies an index: what git knows of the files in it saves reading them all.
+fn copy_index(known: &Path, index: &Path) -> Result<(), CompareError> {
+    let failed = |error| io_error("copy", known)(error);
+    let time = match fs::metadata(known).and_then(|known| known.modified()) {
+        Ok(time) => time,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let _ = fs::remove_file(index);
+            return Ok(());
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    fs::copy(known, index).map_err(failed)?;
+    // Git reads the files again that changed since the index was written, which it tells by seconds.
+    let file = fs::OpenOptions::new().write(true).open(index);
+    file.and_then(|file| file.set_modified(time)).map_err(failed)
+}
+
 impl Repository {
     /// The repository that has a folder.
     pub(super) fn of(folder: &Path) -> Result<Repository, Reason> {
@@ -110,12 +128,7 @@ impl Repository {
         let head = self.revision("HEAD").map_err(|reason| reason.when("find the present commit", "make a commit"))?;
         let known = output(&mut self.git(["rev-parse", "--git-path", "index"])).map_err(failed)?;
         let known = self.top.join(known);
-        // What git knows of the files in the index saves reading them all.
-        match std::fs::copy(&known, index) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => drop(std::fs::remove_file(index)),
-            Err(error) => return Err(io_error("copy", &known)(error)),
-        }
+        copy_index(&known, index)?;
         let git = |words: Vec<String>| output(self.git(words).env("GIT_INDEX_FILE", index)).map_err(failed);
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
         let top = self.top.canonicalize().unwrap_or_else(|_| self.top.clone());
@@ -128,7 +141,7 @@ impl Repository {
             git(words(&["reset", "--quiet", "HEAD", "--", &format!(":(top,literal){path}")]))?;
         }
         let tree = git(words(&["write-tree"]))?;
-        let _ = std::fs::remove_file(index);
+        let _ = fs::remove_file(index);
         if tree == head.tree {
             return Ok(head);
         }

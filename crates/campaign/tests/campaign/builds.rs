@@ -366,7 +366,7 @@ fn finished_programs_and_folders_are_compared() {
     // A program that is several keeps the name by which it is called.
     let names = ["100", "90"].map(|name| project.folder.join(name));
     let all = project.folder.join("all");
-    fs::write(&all, "#!/bin/sh\necho took $(( $(basename $0) + $1 % 3 ))\n").unwrap();
+    fs::write(&all, "#!/bin/sh\necho took $(( $(basename \"$0\") + $1 % 3 ))\n").unwrap();
     fs::set_permissions(&all, fs::Permissions::from_mode(0o755)).unwrap();
     names.iter().for_each(|name| std::os::unix::fs::symlink("all", name).unwrap());
     fs::remove_dir_all(project.results()).unwrap();
