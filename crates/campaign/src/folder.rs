@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bellows_sys::way_out;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,6 +54,9 @@ pub(crate) fn is_column(name: &str) -> bool {
 /// The name of the register of hypotheses.
 pub const REGISTER: &str = "hypotheses.jsonl";
 
+/// The name of the file that has the register's last record.
+pub(crate) const HEAD: &str = "hypotheses.head";
+
 /// Why a results folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -99,6 +103,20 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
+    /// The register and the rows do not agree.
+    #[error(
+        "{}, line {line}: {why}; restore the results folder from a copy, or make the campaign again in another folder, \
+         for hypotheses that are registered there",
+        path.display()
+    )]
+    Disagreement {
+        /// The journal.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How they disagree.
+        why: String,
+    },
     /// There are too many runs.
     #[error("{repeats} repeats of {combinations} combinations are more than 10,000,000 runs; give fewer repeats")]
     TooManyRuns {
@@ -106,6 +124,28 @@ pub enum JournalError {
         repeats: u32,
         /// The number of combinations.
         combinations: usize,
+    },
+    /// The folder has imported results.
+    #[error(
+        "{} has results that were imported from {file}, to which none can be added; make runs in another folder",
+        folder.display()
+    )]
+    Imported {
+        /// The folder.
+        folder: PathBuf,
+        /// The table.
+        file: String,
+    },
+    /// A hypothesis would be tested on runs that are all made.
+    #[error(
+        "the hypothesis `{name}` would be tested after {repeats} blocks, which are all made, and only runs that are made \
+         after it is registered can confirm it; state more with `repeats` in its table, or for the campaign"
+    )]
+    NoRunsLeft {
+        /// The name of the hypothesis.
+        name: String,
+        /// The number of blocks.
+        repeats: u32,
     },
     /// The folder has no campaign.
     #[error("{} has no results of a campaign; check the path", folder.display())]
@@ -142,6 +182,20 @@ pub struct Info {
     pub scores: Vec<ScoreInfo>,
     /// What the results depend on.
     pub canonical: Value,
+    /// Where the results were imported from, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Origin>,
+}
+
+/// Where results were imported from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The path of the table.
+    pub file: String,
+    /// The hash of the table.
+    pub hash: Hash,
+    /// When it was imported: RFC 3339, UTC.
+    pub time: String,
 }
 
 /// A factor in `campaign.json`.
@@ -180,6 +234,7 @@ impl Info {
             factors: campaign.factors.iter().map(factor).collect(),
             scores: declared.map(score).collect(),
             canonical: campaign.canonical(),
+            imported: None,
         }
     }
 
@@ -201,6 +256,17 @@ impl Info {
             line: error.line(),
             why: error.to_string(),
         })
+    }
+
+    /// Checks that runs can be added to a folder, if it has a campaign.
+    pub(crate) fn check_own(folder: &Path) -> Result<(), JournalError> {
+        match Info::read(folder) {
+            Ok(Info { imported: Some(Origin { file, .. }), .. }) => {
+                Err(JournalError::Imported { folder: folder.to_owned(), file })
+            }
+            Ok(_) | Err(JournalError::NoCampaign { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that a folder has no results of another campaign.
@@ -249,6 +315,16 @@ fn is_unused(folder: &Path) -> bool {
 /// Opens a file to append to it.
 pub(crate) fn open(path: &Path) -> Result<File, JournalError> {
     OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io_error("open", path))
+}
+
+/// Locks a file until it is closed, if need be after another process.
+pub(crate) fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
+    loop {
+        match flock(file, FlockOperation::LockExclusive) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.map_err(|error| io_error("lock", path)(error.into())),
+        }
+    }
 }
 
 /// Writes a whole file, which exists afterwards with all of its contents or not at all.

@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::campaign::Campaign;
 use crate::folder::{
-    INFO, Info, JOURNAL, JournalError, TABLE, TEXT, create_folder, io_error, open, sync_folder, write_whole,
+    INFO, Info, JOURNAL, JournalError, TABLE, TEXT, create_folder, io_error, lock, open, sync_folder, write_whole,
 };
 use crate::lines::{LineError, recover};
 use crate::plan::{Hash, Plan, RunId};
@@ -54,6 +54,7 @@ impl Journal {
     /// # Errors
     /// If another runner uses the folder, or it has results of another campaign, or files cannot be read or written.
     pub fn open(folder: &Path, campaign: &Campaign, text: &str) -> Result<Journal, JournalError> {
+        Info::check_own(folder)?;
         create_folder(folder)?;
         let lock = Lock::new(folder)?;
         let plan = Plan::new(campaign);
@@ -77,7 +78,7 @@ impl Journal {
             let row: Row = serde_json::from_slice(line)?;
             if row.campaign != info.hash {
                 let why = format!("the row is of another campaign, {}", row.campaign.short());
-                return Err(LineError::Contradiction(why));
+                return Err(LineError::Wrong(why));
             }
             if done.insert(row.run) && followed.is_ok() {
                 count_failure(&mut failed, &row);
@@ -163,8 +164,6 @@ impl Journal {
         if self.has(row.run) {
             return Ok(false);
         }
-        self.register.refresh(&self.folder)?;
-        row.registered = self.register.head();
         let path = self.folder.join(JOURNAL);
         if row.campaign != self.plan.hash() || self.plan.levels(row.run).is_none() {
             let error = io::Error::other(format!("run {} is one of another campaign", row.run));
@@ -174,12 +173,11 @@ impl Journal {
             let error = io::Error::other("a row before was written in part");
             return Err(io_error("write", &path)(error));
         }
-        let error = |error: serde_json::Error| io_error("write", &path)(error.into());
-        let mut line = serde_json::to_vec(&row).map_err(error)?;
-        line.push(b'\n');
-        self.is_broken = true;
-        self.rows.write_all(&line).map_err(io_error("write", &path))?;
-        self.rows.sync_data().map_err(io_error("write", &path))?;
+        // No hypothesis is registered between the look at the register and the row.
+        lock(&self.rows, &path)?;
+        let written = self.write(&mut row, &path);
+        let _ = flock(&self.rows, FlockOperation::Unlock);
+        written?;
         // The table follows the journal: what is missing after a crash is added when the folder is opened again.
         let path = self.folder.join(TABLE);
         self.table.write_all(&self.columns.lines(&row)).map_err(io_error("write", &path))?;
@@ -187,6 +185,16 @@ impl Journal {
         count_failure(&mut self.failed, &row);
         self.done.insert(row.run);
         Ok(true)
+    }
+
+    fn write(&mut self, row: &mut Row, path: &Path) -> Result<(), JournalError> {
+        self.register.refresh(&self.folder)?;
+        row.registered = self.register.head();
+        let mut line = serde_json::to_vec(row).map_err(|error| io_error("write", path)(error.into()))?;
+        line.push(b'\n');
+        self.is_broken = true;
+        self.rows.write_all(&line).map_err(io_error("write", path))?;
+        self.rows.sync_data().map_err(io_error("write", path))
     }
 }
 

@@ -29,7 +29,7 @@
 //! | `template` | placeholders in commands |
 //! | `plan` | the order of runs, and the hash of a campaign |
 //! | `executor` | makes one run |
-//! | `processes` | commands with a time limit and bounded output |
+//! | `processes`, `pipe`, `strays` | commands with a time limit and bounded output; those that a killed runner left |
 //! | `score` | reads scores from outputs |
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
@@ -40,31 +40,42 @@
 //! | `register` | hypotheses and when they were stated |
 //! | `runner` | makes all runs that are missing |
 //! | `status` | how far a campaign is |
+//! | `evidence` | results beside the register: which runs can confirm a hypothesis |
+//! | `sample` | the difference of two means |
+//! | `needed` | how many runs show an effect |
+//! | `exercise` | arbitrary bytes as each kind of file |
 //! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder |
-//! | `import` | the same from CSV |
+//! | `import`, `imported` | the same from CSV; a results folder from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
 
 mod campaign;
 mod diagnostics;
+mod evidence;
 mod executor;
+mod exercise;
 mod file;
 mod folder;
 mod import;
+mod imported;
 mod journal;
 mod line;
 mod lines;
 mod machine;
+mod needed;
+mod pipe;
 mod plan;
 mod processes;
 mod register;
 mod results;
 mod row;
 mod runner;
+mod sample;
 mod score;
 mod sheet;
 mod status;
+mod strays;
 mod table;
 mod template;
 mod time;
@@ -74,18 +85,23 @@ pub use campaign::{
     Better, Campaign, Command, Direction, Disturbance, Exclusion, Factor, Hypothesis, Level, Read, ScoreSpec, Stream,
 };
 pub use diagnostics::{Diagnostics, visible};
+pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
+pub use exercise::exercise;
 pub use file::{Loaded, load, parse};
-pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
-pub use import::{ImportError, import, import_file};
+pub use folder::{FactorInfo, Info, JOURNAL, JournalError, Origin, REGISTER, ScoreInfo, TABLE};
+pub use import::{ColumnNames, ImportError, import, import_columns, import_file};
+pub use imported::{ImportFolderError, Imported, import_folder};
 pub use journal::Journal;
+pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
-pub use register::{Record, Register, Standing, Use, register, text_hash};
+pub use register::{Record, Register, Standing, register, text_hash};
 pub use results::{FactorColumn, Results, Words, each_row, read_rows};
 pub use row::{Failure, FailureKind, Machine, Row, Score};
 pub use runner::{Observer, Progress, RunError, Summary, run};
+pub use sample::Estimate;
 pub use score::{Captured, Output, Reader};
 pub use status::Status;
 pub use template::{Template, Value};
-pub use verdict::{Conclusion, Estimate, RunCounts, Verdict, verdicts};
+pub use verdict::{Conclusion, RunCounts, Verdict, verdicts, verdicts_of};

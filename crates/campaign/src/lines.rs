@@ -15,8 +15,10 @@ const MAX_LINE: u64 = 64 << 20;
 pub(crate) enum LineError {
     /// It is no such value. The last line of a file may be, after a crash.
     Json(serde_json::Error),
-    /// It is, but contradicts the rest, as this text says.
-    Contradiction(String),
+    /// It is, but its contents are wrong, as this text says.
+    Wrong(String),
+    /// It does not agree with the register, as this text says.
+    Disagreement(String),
 }
 
 impl From<serde_json::Error> for LineError {
@@ -55,7 +57,10 @@ pub(crate) fn each_line(
             Err(LineError::Json(error)) => {
                 return Err(damaged(number, format!("the line is no {}: {error}", what(path))));
             }
-            Err(LineError::Contradiction(why)) => return Err(damaged(number, why)),
+            Err(LineError::Wrong(why)) => return Err(damaged(number, why)),
+            Err(LineError::Disagreement(why)) => {
+                return Err(JournalError::Disagreement { path: path.to_owned(), line: number, why });
+            }
         }
     }
     Ok(whole)

@@ -26,13 +26,18 @@ pub(crate) struct Before {
     load: f64,
 }
 
+/// The name of this machine.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 impl Facts {
     /// This machine, for commands on these processors.
     pub(crate) fn of(cpus: &[usize]) -> Facts {
         let uname = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         Facts {
-            host: text(uname.nodename()),
+            host: host(),
             cpu: cpu::model(),
             os: format!("{} {}", text(uname.sysname()), text(uname.release())),
             cpus: cpus.to_vec(),

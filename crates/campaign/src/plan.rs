@@ -68,6 +68,11 @@ impl Hash {
         Hash(Sha256::digest(bytes).into())
     }
 
+    /// The hash of what a digest has read.
+    pub(crate) fn of_digest(digest: Sha256) -> Hash {
+        Hash(digest.finalize().into())
+    }
+
     /// The hash of a value: of its JSON text with sorted keys.
     pub(crate) fn of_json(value: &Value) -> Hash {
         let mut text = String::new();
@@ -210,6 +215,11 @@ impl Plan {
     /// The number of combinations.
     pub fn combinations(&self) -> usize {
         self.combinations.len()
+    }
+
+    /// All combinations: the number of each, from 1, and its levels.
+    pub(crate) fn all_combinations(&self) -> impl Iterator<Item = (u32, &[usize])> {
+        (1..).zip(self.combinations.iter().map(Vec::as_slice))
     }
 
     /// The number of blocks.

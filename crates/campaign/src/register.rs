@@ -1,22 +1,27 @@
-//! The register of hypotheses: what was stated, and when.
+//! The register of hypotheses: what was stated, when, and after how many runs it is tested.
 //!
-//! Each record has the hash of the hypothesis and of the record before it, and each row of results has the hash of the
-//! newest record at its time. A hypothesis whose text or time is changed later no longer agrees with its record, its
-//! record with the next one, or the register with the rows.
+//! Each record has the hash of the hypothesis and of the record before it, and of the journal at that time; each row of
+//! results has the hash of the newest record when it was recorded. A hypothesis whose text, time or number of runs is
+//! changed later no longer agrees with its record, its record with the next one, or the register with the rows. Which
+//! record was the last is kept in a file of its own, so that one that is removed from the end is missed also before the
+//! next row.
 
-use std::fs::{self, OpenOptions};
+use std::collections::HashMap;
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::campaign::{Campaign, Hypothesis};
-use crate::folder::{Info, JOURNAL, JournalError, REGISTER, create_folder, io_error, sync_folder};
-use crate::lines::{read_all, recover};
+use crate::diagnostics::quoted;
+use crate::folder::{HEAD, Info, JOURNAL, JournalError, REGISTER, create_folder, io_error, lock, open, write_whole};
+use crate::line::{Line, RunSet, Text};
+use crate::lines::{LineError, each_line, read_all, recover};
+use crate::machine;
 use crate::plan::{Hash, Plan};
-use crate::row::Row;
 use crate::time;
 
 /// A hypothesis as it was registered.
@@ -28,8 +33,13 @@ pub struct Record {
     pub text: Hash,
     /// The hash of the campaign.
     pub campaign: Hash,
-    /// When it was registered: RFC 3339, UTC.
+    /// When it was registered: RFC 3339, UTC, by the clock of `host`.
     pub time: String,
+    /// The name of the machine on which it was registered.
+    pub host: String,
+    /// The number of blocks after which it is tested. Fewer would be a choice of when to stop, and more of when to go
+    /// on.
+    pub repeats: u32,
     /// The number of runs that were recorded before.
     pub rows: usize,
     /// The hash of the journal at that time.
@@ -46,6 +56,8 @@ impl Record {
             "text": self.text,
             "campaign": self.campaign,
             "time": self.time,
+            "host": self.host,
+            "repeats": self.repeats,
             "rows": self.rows,
             "journal": self.journal,
             "previous": self.previous,
@@ -77,18 +89,11 @@ pub enum Standing<'r> {
     Changed(&'r Record),
 }
 
-/// What a row can be used for with regard to a hypothesis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Use {
-    /// The run was made after the hypothesis was registered: it can confirm it.
-    Confirmation,
-    /// The run was made before the hypothesis was registered.
-    MadeBefore,
-    /// The run is one of those that were looked at to find the hypothesis.
-    Explored,
-    /// The row does not name the register's record, although it was made later: the register or the row was changed.
-    Contradictory,
+/// Which record was the last.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    records: usize,
+    hash: Hash,
 }
 
 impl Register {
@@ -102,9 +107,34 @@ impl Register {
         let (records, _) = read_all(&path)?;
         let register = Register { records, length };
         match register.fault() {
-            None => Ok(register),
+            None => register.check_head(folder).map(|()| register),
             Some((index, why)) => Err(JournalError::Damaged { path, line: index + 1, why }),
         }
+    }
+
+    /// Whether the record that was the last is still there.
+    fn check_head(&self, folder: &Path) -> Result<(), JournalError> {
+        let path = folder.join(HEAD);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(io_error("read", &path)(error)),
+        };
+        let head: Head = serde_json::from_slice(&bytes).map_err(|error| JournalError::Damaged {
+            path,
+            line: error.line(),
+            why: error.to_string(),
+        })?;
+        if self.records.iter().any(|record| record.hash == head.hash) {
+            return Ok(());
+        }
+        let why = format!(
+            "the register has {} records, but had {}, of which the last, {}, is missing",
+            self.records.len(),
+            head.records,
+            head.hash.short()
+        );
+        Err(JournalError::Damaged { path: folder.join(REGISTER), line: self.records.len() + 1, why })
     }
 
     /// The first record that was changed, and how that shows.
@@ -155,66 +185,159 @@ impl Register {
         }
     }
 
-    /// What the rows of a journal, in their order, can be used for with regard to a registered hypothesis.
-    pub fn uses(&self, record: &Record, rows: &[Row]) -> Vec<Use> {
-        let place = self.records.iter().position(|known| known.hash == record.hash);
-        rows.iter()
-            .enumerate()
-            .map(|(index, row)| {
-                if row.run.block <= record.hypothesis.explored {
-                    return Use::Explored;
+    /// Compares the register with a journal: see [`Agreement::line`].
+    pub(crate) fn agreement(&self) -> Agreement<'_> {
+        let places = self.records.iter().zip(1..).map(|(record, place)| (record.hash.to_string(), place)).collect();
+        let last = (String::new(), 0);
+        Agreement { records: &self.records, places, last, journal: Sha256::new(), before: 0, rows: 0 }
+    }
+}
+
+/// A comparison of a register with the lines of a journal.
+pub(crate) struct Agreement<'r> {
+    records: &'r [Record],
+    /// The number of each record, from 1.
+    places: HashMap<String, u32>,
+    /// The text of the newest record that a row has named, and its number.
+    last: (String, u32),
+    /// The hash of the lines so far, as long as there are records behind them.
+    journal: Sha256,
+    /// The number of records that were made before the next line.
+    before: usize,
+    rows: usize,
+}
+
+impl Agreement<'_> {
+    /// The next line. Returns the number, from 1, of the newest record that its executor knew, or 0.
+    ///
+    /// # Errors
+    /// If the line does not name the record that was the newest when it was recorded, or a line before it is not what it
+    /// was when a hypothesis was registered.
+    pub(crate) fn line(&mut self, bytes: &[u8], line: &Line<'_>) -> Result<u32, LineError> {
+        self.check_journal().map_err(LineError::Disagreement)?;
+        let run = line.run;
+        let mut place = |hash: &Option<Text<'_>>| match hash {
+            None => Ok(0),
+            Some(Text(hash)) if *hash == self.last.0 => Ok(self.last.1),
+            Some(Text(hash)) => match self.places.get(&**hash) {
+                Some(place) => {
+                    self.last = (hash.to_string(), *place);
+                    Ok(*place)
                 }
-                if index < record.rows || row.start <= record.time {
-                    return Use::MadeBefore;
-                }
-                let named = row.registered.and_then(|hash| self.records.iter().position(|known| known.hash == hash));
-                if named >= place && place.is_some() { Use::Confirmation } else { Use::Contradictory }
-            })
-            .collect()
+                None => Err(LineError::Disagreement(format!(
+                    "the row of run {run} names the record {} of the register, which {REGISTER} does not have: a record \
+                     was removed or changed",
+                    quoted(hash)
+                ))),
+            },
+        };
+        let (named, known) = (place(&line.registered)?, place(&line.known)?);
+        if named as usize != self.before || known > named {
+            let why = format!(
+                "the row of run {} was recorded with {named} of the register's records, but {} were there before it: the \
+                 row or the register was changed",
+                line.run, self.before
+            );
+            return Err(LineError::Disagreement(why));
+        }
+        self.rows += 1;
+        if self.before < self.records.len() {
+            self.journal.update(bytes);
+        }
+        Ok(known)
+    }
+
+    /// Compares the lines so far with the hashes of the records that were made after them.
+    fn check_journal(&mut self) -> Result<(), String> {
+        while let Some(record) = self.records.get(self.before).filter(|record| record.rows <= self.rows) {
+            if record.rows < self.rows || Hash::of_digest(self.journal.clone()) != record.journal {
+                return Err(format!(
+                    "the {} rows until here are not those after which the hypothesis `{}` was registered: one was \
+                     changed, added or removed",
+                    self.rows, record.hypothesis.name
+                ));
+            }
+            self.before += 1;
+        }
+        Ok(())
+    }
+
+    /// After the last line.
+    ///
+    /// # Errors
+    /// If lines are missing.
+    pub(crate) fn finish(mut self, path: &Path) -> Result<(), JournalError> {
+        let checked = self.check_journal();
+        let disagreement = |why| JournalError::Disagreement { path: path.to_owned(), line: self.rows, why };
+        checked.map_err(disagreement)?;
+        match self.records.get(self.before) {
+            None => Ok(()),
+            Some(record) => Err(disagreement(format!(
+                "the journal has {} rows, but had {} when the hypothesis `{}` was registered",
+                self.rows, record.rows, record.hypothesis.name
+            ))),
+        }
     }
 }
 
 /// Registers a hypothesis of a campaign in its results folder, which may be in use. One that is registered already
-/// keeps its time.
+/// keeps its time and its number of blocks. That number is the one that the hypothesis states, else the campaign's.
 ///
 /// # Errors
-/// If files cannot be read or written, or were changed, or the folder has the results of another campaign.
+/// If files cannot be read or written, or were changed, or the folder has the results of another campaign, or no run
+/// is left that could confirm the hypothesis.
 pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> Result<Record, JournalError> {
+    Info::check_own(folder)?;
     create_folder(folder)?;
     Info::check(folder, campaign)?;
     let path = folder.join(REGISTER);
-    let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
-    let mut file = opened.map_err(io_error("open", &path))?;
+    let mut file = open(&path)?;
     // Two processes that register at once would both continue the same record.
-    flock(&file, FlockOperation::LockExclusive).map_err(|error| io_error("lock", &path)(error.into()))?;
-    recover(&path, &mut file, |_, line| Ok(drop(serde_json::from_slice::<Record>(line)?)))?;
+    lock(&file, &path)?;
+    recover(&path, &mut file, |_, line| {
+        serde_json::from_slice::<Record>(line)?;
+        Ok(())
+    })?;
     let register = Register::read(folder)?;
     if let Standing::Registered(record) = register.standing(hypothesis) {
         return Ok(record.clone());
     }
+    // A row that is being recorded names the newest record: either this one, or its row is counted here.
     let journal_path = folder.join(JOURNAL);
-    let journal = match fs::read(&journal_path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(io_error("read", &journal_path)(error)),
-    };
-    // Whole lines only, so that the hash can be checked. A run whose line is being written started before.
-    let whole = journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-    let rows = journal[..whole].iter().filter(|byte| **byte == b'\n').count();
+    let journal_file = open(&journal_path)?;
+    lock(&journal_file, &journal_path)?;
+    let repeats = hypothesis.repeats.unwrap_or(campaign.repeats);
+    let (mut journal, mut known, mut rows, mut made) = (Sha256::new(), RunSet::default(), 0, 0);
+    each_line(&journal_path, &journal_file, |_, bytes| {
+        let line = Line::parse(bytes)?;
+        journal.update(bytes);
+        rows += 1;
+        made += usize::from(known.insert(line.run) && line.run.block <= repeats);
+        Ok(())
+    })?;
+    let plan = Plan::new(campaign);
+    if made >= plan.combinations() * repeats as usize {
+        let name = hypothesis.name.clone();
+        return Err(JournalError::NoRunsLeft { name, repeats });
+    }
     let mut record = Record {
         hypothesis: hypothesis.clone(),
         text: text_hash(hypothesis),
-        campaign: Plan::new(campaign).hash(),
+        campaign: plan.hash(),
         time: time::now(),
+        host: machine::host(),
+        repeats,
         rows,
-        journal: Hash::of(&journal[..whole]),
+        journal: Hash::of_digest(journal),
         previous: register.head(),
         hash: Hash::of(&[]),
     };
     record.hash = record.computed();
-    let mut line = serde_json::to_vec(&record).map_err(|error| io_error("write", &path)(error.into()))?;
+    let error = |error: serde_json::Error| io_error("write", &path)(error.into());
+    let mut line = serde_json::to_vec(&record).map_err(error)?;
     line.push(b'\n');
     file.write_all(&line).and_then(|()| file.sync_all()).map_err(io_error("write", &path))?;
-    sync_folder(folder)?;
+    let head = Head { records: register.records.len() + 1, hash: record.hash };
+    write_whole(&folder.join(HEAD), &serde_json::to_vec(&head).map_err(error)?)?;
     Ok(record)
 }
