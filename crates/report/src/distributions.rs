@@ -101,22 +101,18 @@ fn density(sorted: &[f64], axis: &Axis) -> Option<(Density, &'static str)> {
 
 /// A tick for each score; of many scores one for each place, with its number.
 fn ticks(sorted: &[f64], axis: &Axis) -> Vec<(f64, u32)> {
-    let place = |score: f64| match sorted.len() <= MAX_TICKS {
-        true => score,
+    let place = |score: &f64| ((axis.place(*score) * PLACES as f64) as usize).min(PLACES - 1);
+    let tick = |ticks: &[f64]| match sorted.len() <= MAX_TICKS {
+        true => (ticks[0], ticks.len() as u32),
         false => {
-            let share = ((axis.place(score) * PLACES as f64).floor() + 0.5).min(PLACES as f64 - 0.5) / PLACES as f64;
-            short(axis.low + share * (axis.high - axis.low))
+            let share = (place(&ticks[0]) as f64 + 0.5) / PLACES as f64;
+            (short(axis.low + share * (axis.high - axis.low)), ticks.len() as u32)
         }
     };
-    let mut ticks: Vec<(f64, u32)> = Vec::new();
-    for &score in sorted {
-        let at = place(score);
-        match ticks.last_mut() {
-            Some((last, runs)) if *last == at => *runs += 1,
-            _ => ticks.push((at, 1)),
-        }
+    match sorted.len() <= MAX_TICKS {
+        true => sorted.chunk_by(|one, other| one == other).map(tick).collect(),
+        false => sorted.chunk_by(|one, other| place(one) == place(other)).map(tick).collect(),
     }
-    ticks
 }
 
 /// The quartiles of sorted scores by nearest rank, and their median.

@@ -290,11 +290,9 @@ fn blocks(sample: &Sample, found: &Distributions, width: usize) -> String {
             *height = height.max(density / found.top);
         }
         // A narrow plot has several points a column, a wide one columns between the points.
-        for at in 1..width {
-            if heights[at] == 0.0 {
-                let share = at as f64 / width as f64 * (sample.density.len() - 1) as f64;
-                heights[at] = sample.density[share.round() as usize] / found.top;
-            }
+        for (at, height) in heights.iter_mut().enumerate().filter(|(_, height)| **height == 0.0) {
+            let share = at as f64 / width as f64 * (sample.density.len() - 1) as f64;
+            *height = sample.density[share.round() as usize] / found.top;
         }
     }
     // What is there at all is seen.

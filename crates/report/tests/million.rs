@@ -1,13 +1,12 @@
 //! A million rows are read, tested and drawn within 5 s and 500 MiB; a tenth of them in builds for debugging.
 
 use std::io::{BufWriter, Write};
-use std::time::{Duration, Instant};
 
 use bellows_report::{Options, Report, Source};
 use bellows_testkit::scratch;
 
 const ROWS: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
-const MAX_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 5 });
+const MAX_SECONDS: f64 = if cfg!(debug_assertions) { 15.0 } else { 5.0 };
 const MAX_KIB: u64 = 500 << 10;
 
 /// Writes a table with the document's columns, of 2 × 5 × 5 × 3 × 2 × 2 combinations.
@@ -39,22 +38,30 @@ fn peak_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+/// The seconds that this process has computed, which other processes do not change. It has one thread.
+fn seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // Behind the name in parentheses, fields 14 and 15 are ticks of 10 ms for the program and for the kernel.
+    let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap() / 100.0).sum()
+}
+
 #[test]
 fn a_million_rows_are_read_tested_and_drawn_in_time() {
     let folder = scratch();
     let path = folder.path().join("million.csv");
     write_table(BufWriter::new(std::fs::File::create(&path).unwrap()));
-    let begin = Instant::now();
+    let begin = seconds();
     let source = Source::open(&path, None).unwrap();
-    let read = begin.elapsed();
+    let read = seconds() - begin;
     let report = Report::of(&source, &Options::default()).unwrap();
-    let tested = begin.elapsed();
+    let tested = seconds() - begin;
     let (html, pictures) = (report.html().unwrap(), report.pictures());
     let json = serde_json::to_string(&report).unwrap();
-    let all = begin.elapsed();
+    let all = seconds() - begin;
     let drawn: usize = pictures.iter().map(|picture| picture.svg.len()).sum();
     println!(
-        "{ROWS} rows: read {read:.2?}, tested {:.2?}, drawn {:.2?}, all {all:.2?}, {} MiB; page {} KiB, pictures {} KiB, \
+        "{ROWS} rows: read {read:.2} s, tested {:.2} s, drawn {:.2} s, all {all:.2} s, {} MiB; page {} KiB, pictures {} KiB, \
          JSON {} KiB",
         tested - read,
         all - tested,
@@ -66,5 +73,5 @@ fn a_million_rows_are_read_tested_and_drawn_in_time() {
     assert_eq!(report.sections.iter().map(|section| section.runs).sum::<usize>(), ROWS);
     assert!(html.len() < 4 << 20, "the page has {} bytes", html.len());
     assert!(peak_kib() <= MAX_KIB, "{} KiB", peak_kib());
-    assert!(all <= MAX_TIME, "{all:?}");
+    assert!(all <= MAX_SECONDS, "{all} s");
 }

@@ -116,7 +116,7 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
         let (from, to) = if tag.is_end { (tag.x - width, tag.x) } else { (tag.x, tag.x + width) };
         let is_free =
             |row: &&mut Vec<(f64, f64)>| row.iter().all(|(begin, end)| to + 6.0 < *begin || from - 6.0 > *end);
-        tag.row = match rows.iter_mut().enumerate().find(|(_, row)| is_free(&row)) {
+        tag.row = match rows.iter_mut().enumerate().find(|(_, row)| is_free(row)) {
             Some((place, row)) => {
                 row.push((from, to));
                 place
