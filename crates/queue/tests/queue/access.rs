@@ -55,7 +55,7 @@ fn credentials_are_those_of_a_user() {
     let Some(server) = NatsServer::with("credentials_are_those_of_a_user", |folder| {
         format!(
             "jetstream {{ store_dir: '{}' }}\nauthorization {{ users: [ {{ user: me, password: 'se/cr@t' }}, \
-             {{ nkey: {public} }} ] }}",
+             {{ nkey: {public} }}, {{ user: low, password: x, permissions: {{ publish: [none] }} }} ] }}",
             folder.join("js").display()
         )
     }) else {
@@ -67,6 +67,11 @@ fn credentials_are_those_of_a_user() {
         contains(&error(&["status", "q", &url]), &["refuses the credentials", "--credentials FILE"]);
     }
     found(&["status", "q", &with("me:se%2Fcr%40t")]);
+    // One who is let in but may not do anything.
+    contains(
+        &error(&["status", "q", &with("low:x")]),
+        &["cannot read the queue", "ermission", "let this user publish"],
+    );
     let write = |text: &str| {
         let path = server.folder.path().join("seed");
         std::fs::write(&path, text).unwrap();
