@@ -27,6 +27,7 @@ name = "small packets are faster"
 factor = "size"
 compare = ["60", "9000"]
 direction = "greater"
+repeats = 3
 "#
     )
 }
@@ -148,6 +149,7 @@ name = "smaller packets are slower"
 factor = "size"
 compare = ["60", "64"]
 direction = "less"
+repeats = 8
 "#,
     );
     sandbox.bellows(&["campaign", "run", &file]).fine();

@@ -1,4 +1,5 @@
-//! The data model of a campaign, as a [file](crate::load) states it.
+//! The data model of a campaign, as a [file](crate::load) states it. It is written as JSON, but not read: only files are
+//! checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::template::{Template, Value};
 
 /// A campaign: what is measured, under which conditions, and how often.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Campaign {
     /// A name for people.
     pub name: String,
@@ -52,7 +53,7 @@ pub struct Campaign {
 }
 
 /// A factor and its levels.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Factor {
     /// The name, as in `{name}`.
     pub name: String,
@@ -61,17 +62,16 @@ pub struct Factor {
 }
 
 /// A level of a factor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Level {
     /// The name of the level in results and reports.
     pub label: String,
     /// What `{factor.key}` is replaced with.
-    #[serde(default)]
     pub values: BTreeMap<String, Value>,
 }
 
 /// Combinations that are not run: those that have one of the levels of each of these factors.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Exclusion {
     /// Numbers of factors, each with numbers of its levels.
     pub levels: Vec<(usize, Vec<usize>)>,
@@ -85,7 +85,7 @@ impl Exclusion {
 }
 
 /// A command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Command {
     /// A program and its arguments.
@@ -98,7 +98,7 @@ pub enum Command {
 }
 
 /// A number that a run gives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ScoreSpec {
     /// The name.
     pub name: String,
@@ -123,7 +123,7 @@ pub enum Better {
 }
 
 /// An output of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
     /// Standard output.
@@ -134,7 +134,7 @@ pub enum Stream {
 }
 
 /// How a score is read from a command's output.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Read {
     /// The number at a path of a JSON value.
@@ -151,7 +151,7 @@ pub enum Read {
 }
 
 /// When a run counts as disturbed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
     /// The maximum share of the run's time that the host took from its processors.
     pub steal: f64,

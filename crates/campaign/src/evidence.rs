@@ -85,7 +85,10 @@ impl Evidence {
         let host = self.results.machines.number(&record.host);
         let is_before = |row: usize| match self.known[row] {
             // No record was known, or none is: the clock says more, if it is the same.
-            0 => host == Some(self.results.machine[row]) && self.results.starts[row] <= registered,
+            0 => {
+                let start = self.results.starts.get(row);
+                host == Some(self.results.machine[row]) && start.is_none_or(|start| *start <= registered)
+            }
             known => known < place,
         };
         let use_of = |row: usize| match self.results.ids[row] {

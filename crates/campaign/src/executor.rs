@@ -9,10 +9,11 @@ use crate::campaign::{Campaign, Command};
 use crate::journal::Journal;
 use crate::machine::Facts;
 use crate::plan::{Hash, Plan, RunId};
-use crate::processes::{Ended, Finished, Processes, Stop, Surroundings, end_strays};
+use crate::processes::{Ended, Finished, Processes, Stop, Surroundings};
 use crate::register::Register;
 use crate::row::{Failure, FailureKind, Row, Score};
 use crate::score::{Captured, Output, Reader};
+use crate::strays::{end_strays, mark_of};
 use crate::template::{Placeholder, Value, joined};
 use crate::time;
 
@@ -47,6 +48,9 @@ pub enum ExecuteError {
     /// The run is not part of the campaign.
     #[error("the campaign has no run {0}")]
     NoRun(RunId),
+    /// Processes of the campaign's commands still run.
+    #[error("processes are left: {0}")]
+    Remains(String),
     /// Another failure.
     #[error("cannot run commands: {0}")]
     Io(#[from] std::io::Error),
@@ -134,18 +138,20 @@ impl<'c> LocalExecutor<'c> {
     pub fn with_journal(self, journal: &Journal) -> LocalExecutor<'c> {
         // The journal is locked, so that no other runner has commands with this mark.
         let folder = journal.folder();
-        let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let mut executor = self.with_mark(&whole.to_string_lossy());
+        let mut executor = self.with_mark_of(folder);
         executor.register = Some((folder.to_owned(), Register::default()));
         executor
     }
 
-    /// Marks all commands with a text, which no other process that lives uses, and ends commands that a process before
-    /// has left with it because it was killed.
+    /// Marks all commands as those of the process that has locked a file or folder, and ends commands that a process
+    /// before it has left because it was killed.
     #[must_use]
-    pub fn with_mark(mut self, mark: &str) -> LocalExecutor<'c> {
-        end_strays(mark);
-        self.mark = Some(mark.to_owned());
+    pub fn with_mark_of(mut self, path: &Path) -> LocalExecutor<'c> {
+        // Without one, nothing can be found later.
+        self.mark = mark_of(path).ok();
+        if let Some(mark) = &self.mark {
+            end_strays(mark);
+        }
         self
     }
 
@@ -217,10 +223,11 @@ impl<'c> LocalExecutor<'c> {
         }
     }
 
-    fn run(&mut self, run: RunId, stop: &Stop) -> Result<Row, ExecuteError> {
+    /// Makes a run. `name` and `block` are what its commands know it by.
+    fn run(&mut self, run: RunId, name: &str, block: &str, stop: &Stop) -> Result<Row, ExecuteError> {
         let campaign = self.campaign;
         let levels = self.plan.levels(run).ok_or(ExecuteError::NoRun(run))?.to_vec();
-        let value = |placeholder: &Placeholder| fill(campaign, &levels, run, placeholder);
+        let value = |placeholder: &Placeholder| fill(campaign, &levels, [name, block], placeholder);
         let environment: Vec<(String, String)> = campaign
             .environment
             .iter()
@@ -265,6 +272,7 @@ impl<'c> LocalExecutor<'c> {
             }
         }
         self.processes.end_from(mark);
+        disturbed.extend(self.processes.remains());
         let (scores, failure) = result.ok_or(ExecuteError::Stopped)?;
         let labels = campaign.factors.iter().zip(&levels);
         let levels = labels.map(|(factor, level)| (factor.name.clone(), factor.levels[*level].label.clone())).collect();
@@ -314,16 +322,16 @@ impl Executor for LocalExecutor<'_> {
         self.on_cpus(|executor| {
             executor.stage("setup", &campaign.setup, stop)?;
             executor.read_versions(stop);
-            for _ in 0..campaign.warmup {
+            for number in 1..=campaign.warmup {
                 // A warm-up that fails is followed by a run that fails, which is recorded.
-                executor.run(first, stop)?;
+                executor.run(first, &format!("0.{number}"), "0", stop)?;
             }
             if stop.is_set() { Err(ExecuteError::Stopped) } else { Ok(()) }
         })?
     }
 
     fn execute(&mut self, run: RunId, stop: &Stop) -> Result<Row, ExecuteError> {
-        self.on_cpus(|executor| executor.run(run, stop))?
+        self.on_cpus(|executor| executor.run(run, &run.to_string(), &run.block.to_string(), stop))?
     }
 
     fn end(&mut self) -> Result<(), ExecuteError> {
@@ -334,19 +342,20 @@ impl Executor for LocalExecutor<'_> {
         let unstoppable = Stop::new()?;
         let result = self.on_cpus(|executor| executor.stage("teardown", &campaign.teardown, &unstoppable))?;
         self.processes.end_from(0);
-        result
+        let remains = self.processes.remains();
+        if remains.is_empty() { result } else { Err(ExecuteError::Remains(remains.join("; "))) }
     }
 }
 
 /// What a placeholder stands for in a run.
-fn fill(campaign: &Campaign, levels: &[usize], run: RunId, placeholder: &Placeholder) -> Value {
+fn fill(campaign: &Campaign, levels: &[usize], [name, block]: [&str; 2], placeholder: &Placeholder) -> Value {
     let level = |name: &str| {
         let factor = campaign.factor(name)?;
         campaign.factors[factor].levels.get(levels[factor])
     };
     match placeholder {
-        Placeholder::Run => Value::Text(run.to_string()),
-        Placeholder::Block => Value::Text(run.block.to_string()),
+        Placeholder::Run => Value::Text(name.to_owned()),
+        Placeholder::Block => Value::Text(block.to_owned()),
         Placeholder::Label(name) => Value::Text(level(name).map_or(String::new(), |level| level.label.clone())),
         Placeholder::Value(name, key) => {
             let value = level(name).and_then(|level| level.values.get(key).cloned());

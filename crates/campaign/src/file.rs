@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,14 +53,7 @@ pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
         diagnostics.whole(why, help);
         diagnostics
     };
-    let size = fs::metadata(path).map_or(0, |file| file.len());
-    if size > MAX_TEXT as u64 {
-        return Err(fail("the file is larger than 1 MiB".to_owned(), "name a campaign file"));
-    }
-    let bytes = fs::read(path).map_err(|error| {
-        let help = bellows_sys::way_out(&error, "check the path");
-        fail(format!("cannot read the campaign file: {error}"), help)
-    })?;
+    let bytes = read(path).map_err(|(why, help)| fail(why, &help))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| fail("the file is not UTF-8 text".to_owned(), "a campaign file is TOML; save it as UTF-8"))?;
     let campaign = parse(&name, &text)?;
@@ -66,6 +61,28 @@ pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
     // The current folder has the empty path, which no program can be started in.
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     Ok(Loaded { campaign, text, folder })
+}
+
+/// The bytes of a file, which is a file and not too large; else why not, and the way out.
+fn read(path: &Path) -> Result<Vec<u8>, (String, String)> {
+    let failed = |error: std::io::Error| {
+        let help = bellows_sys::way_out(&error, "check the path");
+        (format!("cannot read the campaign file: {error}"), help.to_owned())
+    };
+    // Without waiting for who writes into a pipe.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "a folder" } else { "a device, a pipe or a socket" };
+        return Err((format!("the campaign file is {what}"), "name a file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() > MAX_TEXT {
+        true => Err(("the file is larger than 1 MiB".to_owned(), "name a campaign file".to_owned())),
+        false => Ok(bytes),
+    }
 }
 
 /// Reads the text of a campaign file. `name` stands for the file in errors.
@@ -132,12 +149,12 @@ impl File<'_> {
         let (exclude, hypotheses) = (table.take("exclude"), table.take("hypothesis"));
         table.finish(self.diagnostics);
         // Without valid factors all levels would seem to be unknown.
-        let exclusions = match exclude {
+        let exclusions: Vec<Exclusion> = match exclude {
             Some(node) if are_factors_valid => self.exclusions(node),
             _ => Vec::new(),
         };
         let hypotheses = match hypotheses {
-            Some(node) if are_factors_valid => self.hypotheses(node, &scores),
+            Some(node) if are_factors_valid => self.hypotheses(node, &scores, &exclusions),
             _ => Vec::new(),
         };
         let levels = self.factors.iter().map(|factor| factor.levels.len());
@@ -258,6 +275,8 @@ impl File<'_> {
             () if label.trim().is_empty() => "is empty",
             () if label.chars().any(char::is_control) => "has control characters",
             () if label.len() > 200 => "is longer than 200 bytes",
+            // In tables it would look like another one.
+            () if label.trim() != label => "begins or ends with a space",
             () => return Some(label),
         };
         let help = "write a short word, and longer values as { label = \"word\", value = \"…\" }";
@@ -267,7 +286,7 @@ impl File<'_> {
 
     fn value(&mut self, key: &str, node: &Node<'_>) -> Option<Value> {
         if let Some(text) = word(node) {
-            return Some(Value::Text(text));
+            return self.without_nul(text, node).map(Value::Text);
         }
         let DeValue::Array(array) = node.get_ref() else {
             let message = format!("{} is a text or a list of texts, not {}", quoted(key), called(node.get_ref()));
@@ -275,11 +294,23 @@ impl File<'_> {
             return None;
         };
         let words: Option<Vec<String>> = array.iter().map(word).collect();
-        if words.is_none() {
+        let Some(words) = words else {
             let message = format!("{} is a list of something other than texts", quoted(key));
             self.diagnostics.at(node.span(), message, "write [\"text\", …]");
+            return None;
+        };
+        let words: Vec<_> =
+            words.into_iter().zip(array.iter()).map(|(word, node)| self.without_nul(word, node)).collect();
+        words.into_iter().collect::<Option<_>>().map(Value::Words)
+    }
+
+    /// A text that can be passed to a program.
+    fn without_nul(&mut self, text: String, node: &Node<'_>) -> Option<String> {
+        if text.contains('\0') {
+            self.diagnostics.at(node.span(), "a NUL byte cannot be passed to a program", "remove it");
+            return None;
         }
-        words.map(Value::Words)
+        Some(text)
     }
 
     fn exclusions(&mut self, node: &Node<'_>) -> Vec<Exclusion> {
@@ -430,11 +461,8 @@ impl File<'_> {
 
     /// A text whose placeholders exist.
     fn template(&mut self, text: &str, node: &Node<'_>, is_of_run: bool, is_shell: bool) -> Option<Template> {
-        if text.contains('\0') {
-            self.diagnostics.at(node.span(), "a NUL byte cannot be passed to a program", "remove it");
-            return None;
-        }
-        let template = match Template::parse(text) {
+        let text = self.without_nul(text.to_owned(), node)?;
+        let template = match Template::parse(&text) {
             Ok(template) => template,
             Err(why) => {
                 self.diagnostics.at(node.span(), why, "a placeholder is {factor} or {factor.key}");
@@ -679,7 +707,7 @@ impl File<'_> {
         labels
     }
 
-    fn hypotheses(&mut self, node: &Node<'_>, scores: &[ScoreSpec]) -> Vec<Hypothesis> {
+    fn hypotheses(&mut self, node: &Node<'_>, scores: &[ScoreSpec], exclusions: &[Exclusion]) -> Vec<Hypothesis> {
         let nodes = match node.get_ref() {
             DeValue::Array(array) => array.iter().collect(),
             _ => vec![node],
@@ -691,9 +719,34 @@ impl File<'_> {
                 let message = format!("there are two hypotheses {}", quoted(&hypothesis.name));
                 self.diagnostics.at(node.span(), message, "give each a `name` of its own");
             }
+            self.check_cells(&hypothesis, node, exclusions);
             hypotheses.push(hypothesis);
         }
         hypotheses
+    }
+
+    /// Both means have runs.
+    fn check_cells(&mut self, hypothesis: &Hypothesis, node: &Node<'_>, exclusions: &[Exclusion]) {
+        let place = |name: &String| self.factors.iter().position(|factor| factor.name == *name);
+        let label = |combination: &[usize], factor: usize| &self.factors[factor].levels[combination[factor]].label;
+        let Some(term) = hypothesis.term.iter().map(place).collect::<Option<Vec<usize>>>() else { return };
+        let subset = hypothesis.subset.iter().filter_map(|(name, levels)| Some((place(name)?, levels)));
+        let subset: Vec<(usize, &Vec<String>)> = subset.collect();
+        let mut have_runs = [false; 2];
+        plan::each_combination(&self.factors, |combination| {
+            let is_meant = subset.iter().all(|(factor, levels)| levels.contains(label(combination, *factor)));
+            if !is_meant || exclusions.iter().any(|exclusion| exclusion.has(combination)) {
+                return;
+            }
+            for (has_runs, levels) in have_runs.iter_mut().zip(&hypothesis.compare) {
+                *has_runs |= term.iter().zip(levels).all(|(factor, level)| label(combination, *factor) == level);
+            }
+        });
+        if let Some(without) = have_runs.iter().position(|has_runs| !has_runs) {
+            let mean = listed(&hypothesis.compare[without]);
+            let message = format!("all runs of the mean {mean} of {} are excluded", quoted(&hypothesis.name));
+            self.diagnostics.at(node.span(), message, "compare other levels, or change `where` or `exclude`");
+        }
     }
 
     fn hypothesis(&mut self, node: &Node<'_>, scores: &[ScoreSpec]) -> Option<Hypothesis> {

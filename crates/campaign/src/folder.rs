@@ -125,6 +125,17 @@ pub enum JournalError {
         /// The number of combinations.
         combinations: usize,
     },
+    /// The folder has imported results.
+    #[error(
+        "{} has results that were imported from {file}, to which none can be added; make runs in another folder",
+        folder.display()
+    )]
+    Imported {
+        /// The folder.
+        folder: PathBuf,
+        /// The table.
+        file: String,
+    },
     /// A hypothesis would be tested on runs that are all made.
     #[error(
         "the hypothesis `{name}` would be tested after {repeats} blocks, which are all made, and only runs that are made \
@@ -171,6 +182,20 @@ pub struct Info {
     pub scores: Vec<ScoreInfo>,
     /// What the results depend on.
     pub canonical: Value,
+    /// Where the results were imported from, if they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Origin>,
+}
+
+/// Where results were imported from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The path of the table.
+    pub file: String,
+    /// The hash of the table.
+    pub hash: Hash,
+    /// When it was imported: RFC 3339, UTC.
+    pub time: String,
 }
 
 /// A factor in `campaign.json`.
@@ -209,6 +234,7 @@ impl Info {
             factors: campaign.factors.iter().map(factor).collect(),
             scores: declared.map(score).collect(),
             canonical: campaign.canonical(),
+            imported: None,
         }
     }
 
@@ -230,6 +256,17 @@ impl Info {
             line: error.line(),
             why: error.to_string(),
         })
+    }
+
+    /// Checks that runs can be added to a folder, if it has a campaign.
+    pub(crate) fn check_own(folder: &Path) -> Result<(), JournalError> {
+        match Info::read(folder) {
+            Ok(Info { imported: Some(Origin { file, .. }), .. }) => {
+                Err(JournalError::Imported { folder: folder.to_owned(), file })
+            }
+            Ok(_) | Err(JournalError::NoCampaign { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that a folder has no results of another campaign.

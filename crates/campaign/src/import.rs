@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{listed, quoted};
 use crate::folder::is_column;
-use crate::results::{FactorColumn, Results, Words};
+use crate::results::{FactorColumn, MAX_REASONS, Results, Words};
 
 /// Maximum number of levels of a factor. A column with more is none.
 const MAX_LEVELS: usize = 10_000;
 
 /// Maximum number of columns.
 const MAX_COLUMNS: usize = 1_024;
+
+/// Maximum length of a line, in bytes.
+const MAX_LINE: usize = 1 << 20;
 
 /// What a missing score is called, in any case.
 const MISSING: [&str; 4] = ["", "na", "nan", "null"];
@@ -55,6 +58,28 @@ enum Column {
     Ignored,
 }
 
+/// Which columns of a table hold what is not a factor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnNames {
+    /// The score.
+    pub score: String,
+    /// The number of the repetition, if there is such a column.
+    pub id: String,
+    /// The unit, if there is such a column.
+    pub unit: String,
+    /// The unit of all scores, if no column has it.
+    pub default_unit: String,
+    /// Columns that are left out.
+    pub ignored: Vec<String>,
+}
+
+impl Default for ColumnNames {
+    fn default() -> ColumnNames {
+        let [score, id, unit] = ["score", "id", "unit"].map(str::to_owned);
+        ColumnNames { score, id, unit, default_unit: String::new(), ignored: Vec::new() }
+    }
+}
+
 /// Imports a table from a file: see [`import`].
 ///
 /// # Errors
@@ -72,8 +97,17 @@ pub fn import_file(path: &Path) -> Result<Results, ImportError> {
 /// # Errors
 /// The first line that is wrong, and the way out.
 pub fn import(source: impl Read, name: &str) -> Result<Results, ImportError> {
+    import_columns(source, name, &ColumnNames::default())
+}
+
+/// The same, with other names for columns.
+///
+/// # Errors
+/// As for [`import`], and if a column that is named is missing.
+pub fn import_columns(source: impl Read, name: &str, names: &ColumnNames) -> Result<Results, ImportError> {
+    let source = Lines { source, left: MAX_LINE };
     let mut reader = csv::ReaderBuilder::new().buffer_capacity(1 << 16).from_reader(source);
-    let mut import = Import { name, results: Results::empty(), line: 1 };
+    let mut import = Import { name, names, results: Results::empty(), written: Vec::new(), line: 1 };
     let header = reader.byte_headers().map_err(|error| import.csv_error(&error))?.clone();
     let columns = import.columns(&header)?;
     let mut record = csv::ByteRecord::new();
@@ -89,6 +123,26 @@ pub fn import(source: impl Read, name: &str) -> Result<Results, ImportError> {
     }
 }
 
+/// A source of lines, none of which is too long to be read: devices have no lines, and no end.
+struct Lines<R> {
+    source: R,
+    left: usize,
+}
+
+impl<R: Read> Read for Lines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(buffer)?;
+        match buffer[..length].iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => self.left = MAX_LINE - (length - end - 1).min(MAX_LINE),
+            None => self.left = self.left.saturating_sub(length),
+        }
+        match self.left {
+            0 => Err(io::Error::new(io::ErrorKind::InvalidData, "a line is longer than 1 MiB, so this is no table")),
+            _ => Ok(length),
+        }
+    }
+}
+
 /// Whether a field has no value, as programs write it.
 fn is_missing(text: &str) -> bool {
     MISSING.iter().any(|missing| text.eq_ignore_ascii_case(missing))
@@ -96,7 +150,10 @@ fn is_missing(text: &str) -> bool {
 
 struct Import<'n> {
     name: &'n str,
+    names: &'n ColumnNames,
     results: Results,
+    /// For each factor, its levels as they are written, with the spaces around them.
+    written: Vec<Vec<Vec<u8>>>,
     line: u64,
 }
 
@@ -109,7 +166,8 @@ impl Import<'_> {
         let line = error.position().map_or(self.line, csv::Position::line);
         let (why, help) = match error.kind() {
             csv::ErrorKind::Io(error) => {
-                let error = io::Error::new(error.kind(), error.to_string());
+                let copy = || io::Error::new(error.kind(), error.to_string());
+                let error = error.raw_os_error().map_or_else(copy, io::Error::from_raw_os_error);
                 return ImportError::Io { path: PathBuf::from(self.name), error };
             }
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -140,9 +198,10 @@ impl Import<'_> {
                 return Err(self.wrong(format!("there are two columns {}", quoted(&name)), "rename one"));
             }
             columns.push(match name.as_str() {
-                "id" => Column::Id,
-                "score" => Column::Score,
-                "unit" => Column::Unit,
+                name if *name == self.names.score => Column::Score,
+                name if *name == self.names.id => Column::Id,
+                name if *name == self.names.unit => Column::Unit,
+                name if self.names.ignored.iter().any(|ignored| ignored == name) => Column::Ignored,
                 "measure" => Column::Measure,
                 "failure" => Column::Failure,
                 "disturbed" => Column::Disturbed,
@@ -150,21 +209,32 @@ impl Import<'_> {
                 other => {
                     let column = FactorColumn { name: other.to_owned(), levels: Words::default(), rows: Vec::new() };
                     self.results.factors.push(column);
+                    self.written.push(Vec::new());
                     Column::Factor(self.results.factors.len() - 1)
                 }
             });
             names.push(name);
         }
-        if !columns.contains(&Column::Score) {
-            let why = format!("there is no column `score`; there are {}", listed(&names));
-            return Err(self.wrong(why, "name the column of numbers `score`"));
+        let standard = ColumnNames::default();
+        let chosen =
+            [(&self.names.score, None), (&self.names.id, Some(&standard.id)), (&self.names.unit, Some(&standard.unit))];
+        // Columns with the usual names may be missing, except that of the score.
+        let needed = chosen.into_iter().filter(|(name, usual)| Some(*name) != *usual).map(|(name, _)| name);
+        if let Some(missing) = needed.chain(&self.names.ignored).find(|name| !names.contains(name)) {
+            let why = format!("there is no column {}; there are {}", quoted(missing), listed(&names));
+            let help = match *missing == standard.score {
+                true => "name the column of numbers `score`, or say which it is",
+                false => "name a column that there is",
+            };
+            return Err(self.wrong(why, help));
         }
         Ok(columns)
     }
 
     fn row(&mut self, columns: &[Column], record: &csv::ByteRecord) -> Result<(), ImportError> {
         // Values of columns that there may not be.
-        let (mut id, mut unit, mut measure, mut reason, mut disturbed) = (0, "", "score", "", false);
+        let (mut id, mut unit, mut measure, mut reason, mut disturbed) =
+            (0, &*self.names.default_unit, "score", "", false);
         let mut score = f64::NAN;
         for (column, field) in columns.iter().zip(record) {
             if *column == Column::Ignored {
@@ -179,6 +249,14 @@ impl Import<'_> {
                     let factor = &mut self.results.factors[*index];
                     let number = factor.levels.intern(text);
                     factor.rows.push(number);
+                    let written = &mut self.written[*index];
+                    if number as usize == written.len() {
+                        written.push(field.to_vec());
+                    } else if written[number as usize] != field {
+                        let name = quoted(&factor.name);
+                        let why = format!("{} of the column {name} was written with other spaces before", quoted(text));
+                        return Err(self.wrong(why, "write it with the same spaces in each line, or rename one"));
+                    }
                     if number as usize >= MAX_LEVELS {
                         let why =
                             format!("the column {} has more than {MAX_LEVELS} different values", quoted(&factor.name));
@@ -193,6 +271,7 @@ impl Import<'_> {
                 Column::Score => score = self.score(text)?,
                 Column::Unit => unit = text,
                 Column::Measure => measure = text,
+                Column::Failure if self.results.reasons.all().len() >= MAX_REASONS => {}
                 Column::Failure => reason = if is_missing(text) { "" } else { text },
                 Column::Disturbed => disturbed = !is_missing(text),
                 Column::Ignored => {}

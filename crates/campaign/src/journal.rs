@@ -54,6 +54,7 @@ impl Journal {
     /// # Errors
     /// If another runner uses the folder, or it has results of another campaign, or files cannot be read or written.
     pub fn open(folder: &Path, campaign: &Campaign, text: &str) -> Result<Journal, JournalError> {
+        Info::check_own(folder)?;
         create_folder(folder)?;
         let lock = Lock::new(folder)?;
         let plan = Plan::new(campaign);

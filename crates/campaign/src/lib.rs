@@ -29,7 +29,7 @@
 //! | `template` | placeholders in commands |
 //! | `plan` | the order of runs, and the hash of a campaign |
 //! | `executor` | makes one run |
-//! | `processes` | commands with a time limit and bounded output |
+//! | `processes`, `pipe`, `strays` | commands with a time limit and bounded output; those that a killed runner left |
 //! | `score` | reads scores from outputs |
 //! | `machine` | what the machine is, and what it did during a run |
 //! | `row` | the result of a run |
@@ -42,9 +42,11 @@
 //! | `status` | how far a campaign is |
 //! | `evidence` | results beside the register: which runs can confirm a hypothesis |
 //! | `sample` | the difference of two means |
+//! | `needed` | how many runs show an effect |
+//! | `exercise` | arbitrary bytes as each kind of file |
 //! | `verdict` | what results say of hypotheses |
 //! | `results` | results as columns, from a results folder |
-//! | `import` | the same from CSV |
+//! | `import`, `imported` | the same from CSV; a results folder from CSV |
 //! | `time` | times as text |
 #![forbid(unsafe_code)]
 
@@ -52,13 +54,17 @@ mod campaign;
 mod diagnostics;
 mod evidence;
 mod executor;
+mod exercise;
 mod file;
 mod folder;
 mod import;
+mod imported;
 mod journal;
 mod line;
 mod lines;
 mod machine;
+mod needed;
+mod pipe;
 mod plan;
 mod processes;
 mod register;
@@ -69,6 +75,7 @@ mod sample;
 mod score;
 mod sheet;
 mod status;
+mod strays;
 mod table;
 mod template;
 pub mod time;
@@ -80,10 +87,13 @@ pub use campaign::{
 pub use diagnostics::Diagnostics;
 pub use evidence::{Evidence, Use};
 pub use executor::{ExecuteError, Executor, LocalExecutor};
+pub use exercise::exercise;
 pub use file::{Loaded, load, parse};
-pub use folder::{FactorInfo, Info, JOURNAL, JournalError, REGISTER, ScoreInfo, TABLE};
-pub use import::{ImportError, import, import_file};
+pub use folder::{FactorInfo, Info, JOURNAL, JournalError, Origin, REGISTER, ScoreInfo, TABLE};
+pub use import::{ColumnNames, ImportError, import, import_columns, import_file};
+pub use imported::{ImportFolderError, Imported, import_folder};
 pub use journal::Journal;
+pub use needed::{Effect, NeededError, NeededRuns, Question, needed_runs};
 pub use plan::{Hash, Plan, RunId};
 pub use processes::Stop;
 pub use register::{Record, Register, Standing, register, text_hash};

@@ -2,12 +2,13 @@
 //! within seconds.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::plan::{Hash, RunId};
+use crate::plan::{MAX_COMBINATIONS, RunId};
 use crate::row::Failure;
 
 /// A text of the line, or a copy if it has escapes.
@@ -19,7 +20,8 @@ pub(crate) struct Text<'l>(#[serde(borrow)] pub(crate) Cow<'l, str>);
 #[derive(Deserialize)]
 pub(crate) struct Line<'l> {
     pub(crate) run: RunId,
-    pub(crate) campaign: Hash,
+    #[serde(borrow)]
+    pub(crate) campaign: Text<'l>,
     #[serde(borrow)]
     levels: Levels<'l>,
     #[serde(borrow)]
@@ -34,10 +36,10 @@ pub(crate) struct Line<'l> {
     _seconds: IgnoredAny,
     #[serde(borrow)]
     pub(crate) machine: LineMachine<'l>,
-    #[serde(default)]
-    pub(crate) registered: Option<Hash>,
-    #[serde(default)]
-    pub(crate) known: Option<Hash>,
+    #[serde(borrow, default)]
+    pub(crate) registered: Option<Text<'l>>,
+    #[serde(borrow, default)]
+    pub(crate) known: Option<Text<'l>>,
 }
 
 /// A score.
@@ -94,10 +96,19 @@ impl<'de: 'l, 'l> Deserialize<'de> for Levels<'l> {
     }
 }
 
-impl Line<'_> {
+impl<'l> Line<'l> {
+    /// Reads a line.
+    pub(crate) fn parse(bytes: &'l [u8]) -> serde_json::Result<Line<'l>> {
+        match std::str::from_utf8(bytes) {
+            // Its texts need not be checked one by one.
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(bytes),
+        }
+    }
+
     /// The level of a factor, or nothing.
     pub(crate) fn level(&self, factor: &str) -> &str {
-        self.levels.0.iter().find(|(name, _)| name.0 == factor).map_or("", |(_, level)| &level.0)
+        self.levels.0.iter().rfind(|(name, _)| name.0 == factor).map_or("", |(_, level)| &level.0)
     }
 
     /// Whether the run has a score that is absent.
@@ -111,9 +122,61 @@ impl Line<'_> {
     }
 }
 
+/// Runs, of which each counts once.
+#[derive(Default)]
+pub(crate) struct RunSet {
+    /// A bit for each combination of a block.
+    blocks: HashMap<u32, Vec<u64>>,
+    /// The block that rows are of now.
+    last: u32,
+    bits: Vec<u64>,
+    /// Those that no campaign has.
+    others: HashSet<RunId>,
+}
+
+impl RunSet {
+    /// Adds a run. Returns whether it is new.
+    pub(crate) fn insert(&mut self, run: RunId) -> bool {
+        if run.combination as usize > MAX_COMBINATIONS {
+            return self.others.insert(run);
+        }
+        if run.block != self.last {
+            let bits = self.blocks.remove(&run.block).unwrap_or_default();
+            let last = std::mem::replace(&mut self.last, run.block);
+            self.blocks.insert(last, std::mem::replace(&mut self.bits, bits));
+        }
+        let (word, bit) = (run.combination as usize / 64, 1u64 << (run.combination % 64));
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
+        }
+        let is_new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        is_new
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_run_is_new_once() {
+        let (mut set, mut known) = (RunSet::default(), HashSet::new());
+        let mut random = numbers(7);
+        for _ in 0..20_000 {
+            let combination = [1, 63, 64, 100_000, 100_001, u32::MAX][random() % 6];
+            let run = RunId { block: 1 + (random() % 50) as u32, combination };
+            assert_eq!(set.insert(run), known.insert(run), "{run}");
+        }
+    }
+
+    /// Numbers that look random.
+    fn numbers(mut state: u64) -> impl FnMut() -> usize {
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        }
+    }
 
     #[test]
     fn texts_with_escapes_are_read() {

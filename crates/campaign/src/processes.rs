@@ -3,13 +3,10 @@
 //! Processes that a command leaves in the background live until their group is [ended](Processes::end_from): a command
 //! that prepares a run may start a server for it. A group's first process is not reaped before, so that its number stays
 //! that of the group. What background processes write is read while another command runs.
-//!
-//! A runner that is killed leaves its commands running. They have a mark in their environment, by which the next runner
-//! finds and ends them.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -18,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bellows_sys::wake::{Event, sleep_until_readable};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal,
     test_kill_process_group, waitid,
 };
 
+use crate::diagnostics::visible;
+use crate::pipe::Pipe;
 use crate::score::{Captured, Output};
-
-/// Maximum number of bytes of an output that are kept of its start, and again of its end.
-pub(crate) const MAX_KEPT: usize = 4 << 20;
+use crate::strays::{MARK, processes};
 
 /// How long processes may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(1);
@@ -71,74 +68,6 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// The start and the end of an output.
-#[derive(Default)]
-struct Kept {
-    start: Vec<u8>,
-    end: Vec<u8>,
-    left_out: u64,
-}
-
-impl Kept {
-    fn push(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(MAX_KEPT - self.start.len()));
-        self.start.extend_from_slice(first);
-        self.end.extend_from_slice(rest);
-        // Seldom, so that each byte is moved once on average.
-        if self.end.len() >= 2 * MAX_KEPT {
-            self.shorten();
-        }
-    }
-
-    fn shorten(&mut self) {
-        let excess = self.end.len().saturating_sub(MAX_KEPT);
-        self.end.drain(..excess);
-        self.left_out += excess as u64;
-    }
-
-    fn take(&mut self) -> Captured {
-        self.shorten();
-        let Kept { start: mut bytes, end, left_out } = std::mem::take(self);
-        if left_out > 0 {
-            // What is before and after the gap is not one line.
-            bytes.push(b'\n');
-        }
-        bytes.extend_from_slice(&end);
-        Captured { bytes, left_out }
-    }
-}
-
-/// A pipe from a process.
-struct Pipe {
-    file: fs::File,
-    kept: Kept,
-}
-
-impl Pipe {
-    fn new(descriptor: OwnedFd) -> io::Result<Pipe> {
-        let flags = fcntl_getfl(&descriptor)?;
-        fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
-        Ok(Pipe { file: descriptor.into(), kept: Kept::default() })
-    }
-
-    /// Reads what there is, up to a number of bytes. Returns whether there may be more later.
-    fn read(&mut self, buffer: &mut [u8], mut most: usize) -> bool {
-        while most > 0 {
-            match self.file.read(buffer) {
-                Ok(0) => return false,
-                Ok(length) => {
-                    self.kept.push(&buffer[..length]);
-                    most = most.saturating_sub(length);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-}
-
 /// How long the other processes of a group are waited for after SIGKILL.
 const MAX_ENDING: Duration = Duration::from_millis(100);
 
@@ -177,16 +106,48 @@ impl Group {
     }
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
+impl Group {
+    /// Ends all its processes. Returns what remains, as a sentence without a full stop: a process of another user, or
+    /// one that the kernel does not let go, is not waited for.
+    fn end(&mut self) -> Option<String> {
         self.signal(Signal::KILL);
+        let has_ended = self.ended().is_some()
+            || sleep_until_readable(&[self.pidfd.as_fd()], Some(GRACE)).is_ok_and(|readable| readable[0]);
+        if !has_ended {
+            let name = name_of(self.id);
+            return Some(format!("process {} ({name}) cannot be ended; end it by hand", self.id.as_raw_nonzero()));
+        }
         let _ = self.child.wait();
         // The others end a little later, and the next run must not meet them.
         let end = Instant::now() + MAX_ENDING;
-        while test_kill_process_group(self.id).is_ok() && Instant::now() < end {
-            std::thread::sleep(Duration::from_micros(500));
+        loop {
+            match test_kill_process_group(self.id) {
+                Err(Errno::PERM) => {
+                    let group = self.id.as_raw_nonzero();
+                    return Some(format!("processes of group {group} are of another user; end them by hand"));
+                }
+                Ok(()) if Instant::now() < end => std::thread::sleep(Duration::from_micros(500)),
+                _ => return None,
+            }
         }
     }
+
+    /// Whether a process of the group runs besides the first one, which is a zombie.
+    fn has_others(&self) -> bool {
+        let group = self.id.as_raw_nonzero().to_string();
+        processes().any(|process| {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // The name of the program, in parentheses, can have any characters.
+            let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+            !matches!(fields.next(), None | Some("Z" | "X")) && fields.nth(1) == Some(&group)
+        })
+    }
+}
+
+/// The name of a process, as far as it is known.
+fn name_of(process: Pid) -> String {
+    let name = fs::read_to_string(format!("/proc/{}/comm", process.as_raw_nonzero())).unwrap_or_default();
+    visible(name.trim())
 }
 
 /// What a command needs besides its words.
@@ -211,11 +172,13 @@ pub(crate) struct Finished {
 pub(crate) struct Processes {
     groups: Vec<Group>,
     buffer: Vec<u8>,
+    /// What could not be ended.
+    remains: Vec<String>,
 }
 
 impl Processes {
     pub(crate) fn new() -> Processes {
-        Processes { groups: Vec::new(), buffer: vec![0; 64 << 10] }
+        Processes { groups: Vec::new(), buffer: vec![0; 64 << 10], remains: Vec::new() }
     }
 
     /// The number of commands so far: a mark for [`Processes::end_from`].
@@ -227,8 +190,14 @@ impl Processes {
     pub(crate) fn end_from(&mut self, mark: usize) {
         // The last first: those that it was started for may need it until they end.
         while self.groups.len() > mark {
-            self.groups.pop();
+            let ended = self.groups.pop().and_then(|mut group| group.end());
+            self.remains.extend(ended);
         }
+    }
+
+    /// Takes the sentences about what could not be ended since the last time.
+    pub(crate) fn remains(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remains)
     }
 
     /// Runs a command until its first process ends.
@@ -289,10 +258,14 @@ impl Processes {
         let mut deadline = start + surroundings.time_limit;
         // Why the command was told to end.
         let mut why: Option<Ended> = None;
+        let mut is_killed = false;
         loop {
             if self.sleep(deadline, why.is_none().then_some(surroundings.stop))? {
                 let last = &self.groups[self.groups.len() - 1];
                 if let Some(ended) = last.ended() {
+                    if why.is_some() {
+                        self.wait_for_others(deadline);
+                    }
                     return Ok(why.unwrap_or(ended));
                 }
             }
@@ -305,11 +278,27 @@ impl Processes {
                     last.signal(Signal::TERM);
                     deadline = Instant::now() + GRACE;
                 }
+                Some(why) if is_late && is_killed => return Ok(why),
                 Some(_) if is_late => {
                     last.signal(Signal::KILL);
+                    is_killed = true;
                     deadline = Instant::now() + GRACE;
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Waits until the other processes of the last command, which were told to end, have done so.
+    fn wait_for_others(&mut self, deadline: Instant) {
+        const STEP: Duration = Duration::from_millis(10);
+        while Instant::now() < deadline && self.groups[self.groups.len() - 1].has_others() {
+            std::thread::sleep(STEP);
+            // Who writes into a full pipe does not end.
+            for group in &mut self.groups {
+                for pipe in group.outputs.iter_mut().flatten() {
+                    pipe.read(&mut self.buffer, MAX_LEFT);
+                }
             }
         }
     }
@@ -344,34 +333,6 @@ impl Processes {
     }
 }
 
-/// The environment variable that marks all processes of a runner.
-pub(crate) const MARK: &str = "BELLOWS_CAMPAIGN";
-
-/// Ends processes that have a mark: those of a runner that was killed. Returns their number.
-pub(crate) fn end_strays(mark: &str) -> usize {
-    let entry = format!("{MARK}={mark}").into_bytes();
-    let own = std::process::id();
-    let has_mark = |process: u32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == entry)
-    };
-    let end = |process: u32| -> Option<()> {
-        let id = Pid::from_raw(process.try_into().ok()?)?;
-        let pidfd = pidfd_open(id, PidfdFlags::empty()).ok()?;
-        // Again: the number may have become that of another process before the descriptor was opened.
-        if !has_mark(process) {
-            return None;
-        }
-        pidfd_send_signal(&pidfd, Signal::KILL).ok()?;
-        let _ = sleep_until_readable(&[pidfd.as_fd()], Some(GRACE));
-        Some(())
-    };
-    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // A runner that a command of another campaign starts has the mark of that one.
-    processes.filter(|process| *process != own && has_mark(*process)).filter_map(end).count()
-}
-
 impl Drop for Processes {
     fn drop(&mut self) {
         self.end_from(0);
@@ -382,27 +343,69 @@ impl Drop for Processes {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_start_and_the_end_of_an_output_are_kept() {
-        let mut kept = Kept::default();
-        let bytes: Vec<u8> = (0..100_000_000u32).map(|index| (index % 251) as u8).collect();
-        for chunk in bytes.chunks(65_521) {
-            kept.push(chunk);
-            assert!(kept.start.len() + kept.end.len() < 4 * MAX_KEPT);
-        }
-        let Captured { bytes: parts, left_out } = kept.take();
-        assert_eq!((parts.len(), left_out), (2 * MAX_KEPT + 1, (bytes.len() - 2 * MAX_KEPT) as u64));
-        assert!(parts.starts_with(&bytes[..MAX_KEPT]) && parts[MAX_KEPT] == b'\n');
-        assert!(parts.ends_with(&bytes[bytes.len() - MAX_KEPT..]));
+    fn words(line: &str) -> Vec<String> {
+        ["sh", "-c", line].map(str::to_owned).into()
     }
 
+    /// A command that this thread may not end, since it has another user by then.
     #[test]
-    fn an_output_without_a_gap_is_whole() {
-        for length in [0, 1, MAX_KEPT, MAX_KEPT + 1, 2 * MAX_KEPT] {
-            let mut kept = Kept::default();
-            let bytes = vec![7; length];
-            kept.push(&bytes);
-            assert_eq!(kept.take(), Captured { bytes, left_out: 0 }, "{length}");
+    fn a_command_of_another_user_is_not_waited_for() {
+        if !rustix::process::geteuid().is_root() {
+            let name = "a_command_of_another_user_is_not_waited_for";
+            return bellows_testkit::skip(name, "only root can start programs as another user");
         }
+        let thread = std::thread::spawn(|| {
+            let mut processes = Processes::new();
+            let stop = Stop::new().unwrap();
+            let surroundings = Surroundings {
+                folder: Path::new("."),
+                environment: &[],
+                mark: None,
+                time_limit: Duration::from_millis(300),
+                stop: &stop,
+            };
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            let start = Instant::now();
+            let command = Command::new("sleep").arg("20").process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+            let id = Pid::from_child(&command);
+            processes.add(command).unwrap();
+            // Of this thread alone.
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let ended = processes.wait(start, &surroundings).unwrap();
+            processes.end_from(0);
+            (id, ended, processes.remains(), start.elapsed())
+        });
+        let (id, ended, remains, elapsed) = thread.join().unwrap();
+        pidfd_send_signal(pidfd_open(id, PidfdFlags::empty()).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(ended, Ended::TimeLimit);
+        assert!(remains[0].contains("(sleep) cannot be ended; end it by hand"), "{remains:?}");
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+    }
+
+    /// Its parent ends at once.
+    #[test]
+    fn each_process_of_a_command_has_its_second_to_tidy() {
+        let folder = bellows_testkit::scratch();
+        let stop = Stop::new().unwrap();
+        let surroundings = Surroundings {
+            folder: folder.path(),
+            environment: &[],
+            mark: None,
+            time_limit: Duration::from_millis(300),
+            stop: &stop,
+        };
+        let child = "trap 'sleep 0.3; echo tidied > tidied; exit' TERM; echo ready; while :; do sleep 0.01; done";
+        let line = format!("sh -c \"{child}\" & trap 'exit 1' TERM; while :; do sleep 0.01; done");
+        let mut processes = Processes::new();
+        let finished = processes.run(&words(&line), &surroundings).unwrap();
+        processes.end_from(0);
+        assert_eq!(finished.ended, Ended::TimeLimit, "{finished:?}");
+        assert!(folder.path().join("tidied").exists(), "{finished:?}");
+        // One that does not end is not waited for without end.
+        let start = Instant::now();
+        let line = line.replace("sleep 0.3;", "sleep 20;");
+        processes.run(&words(&line), &surroundings).unwrap();
+        processes.end_from(0);
+        assert!((1.0..8.0).contains(&start.elapsed().as_secs_f64()), "{:?}", start.elapsed());
     }
 }

@@ -6,7 +6,7 @@
 //! record was the last is kept in a file of its own, so that one that is removed from the end is missed also before the
 //! next row.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,8 +16,9 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::campaign::{Campaign, Hypothesis};
+use crate::diagnostics::quoted;
 use crate::folder::{HEAD, Info, JOURNAL, JournalError, REGISTER, create_folder, io_error, lock, open, write_whole};
-use crate::line::Line;
+use crate::line::{Line, RunSet, Text};
 use crate::lines::{LineError, each_line, read_all, recover};
 use crate::machine;
 use crate::plan::{Hash, Plan};
@@ -186,8 +187,9 @@ impl Register {
 
     /// Compares the register with a journal: see [`Agreement::line`].
     pub(crate) fn agreement(&self) -> Agreement<'_> {
-        let places = self.records.iter().zip(1..).map(|(record, place)| (record.hash, place)).collect();
-        Agreement { records: &self.records, places, journal: Sha256::new(), before: 0, rows: 0 }
+        let places = self.records.iter().zip(1..).map(|(record, place)| (record.hash.to_string(), place)).collect();
+        let last = (String::new(), 0);
+        Agreement { records: &self.records, places, last, journal: Sha256::new(), before: 0, rows: 0 }
     }
 }
 
@@ -195,7 +197,9 @@ impl Register {
 pub(crate) struct Agreement<'r> {
     records: &'r [Record],
     /// The number of each record, from 1.
-    places: HashMap<Hash, u32>,
+    places: HashMap<String, u32>,
+    /// The text of the newest record that a row has named, and its number.
+    last: (String, u32),
     /// The hash of the lines so far, as long as there are records behind them.
     journal: Sha256,
     /// The number of records that were made before the next line.
@@ -211,18 +215,23 @@ impl Agreement<'_> {
     /// was when a hypothesis was registered.
     pub(crate) fn line(&mut self, bytes: &[u8], line: &Line<'_>) -> Result<u32, LineError> {
         self.check_journal().map_err(LineError::Disagreement)?;
-        let place = |hash: Option<Hash>| match hash {
+        let run = line.run;
+        let mut place = |hash: &Option<Text<'_>>| match hash {
             None => Ok(0),
-            Some(hash) => self.places.get(&hash).copied().ok_or_else(|| {
-                LineError::Disagreement(format!(
-                    "the row of run {} names the record {} of the register, which {REGISTER} does not have: a record \
+            Some(Text(hash)) if *hash == self.last.0 => Ok(self.last.1),
+            Some(Text(hash)) => match self.places.get(&**hash) {
+                Some(place) => {
+                    self.last = (hash.to_string(), *place);
+                    Ok(*place)
+                }
+                None => Err(LineError::Disagreement(format!(
+                    "the row of run {run} names the record {} of the register, which {REGISTER} does not have: a record \
                      was removed or changed",
-                    line.run,
-                    hash.short()
-                ))
-            }),
+                    quoted(hash)
+                ))),
+            },
         };
-        let (named, known) = (place(line.registered)?, place(line.known)?);
+        let (named, known) = (place(&line.registered)?, place(&line.known)?);
         if named as usize != self.before || known > named {
             let why = format!(
                 "the row of run {} was recorded with {named} of the register's records, but {} were there before it: the \
@@ -278,13 +287,17 @@ impl Agreement<'_> {
 /// If files cannot be read or written, or were changed, or the folder has the results of another campaign, or no run
 /// is left that could confirm the hypothesis.
 pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> Result<Record, JournalError> {
+    Info::check_own(folder)?;
     create_folder(folder)?;
     Info::check(folder, campaign)?;
     let path = folder.join(REGISTER);
     let mut file = open(&path)?;
     // Two processes that register at once would both continue the same record.
     lock(&file, &path)?;
-    recover(&path, &mut file, |_, line| Ok(drop(serde_json::from_slice::<Record>(line)?)))?;
+    recover(&path, &mut file, |_, line| {
+        serde_json::from_slice::<Record>(line)?;
+        Ok(())
+    })?;
     let register = Register::read(folder)?;
     if let Standing::Registered(record) = register.standing(hypothesis) {
         return Ok(record.clone());
@@ -294,18 +307,16 @@ pub fn register(folder: &Path, campaign: &Campaign, hypothesis: &Hypothesis) -> 
     let journal_file = open(&journal_path)?;
     lock(&journal_file, &journal_path)?;
     let repeats = hypothesis.repeats.unwrap_or(campaign.repeats);
-    let (mut journal, mut rows, mut made) = (Sha256::new(), 0, HashSet::new());
+    let (mut journal, mut known, mut rows, mut made) = (Sha256::new(), RunSet::default(), 0, 0);
     each_line(&journal_path, &journal_file, |_, bytes| {
-        let line: Line<'_> = serde_json::from_slice(bytes)?;
+        let line = Line::parse(bytes)?;
         journal.update(bytes);
         rows += 1;
-        if line.run.block <= repeats {
-            made.insert(line.run);
-        }
+        made += usize::from(known.insert(line.run) && line.run.block <= repeats);
         Ok(())
     })?;
     let plan = Plan::new(campaign);
-    if made.len() >= plan.combinations() * repeats as usize {
+    if made >= plan.combinations() * repeats as usize {
         let name = hypothesis.name.clone();
         return Err(JournalError::NoRunsLeft { name, repeats });
     }

@@ -1,15 +1,18 @@
 //! Results as columns, for tests and reports, as they are read from a results folder.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use crate::diagnostics::quoted;
 use crate::folder::{Info, JOURNAL, JournalError};
-use crate::line::{Line, LineScore};
+use crate::line::{Line, LineScore, RunSet};
 use crate::lines::{LineError, each_line_of};
 use crate::plan::RunId;
 use crate::row::Row;
 use crate::time;
+
+/// The start of a run that is not known.
+const UNKNOWN: i64 = i64::MIN;
 
 /// Maximum number of different reasons of failures that are kept. Of the others only the kind is.
 pub(crate) const MAX_REASONS: usize = 10_000;
@@ -162,7 +165,8 @@ impl Results {
 
     /// Adds a run; nothing of it if its start is no time.
     pub(crate) fn add(&mut self, line: &Line<'_>) -> Result<(), LineError> {
-        let Some(start) = time::microseconds(&line.start.0) else {
+        let start = if line.start.0.is_empty() { Some(UNKNOWN) } else { time::microseconds(&line.start.0) };
+        let Some(start) = start else {
             return Err(LineError::Wrong(format!("its start, {}, is no time", quoted(&line.start.0))));
         };
         let none = [LineScore::none()];
@@ -206,11 +210,11 @@ impl Results {
     ) -> Result<Results, JournalError> {
         let info = Info::read(folder)?;
         let mut results = Results::of(&info);
-        let mut known = HashSet::new();
+        let (mut known, hash) = (RunSet::default(), info.hash.to_string());
         each_line_of(&folder.join(JOURNAL), |number, bytes| {
-            let line: Line<'_> = serde_json::from_slice(bytes)?;
-            if line.campaign != info.hash {
-                return Err(LineError::Wrong(format!("the row is of another campaign, {}", line.campaign.short())));
+            let line = Line::parse(bytes)?;
+            if line.campaign.0 != hash {
+                return Err(LineError::Wrong(format!("the row is of another campaign, {}", quoted(&line.campaign.0))));
             }
             let before = results.len();
             if known.insert(line.run) {
@@ -218,6 +222,10 @@ impl Results {
             }
             each(number, bytes, &line, results.len() - before)
         })?;
+        // Imported results do not say it.
+        if results.starts.contains(&UNKNOWN) {
+            results.starts.clear();
+        }
         Ok(results)
     }
 }
@@ -227,7 +235,7 @@ impl Results {
 /// # Errors
 /// If the journal cannot be read, or is damaged.
 pub fn each_row(folder: &Path, mut each: impl FnMut(Row)) -> Result<(), JournalError> {
-    let mut known = HashSet::new();
+    let mut known = RunSet::default();
     each_line_of(&folder.join(JOURNAL), |_, line| {
         let row: Row = serde_json::from_slice(line)?;
         if known.insert(row.run) {

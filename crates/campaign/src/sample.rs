@@ -68,15 +68,34 @@ impl Cells {
 
     /// Splits each cell by another factor.
     fn split(&mut self, levels: &[String], rows: &[u32]) {
-        let mut numbers: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut names = Vec::new();
-        for (cell, level) in self.of_rows.iter_mut().zip(rows) {
-            *cell = *numbers.entry((*cell, *level)).or_insert_with(|| {
-                let mut name = self.names[*cell as usize].clone();
-                name.push(levels[*level as usize].clone());
-                names.push(name);
-                names.len() as u32 - 1
-            });
+        const NONE: u32 = u32::MAX;
+        const MAX_TABLE: usize = 1 << 22;
+        let mut names: Vec<Vec<String>> = Vec::new();
+        let mut number = |cell: u32, level: u32| {
+            let mut name = self.names[cell as usize].clone();
+            name.push(levels[level as usize].clone());
+            names.push(name);
+            names.len() as u32 - 1
+        };
+        let rows = self.of_rows.iter_mut().zip(rows);
+        match self.names.len() * levels.len() {
+            // A table is faster than hashes.
+            size @ ..=MAX_TABLE => {
+                let mut table = vec![NONE; size];
+                for (cell, level) in rows {
+                    let known = &mut table[*cell as usize * levels.len() + *level as usize];
+                    if *known == NONE {
+                        *known = number(*cell, *level);
+                    }
+                    *cell = *known;
+                }
+            }
+            _ => {
+                let mut known: HashMap<(u32, u32), u32> = HashMap::new();
+                for (cell, level) in rows {
+                    *cell = *known.entry((*cell, *level)).or_insert_with(|| number(*cell, *level));
+                }
+            }
         }
         self.names = names;
     }

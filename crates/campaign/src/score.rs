@@ -147,6 +147,11 @@ impl Reader {
         self.specs.iter().any(|(_, how)| matches!(how, How::Bench))
     }
 
+    /// Whether a pattern or a path does not parse, which a file may not have.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.specs.iter().any(|(_, how)| matches!(how, How::Broken(_)))
+    }
+
     /// The scores of a run that failed: all absent.
     pub fn absent(&self) -> Vec<Score> {
         let declared = self.specs.iter().filter(|(spec, _)| !matches!(spec.read, Read::Bench { case: None, .. }));
@@ -168,16 +173,15 @@ impl Reader {
                 Stream::Stdout => &output.stdout,
                 Stream::Stderr => &output.stderr,
             };
-            let mut json = || parsed[spec.from as usize].get_or_insert_with(|| parse_json(captured)).clone();
-            let no_score = |why: String| Failure::new(FailureKind::NoScore, why);
+            let json = &mut parsed[spec.from as usize];
             match how {
-                How::Broken(why) => scores.push(absent(spec, no_score(why.clone()))),
+                How::Broken(why) => scores.push(absent(spec, Failure::new(FailureKind::NoScore, why.clone()))),
                 How::Pattern(regex, group) => scores.push(score(spec, matched(regex, group, captured))),
                 How::Json(steps) => {
-                    let found = json().map_err(no_score).and_then(|value| number_at(&value, steps, &spec.read));
+                    let found = value_of(json, captured).and_then(|value| number_at(value, steps, &spec.read));
                     scores.push(score(spec, found));
                 }
-                How::Bench => scores.extend(figures(spec, &json().map_err(no_score)?)?),
+                How::Bench => scores.extend(figures(spec, value_of(json, captured)?)?),
             }
         }
         Ok(scores)
@@ -194,6 +198,12 @@ fn score(spec: &ScoreSpec, found: Result<f64, Failure>) -> Score {
         Err(failure) => (None, Some(failure)),
     };
     Score { name: spec.name.clone(), unit: spec.unit.clone(), value, failure }
+}
+
+/// The JSON value of an output, which is parsed once.
+fn value_of<'p>(parsed: &'p mut Option<Result<Value, String>>, captured: &Captured) -> Result<&'p Value, Failure> {
+    let value = parsed.get_or_insert_with(|| parse_json(captured)).as_ref();
+    value.map_err(|why| Failure::new(FailureKind::NoScore, why.clone()))
 }
 
 /// The JSON value of an output: all of it, or its last line.

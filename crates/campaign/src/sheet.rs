@@ -121,10 +121,10 @@ impl<'c> Follower<'c> {
     /// Moves a table that is not that of the rows aside, and begins a new one with the part that is.
     fn move_aside(&mut self) -> Result<(), JournalError> {
         self.old = None;
-        // A table with only a header is no result to keep.
+        // A table with only a header is no result to keep, nor what a crash left behind it.
         let is_header = self.rows == 0 && is_one_line(&self.path).map_err(io_error("read", &self.path))?;
         if is_header {
-            return self.file.get_mut().set_len(0).map_err(io_error("shorten", &self.path));
+            return self.file.get_mut().set_len(self.same).map_err(io_error("shorten", &self.path));
         }
         let aside = unused(&self.path, "changed");
         fs::rename(&self.path, &aside).map_err(io_error("move", &self.path))?;

@@ -1,13 +1,13 @@
 //! How far a campaign is.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::folder::{Info, JOURNAL, JournalError};
 use crate::journal::is_in_use;
-use crate::line::Line;
+use crate::line::{Line, RunSet};
 use crate::lines::each_line_of;
 use crate::plan::Hash;
 use crate::row::FailureKind;
@@ -53,9 +53,9 @@ impl Status {
             span: None,
             machines: BTreeMap::new(),
         };
-        let mut known = HashSet::new();
+        let mut known = RunSet::default();
         each_line_of(&folder.join(JOURNAL), |_, bytes| {
-            let line: Line<'_> = serde_json::from_slice(bytes)?;
+            let line = Line::parse(bytes)?;
             if known.insert(line.run) {
                 status.add(&line);
             }
@@ -77,6 +77,9 @@ impl Status {
             *self.failed.entry(kind).or_default() += 1;
         }
         let start = &*line.start.0;
+        if start.is_empty() {
+            return;
+        }
         let (first, last) = self.span.get_or_insert_with(|| (start.to_owned(), start.to_owned()));
         if start < first.as_str() {
             start.clone_into(first);

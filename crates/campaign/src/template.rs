@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// A text with placeholders.
 ///
 /// `{factor}` is the level's label and `{factor.key}` one of its values; `{run}` is the run's id and `{block}` the
 /// number of its block. `{{` and `}}` are braces.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub struct Template {
     text: String,
     parts: Vec<Part>,
@@ -31,7 +31,7 @@ pub(crate) enum Placeholder {
 }
 
 /// What a placeholder is filled with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
     /// One word.
@@ -175,14 +175,6 @@ impl Placeholder {
 impl fmt::Display for Template {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
-    }
-}
-
-impl TryFrom<String> for Template {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Template, String> {
-        Template::parse(&text)
     }
 }
 

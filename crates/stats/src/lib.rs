@@ -29,7 +29,7 @@ pub mod power;
 mod ranks;
 mod welch;
 
-pub use anova::{Anova, Factor, Model, anova};
+pub use anova::{Anova, AnovaError, Factor, Model, anova};
 pub use bootstrap::{Bootstrap, bootstrap_median, bootstrap_ratio, bootstrap_ratio_of_pairs, ratio_of_medians};
 pub use checks::{Assumption, Drift, ShapiroWilk, Warning, brown_forsythe, check_assumptions, drift, shapiro_wilk};
 pub use density::{Bandwidth, Density, DensityError, nrd0, sheather_jones};

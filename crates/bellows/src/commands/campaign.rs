@@ -185,7 +185,8 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
         Conclusion::NotConfirmed => "not confirmed",
         Conclusion::Refused => "refused",
     };
-    let mut lines = vec![format!("{}: {conclusion}", hypothesis.name)];
+    let dropped = if verdict.stated { "" } else { " (registered, and no longer in the file)" };
+    let mut lines = vec![format!("{}: {conclusion}{dropped}", hypothesis.name)];
     lines.extend(verdict.refused.as_ref().map(|why| format!("  {why}")));
     if let (Some(it), Some(time)) = (&verdict.confirmation, &verdict.registered) {
         lines.push(format!("  runs since {time}: {}", estimate(it)));
@@ -201,11 +202,12 @@ fn verdict_text(verdict: &Verdict, campaign: &Campaign) -> String {
     let others = [
         (runs.made_before, "made before it was registered"),
         (runs.explored, "looked at to find it"),
-        (runs.contradictory, "contradict the register"),
+        (runs.beyond_plan, "beyond the planned number"),
         (runs.without_score, "without a score"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);
     lines.extend(others.map(|(number, what)| format!("  {} runs {what}", shown(number))));
+    lines.extend(verdict.warnings.iter().map(|warning| format!("  warning: {warning}")));
     lines.iter().map(|line| sanitize(line) + "\n").collect()
 }
 
@@ -234,7 +236,9 @@ fn stop_at_signals() -> Result<Arc<Stop>, CommandError> {
 
 fn journal_error(error: JournalError) -> CommandError {
     match error {
-        JournalError::Io { .. } | JournalError::Damaged { .. } => CommandError::Failed(error.to_string()),
+        JournalError::Io { .. } | JournalError::Damaged { .. } | JournalError::Disagreement { .. } => {
+            CommandError::Failed(error.to_string())
+        }
         _ => CommandError::Usage(error.to_string()),
     }
 }

@@ -81,8 +81,6 @@ fn a_file_with_everything_is_understood() {
     assert_eq!(first.subset["size"], ["1500", "imix"]);
     assert_eq!(second.compare, [["1500", "all"], ["1500", "base"]].map(|cell| cell.map(str::to_owned).to_vec()));
     assert_eq!((second.level, second.direction), (0.05, Direction::Different));
-    let json = serde_json::to_string(&campaign).unwrap();
-    assert_eq!(serde_json::from_str::<bellows_campaign::Campaign>(&json).unwrap(), campaign);
 }
 
 /// Each change of the file, what the error says, its line and the way out.
@@ -105,6 +103,25 @@ fn mistakes_are_told_with_their_line_and_the_way_out() {
             "x{config.options}\", \"--name",
             "a list, which cannot be a part",
             "of its own",
+        ),
+        ("size = [64, 128, 1500, \"imix\"]", "size = [64, 128, 1500, \"imix \"]", "ends with a space", "short word"),
+        (
+            "{ label = \"base\", options = [] }",
+            "{ label = \"base\", options = [\"a\\u0000\"] }",
+            "a NUL byte",
+            "remove it",
+        ),
+        (
+            "{ label = \"base\", options = [] }",
+            "{ label = \"base\", options = \"\\u0000\" }",
+            "a NUL byte",
+            "remove it",
+        ),
+        (
+            "compare = [{ size = 1500, config = \"all\" }",
+            "compare = [{ size = 64, config = \"all\" }",
+            "are excluded",
+            "`where`",
         ),
         ("{run}", "{run", "a `{` without a `}`", "{factor}"),
         ("modprobe vfio", "modprobe {size}", "not that of a run", "remove the placeholder"),
@@ -246,5 +263,32 @@ proptest! {
             prop_assert!(diagnostics.errors() > 0);
             diagnostics.render(true);
         }
+    }
+}
+
+#[test]
+fn a_hypothesis_is_tested_behind_what_was_explored() {
+    let text = |repeats: u32| WHOLE.replacen("explored = 5", &format!("explored = 5\nrepeats = {repeats}"), 1);
+    assert_eq!(campaign(&text(6)).hypotheses[0].repeats, Some(6));
+    let error = bellows_campaign::parse("test.toml", &text(5)).unwrap_err().to_string();
+    assert!(error.contains("no block is left that could confirm") && error.contains("more `repeats`"), "{error}");
+}
+
+/// What is no file, or too large, is not read to its end, which it may not have.
+#[test]
+fn only_files_of_some_size_are_read() {
+    let folder = bellows_testkit::scratch();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let large = folder.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(10 << 30).unwrap();
+    for (path, why) in [
+        (pipe.as_path(), "is a device, a pipe or a socket"),
+        (std::path::Path::new("/dev/zero"), "is a device, a pipe or a socket"),
+        (folder.path(), "is a folder"),
+        (large.as_path(), "larger than 1 MiB"),
+    ] {
+        let error = bellows_campaign::load(path).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("help"), "{error}");
     }
 }

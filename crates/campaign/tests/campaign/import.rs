@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
-use bellows_campaign::{ImportError, Results, import, import_file};
+use bellows_campaign::{
+    ColumnNames, Conclusion, ImportError, Imported, Journal, Results, Status, import, import_file, import_folder, load,
+    register, verdicts,
+};
 use proptest::prelude::*;
 
 const HEADER: &str = "benchmark,pktsize,config,snabb,kernel,qemu,id,score,unit\n";
@@ -50,6 +53,7 @@ fn mistakes_are_told_with_their_line() {
         ("a,score\nx,1\ny,fast\n", 3, "`fast` is no finite number", "NA"),
         ("a,score\nx,1\ny,inf\n", 3, "`inf` is no finite number", "NA"),
         ("a,score\nx,1\ny\n", 3, "1 fields, the header 2", "commas"),
+        ("a,score\n x,1\n x,1\nx,1\n", 4, "`x` of the column `a` was written with other spaces", "same spaces"),
         ("a,id,score\nx,-1,1\n", 2, "`-1` is no whole number", "from 1"),
     ] {
         let error = imported(text).unwrap_err().to_string();
@@ -62,6 +66,10 @@ fn mistakes_are_told_with_their_line() {
     let times: String = (0..10_002).map(|time| format!("{time},1\n")).collect();
     let error = imported(&format!("time,score\n{times}")).unwrap_err().to_string();
     assert!(error.contains("more than 10000 different values; remove it"), "{error}");
+    let endless = import_file(std::path::Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(endless.contains("longer than 1 MiB, so this is no table"), "{endless}");
+    let folder = import_file(std::path::Path::new("/tmp")).unwrap_err().to_string();
+    assert!(folder.contains("it is a folder"), "{folder}");
     let missing = import_file(std::path::Path::new("/missing.csv")).unwrap_err().to_string();
     assert!(missing.contains("check the path"), "{missing}");
 }
@@ -96,8 +104,148 @@ fn a_million_rows_are_read_in_about_a_second() {
     assert!(peak < 400_000, "{peak} KiB");
 }
 
+#[test]
+fn other_columns_are_taken_by_their_names() {
+    let names = ColumnNames {
+        score: "rate".to_owned(),
+        id: "run".to_owned(),
+        default_unit: "Mpps".to_owned(),
+        ignored: vec!["comment".to_owned()],
+        ..ColumnNames::default()
+    };
+    let read = |text: &str| bellows_campaign::import_columns(text.as_bytes(), "table.csv", &names);
+    let results = read("size,score,run,rate,comment\n64,low,3,1.5,x\n").unwrap();
+    assert_eq!(results.factors.iter().map(|factor| factor.name.as_str()).collect::<Vec<_>>(), ["size"]);
+    assert_eq!((results.scores[0], results.ids[0], results.units.word(results.unit[0])), (1.5, 3, "Mpps"));
+    for (header, missing) in [("run,comment", "rate"), ("rate,comment", "run"), ("rate,run", "comment")] {
+        let error = read(&format!("{header}\n")).unwrap_err().to_string();
+        assert!(error.contains(&format!("there is no column `{missing}`; there are `")), "{error}");
+    }
+}
+
+/// A results folder from a table: its rows are those of the table.
+#[test]
+fn a_table_becomes_a_results_folder() {
+    let folder = bellows_testkit::scratch();
+    let text = format!(
+        "{HEADER}iperf,NA,filter,next,3.18.29,2.4.1,1,12.5,Gbps\niperf,NA,filter,vring-opt,3.18.29,2.4.1,1,NA,Gbps\n\
+         iperf,NA,filter,next,3.18.29,2.4.1,2,13.25,Gbps\niperf,NA,filter,vring-opt,3.18.29,2.4.1,2,15,Gbps\n\
+         iperf,NA,filter,vring-opt,3.18.29,2.4.1,3,15.5,Gbps\n"
+    );
+    let table = bellows_testkit::scratch::write(&folder, "bench.csv", &text);
+    let made = folder.path().join("made/results");
+    let Imported { runs, failed, file } = import_folder(&table, &made, &ColumnNames::default()).unwrap();
+    assert_eq!((runs, failed), (5, 1));
+    let (results, expected) = (Results::read(&made).unwrap(), imported(&text).unwrap());
+    let words = |results: &Results| -> Vec<Vec<String>> {
+        let levels = |row: usize| results.factors.iter().map(move |it| it.levels.word(it.rows[row]).to_owned());
+        let others = |row: usize| [results.units.word(results.unit[row]).to_owned(), results.ids[row].to_string()];
+        (0..results.len()).map(|row| levels(row).chain(others(row)).collect()).collect()
+    };
+    assert_eq!(words(&results), words(&expected));
+    assert_eq!(format!("{:?}", results.scores), format!("{:?}", expected.scores));
+    assert!(results.starts.is_empty() && results.start(0).is_none());
+    let status = Status::read(&made).unwrap();
+    assert_eq!((status.name.as_str(), status.rows, status.span), ("bench", 5, None));
+    let info = std::fs::read_to_string(made.join("campaign.json")).unwrap();
+    assert!(info.contains("\"imported\"") && info.contains("bench.csv"), "{info}");
+
+    // It is exploration for ever.
+    let stated = "\n[[hypothesis]]\nname = 'faster'\nfactor = 'snabb'\ncompare = ['vring-opt', 'next']\n";
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + stated).unwrap();
+    let loaded = load(&file).unwrap();
+    let verdict = verdicts(&made, &loaded.campaign).unwrap().remove(0);
+    assert_eq!((verdict.conclusion, verdict.runs.made_before), (Conclusion::Refused, 4));
+    assert!((verdict.exploration.unwrap().difference - 2.375).abs() < 1e-12, "{verdict:?}");
+    let error = register(&made, &loaded.campaign, &loaded.campaign.hypotheses[0]).unwrap_err().to_string();
+    assert!(error.contains("were imported from") && error.contains("another folder"), "{error}");
+    assert!(Journal::open(&made, &loaded.campaign, "").is_err());
+
+    // Never a second time.
+    let before = std::fs::read(made.join("results.jsonl")).unwrap();
+    let error = import_folder(&table, &made, &ColumnNames::default()).unwrap_err().to_string();
+    assert!(error.contains("exists already"), "{error}");
+    assert_eq!(std::fs::read(made.join("results.jsonl")).unwrap(), before);
+}
+
+#[test]
+fn a_table_that_is_no_campaign_leaves_nothing() {
+    let folder = bellows_testkit::scratch();
+    for (text, why) in [
+        ("a,id,score\nx,1,1\ny,1,1\nx,1,2\n", "row 3 below the header: the repetition 1"),
+        ("a,id,score\nx,0,1\ny,1,1\n", "row 1 below the header: the repetition 0"),
+        ("a,score\n", "has no rows"),
+        ("a b,score\nx,1\n", "cannot be factors"),
+        ("a,score\n,1\n", "cannot be factors"),
+        ("score\n1\n", "cannot be factors"),
+        ("a,score\nx,fast\n", "no finite number"),
+    ] {
+        let table = bellows_testkit::scratch::write(&folder, "table.csv", text);
+        let error = import_folder(&table, &folder.path().join("made"), &ColumnNames::default()).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{why}");
+    }
+    // Without a column of repetitions they are counted; several measures are scores of one run.
+    let text = "a,measure,score\nx,one,1\nx,two,2\nx,one,3\ny,one,4\n";
+    let table = bellows_testkit::scratch::write(&folder, "table.csv", text);
+    let made = folder.path().join("made");
+    assert_eq!(import_folder(&table, &made, &ColumnNames::default()).unwrap().runs, 3);
+    let results = Results::read(&made).unwrap();
+    assert_eq!((results.scores.as_slice(), results.ids.as_slice()), (&[1.0, 2.0, 3.0, 4.0][..], &[1, 1, 2, 1][..]));
+}
+
+/// Parts of files.
+const WORDS: [&str; 36] = [
+    "name = 'x'\n",
+    "command = ['true', '{a}']\n",
+    "command = {shell = 'echo {a.b}'}\n",
+    "[factors]\n",
+    "a = [1, 2]\n",
+    "a = [{label = 'x', b = ['y']}]\n",
+    "[score]\n",
+    "unit = '1'\n",
+    "json = 'x[0].y'\n",
+    "pattern = '(?<x>.)'\n",
+    "[[hypothesis]]\n",
+    "factor = 'a'\n",
+    "compare = [1, 2]\n",
+    "exclude = [{a = 1}]\n",
+    "repeats = 3\n",
+    "explored = 2\n",
+    "a,score\n",
+    "a,id,score,unit\n",
+    "x,1\n",
+    "x,1,2,y\n",
+    "\"",
+    ",",
+    "\n",
+    "{",
+    "}",
+    "\0",
+    "{\"run\":\"1.2\",",
+    "\"campaign\":\"0000000000000000000000000000000000000000000000000000000000000000\",",
+    "\"levels\":{\"a\":\"x\"},",
+    "\"scores\":[{\"name\":\"s\",\"unit\":\"u\",\"value\":1.5}],",
+    "\"scores\":[],",
+    "\"start\":\"2026-01-31T09:08:07.006Z\",",
+    "\"seconds\":1.0,",
+    "\"machine\":{\"host\":\"h\",\"cpu\":\"c\",\"cpus\":\"0\",\"os\":\"o\",\"load\":0.0,\"steal\":null,\"yardstick_before\":1.0,\"yardstick_after\":1.0}",
+    "}\n",
+    "\"registered\":null,",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// As the fuzz target does it.
+    #[test]
+    fn any_bytes_are_each_kind_of_file_or_none(
+        kind in 0..4u8, bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        words in proptest::collection::vec(proptest::sample::select(&WORDS[..]), 0..30),
+    ) {
+        bellows_campaign::exercise(&[&[kind], bytes.as_slice()].concat());
+        bellows_campaign::exercise(&[&[kind], words.concat().as_bytes()].concat());
+    }
 
     #[test]
     fn any_bytes_are_a_table_or_have_an_error(

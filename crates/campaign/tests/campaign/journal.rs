@@ -291,3 +291,54 @@ proptest! {
         prop_assert_eq!(read(folder.path(), TABLE), read(whole.path(), TABLE));
     }
 }
+
+/// The order of factors in a file may change; that of the table's columns does not.
+#[test]
+fn the_table_keeps_its_columns() {
+    let folder = scratch();
+    let text = |factors: &str, repeats: u32| {
+        let start = format!("name = 'test'\nrepeats = {repeats}\ncommand = {{ shell = 'true' }}\n");
+        campaign(&format!("{start}[factors]\n{factors}\n[score]\npattern = '(?<x>.)'\nunit = 'Mpps'\n"))
+    };
+    let (first, turned) = ("a = [1, 2]\nb = [3]", "b = [3]\na = [2, 1]");
+    complete(folder.path(), &text(first, 1));
+    complete(folder.path(), &text(turned, 2));
+    let lines = String::from_utf8(read(folder.path(), TABLE)).unwrap();
+    assert!(
+        lines.starts_with("a,b,id,") && lines.matches(",Mpps,").count() == 4 && aside(folder.path()).is_empty(),
+        "{lines}"
+    );
+    assert_eq!(Results::read(folder.path()).unwrap().factors[0].name, "a");
+}
+
+#[test]
+fn failures_beyond_the_plan_do_not_count() {
+    let folder = scratch();
+    let failing = |repeats: u32| shell("exit 1", &format!("repeats = {repeats}"));
+    assert_eq!(go_on(folder.path(), &failing(3)).failed, 6);
+    let summary = go_on(folder.path(), &failing(1));
+    assert_eq!((summary.done, summary.all, summary.failed), (2, 2, 2));
+}
+
+/// A table that differs from the journal is kept beside, and its equal part is not lost.
+#[test]
+fn a_table_that_differs_anywhere_is_written_again() {
+    let folder = scratch();
+    let campaign = shell("true", "repeats = 3");
+    complete(folder.path(), &campaign);
+    let table = read(folder.path(), TABLE);
+    for place in (0..table.len()).step_by(7) {
+        let mut changed = table.clone();
+        changed[place] ^= 1;
+        for changed in [changed, [table.as_slice(), b"more"].concat()] {
+            fs::write(folder.path().join(TABLE), &changed).unwrap();
+            let journal = Journal::open(folder.path(), &campaign, "").unwrap();
+            assert_eq!(journal.notes().len(), 1, "{place}: {:?}", journal.notes());
+            drop(journal);
+            assert!(read(folder.path(), TABLE) == table, "{place}");
+            let kept = folder.path().join(&aside(folder.path())[0]);
+            assert!(fs::read(&kept).unwrap() == changed, "{place}");
+            fs::remove_file(kept).unwrap();
+        }
+    }
+}

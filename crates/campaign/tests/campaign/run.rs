@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellows_campaign::{
-    Campaign, ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, Progress, Row, RunError,
-    RunId, Stop, Summary, run,
+    ExecuteError, Executor, FailureKind, Journal, LocalExecutor, Observer, Plan, Progress, Row, RunError, RunId, Stop,
+    Summary, run,
 };
 use bellows_testkit::{eventually, scratch};
 
@@ -184,16 +185,18 @@ fn setup_warm_up_and_teardown_are_made_once() {
         echo("setup"),
         echo("teardown")
     );
-    let campaign = shell(&format!("{}; echo score=1", echo("run")), &text);
+    let campaign =
+        shell(&format!("{}; echo score=1", echo("{block}:{run}")), &format!("exclude = [{{size = 64}}]\n{text}"));
     let results = folder.path().join("results");
     go_on(&results, &campaign);
     let words = fs::read_to_string(&log).unwrap();
     assert_eq!(
         words.split_whitespace().collect::<Vec<_>>(),
-        ["setup", "run", "run", "run", "run", "run", "run", "teardown"]
+        ["setup", "0:0.1", "0:0.2", "1:1.1", "2:2.1", "teardown"],
+        "warm-up is not of the first block"
     );
     let summary = go_on(&results, &campaign);
-    assert_eq!((summary.made, summary.done, fs::read_to_string(&log).unwrap()), (0, 4, words), "nothing is left to do");
+    assert_eq!((summary.made, summary.done, fs::read_to_string(&log).unwrap()), (0, 2, words), "nothing is left to do");
 }
 
 #[test]
@@ -270,12 +273,13 @@ fn a_stop_ends_the_run_that_lasts_without_recording_it() {
     assert!(bellows_campaign::read_rows(&results).unwrap().is_empty());
 }
 
-/// An executor elsewhere gets a campaign and a run's id as text, and gives back a row as text.
+/// An executor elsewhere gets a campaign file and a run's id as text, and gives back a row as text.
 #[test]
 fn runs_can_be_made_elsewhere() {
-    let campaign = shell("echo score={size}", "repeats = 2");
-    let sent = serde_json::to_string(&campaign).unwrap();
-    let there: Campaign = serde_json::from_str(&sent).unwrap();
+    let sent = "name = 'x'\nrepeats = 2\ncommand = { shell = 'echo score={size}' }\n[factors]\nsize = [64, 1500]\n\
+                [score]\npattern = 'score=(?<score>.*)'\nunit = 'Mpps'\n";
+    let campaign = campaign(sent);
+    let there = bellows_campaign::parse("sent.toml", sent).unwrap();
     let mut executor = LocalExecutor::new(&there, Path::new(".")).unwrap();
     let folder = scratch();
     let mut journal = Journal::open(folder.path(), &campaign, "").unwrap();
@@ -311,10 +315,13 @@ fn commands_start_in_the_folder_of_the_file() {
 #[test]
 fn what_a_killed_runner_left_is_ended() {
     let folder = scratch();
-    let mark = folder.path().canonicalize().unwrap();
+    let file = fs::metadata(folder.path()).unwrap();
+    let mark = |inode: u64, path: &Path| format!("{:x}:{inode:x}:{}", file.dev(), path.display());
     let sleep = long(56);
-    let stray = |mark: &Path| std::process::Command::new("sleep").arg(&sleep).env("BELLOWS_CAMPAIGN", mark).spawn();
-    let (mut ours, mut other) = (stray(&mark).unwrap(), stray(&mark.join("other")).unwrap());
+    let stray = |mark: String| std::process::Command::new("sleep").arg(&sleep).env("BELLOWS_CAMPAIGN", mark).spawn();
+    // The folder was moved since; another one had its path before.
+    let mut ours = stray(mark(file.ino(), Path::new("/elsewhere"))).unwrap();
+    let mut other = stray(mark(file.ino() ^ 1, folder.path())).unwrap();
     eventually("both run", || processes_with(&sleep).len() == 2);
     let campaign = shell("test -n \"$BELLOWS_CAMPAIGN\" && echo score=1", "");
     let mut journal = Journal::open(folder.path(), &campaign, "").unwrap();

@@ -33,7 +33,7 @@ pub(super) struct Cells {
 impl Cells {
     /// Gathers runs by the factors with these indices; scores that are not a number are left out.
     pub(super) fn gather(scores: &[f64], factors: &[Factor], used: &[usize]) -> Cells {
-        let mut places: HashMap<Vec<u32>, u32> = HashMap::new();
+        let mut places = Places::new(factors, used);
         let mut cells: Vec<Cell> = Vec::new();
         let mut codes: Vec<u32> = Vec::with_capacity(used.len());
         let mut place = |row: usize, score: f64| {
@@ -42,15 +42,12 @@ impl Cells {
             }
             codes.clear();
             codes.extend(used.iter().map(|&factor| factors[factor].codes()[row]));
-            let place = match places.get(&codes) {
-                Some(place) => *place,
-                None => {
-                    let place = cells.len() as u32;
-                    places.insert(codes.clone(), place);
-                    cells.push(Cell { codes: codes.clone(), count: 0.0, mean: 0.0 });
-                    place
-                }
-            };
+            let place = *places.of(&codes);
+            let place = if place == NONE { cells.len() as u32 } else { place };
+            if place as usize == cells.len() {
+                *places.of(&codes) = place;
+                cells.push(Cell { codes: codes.clone(), count: 0.0, mean: 0.0 });
+            }
             let cell = &mut cells[place as usize];
             cell.count += 1.0;
             cell.mean += (score - cell.mean) / cell.count;
@@ -89,6 +86,36 @@ impl Cells {
             groups[group].count += cell.count;
         }
         groups
+    }
+}
+
+/// The cell of each combination of levels, or [`NONE`].
+enum Places {
+    /// All of few combinations, numbered like digits with these numbers of levels.
+    Few(Vec<u32>, Vec<usize>),
+    /// Those that occur.
+    Many(HashMap<Vec<u32>, u32>),
+}
+
+impl Places {
+    fn new(factors: &[Factor], used: &[usize]) -> Places {
+        const MAX_FEW: usize = 1 << 20;
+        let levels: Vec<usize> = used.iter().map(|&factor| factors[factor].levels().len()).collect();
+        match levels.iter().try_fold(1usize, |product, levels| product.checked_mul(*levels)) {
+            Some(product) if product <= MAX_FEW => Places::Few(vec![NONE; product], levels),
+            _ => Places::Many(HashMap::new()),
+        }
+    }
+
+    fn of(&mut self, codes: &[u32]) -> &mut u32 {
+        match self {
+            Places::Few(places, levels) => {
+                let number =
+                    codes.iter().zip(levels).fold(0, |number, (code, levels)| number * *levels + *code as usize);
+                &mut places[number]
+            }
+            Places::Many(places) => places.entry(codes.to_vec()).or_insert(NONE),
+        }
     }
 }
 

@@ -14,6 +14,9 @@ use crate::distribution::StudentT;
 use crate::medians::median;
 use crate::ranks::Ranks;
 
+/// Maximum number of runs that are checked for drift and equal variances.
+const MAX_CHECKED: usize = 100_000;
+
 /// What a method assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
@@ -64,17 +67,24 @@ impl fmt::Display for Warning {
 /// Checks the assumptions of an analysis of these scores; those that fail at this significance are returned.
 ///
 /// `times` has the time, or the number in the order of running, of each run; without it the runs were made in the order
-/// of the scores. A significance of 0.01 is a good choice: the three checks are three chances of a false warning.
+/// of the scores. Of more than 100,000 runs, evenly spaced ones are checked for drift and equal variances, and 5,000 for
+/// normality. A significance of 0.01 is a good choice: the three checks are three chances of a false warning.
 ///
 /// # Panics
 ///
 /// If `times` and `scores` differ in length.
 pub fn check_assumptions(found: &Anova, scores: &[f64], times: Option<&[f64]>, significance: f64) -> Vec<Warning> {
-    let residuals = found.residuals(scores);
-    let order: Vec<f64> = (0..scores.len()).map(|row| row as f64).collect();
+    let mut residuals = found.residuals(scores);
+    if let Some(times) = times {
+        assert_eq!(times.len(), scores.len(), "each score has a time");
+    }
     let normality = shapiro_wilk(&residuals).map(|found| (found.w, found.p));
-    let variances = brown_forsythe(&by_combination(found, scores)).map(|found| (found.f, found.p));
-    let trend = drift(&residuals, times.unwrap_or(&order)).map(|found| (found.correlation, found.p));
+    let chosen = evenly_spaced(scores.len());
+    let time = |row: usize| times.map_or(row as f64, |times| times[row]);
+    let times: Vec<f64> = chosen.iter().map(|&row| time(row)).collect();
+    residuals = chosen.iter().map(|&row| residuals[row]).collect();
+    let variances = brown_forsythe(&by_combination(found, scores, &chosen)).map(|found| (found.f, found.p));
+    let trend = drift(&residuals, &times).map(|found| (found.correlation, found.p));
     let checks =
         [(Assumption::Normality, normality), (Assumption::EqualVariances, variances), (Assumption::NoDrift, trend)];
     let warning = |(assumption, check): (Assumption, Option<(f64, f64)>)| {
@@ -84,11 +94,18 @@ pub fn check_assumptions(found: &Anova, scores: &[f64], times: Option<&[f64]>, s
     checks.into_iter().filter_map(warning).collect()
 }
 
-/// The scores of each combination of levels that was run at least twice.
-fn by_combination(found: &Anova, scores: &[f64]) -> Vec<Vec<f64>> {
+/// The numbers of at most [`MAX_CHECKED`] rows.
+fn evenly_spaced(rows: usize) -> Vec<usize> {
+    let count = rows.min(MAX_CHECKED);
+    (0..count).map(|place| place * rows / count).collect()
+}
+
+/// The scores of each combination of levels, of these rows, which are in rising order, where there are at least two.
+fn by_combination(found: &Anova, scores: &[f64], chosen: &[usize]) -> Vec<Vec<f64>> {
     let mut samples: Vec<Vec<f64>> = Vec::new();
-    for (combination, &score) in found.combinations().zip(scores) {
-        let Some(combination) = combination else { continue };
+    let combinations: Vec<Option<usize>> = found.combinations().collect();
+    for &row in chosen {
+        let (Some(combination), score) = (combinations[row], scores[row]) else { continue };
         if combination >= samples.len() {
             samples.resize(combination + 1, Vec::new());
         }
@@ -176,6 +193,22 @@ mod tests {
         let shuffled: Vec<f64> = (0..120).map(|row| f64::from(row * 49 % 120)).collect();
         assert_eq!(warnings(|row, noise| noise + row as f64 / 60.0, Some(&shuffled)), [], "in another order");
         assert_eq!(warnings(|row, noise| noise + shuffled[row] / 60.0, Some(&shuffled)), [Assumption::NoDrift]);
+    }
+
+    #[test]
+    fn of_many_runs_evenly_spaced_ones_are_checked() {
+        assert_eq!(evenly_spaced(3), [0, 1, 2]);
+        assert_eq!(evenly_spaced(0), []);
+        let many = evenly_spaced(250_001);
+        assert_eq!((many.len(), many[0], many[1], many[2]), (MAX_CHECKED, 0, 2, 5));
+        assert!(many.is_sorted() && many[MAX_CHECKED - 1] >= 249_990);
+        let mut random = fastrand::Rng::with_seed(3);
+        let scores: Vec<f64> = (0..250_001).map(|row| random.f64() + f64::from(row) / 1e6).collect();
+        let factors = [Factor::new("version", (0..scores.len()).map(|row| ["a", "b"][row % 2]))];
+        let found = anova(&scores, &factors, &Model::parse("version", &factors).unwrap()).unwrap();
+        let warnings = check_assumptions(&found, &scores, None, 1e-9);
+        assert!(warnings.iter().any(|warning| warning.assumption == Assumption::NoDrift), "{warnings:?}");
+        assert!(!warnings.iter().any(|warning| warning.assumption == Assumption::EqualVariances), "{warnings:?}");
     }
 
     #[test]
