@@ -144,17 +144,17 @@ impl<'c> LocalExecutor<'c> {
     pub fn with_journal(self, journal: &Journal) -> LocalExecutor<'c> {
         // The journal is locked, so that no other runner has commands with this mark.
         let folder = journal.folder();
-        let mut executor = self.with_mark(folder);
+        let mut executor = self.with_mark_of(folder);
         executor.register = Some((folder.to_owned(), Register::default()));
         executor
     }
 
-    /// Marks all commands with a file or folder, which no other process that lives uses for it, and ends commands that
-    /// a process before has left with its mark because it was killed.
+    /// Marks all commands as those of the process that has locked a file or folder, and ends commands that a process
+    /// before it has left because it was killed.
     #[must_use]
-    pub fn with_mark(mut self, place: &Path) -> LocalExecutor<'c> {
+    pub fn with_mark_of(mut self, path: &Path) -> LocalExecutor<'c> {
         // Without one, nothing can be found later.
-        self.mark = mark_of(place).ok();
+        self.mark = mark_of(path).ok();
         if let Some(mark) = &self.mark {
             end_strays(mark);
         }

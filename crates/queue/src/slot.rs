@@ -20,8 +20,8 @@ const MAX_SLOTS: usize = 1_024;
 
 /// A place that a worker has as long as it lives.
 pub(crate) struct Slot {
-    /// A text that only this worker's commands have in their environment.
-    pub(crate) mark: String,
+    /// The file that it has locked.
+    pub(crate) path: PathBuf,
     _lock: File,
 }
 
@@ -51,7 +51,7 @@ impl Slot {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
             let file = opened.map_err(|error| fail("open", &path, error))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Slot { mark: path.to_string_lossy().into_owned(), _lock: file }),
+                Ok(()) => return Ok(Slot { path, _lock: file }),
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(fail("lock", &path, error.into())),
             }
@@ -71,10 +71,10 @@ mod tests {
         let (name, user) = ("q".parse().unwrap(), rustix::process::getuid().as_raw());
         let take = || Slot::take_in(&folder.path().join("slots"), user, &name).unwrap();
         let (first, second) = (take(), take());
-        assert_ne!(first.mark, second.mark);
-        let mark = first.mark.clone();
+        assert_ne!(first.path, second.path);
+        let path = first.path.clone();
         drop(first);
-        assert_eq!(take().mark, mark);
+        assert_eq!(take().path, path);
         let foreign = Slot::take_in(&folder.path().join("slots"), user + 1, &name);
         assert!(foreign.err().unwrap().to_string().contains("not a folder of this user"));
     }

@@ -99,7 +99,7 @@ pub fn work(
         return Err(QueueError::OtherCampaign { queue: name.to_string(), name: record.name, theirs, ours });
     }
     let slot = Slot::take(name)?;
-    let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?.with_mark(Path::new(&slot.mark));
+    let executor = LocalExecutor::new(&loaded.campaign, &loaded.folder)?.with_mark_of(&slot.path);
     let fail = |trouble| queue.wire.error("open the queue", trouble);
     let (any, lease) = link.wait(queue.consumer(None, LEASE)).map_err(fail)?;
     let (own, _) = link.wait(queue.consumer(Some(&host()), lease)).map_err(fail)?;

@@ -20,7 +20,8 @@ use super::git::{Repository, Revision};
 use crate::campaign::{Build, Command};
 use crate::folder::write_whole;
 use crate::plan::Hash;
-use crate::processes::{Ended, Processes, Stop, Surroundings, end_strays};
+use crate::processes::{Ended, Processes, Stop, Surroundings};
+use crate::strays::{end_strays, mark_of};
 use crate::template::{Placeholder, Value};
 
 const LOG: &str = "build.log";
@@ -29,6 +30,8 @@ const BUILT: &str = "built.json";
 /// The folder of builds, locked.
 pub(super) struct Store {
     folder: PathBuf,
+    /// The mark of its commands.
+    mark: String,
     lock: File,
 }
 
@@ -70,8 +73,9 @@ impl Store {
         let ignore = folder.join(".gitignore");
         fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;
         // Of a runner that was killed.
-        end_strays(&folder.to_string_lossy());
-        Ok(Store { folder, lock })
+        let mark = mark_of(&folder).map_err(io_error("read", &folder))?;
+        end_strays(&mark);
+        Ok(Store { folder, mark, lock })
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -177,9 +181,8 @@ impl Store {
             Command::Arguments(arguments) => arguments.iter().flat_map(|argument| argument.words(value)).collect(),
             Command::Shell { shell } => vec!["sh".to_owned(), "-c".to_owned(), shell.shell(value)],
         };
-        let mark = self.folder.to_string_lossy();
         let surroundings =
-            Surroundings { folder: &source, environment: &[], mark: Some(&mark), time_limit: build.time_limit, stop };
+            Surroundings { folder: &source, environment: &[], mark: Some(&self.mark), time_limit: build.time_limit, stop };
         let mut processes = Processes::new();
         let finished = processes.run(&words, &surroundings);
         processes.end_from(0);
