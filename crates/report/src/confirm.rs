@@ -102,7 +102,7 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
     let others = [
         (runs.made_before, "made before it was registered"),
         (runs.explored, "looked at to find it"),
-        (runs.contradictory, "in contradiction to the register"),
+        (runs.beyond_plan, "beyond the planned number"),
         (runs.without_score, "without a score"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);

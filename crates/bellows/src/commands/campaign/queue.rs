@@ -12,7 +12,6 @@ pub use server::{coordinate, purge, status, work};
 
 /// Where a queue is.
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "what there is no server for"))]
 pub struct QueueOptions {
     /// The NATS server of a queue: nats://HOST or tls://HOST
     #[arg(long = "queue", value_name = "URL")]
@@ -33,7 +32,6 @@ pub struct OptionalQueue {
 
 /// How a queue is opened.
 #[derive(Clone, Debug, Args)]
-#[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "what there is no server for"))]
 pub struct Access {
     /// The queue's name [default: that of the campaign]
     #[arg(long, value_name = "NAME", requires = "url")]
