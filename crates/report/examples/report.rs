@@ -1,4 +1,5 @@
-//! Writes the report of a campaign file, a results folder or a table: `report SOURCE FILE.html [FOLDER OF SVG]`.
+//! Writes the report of a campaign file, a results folder or a table, and prints it as text: `report SOURCE FILE.html
+//! [FOLDER OF SVG]`.
 
 use std::path::Path;
 
@@ -14,5 +15,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for picture in folder.first().iter().flat_map(|_| report.pictures()) {
         std::fs::write(Path::new(&folder[0]).join(picture.name + ".svg"), picture.svg)?;
     }
+    print!("{}", report.text(100));
     Ok(())
 }

@@ -102,7 +102,7 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
     let others = [
         (runs.made_before, "made before it was registered"),
         (runs.explored, "looked at to find it"),
-        (runs.beyond_plan, "beyond the planned number"),
+        (runs.beyond_plan, "beyond the planned blocks"),
         (runs.without_score, "without a score"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);
@@ -111,6 +111,10 @@ fn findings(verdict: &Verdict, unit: &str) -> Vec<String> {
     if !others.is_empty() {
         sentences.push(format!("Left out: {}.", listed(&others)));
     }
+    if !verdict.stated {
+        sentences.push("The campaign file states it no longer; it counts in the correction nevertheless.".to_owned());
+    }
+    sentences.extend(verdict.warnings.iter().map(|warning| sentence(&label(warning))));
     sentences
 }
 

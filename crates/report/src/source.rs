@@ -117,7 +117,12 @@ impl Source {
                     suggests, state it as [[hypothesis]] in the campaign file, run `bellows campaign register`, and \
                     make new runs.";
         let unconfirmed = unconfirmed.or_else(|| verdicts.is_empty().then(|| none.to_owned()));
+        let imported = info.imported.iter().map(|origin| {
+            let (file, time) = (words::label(&origin.file), words::label(&origin.time));
+            format!("The results were imported from {file}, {time}.")
+        });
         let setup = Setup {
+            notes: imported.collect(),
             command: command(&info.canonical),
             hash: Some(info.hash.to_string()),
             machines: tallies.machines.named(),

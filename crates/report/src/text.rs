@@ -232,7 +232,10 @@ impl Page {
         if matrix.rows.is_empty() {
             return;
         }
-        self.heading(&with_unit("Median of each combination", unit));
+        self.heading(&with_unit(
+            "Median of each combination",
+            &if unit.is_empty() { String::new() } else { format!("({unit})") },
+        ));
         for (place, row) in matrix.drawn.iter().map(|row| &matrix.rows[*row]).enumerate() {
             if place == MAX_ROWS {
                 break;
@@ -257,7 +260,7 @@ impl Page {
     /// The medians of columns of time.
     fn course(&mut self, course: &Course, scored: usize) {
         let Some(series) = course.series.get(1).filter(|_| scored > 0) else { return };
-        self.heading(&format!("Over time: {}, median", series.label));
+        self.heading(&format!("Over time: {}", series.label));
         let columns = self.width.min(60);
         let mut sums: Vec<Vec<f64>> = vec![Vec::new(); columns];
         let place = |at: f64| ((at / course.runs as f64 * columns as f64) as usize).min(columns - 1);

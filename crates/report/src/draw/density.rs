@@ -91,7 +91,6 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
         return Vec::new();
     }
     let tag = |(level, sample): (usize, &Sample)| {
-        let (peak, height) = peak(found, sample)?;
         let number = match sample.failed {
             0 => count(sample.runs),
             failed => format!("{}, {} failed", count(sample.runs), count(failed)),
@@ -99,13 +98,21 @@ fn tags(found: &Distributions, panel: &Panel) -> Vec<Tag> {
         let suffix = format!(" ({number})");
         let room = WIDTH - 2.0 * SIDE - text_width(&suffix);
         let text = super::canvas::fitted(&found.levels[level], room.min(170.0)) + &suffix;
-        let is_end = peak > WIDTH / 2.0;
-        let width = text_width(&text);
-        let x =
-            if is_end { (peak - 4.0).max(width).min(WIDTH - 2.0) } else { (peak + 4.0).min(WIDTH - width).max(2.0) };
-        Some(Tag { level, text, x, peak: (peak, height), row: 0, is_end })
+        Some(Tag { level, text, x: 0.0, peak: peak(found, sample)?, row: 0, is_end: false })
     };
     let mut tags: Vec<Tag> = panel.samples.iter().enumerate().filter_map(tag).collect();
+    tags.sort_by(|one, other| one.peak.0.total_cmp(&other.peak.0));
+    // Labels lead away from the middle, so that they do not lie on the lines of others.
+    let half = tags.len() / 2;
+    for (place, tag) in tags.iter_mut().enumerate() {
+        let (width, peak) = (text_width(&tag.text), tag.peak.0);
+        let (fits_left, fits_right) = (peak - 4.0 >= width, peak + 4.0 + width <= WIDTH);
+        tag.is_end = if place < half { fits_left || !fits_right } else { fits_left && !fits_right };
+        tag.x = match tag.is_end {
+            true => (peak - 4.0).max(width).min(WIDTH - 2.0),
+            false => (peak + 4.0).min(WIDTH - width).max(2.0),
+        };
+    }
     // A line from a label to its peak crosses no label below: texts right of their lines are placed from the right,
     // those left of them from the left.
     let order = |tag: &Tag| if tag.is_end { (1, tag.peak.0) } else { (0, -tag.peak.0) };

@@ -41,8 +41,12 @@ direction = "less"
 explored = 2
 "#;
 
-fn make_runs(file: &Path, folder: &Path, repeats: usize) {
+/// Writes the campaign file with so many blocks.
+fn plan(file: &Path, repeats: usize) {
     std::fs::write(file, CAMPAIGN.replace("REPEATS", &repeats.to_string())).unwrap();
+}
+
+fn make_runs(file: &Path, folder: &Path) {
     let loaded = load(file).unwrap_or_else(|error| panic!("{error}"));
     let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text).unwrap();
     let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap().with_journal(&journal);
@@ -53,13 +57,15 @@ fn make_runs(file: &Path, folder: &Path, repeats: usize) {
 fn a_folder_has_exploration_and_confirmation() {
     let scratch = scratch();
     let (file, folder) = (scratch.path().join("copies.toml"), scratch.path().join("copies.results"));
-    make_runs(&file, &folder, 4);
+    plan(&file, 4);
+    make_runs(&file, &folder);
     let before = Report::of(&Source::open(&file, None).unwrap(), &Options::default()).unwrap();
     let refused = &before.confirmation.hypotheses[0].findings;
     assert!(refused[0].starts_with("Refused: it is not registered"), "{refused:?}");
+    plan(&file, 20);
     let loaded = load(&file).unwrap();
     register(&folder, &loaded.campaign, &loaded.campaign.hypotheses[0]).unwrap();
-    make_runs(&file, &folder, 20);
+    make_runs(&file, &folder);
 
     // By the campaign file, and by the folder alone.
     for path in [&file, &folder] {

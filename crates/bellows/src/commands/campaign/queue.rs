@@ -37,16 +37,16 @@ pub struct Access {
     #[arg(long, value_name = "NAME", requires = "url")]
     queue_name: Option<String>,
     /// A file with the user's credentials, of `nsc`, or with the seed of an nkey
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE", requires = "url", hide_short_help = true)]
     credentials: Option<PathBuf>,
     /// A file with the authorities of TLS connections [default: the system's]
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[arg(long, value_name = "FILE", requires = "url", hide_short_help = true)]
     ca: Option<PathBuf>,
     /// A file with the client's certificate
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key", hide_short_help = true)]
     certificate: Option<PathBuf>,
     /// A file with the certificate's key
-    #[arg(long, value_name = "FILE", requires = "certificate")]
+    #[arg(long, value_name = "FILE", requires = "certificate", hide_short_help = true)]
     key: Option<PathBuf>,
 }
 
