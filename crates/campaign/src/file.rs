@@ -740,10 +740,12 @@ impl File<'_> {
         let mut scores: Vec<ScoreSpec> = Vec::new();
         for node in &nodes {
             let Some(score) = self.score(node) else { continue };
-            let is_all = matches!(score.read, Read::Bench { case: None, .. });
-            if is_all && nodes.len() > 1 {
-                let help = "name the `case` of each score, or leave out the others";
-                self.diagnostics.at(node.span(), "a score that is all figures of a report stands alone", help);
+            let all = |score: &ScoreSpec| matches!(score.read, Read::Bench { case: None, .. });
+            let differs = scores.iter().any(|other| all(other) != all(&score));
+            if differs || (all(&score) && nodes.len() > 1 && score.unit.is_empty()) {
+                let message = "figures of a report without `case` stand beside such of other units alone";
+                let help = "give each score a `case`, or each one a `unit`, or leave out the others";
+                self.diagnostics.at(node.span(), message, help);
             }
             if scores.iter().any(|other| other.name == score.name) {
                 let message = format!("there are two scores {}", quoted(&score.name));
@@ -804,7 +806,8 @@ impl File<'_> {
         if !is_bench && unit.as_deref().is_none_or(|unit| unit.trim().is_empty()) {
             self.diagnostics.at(span, "the score has no `unit`", "add unit = \"Mpps\", or unit = \"1\" without a unit");
         }
-        let name = name.or(case).unwrap_or_else(|| "score".to_owned());
+        let is_all = is_bench && case.is_none();
+        let name = name.or(case).or_else(|| unit.clone().filter(|_| is_all)).unwrap_or_else(|| "score".to_owned());
         let (unit, from) = (unit.unwrap_or_default(), from.unwrap_or_default());
         Some(ScoreSpec { name, unit, better, read, from })
     }

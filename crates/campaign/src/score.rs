@@ -184,6 +184,12 @@ impl Reader {
                 How::Bench => scores.extend(figures(spec, value_of(json, captured)?)?),
             }
         }
+        if scores.is_empty() {
+            let units: Vec<&str> = self.specs.iter().map(|(spec, _)| spec.unit.as_str()).collect();
+            let of = if units.iter().any(|unit| unit.is_empty()) { String::new() } else { units.join(" or ") };
+            let of = if of.is_empty() { of } else { format!(" in {of}") };
+            return Err(Failure::new(FailureKind::NoScore, format!("the report has no figures{of}")));
+        }
         Ok(scores)
     }
 }
@@ -288,10 +294,7 @@ fn figures(spec: &ScoreSpec, report: &Value) -> Result<Vec<Score>, Failure> {
         .filter(|figure| spec.unit.is_empty() || figure.get("unit").is_some_and(|unit| is_label(unit, &spec.unit)))
         .collect();
     let Some(case) = case else {
-        return match chosen.is_empty() {
-            true => Err(no_score("the report has no figures".to_owned())),
-            false => Ok(chosen.into_iter().map(|figure| figure_score(full_name(figure), figure)).collect()),
-        };
+        return Ok(chosen.into_iter().map(|figure| figure_score(full_name(figure), figure)).collect());
     };
     let found = match chosen.as_slice() {
         [only] => return Ok(vec![figure_score(spec.name.clone(), only)]),

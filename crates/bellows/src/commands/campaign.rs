@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellows_campaign::{ExecuteError, JournalError, Loaded, RunError, load};
+use bellows_inspect::text::sanitize;
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -92,6 +93,11 @@ fn journal_error(error: JournalError) -> CommandError {
         }
         _ => CommandError::Usage(error.to_string()),
     }
+}
+
+/// Writes a sentence to standard error.
+fn say(text: &str) {
+    terminal::notice(&(sanitize(text) + "\n"));
 }
 
 fn run_error(error: RunError) -> CommandError {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::campaign::{Better, Campaign, Read};
+use crate::campaign::{Better, Campaign, Read, ScoreSpec};
 use crate::plan::{Plan, RunId};
 use crate::row::Row;
 
@@ -144,7 +144,7 @@ impl Combination {
                 levels: self.levels.clone(),
                 score: name.clone(),
                 unit: unit.clone(),
-                better: better(campaign, name),
+                better: better(campaign, name, unit),
                 pairs: Vec::new(),
                 lost: Vec::new(),
             };
@@ -183,8 +183,11 @@ impl Run {
     }
 }
 
-/// Which scores of this name are better.
-fn better(campaign: &Campaign, name: &str) -> Option<Better> {
-    let is_meant = |read: &Read| matches!(read, Read::Bench { case: None, .. });
-    campaign.scores.iter().find(|score| score.name == name || is_meant(&score.read))?.better
+/// Which values of a score are better.
+fn better(campaign: &Campaign, name: &str, unit: &str) -> Option<Better> {
+    let is_meant = |score: &&ScoreSpec| match &score.read {
+        Read::Bench { case: None, .. } => score.unit.is_empty() || score.unit == unit,
+        _ => score.name == name,
+    };
+    campaign.scores.iter().find(is_meant)?.better
 }

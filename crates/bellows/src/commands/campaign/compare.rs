@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::observer::{Printer, stop_at_signals};
-use super::{Place, execute_error, journal_error, run_error, shown};
+use super::{Place, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -69,14 +69,14 @@ impl Execute for Arguments {
         if let Some(repeats) = self.repeats {
             journal.set_repeats(repeats).map_err(journal_error)?;
         }
-        journal.notes().iter().for_each(|note| terminal::notice(note));
+        journal.notes().iter().for_each(|note| say(note));
         let mut executor = executor.with_journal(&journal);
         let Summary { done, all, interrupted, .. } =
             run(&mut journal, &mut executor, &stop, &mut printer).map_err(run_error)?;
         let options = CompareOptions { margin: self.margin, ..CompareOptions::default() };
         let comparison = Comparison::read(&folder, &loaded.campaign, &options).map_err(compare_error)?;
         if interrupted {
-            terminal::notice(&format!("{} of {} runs are made; the same command goes on", shown(done), shown(all)));
+            say(&format!("{} of {} runs are made; the same command goes on", shown(done), shown(all)));
         }
         let text = match self.json {
             true => format!("{:#}\n", json!(comparison)),

@@ -7,7 +7,7 @@ use bellows_campaign::{Observer, Progress, Row, RunId, Score, Stop};
 use bellows_inspect::text::sanitize;
 use serde_json::json;
 
-use super::shown;
+use super::{say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::supervisor::catch_signals;
 use crate::terminal;
@@ -24,7 +24,7 @@ pub fn stop_at_signals() -> Result<Arc<Stop>, CommandError> {
                 // Rows are safe at any moment, and the next runner ends what is left.
                 std::process::exit(INTERRUPTED.into());
             }
-            terminal::notice("tidying up; interrupt again to end at once");
+            say("tidying up; interrupt again to end at once");
             request.set();
         }
     });
@@ -59,7 +59,7 @@ impl Printer {
 
 impl Observer for Printer {
     fn preparing(&mut self, what: &str) {
-        terminal::notice(&sanitize(what));
+        say(what);
     }
 
     fn started(&mut self, _: RunId, progress: &Progress) {

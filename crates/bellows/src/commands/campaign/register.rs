@@ -7,7 +7,7 @@ use bellows_inspect::text::sanitize;
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, journal_error, shown};
+use super::{Place, journal_error, say, shown};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -27,7 +27,7 @@ impl Execute for Arguments {
         let (loaded, folder) = (self.place.load_hypotheses()?, self.place.folder());
         // The folder gets its campaign, as by a run; a runner that uses it has done so.
         match Journal::open(&folder, &loaded.campaign, &loaded.text) {
-            Ok(journal) => journal.notes().iter().for_each(|note| terminal::notice(note)),
+            Ok(journal) => journal.notes().iter().for_each(|note| say(note)),
             Err(JournalError::Locked { .. }) => {}
             Err(error) => return Err(journal_error(error)),
         }

@@ -4,12 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellows_inspect::text::sanitize;
 use bellows_report::{Options, Picture, Report, ReportError, Source};
 use clap::Args;
 use serde_json::json;
 
-use super::journal_error;
+use super::{journal_error, say};
 use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -88,7 +87,7 @@ fn write_pictures(folder: &Path, pictures: &[Picture]) -> Result<(), CommandErro
 fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     fs::write(path, text)
         .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; choose another file", path.display())))?;
-    terminal::notice(&format!("wrote {}", sanitize(&path.display().to_string())));
+    say(&format!("wrote {}", path.display()));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::observer::{Printer, stop_at_signals};
 use super::queue::{self, Coordination, OptionalQueue};
-use super::{Place, execute_error, journal_error, run_error, shown};
+use super::{Place, execute_error, journal_error, run_error, say, shown};
 use crate::command_error::{CommandError, INTERRUPTED};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -56,7 +56,7 @@ impl Execute for Arguments {
         if let Some(repeats) = self.repeats {
             journal.set_repeats(repeats).map_err(journal_error)?;
         }
-        journal.notes().iter().for_each(|note| terminal::notice(note));
+        journal.notes().iter().for_each(|note| say(note));
         let mut printer = Printer::new(self.json);
         let summary = match (executor, &queue) {
             (Some(executor), _) => {

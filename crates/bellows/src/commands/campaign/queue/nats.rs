@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Access, Coordination, QueueOptions, Work};
 use crate::command_error::CommandError;
-use crate::commands::campaign::{execute_error, journal_error};
+use crate::commands::campaign::{execute_error, journal_error, say};
 use crate::terminal;
 use crate::text::count;
 
@@ -84,7 +84,7 @@ fn connect(options: &QueueOptions, campaign: &str, purpose: &str) -> Result<(Lin
         None => QueueName::of_campaign(campaign),
     };
     let server = Server { url: options.url.clone(), credentials, ca, certificate: certificate.zip(key) };
-    let link = Link::connect(&server, purpose, Arc::new(|text: &str| terminal::notice(text))).map_err(queue_error)?;
+    let link = Link::connect(&server, purpose, Arc::new(say)).map_err(queue_error)?;
     Ok((link, name))
 }
 
