@@ -10,6 +10,9 @@ use crate::{TaskError, deny, format, guest_kernel, memcheck, races, rust_version
 /// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
 
+/// Campaigns on several machines: tests have them, and the release build has not.
+const NATS: &str = "bellows/nats";
+
 /// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
@@ -74,7 +77,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         if has_crate("bellows") {
             report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
         }
-        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        let mut tests = cargo(&["test", "--workspace", "--features", NATS, "--no-fail-fast"]);
         report.run("tests", tests.args(&options.filter));
         if options.filter.is_none() {
             let packages = ["--package", "bellows-ring", "--package", "bellows-shared", "--features", "loom"];
@@ -90,8 +93,8 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 
 fn lint(report: &mut Report) {
     report.run("formatting", &mut format::command(true));
-    report.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    report.run("documentation", cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+    report.run("lints", &mut cargo(&["clippy", "--workspace", "--features", NATS, "--all-targets", "--", "-D", "warnings"]));
+    report.run("documentation", cargo(&["doc", "--workspace", "--features", NATS, "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
     deny::run(report);
     rust_version::run(report);
 }

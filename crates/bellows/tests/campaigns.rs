@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use bellows_testkit::eventually;
@@ -31,6 +32,24 @@ repeats = 3
 "#
     )
 }
+
+/// Two sizes with a little scatter, and a hypothesis.
+const RATES: &str = r#"
+name = "rates"
+repeats = 2
+command = { shell = "block={block}; echo rate={size}.$((block % 3))" }
+[factors]
+size = ["60", "64"]
+[score]
+pattern = 'rate=(?<rate>[0-9.]+)'
+unit = "Mpps"
+[[hypothesis]]
+name = "smaller packets are slower"
+factor = "size"
+compare = ["60", "64"]
+direction = "less"
+repeats = 8
+"#;
 
 /// The lines of standard output as JSON.
 fn lines(stdout: &str) -> Vec<Value> {
@@ -100,8 +119,6 @@ fn mistakes_name_the_place_and_the_way_out() {
     assert!(said.code == Some(2) && said.stderr.contains("no.toml"), "{said:#?}");
     let said = sandbox.bellows(&["campaign", "status", &file]);
     assert!(said.code == Some(2) && said.stderr.contains("has no results of a campaign"), "{said:#?}");
-    let said = sandbox.bellows(&["campaign", "status", &file, "--repeats", "2"]);
-    assert!(said.code == Some(2) && said.stderr.contains("`--repeats` is for `run`"), "{said:#?}");
     // Another campaign has another folder.
     let file = sandbox.write("sizes.toml", &campaign("0"));
     sandbox.bellows(&["campaign", "run", &file]).fine();
@@ -133,25 +150,7 @@ fn hypotheses_are_registered_once_and_with_their_time() {
 #[test]
 fn fresh_runs_confirm_what_was_registered() {
     let sandbox = Sandbox::new();
-    let file = sandbox.write(
-        "rates.toml",
-        r#"
-name = "rates"
-repeats = 2
-command = { shell = "block={block}; echo rate={size}.$((block % 3))" }
-[factors]
-size = ["60", "64"]
-[score]
-pattern = 'rate=(?<rate>[0-9.]+)'
-unit = "Mpps"
-[[hypothesis]]
-name = "smaller packets are slower"
-factor = "size"
-compare = ["60", "64"]
-direction = "less"
-repeats = 8
-"#,
-    );
+    let file = sandbox.write("rates.toml", RATES);
     sandbox.bellows(&["campaign", "run", &file]).fine();
     let test = || sandbox.bellows(&["campaign", "test", &file, "--json"]).fine().json()[0].clone();
     assert_eq!([&test()["conclusion"], &test()["runs"]["made_before"]], [&json!("refused"), &json!(4)]);
@@ -182,4 +181,148 @@ fn the_example_of_the_manual_runs() {
         said.stdout.contains("5 of 5 runs have results; 5 were made now: checksums.results/results.csv"),
         "{said:#?}"
     );
+}
+
+#[test]
+fn a_report_is_text_or_a_page_with_pictures() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("rates.toml", &RATES.replace("repeats = 2", "repeats = 6"));
+    sandbox.bellows(&["campaign", "run", &file]).fine();
+    let said = sandbox.bellows(&["campaign", "report", &file]).fine().stdout;
+    assert!(said.starts_with("rates\n12 runs of 2 combinations") && said.contains("EXPLORATION: "), "{said}");
+    let json = sandbox.bellows(&["campaign", "report", &file, "--json"]).fine().json();
+    assert_eq!(json["title"], json!("rates"));
+    let said = sandbox.bellows(&["campaign", "report", &file, "-o", "page.html", "--svg", "pictures"]).fine();
+    assert!(said.stdout.is_empty() && said.stderr.starts_with("wrote page.html\nwrote pictures/"), "{said:#?}");
+    let page = fs::read_to_string(sandbox.path("page.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") || page.starts_with("<!doctype html>"), "{}", &page[..80]);
+    assert!(!page.contains("<script") && !page.contains("http://") && page.contains("size"));
+    assert!(fs::read_dir(sandbox.path("pictures")).unwrap().count() >= 3);
+    let said = sandbox.bellows(&["campaign", "report", &file, "--by", "sizes"]);
+    assert!(said.code == Some(2) && said.stderr.contains("the results have no factor"), "{said:#?}");
+    let said = sandbox.bellows(&["campaign", "report", "no.csv"]);
+    assert!(said.code == Some(2) && said.stderr.contains("no.csv"), "{said:#?}");
+}
+
+#[test]
+fn a_table_becomes_a_folder_that_can_be_reported() {
+    let sandbox = Sandbox::new();
+    let rows: Vec<String> = (1..=6).map(|id| format!("64,new,{id},{}.{id},Gb/s", 7 + id % 3)).collect();
+    let old: Vec<String> = (1..=6).map(|id| format!("64,old,{id},5.{id},Gb/s")).collect();
+    let table = format!("pktsize,snabb,id,score,unit\n{}\n{}\n", rows.join("\n"), old.join("\n"));
+    let table = sandbox.write("bench.csv", &table);
+    let said = sandbox.bellows(&["campaign", "import", &table, "bench.results"]).fine().stdout;
+    assert_eq!(said, "12 runs: bench.results/campaign.toml\n");
+    let said = sandbox.bellows(&["campaign", "report", "bench.results", "--by", "snabb"]).fine().stdout;
+    assert!(said.contains("12 runs of 2 combinations") && said.contains("Gb/s"), "{said}");
+    let said = sandbox.bellows(&["campaign", "import", &table, "bench.results"]);
+    assert!(said.code == Some(2) && said.stderr.contains("exists already"), "{said:#?}");
+}
+
+#[test]
+fn two_programs_are_compared_by_pairs() {
+    let sandbox = Sandbox::new();
+    let program = |name: &str, rate: u32| {
+        let path = sandbox.write(name, &format!("#!/bin/sh\necho rate={rate}.$(($1 % 3))\n"));
+        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let (old, new) = (program("old", 20), program("new", 30));
+    let file = sandbox.write(
+        "two.toml",
+        r#"
+name = "two"
+repeats = 8
+command = ["{version.program}", "{block}"]
+[build]
+[factors]
+size = ["60", "64"]
+[score]
+pattern = 'rate=(?<rate>[0-9.]+)'
+unit = "Mpps"
+better = "higher"
+"#,
+    );
+    let words = ["campaign", "compare", &file, &format!("./{old}"), &format!("./{new}")];
+    let said = sandbox.bellows(&words).fine().stdout;
+    assert!(said.contains("faster") && said.contains("8 pairs"), "{said}");
+    let json = sandbox.bellows(&[&words[..], &["--json", "--margin", "2%", "--fail-if-slower"]].concat()).fine().json();
+    assert_eq!(json["results"].as_array().unwrap().len(), 2, "{json:#}");
+    let back = ["campaign", "compare", &file, words[4], words[3], "--fail-if-slower", "--results", "back"];
+    let said = sandbox.bellows(&back);
+    assert!(said.code == Some(1) && said.stdout.contains("slower"), "{said:#?}");
+    let said = sandbox.bellows(&["campaign", "run", &file]);
+    assert!(said.code == Some(2) && said.stderr.contains("compare"), "{said:#?}");
+}
+
+#[test]
+fn the_number_of_runs_for_a_difference_follows_from_the_scatter() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("rates.toml", &RATES.replace("repeats = 2", "repeats = 6"));
+    sandbox.bellows(&["campaign", "run", &file]).fine();
+    let needed = |effect: &str| {
+        let words = ["campaign", "power", &file, "--by", "size", "--effect", effect, "--json"];
+        sandbox.bellows(&words).fine().json()["repeats"].as_u64().unwrap()
+    };
+    assert!(needed("0.05") > needed("0.5") && needed("0.5") >= 2);
+    let said = sandbox.bellows(&["campaign", "power", &file, "--by", "size", "--effect", "2 percent"]);
+    assert!(said.code == Some(2) && said.stderr.contains("2%"), "{said:#?}");
+}
+
+#[cfg(not(feature = "nats"))]
+#[test]
+fn a_build_without_queues_says_how_to_get_them() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("rates.toml", RATES);
+    for action in ["run", "worker", "status", "purge"] {
+        let said = sandbox.bellows(&["campaign", action, &file, "--queue", "nats://127.0.0.1:1"]);
+        assert!(said.code == Some(2) && said.stderr.contains("--features nats"), "{said:#?}");
+    }
+    assert!(!sandbox.path("rates.results").exists());
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn workers_make_the_runs_of_a_queue() {
+    if !bellows_testkit::programs::has_program("workers_make_the_runs_of_a_queue", "nats-server") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let program = bellows_testkit::programs::find_program("nats-server").unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let store = sandbox.path("store");
+    let mut server = std::process::Command::new(program);
+    server.args(["--jetstream", "--addr", "127.0.0.1", "--port", &port.to_string(), "--store_dir"]).arg(&store);
+    let _server = Killed(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    eventually("a server", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let url = format!("nats://127.0.0.1:{port}");
+    let file = sandbox.write("rates.toml", &RATES.replace("repeats = 2", "repeats = 4"));
+    let coordinator = sandbox.command(&["campaign", "run", &file, "--queue", &url]).stdout(Stdio::piped()).spawn();
+    let coordinator = coordinator.unwrap();
+    let status = || sandbox.bellows(&["campaign", "status", &file, "--queue", &url, "--json"]);
+    eventually("a queue", || status().code == Some(0));
+    let found = status().fine().json();
+    assert_eq!([&found["queue"]["name"], &found["queue"]["blocks_waiting"]], [&json!("rates"), &json!(4)], "{found:#}");
+    let text = sandbox.bellows(&["campaign", "status", &file, "--queue", &url]).fine().stdout;
+    assert!(text.contains("queue rates at nats://127.0.0.1") && text.contains("4 blocks wait"), "{text}");
+    let worked = sandbox.bellows(&["campaign", "worker", &file, "--queue", &url]).fine().stdout;
+    assert!(worked.contains("8 runs of 4 whole blocks; the queue is gone"), "{worked}");
+    let output = coordinator.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("8 of 8 runs have results; 8 were made now"), "{said}");
+    let purged = sandbox.bellows(&["campaign", "purge", &file, "--queue", &url]);
+    assert!(purged.code == Some(2) && purged.stderr.contains("has no queue `rates`"), "{purged:#?}");
+}
+
+/// A process that ends with the test.
+#[cfg(feature = "nats")]
+struct Killed(std::process::Child);
+
+#[cfg(feature = "nats")]
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -2,19 +2,37 @@
 
 use bellows_campaign::{Plan, load};
 
+fn files(folder: &str) -> Vec<std::path::PathBuf> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+}
+
 #[test]
 fn the_examples_are_campaigns_that_can_be_made() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let loaded = load(&path).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
-            assert!(Plan::new(&loaded.campaign).runs_in_all() > 1 && loaded.folder.is_dir(), "{}", path.display());
-            count += 1;
-        }
+    let paths = files("examples");
+    for path in &paths {
+        let loaded = load(path).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+        assert!(Plan::new(&loaded.campaign).runs_in_all() > 1 && loaded.folder.is_dir(), "{}", path.display());
     }
-    assert!(count >= 3);
+    assert!(paths.len() >= 3);
+}
+
+/// Each says how many runs a block has.
+#[test]
+fn the_campaigns_that_come_with_bellows_have_the_runs_that_they_say() {
+    let paths = files("../../bench/campaigns");
+    for path in &paths {
+        let loaded = load(path).unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+        let combinations = Plan::new(&loaded.campaign).combinations();
+        let stated = match loaded.campaign.build {
+            Some(_) => format!("A block has {} pairs of runs", combinations / 2),
+            None => format!("A block has {combinations} runs"),
+        };
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains(&stated), "{}: {stated}", path.display());
+    }
+    assert!(paths.len() >= 5);
 }
 
 /// The first example needs no other program.

@@ -17,6 +17,9 @@ use crate::terminal;
 pub struct Arguments {
     #[command(flatten)]
     place: Place,
+    /// The number of blocks after which the hypotheses are tested, instead of that in the file
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
@@ -24,7 +27,8 @@ pub struct Arguments {
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
-        let (loaded, folder) = (self.place.load_hypotheses()?, self.place.folder());
+        let (mut loaded, folder) = (self.place.load_hypotheses()?, self.place.folder());
+        loaded.campaign.repeats = self.repeats.unwrap_or(loaded.campaign.repeats);
         // The folder gets its campaign, as by a run; a runner that uses it has done so.
         match Journal::open(&folder, &loaded.campaign, &loaded.text) {
             Ok(journal) => journal.notes().iter().for_each(|note| say(note)),
