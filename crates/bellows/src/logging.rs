@@ -4,8 +4,9 @@ use std::backtrace::Backtrace;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::arguments::{LogFormat, LogLevel, Logging};
 use crate::terminal::{self, Records};
@@ -24,16 +25,19 @@ pub fn init(logging: Logging) {
         terminal::write_errors_as_json();
         log_panics();
     }
+    // What the client library says of its connection, the command says itself.
+    let library = if level > LevelFilter::INFO { level } else { LevelFilter::OFF };
+    let targets = Targets::new().with_default(level).with_target("async_nats", library);
     let builder = fmt().with_max_level(level).with_writer(|| Records).with_ansi(false).with_target(false);
     // The subscriber would report its own errors with `eprintln!`, which panics if standard error is broken.
     let builder = builder.log_internal_errors(false);
     let _ = match logging.log_format {
-        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
+        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish().with(targets)),
         // A person at a terminal knows the time.
         LogFormat::Text if stderr().is_terminal() => {
-            tracing::subscriber::set_global_default(builder.without_time().finish())
+            tracing::subscriber::set_global_default(builder.without_time().finish().with(targets))
         }
-        LogFormat::Text => tracing::subscriber::set_global_default(builder.finish()),
+        LogFormat::Text => tracing::subscriber::set_global_default(builder.finish().with(targets)),
     };
 }
 
