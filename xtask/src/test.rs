@@ -93,8 +93,14 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 
 fn lint(report: &mut Report) {
     report.run("formatting", &mut format::command(true));
-    report.run("lints", &mut cargo(&["clippy", "--workspace", "--features", NATS, "--all-targets", "--", "-D", "warnings"]));
-    report.run("documentation", cargo(&["doc", "--workspace", "--features", NATS, "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+    report.run(
+        "lints",
+        &mut cargo(&["clippy", "--workspace", "--features", NATS, "--all-targets", "--", "-D", "warnings"]),
+    );
+    report.run(
+        "documentation",
+        cargo(&["doc", "--workspace", "--features", NATS, "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"),
+    );
     deny::run(report);
     rust_version::run(report);
 }

@@ -32,7 +32,9 @@ pub fn init(logging: Logging) {
     // The subscriber would report its own errors with `eprintln!`, which panics if standard error is broken.
     let builder = builder.log_internal_errors(false);
     let _ = match logging.log_format {
-        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish().with(targets)),
+        LogFormat::Json => {
+            tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish().with(targets))
+        }
         // A person at a terminal knows the time.
         LogFormat::Text if stderr().is_terminal() => {
             tracing::subscriber::set_global_default(builder.without_time().finish().with(targets))
