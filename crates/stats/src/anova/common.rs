@@ -26,6 +26,8 @@ pub struct CommonContrasts {
     pub term: String,
     /// Number of means of the term.
     pub means: usize,
+    /// Whether all means are over the same combinations of the other factors.
+    pub is_crossed: bool,
     /// How the intervals are made.
     pub adjustment: Adjustment,
     /// The number of comparisons that intervals and probabilities are corrected for.
@@ -93,10 +95,10 @@ impl Anova {
         let mut contrasts: Vec<CommonContrast> =
             pairs.iter().filter_map(|&(minuend, subtrahend)| self.common(&levels, minuend, subtrahend)).collect();
         let means = levels.len();
-        let is_same = levels.iter().all(|level| {
+        let is_crossed = levels.iter().all(|level| {
             level.len() == levels[0].len() && level.keys().all(|combination| levels[0].contains_key(combination))
         });
-        let adjustment = if is_same && means <= MAX_MEANS { Adjustment::Tukey } else { Adjustment::Bonferroni };
+        let adjustment = if is_crossed && means <= MAX_MEANS { Adjustment::Tukey } else { Adjustment::Bonferroni };
         let comparisons = match adjustment {
             Adjustment::Tukey => means * (means - 1) / 2,
             Adjustment::Bonferroni => contrasts.len(),
@@ -117,7 +119,15 @@ impl Anova {
                 Adjustment::Bonferroni => (2.0 * t.upper_tail(distance) * comparisons as f64).min(1.0),
             };
         }
-        Ok(CommonContrasts { term: row.label.clone(), means, adjustment, comparisons, confidence, contrasts })
+        Ok(CommonContrasts {
+            term: row.label.clone(),
+            means,
+            is_crossed,
+            adjustment,
+            comparisons,
+            confidence,
+            contrasts,
+        })
     }
 
     /// The cells of a level by the levels of the other factors.
