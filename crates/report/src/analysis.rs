@@ -1,17 +1,13 @@
 //! The analysis of variance of a score, and the differences of means.
 
-use bellows_stats::anova::AnovaError;
-use bellows_stats::distribution::{Distribution, StudentT};
-use bellows_stats::{Anova, Bootstrap, Factor, Model, anova, bonferroni, bootstrap_ratio, dunn, holm, median, welch};
+use bellows_stats::anova::{Adjustment, AnovaError, CommonContrast, MAX_MEANS};
+use bellows_stats::{Anova, Bootstrap, Factor, Model, anova, bootstrap_ratio, dunn, holm, median, welch};
 
 use crate::model::{Analysis, Contrast, Contrasts, Term};
 use crate::table::{Groups, Table};
 
 /// The probability with which all intervals of a picture or table together have the true differences.
 pub(crate) const CONFIDENCE: f64 = 0.95;
-
-/// Maximum number of means that are compared each with each.
-pub(crate) const MAX_MEANS: usize = 64;
 
 /// Maximum number of effects of a model, which bounds the time.
 const MAX_EFFECTS: usize = 600;
@@ -108,14 +104,27 @@ pub(crate) fn contrasts(analysed: &Analysed, factor: &Factor, groups: &Groups) -
     let present: Vec<Place> = levels.map(|level| (0, level)).collect();
     let mut found = compared(&analysed.found, factor.name(), &present, factor.levels())?;
     found.rows.iter_mut().for_each(|row| row.panel = None);
-    add_welch(&mut found, groups, |_, level| level);
+    // Where levels have different combinations, their runs as a whole cannot be compared.
+    if present.len() > 1 && is_crossed(&analysed.found, factor.name()) {
+        add_tests(&mut found, groups, &present);
+    }
+    Some(found)
+}
+
+/// Whether all levels of a factor were run with the same combinations of the other factors.
+fn is_crossed(found: &Anova, factor: &str) -> bool {
+    found.common_contrasts(factor, &[], CONFIDENCE).is_ok_and(|common| common.is_crossed)
+}
+
+/// Adds the tests that assume less, of all runs of each level.
+fn add_tests(found: &mut Contrasts, groups: &Groups, present: &[Place]) {
+    add_welch(found, groups, |_, level| level);
     let samples: Vec<&[f64]> = present.iter().map(|(_, level)| groups.sample(*level)).collect();
     for compared in dunn(&samples).into_iter().flatten() {
         let levels = [present[compared.other].1, present[compared.one].1];
         let row = found.rows.iter_mut().find(|row| row.levels == levels);
         row.into_iter().for_each(|row| row.dunn_p = Some(compared.adjusted_p));
     }
-    Some(found)
 }
 
 /// The scores of each level of the factor of interest within each level of another: the first varies fastest.
@@ -159,55 +168,38 @@ fn compared(found: &Anova, term: &str, present: &[Place], labels: &[String]) -> 
     if means.len() != present.len() || pairs.is_empty() || panels == 1 && means.len() > MAX_MEANS {
         return None;
     }
-    let row = |(minuend, subtrahend): (usize, usize), [difference, low, high, p]: [f64; 4]| Contrast {
-        panel: Some(present[minuend].0),
-        levels: [present[minuend].1, present[subtrahend].1],
-        label: format!("{} \u{2212} {}", labels[present[minuend].1], labels[present[subtrahend].1]),
-        difference,
-        low,
-        high,
-        p,
-        relative: Some(difference / means[subtrahend].mean.abs()).filter(|share| share.abs() < 10.0),
-        welch_p: None,
-        welch: None,
-        dunn_p: None,
-        ratio: None,
+    let common = found.common_contrasts(term, &pairs, CONFIDENCE).ok()?;
+    let row = |it: &CommonContrast| {
+        let [(panel, one), (_, other)] = [present[it.minuend], present[it.subtrahend]];
+        Contrast {
+            panel: Some(panel),
+            levels: [one, other],
+            label: format!("{} \u{2212} {}", labels[one], labels[other]),
+            combinations: it.combinations,
+            difference: it.difference,
+            low: it.low,
+            high: it.high,
+            p: it.p,
+            relative: Some(it.difference / it.subtrahend_mean.abs()).filter(|share| share.abs() < 10.0),
+            welch_p: None,
+            welch: None,
+            dunn_p: None,
+            ratio: None,
+        }
     };
-    let (method, comparisons, rows) = if means.len() <= MAX_MEANS {
-        let tukey = found.tukey(term, CONFIDENCE).ok()?;
-        let contrast = |(minuend, subtrahend): (usize, usize)| {
-            let is_reversed = minuend < subtrahend;
-            let (one, other) = if is_reversed { (subtrahend, minuend) } else { (minuend, subtrahend) };
-            let it = tukey.contrasts.iter().find(|it| (it.minuend, it.subtrahend) == (one, other))?;
-            Some(if is_reversed {
-                [-it.difference, -it.high, -it.low, it.p]
-            } else {
-                [it.difference, it.low, it.high, it.p]
-            })
-        };
-        let rows: Vec<Contrast> = pairs.iter().filter_map(|&pair| Some(row(pair, contrast(pair)?))).collect();
-        ("Tukey\u{2013}Kramer", means.len() * (means.len() - 1) / 2, rows)
-    } else {
-        let t = StudentT { df: found.residual_df };
-        let quantile = t.upper_quantile((1.0 - CONFIDENCE) / 2.0 / pairs.len() as f64);
-        let estimate = |&(minuend, subtrahend): &(usize, usize)| {
-            let [one, other] = [&means[minuend], &means[subtrahend]];
-            let error = (found.residual_mean_square() * (1.0 / one.runs as f64 + 1.0 / other.runs as f64)).sqrt();
-            let difference = one.mean - other.mean;
-            let p = (2.0 * t.upper_tail((difference / error).abs())).min(1.0);
-            (difference, quantile * error, p)
-        };
-        let estimates: Vec<(f64, f64, f64)> = pairs.iter().map(estimate).collect();
-        let ps = bonferroni(&estimates.iter().map(|(.., p)| *p).collect::<Vec<f64>>());
-        let estimates = estimates.into_iter().zip(ps);
-        let numbers = estimates.map(|((difference, half, _), p)| [difference, difference - half, difference + half, p]);
-        let rows = pairs.iter().zip(numbers).map(|(&pair, numbers)| row(pair, numbers)).collect();
-        ("Bonferroni", pairs.len(), rows)
+    let rows: Vec<Contrast> = common.contrasts.iter().map(row).collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let (means, comparisons) = (common.means, common.comparisons);
+    let method = match common.adjustment {
+        Adjustment::Tukey => "Tukey\u{2013}Kramer",
+        Adjustment::Bonferroni => "Bonferroni",
     };
     let halves = rows.iter().map(|row| (row.high - row.low) / 2.0);
     let half_width = halves.fold((f64::INFINITY, 0.0f64), |(least, most), half| (half.min(least), half.max(most)));
     let method = method.to_owned();
-    Some(Contrasts { method, means: means.len(), comparisons, confidence: CONFIDENCE, half_width, rows })
+    Some(Contrasts { method, means, comparisons, confidence: CONFIDENCE, half_width, rows })
 }
 
 /// The pairs of means in the same panel: the later level minus the earlier one, in the order of panels.

@@ -66,7 +66,7 @@ fn finding(drift: Option<Drift>, is_timed: bool) -> String {
         format!("Spearman\u{2019}s rank correlation {}, {}", words::ratio(correlation), words::probability(p));
     match p < SIGNIFICANCE {
         true => format!(
-            "The scores {} with {order} ({numbers}): compare within blocks, or repeat the campaign on a machine at rest.",
+            "The scores {} with {order} ({numbers}): compare pairs of runs (`bellows campaign compare`), or make more blocks on a machine at rest.",
             if correlation > 0.0 { "rise" } else { "fall" }
         ),
         false => format!("No drift shows in {order} ({numbers})."),

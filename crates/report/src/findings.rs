@@ -29,13 +29,13 @@ impl About<'_> {
     pub(crate) fn differences(&self, contrasts: &Contrasts, analysed: &Analysed) -> Vec<String> {
         let shown: Vec<&Contrast> = contrasts.rows.iter().filter(|row| is_shown(row)).collect();
         let mut sentences = match contrasts.rows.as_slice() {
-            [only] => vec![self.difference(only)],
+            [only] => vec![self.difference(only, analysed)],
             rows => {
                 let of = format!("{} of {}", shown.len(), counted(rows.len(), "pair", "pairs"));
                 let mut text = vec![format!("{of} of levels of {} differ.", quoted(self.factor))];
                 let mut largest = shown.clone();
                 largest.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
-                text.extend(largest.into_iter().take(MAX_NAMED).map(|row| self.difference(row)));
+                text.extend(largest.into_iter().take(MAX_NAMED).map(|row| self.difference(row, analysed)));
                 text
             }
         };
@@ -52,9 +52,9 @@ impl About<'_> {
     }
 
     /// A difference in words.
-    fn difference(&self, row: &Contrast) -> String {
+    fn difference(&self, row: &Contrast, analysed: &Analysed) -> String {
         let [one, other] = row.levels.map(|level| quoted(&self.labels[level]));
-        let interval = self.interval(row);
+        let interval = format!("{}{}", self.interval(row), self.over(row, analysed));
         if !is_shown(row) {
             return format!(
                 "The runs show no difference between {one} and {other}: it is {interval}, an interval with 0 in it."
@@ -71,6 +71,16 @@ impl About<'_> {
         };
         let share = row.relative.map_or(String::new(), |share| format!(", {} percent", percent(share.abs())));
         format!("{} is {better} with {one} than with {other}: by {interval}{share}.", sentence_start(&self.table.score))
+    }
+
+    /// The combinations that a difference is the mean of, if other levels have others, or other numbers of runs.
+    fn over(&self, row: &Contrast, analysed: &Analysed) -> String {
+        let factors = analysed.found.terms.iter().flat_map(|term| &term.factors);
+        let has_others = factors.into_iter().any(|&factor| self.table.factors[factor].name() != self.factor);
+        if analysed.summary.is_balanced || !has_others {
+            return String::new();
+        }
+        format!(", over {}", counted(row.combinations, "common combination", "common combinations"))
     }
 
     fn interval(&self, row: &Contrast) -> String {
@@ -195,8 +205,10 @@ pub(crate) fn warnings(table: &Table, analysed: &Analysed) -> Vec<String> {
     }
     if !analysed.summary.is_balanced {
         warnings.push(
-            "The combinations have different numbers of scores. Means are adjusted for the terms before theirs in the \
-             model; where the numbers differ strongly, compare one factor at a time."
+            "The combinations have different numbers of scores, or some have none. So each difference is the mean of \
+             the differences within the combinations of the other factors that both levels have, each with the same \
+             weight; levels without a common combination are not compared. Tests of terms are adjusted for the terms \
+             before them in the model."
                 .to_owned(),
         );
     }

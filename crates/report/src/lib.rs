@@ -20,6 +20,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `source` | results, and what is known about their runs |
+//! | `tally` | counts of runs, and names of machines and programs |
 //! | `table` | the runs of one score and unit, in the order of time |
 //! | `analysis` | the analysis of variance, and differences of means |
 //! | `distributions`, `matrix`, `course` | what the pictures show |
@@ -45,6 +46,7 @@ mod page;
 mod pictures;
 mod source;
 mod table;
+mod tally;
 mod text;
 mod words;
 

@@ -29,7 +29,7 @@ pub(crate) fn matrix(table: &Table, by: Option<usize>) -> Matrix {
     let row = |(place, codes): (usize, &Vec<u32>)| MatrixRow {
         levels: others.iter().zip(codes).map(level).collect(),
         cells: (0..columns.len()).map(|column| cell(place * columns.len() + column)).collect(),
-        mark: None,
+        marks: Vec::new(),
     };
     let mut rows: Vec<MatrixRow> = combinations.iter().enumerate().map(row).collect();
     mark(&mut rows, table.better);
@@ -41,11 +41,11 @@ pub(crate) fn matrix(table: &Table, by: Option<usize>) -> Matrix {
     Matrix { factors, columns, drawn: drawn(&rows), rows, range }
 }
 
-/// The mean of a row's medians.
+/// The mean of a row's medians, if it has one in each column: others cannot be compared with it.
 fn height(row: &MatrixRow) -> Option<f64> {
-    let medians: Vec<f64> = row.cells.iter().flatten().filter_map(|cell| cell.median).collect();
+    let medians = row.cells.iter().map(|cell| cell.as_ref()?.median).collect::<Option<Vec<f64>>>()?;
     let count = medians.len() as f64;
-    (!medians.is_empty()).then(|| medians.iter().map(|median| median / count).sum())
+    Some(medians.iter().map(|median| median / count).sum())
 }
 
 fn mark(rows: &mut [MatrixRow], better: Option<Better>) {
@@ -70,11 +70,11 @@ fn mark(rows: &mut [MatrixRow], better: Option<Better>) {
             Some(Better::Lower) => ["worst", "best"],
             None => ["highest", "lowest"],
         };
-        rows[highest].mark = Some(high);
-        rows[lowest].mark = Some(low);
+        rows[highest].marks.push(high);
+        rows[lowest].marks.push(low);
     }
     if let Some(worst) = worst {
-        rows[worst].mark = Some("most failures");
+        rows[worst].marks.push("most failures");
     }
 }
 
@@ -83,11 +83,11 @@ fn drawn(rows: &[MatrixRow]) -> Vec<usize> {
         return (0..rows.len()).collect();
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    // Rows without any score are the lowest.
+    // Rows that lack a median are the lowest.
     let height = |place: &usize| height(&rows[*place]).unwrap_or(f64::NEG_INFINITY);
     order.sort_by(|one, other| height(one).total_cmp(&height(other)));
     let mut drawn = [&order[..MAX_DRAWN / 2], &order[order.len() - MAX_DRAWN / 2..]].concat();
-    drawn.extend((0..rows.len()).filter(|place| rows[*place].mark.is_some()));
+    drawn.extend((0..rows.len()).filter(|place| !rows[*place].marks.is_empty()));
     drawn.sort_unstable();
     drawn.dedup();
     drawn
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn the_best_and_the_worst_row_are_marked() {
         let text = "version,size,score\na,1,5\nb,1,7\na,2,1\nb,2,1\na,3,9\nb,3,9\n";
-        let marks = |better| of(text, better).rows.iter().map(|row| row.mark).collect::<Vec<_>>();
-        assert_eq!(marks(Some(Better::Higher)), [None, Some("worst"), Some("best")]);
-        assert_eq!(marks(Some(Better::Lower)), [None, Some("best"), Some("worst")]);
-        assert_eq!(marks(None), [None, Some("lowest"), Some("highest")]);
+        let marks = |better| of(text, better).rows.iter().map(|row| row.marks.join(" ")).collect::<Vec<_>>();
+        assert_eq!(marks(Some(Better::Higher)), ["", "worst", "best"]);
+        assert_eq!(marks(Some(Better::Lower)), ["", "best", "worst"]);
+        assert_eq!(marks(None), ["", "lowest", "highest"]);
         let found = of(text, None);
         assert_eq!(
             (found.columns.join(" "), found.factors.join(" "), found.range),
@@ -130,7 +130,17 @@ mod tests {
             .map(|cell| cell.as_ref().map(|it| (it.runs, it.failed)))
             .collect();
         assert_eq!(cells, [Some((1, 0)), Some((2, 1)), Some((1, 1)), None]);
-        assert_eq!(found.rows[1].mark, Some("most failures"));
+        assert_eq!(found.rows[1].marks, ["most failures"]);
+    }
+
+    #[test]
+    fn only_rows_with_all_columns_are_ranked_and_failures_hide_no_rank() {
+        // Row 4 has no b, and its a is the largest number; the best row has a failure.
+        let text = "version,size,score\na,1,5\nb,1,7\na,2,1\nb,2,1\na,3,9\nb,3,9\nb,3,NA\na,4,99\n";
+        let marks: Vec<String> = of(text, Some(Better::Higher)).rows.iter().map(|row| row.marks.join(", ")).collect();
+        assert_eq!(marks, ["", "worst", "best, most failures", ""]);
+        let text = "version,size,score\na,1,5\nb,1,7\na,2,1\n";
+        assert!(of(text, None).rows.iter().all(|row| row.marks.is_empty()), "one row is no ranking");
     }
 
     #[test]
@@ -140,6 +150,6 @@ mod tests {
             .collect();
         let found = of(&format!("version,size,score\n{rows}"), None);
         assert_eq!((found.rows.len(), found.drawn.len()), (500, 120));
-        assert!(found.rows.iter().enumerate().all(|(place, row)| row.mark.is_none() || found.drawn.contains(&place)));
+        assert!(found.rows.iter().enumerate().all(|(place, row)| row.marks.is_empty() || found.drawn.contains(&place)));
     }
 }

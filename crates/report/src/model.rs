@@ -216,6 +216,8 @@ pub struct Contrast {
     pub levels: [usize; 2],
     /// `first − second`.
     pub label: String,
+    /// The number of combinations of the other factors that both levels have, over which the difference is a mean.
+    pub combinations: usize,
     /// The difference, in the unit of the score.
     pub difference: f64,
     /// Lower end of the simultaneous interval.
@@ -329,8 +331,9 @@ pub struct MatrixRow {
     pub levels: Vec<String>,
     /// The combinations with each level of the factor of interest. None where no run was made.
     pub cells: Vec<Option<Cell>>,
-    /// What marks it: `best`, `worst`, `highest`, `lowest`, `most failures`.
-    pub mark: Option<&'static str>,
+    /// What marks it, of all rows with a median in each column: `best`, `worst`, `highest`, `lowest`; and, of all rows,
+    /// `most failures`.
+    pub marks: Vec<&'static str>,
 }
 
 /// A combination.

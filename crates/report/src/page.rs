@@ -79,7 +79,7 @@ struct PageMatrix {
 #[derive(Serialize)]
 struct PageRow {
     name: String,
-    mark: Option<&'static str>,
+    mark: String,
     tiles: Vec<Tile>,
 }
 
@@ -170,7 +170,7 @@ fn differences(contrasts: &Contrasts, panels: &[String], statement: String, is_c
     Differences {
         method: contrasts.method.clone(),
         statement,
-        is_coarse,
+        is_coarse: is_coarse && contrasts.rows.iter().any(|row| row.welch_p.is_some()),
         left_out: contrasts.rows.len() - kept.len(),
         rows: kept.iter().map(row).collect(),
         scale: intervals::scale(&axis).inline("scale of the differences"),
@@ -193,7 +193,7 @@ fn page_matrix(section: &Section) -> PageMatrix {
     };
     let row = |row: &crate::model::MatrixRow| PageRow {
         name: if row.levels.is_empty() { "all runs".to_owned() } else { row.levels.join(", ") },
-        mark: row.mark,
+        mark: row.marks.join(", "),
         tiles: row.cells.iter().zip(&matrix.columns).map(tile).collect(),
     };
     PageMatrix {

@@ -1,22 +1,25 @@
 //! Where results come from: a campaign file, a results folder, or a table in CSV; and what is known about their runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bellows_campaign::{
-    Campaign, Diagnostics, ImportError, Info, JournalError, Register, Results, Row, Verdict, each_row, import_file,
+    Campaign, Diagnostics, ImportError, Info, JOURNAL, JournalError, Register, Results, Verdict, each_row, import_file,
     load, verdicts,
 };
 use serde_json::Value;
 
-use crate::model::{FactorSummary, LevelSummary, Setup, Tally};
+use crate::model::{FactorSummary, LevelSummary, Setup};
+use crate::tally::{RunsOfTable, Tallies};
 use crate::words;
 
 /// The campaign file within a results folder.
 const CAMPAIGN: &str = "campaign.toml";
 
-/// Maximum number of names in a list of machines or versions.
-const MAX_TALLIES: usize = 12;
+/// A campaign file is no longer than this where its first lines are looked at.
+const MAX_HEAD: u64 = 65_536;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,25 @@ pub enum ReportError {
     /// The table cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// Results are given beside what has its own.
+    #[error(
+        "{} is {what}, which has its own results; leave out the other results folder, or name a campaign file",
+        path.display()
+    )]
+    OwnResults {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it is: a noun.
+        what: &'static str,
+    },
+    /// The journal is named instead of its folder.
+    #[error("{} is the journal of a results folder; name its folder, {}", path.display(), folder.display())]
+    Journaled {
+        /// The journal.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// There is no such factor.
     #[error("the results have no factor {name}; there are {known}")]
     Factor {
@@ -51,6 +73,13 @@ pub enum ReportError {
     Template(String),
 }
 
+/// What is not known of the runs of a table.
+const UNKNOWN_RUNS: &str = "the machines, versions and commands of its runs are not known";
+
+/// Why nothing is confirmed by a table.
+const UNCONFIRMED_TABLE: &str = "The results are a table, which has no register of hypotheses, so nothing here is \
+     confirmed. A campaign file can state hypotheses, and `bellows campaign register` fixes them before their runs.";
+
 /// Results and what is known about them.
 #[derive(Debug)]
 pub struct Source {
@@ -69,15 +98,25 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens a campaign file (`.toml`, with its results beside it or in `results`), a results folder, or a table.
+    /// Opens a campaign file (with its results beside it or in `results`), a results folder, or a table. A file is a
+    /// campaign if it is called `.toml`, or if it is not called `.csv` and `results` is given or it looks like TOML.
     ///
     /// # Errors
-    /// If it cannot be read, or is wrong.
+    /// If it cannot be read, or is wrong, or if `results` is given with a folder or a table.
     pub fn open(path: &Path, results: Option<&Path>) -> Result<Source, ReportError> {
+        let own = |what| Err(ReportError::OwnResults { path: path.to_owned(), what });
         if path.is_dir() {
-            return Source::read(path, None);
+            return if results.is_some() { own("a results folder") } else { Source::read(path, None) };
         }
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path.file_name().is_some_and(|name| name == JOURNAL) {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return Err(ReportError::Journaled { path: path.to_owned(), folder: folder.to_owned() });
+        }
+        let is = |wanted| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
+        if is("csv") && results.is_some() {
+            return own("a table");
+        }
+        if is("toml") || !is("csv") && (results.is_some() || looks_like_toml(path)) {
             let loaded = load(path).map_err(ReportError::Campaign)?;
             let folder = results.map_or_else(|| path.with_extension("results"), Path::to_owned);
             return Source::read(&folder, Some(loaded.campaign));
@@ -87,19 +126,17 @@ impl Source {
 
     /// Results that were imported from a table.
     pub fn imported(path: &Path, results: Results) -> Source {
-        let note = "The results are a table: the machines, versions and commands of its runs are not known".to_owned();
+        let note = format!("The results are a table: {UNKNOWN_RUNS}");
         let is_timed = !results.starts.is_empty();
         let untimed = "; the order of its rows is taken for that of time, and nothing tells when they were made";
         let note = format!("{note}{}.", if is_timed { "" } else { untimed });
-        let why = "The results are a table, which has no register of hypotheses, so nothing here is confirmed. A \
-                   campaign file can state hypotheses, and `bellows campaign register` fixes them before their runs.";
         Source {
             path: path.to_owned(),
             setup: Setup { notes: vec![note], ..Setup::default() },
             results,
             info: None,
             verdicts: Vec::new(),
-            unconfirmed: Some(why.to_owned()),
+            unconfirmed: Some(UNCONFIRMED_TABLE.to_owned()),
         }
     }
 
@@ -110,8 +147,9 @@ impl Source {
         let mut tallies = Tallies::default();
         each_row(folder, |row| tallies.add(&row))?;
         let (verdicts, unconfirmed) = match campaign {
-            Some(campaign) => (verdicts(folder, &campaign)?, None),
-            None => registered(folder)?,
+            Some(campaign) => (verdicts(folder, &with_versions(campaign, &info))?, None),
+            None if info.imported.is_some() => (Vec::new(), Some(UNCONFIRMED_TABLE.to_owned())),
+            None => registered(folder, &info)?,
         };
         let none = "The campaign states no hypothesis, so nothing here is confirmed. To confirm what the exploration \
                     suggests, state it as [[hypothesis]] in the campaign file, run `bellows campaign register`, and \
@@ -119,11 +157,12 @@ impl Source {
         let unconfirmed = unconfirmed.or_else(|| verdicts.is_empty().then(|| none.to_owned()));
         let imported = info.imported.iter().map(|origin| {
             let (file, time) = (words::label(&origin.file), words::label(&origin.time));
-            format!("The results were imported from {file}, {time}.")
+            format!("The results were imported from {file}, {time}: {UNKNOWN_RUNS}.")
         });
         let setup = Setup {
             notes: imported.collect(),
-            command: command(&info.canonical),
+            // An imported campaign has none: its file only states factors and scores.
+            command: if info.imported.is_some() { None } else { command(&info.canonical) },
             hash: Some(info.hash.to_string()),
             machines: tallies.machines.named(),
             processors: tallies.processors.named(),
@@ -140,22 +179,26 @@ impl Source {
         // Each run has a row for each score.
         let runs: BTreeSet<_> = results.runs.iter().collect();
         let run_of = |row: &usize| results.runs.get(*row);
-        let scored: BTreeSet<_> =
+        let failed: BTreeSet<_> =
             (0..results.len()).filter(|row| results.scores[*row].is_nan()).filter_map(|row| run_of(&row)).collect();
         let disturbed: BTreeSet<_> =
             (0..results.len()).filter(|row| results.disturbed[*row]).filter_map(|row| run_of(&row)).collect();
-        let is_known = !results.runs.is_empty();
-        let count = |known: usize, rows: usize| if is_known { known } else { rows };
         let mut ids = results.ids.clone();
         ids.sort_unstable();
         ids.dedup();
+        let counts = match runs.is_empty() {
+            true => RunsOfTable::of(results),
+            false => {
+                RunsOfTable { runs: runs.len(), failed: failed.len(), disturbed: disturbed.len(), blocks: ids.len() }
+            }
+        };
         let starts = (0..results.starts.len()).min_by_key(|row| results.starts[*row]);
         let ends = (0..results.starts.len()).max_by_key(|row| results.starts[*row]);
         Setup {
-            runs: count(runs.len(), results.len()),
-            failed: count(scored.len(), results.failures()),
-            disturbed: count(disturbed.len(), results.disturbed.iter().filter(|it| **it).count()),
-            blocks: ids.len(),
+            runs: counts.runs,
+            failed: counts.failed,
+            disturbed: counts.disturbed,
+            blocks: counts.blocks,
             combinations: combinations(results),
             span: starts.and_then(|row| results.start(row)).zip(ends.and_then(|row| results.start(row))),
             factors: self.factors(),
@@ -194,16 +237,40 @@ fn combinations(results: &Results) -> usize {
     hashes.len()
 }
 
+/// Whether a file begins like a campaign file: with a table or a key, not with the names of columns.
+fn looks_like_toml(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let is_read =
+        path.is_file() && File::open(path).is_ok_and(|file| file.take(MAX_HEAD).read_to_end(&mut head).is_ok());
+    let head = String::from_utf8_lossy(&head);
+    let first = head.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_key = |line: &str| line.split_once('=').is_some_and(|(key, _)| !key.contains(','));
+    is_read && first.is_some_and(|line| line.starts_with('[') || is_key(line))
+}
+
+/// The campaign with the versions that the folder's runs compare: its file names only how they are made.
+fn with_versions(mut campaign: Campaign, info: &Info) -> Campaign {
+    if let Some(build) = &mut campaign.build
+        && build.versions.is_none()
+    {
+        build.versions.clone_from(&info.versions);
+    }
+    campaign
+}
+
 /// The verdicts of all registered hypotheses, by the campaign file in the folder; or why there are none.
-fn registered(folder: &Path) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
+fn registered(folder: &Path, info: &Info) -> Result<(Vec<Verdict>, Option<String>), ReportError> {
     let register = Register::read(folder)?;
     if register.records().is_empty() {
-        return Ok((Vec::new(), None));
+        let none = "No hypothesis is registered, so nothing here is confirmed. Name the campaign file instead of its \
+                    results folder to see what the runs say of those that it states. To confirm what the exploration \
+                    suggests, state it as [[hypothesis]] there, run `bellows campaign register`, and make new runs.";
+        return Ok((Vec::new(), Some(none.to_owned())));
     }
     match load(&folder.join(CAMPAIGN)) {
         Ok(loaded) => {
             let hypotheses = register.records().iter().map(|record| record.hypothesis.clone()).collect();
-            let campaign = Campaign { hypotheses, ..loaded.campaign };
+            let campaign = with_versions(Campaign { hypotheses, ..loaded.campaign }, info);
             Ok((verdicts(folder, &campaign)?, None))
         }
         Err(_) => {
@@ -244,48 +311,4 @@ fn values_of(level: &Value) -> Option<String> {
     let values: Vec<String> =
         level.as_object()?.iter().map(|(key, value)| format!("{key} = {}", word(value))).collect();
     (!values.is_empty()).then(|| words::label(&values.join(", ")))
-}
-
-/// How often names occur.
-#[derive(Default)]
-struct Names(BTreeMap<String, usize>);
-
-impl Names {
-    fn add(&mut self, name: &str) {
-        match self.0.get_mut(name) {
-            Some(runs) => *runs += 1,
-            None => drop(self.0.insert(name.to_owned(), 1)),
-        }
-    }
-
-    /// The names with the most runs, and the sum of the others.
-    fn named(self) -> Vec<Tally> {
-        let mut all: Vec<Tally> =
-            self.0.into_iter().map(|(name, runs)| Tally { name: words::label(&name), runs }).collect();
-        all.sort_by(|one, other| other.runs.cmp(&one.runs).then(one.name.cmp(&other.name)));
-        if all.len() > MAX_TALLIES {
-            let others = all.split_off(MAX_TALLIES - 1);
-            let runs = others.iter().map(|tally| tally.runs).sum();
-            all.push(Tally { name: format!("{} others", words::count(others.len())), runs });
-        }
-        all
-    }
-}
-
-/// What rows say of machines and programs.
-#[derive(Default)]
-struct Tallies {
-    machines: Names,
-    processors: Names,
-    kernels: Names,
-    versions: Names,
-}
-
-impl Tallies {
-    fn add(&mut self, row: &Row) {
-        self.machines.add(&row.machine.host);
-        self.processors.add(&format!("{}, processors {}", row.machine.cpu, row.machine.cpus));
-        self.kernels.add(&row.machine.os);
-        row.versions.iter().for_each(|(program, version)| self.versions.add(&format!("{program}: {version}")));
-    }
 }

@@ -240,7 +240,7 @@ impl Page {
             if place == MAX_ROWS {
                 break;
             }
-            let mark = row.mark.map_or(String::new(), |mark| format!("  <- {mark}"));
+            let mark = if row.marks.is_empty() { String::new() } else { format!("  <- {}", row.marks.join(", ")) };
             if !row.levels.is_empty() {
                 self.push(&format!("{}{mark}", row.levels.join(", ")));
             }

@@ -7,7 +7,7 @@
 //! | Do two samples differ? | [`welch`] in their means, [`rank_sum`] in their ranks |
 //! | Do the two of each pair differ? | [`paired`](fn@paired) in their mean, [`signed_rank`] in their ranks |
 //! | Do several samples differ, and which? | [`kruskal_wallis`] and [`dunn`] |
-//! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`] |
+//! | Which factors matter, and which of their levels differ? | [`anova`](fn@anova) and [`Anova::tukey`]; unbalanced, [`Anova::common_contrasts`] |
 //! | Do the assumptions hold? | [`check_assumptions`], which says what to use instead |
 //! | What if I test several hypotheses? | [`holm`] and [`bonferroni`] |
 //! | How many runs are needed? | [`power`] |

@@ -9,6 +9,7 @@ const LABEL: f64 = 220.0;
 const TILE: f64 = 92.0;
 const ROW: f64 = 22.0;
 const MARK: f64 = 96.0;
+const TWO_MARKS: f64 = 176.0;
 
 /// The step of a tile's colour.
 pub(crate) fn step_of(matrix: &Matrix, median: f64) -> usize {
@@ -32,7 +33,8 @@ pub(crate) fn text_of(cell: &Cell) -> String {
 pub(crate) fn tiles(matrix: &Matrix) -> Canvas {
     let has_failures = matrix.rows.iter().flat_map(|row| row.cells.iter().flatten()).any(|cell| cell.failed > 0);
     let tile = if has_failures { TILE * 1.7 } else { TILE };
-    let width = LABEL + tile * matrix.columns.len() as f64 + MARK;
+    let mark = if matrix.rows.iter().any(|row| row.marks.len() > 1) { TWO_MARKS } else { MARK };
+    let width = LABEL + tile * matrix.columns.len() as f64 + mark;
     let mut canvas = Canvas::new(width, ROW * (matrix.drawn.len() + 1) as f64 + 4.0);
     canvas.label(0.0, 14.0, "soft", &matrix.factors.join(", "), LABEL - 8.0);
     for (column, label) in matrix.columns.iter().enumerate() {
@@ -40,7 +42,13 @@ pub(crate) fn tiles(matrix: &Matrix) -> Canvas {
     }
     for (place, row) in matrix.drawn.iter().map(|row| &matrix.rows[*row]).enumerate() {
         let y = ROW * (place + 1) as f64;
-        canvas.label(0.0, y + 15.0, if row.mark.is_some() { "head" } else { "" }, &row.levels.join(", "), LABEL - 8.0);
+        canvas.label(
+            0.0,
+            y + 15.0,
+            if row.marks.is_empty() { "" } else { "head" },
+            &row.levels.join(", "),
+            LABEL - 8.0,
+        );
         for (column, cell) in row.cells.iter().enumerate() {
             let x = LABEL + tile * column as f64;
             let frame = [x + 1.0, y + 1.0, tile - 2.0, ROW - 2.0];
@@ -63,9 +71,9 @@ pub(crate) fn tiles(matrix: &Matrix) -> Canvas {
                 canvas.rect("hollow warn", frame);
             }
         }
-        if let Some(mark) = row.mark {
+        if !row.marks.is_empty() {
             let x = LABEL + tile * matrix.columns.len() as f64 + 6.0;
-            canvas.text(x, y + 15.0, "head", &format!("\u{25c2} {mark}"));
+            canvas.text(x, y + 15.0, "head", &format!("\u{25c2} {}", row.marks.join(", ")));
         }
     }
     canvas

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use bellows_campaign::{Journal, LocalExecutor, Stop, load, register, run};
+use bellows_campaign::{
+    ColumnNames, Folders, Journal, Loaded, LocalExecutor, Stop, build_versions, import_folder, load, register, run,
+};
 use bellows_report::{Options, Report, Source};
 use bellows_testkit::scratch;
 
@@ -47,7 +49,10 @@ fn plan(file: &Path, repeats: usize) {
 }
 
 fn make_runs(file: &Path, folder: &Path) {
-    let loaded = load(file).unwrap_or_else(|error| panic!("{error}"));
+    make_runs_of(&load(file).unwrap_or_else(|error| panic!("{error}")), folder);
+}
+
+fn make_runs_of(loaded: &Loaded, folder: &Path) {
     let mut journal = Journal::open(folder, &loaded.campaign, &loaded.text).unwrap();
     let mut executor = LocalExecutor::new(&loaded.campaign, &loaded.folder).unwrap().with_journal(&journal);
     run(&mut journal, &mut executor, &Stop::new().unwrap(), &mut ()).unwrap();
@@ -62,6 +67,9 @@ fn a_folder_has_exploration_and_confirmation() {
     let before = Report::of(&Source::open(&file, None).unwrap(), &Options::default()).unwrap();
     let refused = &before.confirmation.hypotheses[0].findings;
     assert!(refused[0].starts_with("Refused: it is not registered"), "{refused:?}");
+    let of_folder = Report::of(&Source::open(&folder, None).unwrap(), &Options::default()).unwrap();
+    let note = of_folder.confirmation.note.unwrap();
+    assert!(note.starts_with("No hypothesis is registered") && note.contains("Name the campaign file"), "{note}");
     plan(&file, 20);
     let loaded = load(&file).unwrap();
     register(&folder, &loaded.campaign, &loaded.campaign.hypotheses[0]).unwrap();
@@ -100,6 +108,69 @@ fn a_folder_has_exploration_and_confirmation() {
         }
         assert!(report.text(100).contains("new is faster"));
     }
+}
+
+#[test]
+fn versions_that_were_built_are_those_of_the_folder() {
+    let scratch = scratch();
+    let at = |name: &str| scratch.path().join(name);
+    let (file, folder) = (at("tool.toml"), at("tool.results"));
+    let text = "repeats = 4\ncommand = ['sh', '{version.program}', '{block}']\n[build]\n[score]\n\
+                pattern = 'took (?<time>\\d+)'\nunit = 'ms'\n";
+    std::fs::write(&file, text).unwrap();
+    for (name, time) in [("old", 20), ("new", 10)] {
+        std::fs::write(at(name), format!("echo took $(( {time} + $1 % 3 ))\n")).unwrap();
+    }
+    let mut loaded = load(&file).unwrap_or_else(|error| panic!("{error}"));
+    let folders = Folders { file: &file, results: &folder, builds: &at("tool.builds") };
+    let [old, new] = [at("old"), at("new")].map(|path| path.display().to_string());
+    build_versions(&mut loaded, [Some(&old), Some(&new)], &folders, &Stop::new().unwrap(), &mut ()).unwrap();
+    make_runs_of(&loaded, &folder);
+    for path in [&file, &folder] {
+        let report = Report::of(&Source::open(path, None).unwrap(), &Options::default()).unwrap();
+        assert_eq!((report.setup.runs, report.setup.combinations, report.setup.failed), (8, 2, 0));
+    }
+    std::fs::write(&file, text.replace("'ms'", "'s'")).unwrap();
+    let error = Source::open(&file, None).unwrap_err().to_string();
+    assert!(error.contains("another campaign") && !error.contains("compared"), "{error}");
+}
+
+#[test]
+fn an_imported_folder_is_reported_as_its_table() {
+    let scratch = scratch();
+    let (table, folder) = (scratch.path().join("t.csv"), scratch.path().join("t.results"));
+    std::fs::write(&table, "version,id,score\na,1,5\nb,1,7\na,2,6\nb,2,9\na,3,5\nb,3,7\n").unwrap();
+    import_folder(&table, &folder, &ColumnNames::default()).unwrap();
+    let report = Report::of(&Source::open(&folder, None).unwrap(), &Options::default()).unwrap();
+    let setup = &report.setup;
+    assert_eq!(
+        (&setup.command, &setup.machines[..], &setup.processors[..], &setup.kernels[..]),
+        (&None, &[][..], &[][..], &[][..])
+    );
+    assert!(setup.notes[0].contains("were imported from") && setup.notes[0].contains("t.csv"), "{:?}", setup.notes);
+    assert!(setup.notes[0].contains("commands of its runs are not known"), "{:?}", setup.notes);
+    let note = report.confirmation.note.unwrap();
+    assert!(note.starts_with("The results are a table, which has no register"), "{note}");
+}
+
+#[test]
+fn files_are_told_by_what_they_hold() {
+    let scratch = scratch();
+    let at = |name: &str| scratch.path().join(name);
+    plan(&at("copies.toml"), 1);
+    make_runs(&at("copies.toml"), &at("copies.results"));
+    std::fs::copy(at("copies.toml"), at("copies")).unwrap();
+    assert_eq!(Source::open(&at("copies"), None).unwrap().results.len(), 8, "a campaign file without .toml");
+    std::fs::rename(at("copies.results"), at("other")).unwrap();
+    assert_eq!(Source::open(&at("copies"), Some(&at("other"))).unwrap().results.len(), 8);
+    std::fs::write(at("numbers"), "a,score\nx,1\ny,2\n").unwrap();
+    assert_eq!(Source::open(&at("numbers"), None).unwrap().results.len(), 2, "a table without .csv");
+    let error = |path: &Path, results| Source::open(path, results).unwrap_err().to_string();
+    let journal = error(&at("other/results.jsonl"), None);
+    assert!(journal.ends_with(&format!("name its folder, {}", at("other").display())), "{journal}");
+    let other = at("other");
+    assert!(error(&other, Some(&other)).contains("is a results folder, which has its own results; leave out"));
+    assert!(error(&at("other/results.csv"), Some(&other)).contains("is a table, which has its own results"));
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod browser;
 mod data;
 mod folder;
 mod forms;
+mod unbalanced;

@@ -23,6 +23,7 @@
 //! ```
 
 mod cells;
+mod common;
 mod factors;
 mod project;
 mod tukey;
@@ -31,6 +32,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+pub use common::{Adjustment, CommonContrast, CommonContrasts, MAX_MEANS};
 pub use factors::{Factor, FactorError, MAX_CROSSED, Model, ModelError};
 pub use tukey::{Contrast, LevelMean, Tukey, TukeyError};
 

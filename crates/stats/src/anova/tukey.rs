@@ -137,8 +137,7 @@ impl Anova {
         let within = |row: &TermRow| row.factors.iter().all(|factor| term.contains(factor));
         let parts: Vec<_> = self.terms.iter().zip(&self.projections).filter(|(row, _)| within(row)).collect();
         let explained = |cell: usize| parts.iter().map(|(_, part)| part.values[cell]).sum::<f64>();
-        let mut groups = self.cells.groups(&places);
-        groups.sort_by(|one, other| one.codes.iter().rev().cmp(other.codes.iter().rev()));
+        let groups = self.sorted_groups(&places);
         let mean = |group: &Group| {
             let sum: f64 = group.cells.iter().map(|&cell| self.cells.cells[cell].count * explained(cell)).sum();
             let levels = group.codes.iter().zip(&places);
@@ -152,7 +151,14 @@ impl Anova {
         Ok(groups.iter().map(mean).collect())
     }
 
-    fn known_term(&self, term: &str) -> Result<&TermRow, TukeyError> {
+    /// The cells of each mean, the first factor varying fastest.
+    pub(super) fn sorted_groups(&self, places: &[usize]) -> Vec<Group> {
+        let mut groups = self.cells.groups(places);
+        groups.sort_by(|one, other| one.codes.iter().rev().cmp(other.codes.iter().rev()));
+        groups
+    }
+
+    pub(super) fn known_term(&self, term: &str) -> Result<&TermRow, TukeyError> {
         let known = || self.terms.iter().map(|row| row.label.as_str()).collect::<Vec<&str>>().join(", ");
         self.term(term).ok_or_else(|| TukeyError::UnknownTerm { term: term.to_owned(), known: known() })
     }

@@ -17,6 +17,13 @@ use crate::ranks::Ranks;
 /// Maximum number of runs that are checked for drift and equal variances.
 const MAX_CHECKED: usize = 100_000;
 
+/// Minimum number of runs of a combination that counts for equal variances: of two runs, both are equally far from the
+/// median, and of three one is the median.
+const MIN_SCATTERED: usize = 4;
+
+/// A statistic from which on it is printed with an exponent.
+const LARGE: f64 = 1e5;
+
 /// What a method assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assumption {
@@ -51,14 +58,15 @@ impl fmt::Display for Warning {
             ),
             Assumption::EqualVariances => write!(
                 f,
-                "the runs of some combinations scatter more than those of others (Brown-Forsythe F = {statistic:.3}, p \
-                 = {p:.2e}): compare two samples by Welch's test, more by Welch's tests with Holm's correction"
+                "the runs of some combinations scatter more than those of others (Brown-Forsythe F = {}, p = {p:.2e}): \
+                 compare two samples by Welch's test, more by Welch's tests with Holm's correction",
+                if statistic < LARGE { format!("{statistic:.3}") } else { format!("{statistic:.2e}") }
             ),
             Assumption::NoDrift => write!(
                 f,
                 "the scores drift with the time of the runs (Spearman's correlation = {statistic:.3}, p = {p:.2e}): \
-                 compare within blocks of runs made at the same time (the block as first factor, or pairs), or repeat \
-                 the campaign in random order on a machine at rest"
+                 compare pairs of runs that are made one after the other, as `bellows campaign compare` does, or make \
+                 more blocks on a machine at rest"
             ),
         }
     }
@@ -100,7 +108,8 @@ fn evenly_spaced(rows: usize) -> Vec<usize> {
     (0..count).map(|place| place * rows / count).collect()
 }
 
-/// The scores of each combination of levels, of these rows, which are in rising order, where there are at least two.
+/// The scores of each combination of levels, of these rows, which are in rising order, where there are enough to compare
+/// variances.
 fn by_combination(found: &Anova, scores: &[f64], chosen: &[usize]) -> Vec<Vec<f64>> {
     let mut samples: Vec<Vec<f64>> = Vec::new();
     let combinations: Vec<Option<usize>> = found.combinations().collect();
@@ -111,14 +120,15 @@ fn by_combination(found: &Anova, scores: &[f64], chosen: &[usize]) -> Vec<Vec<f6
         }
         samples[combination].push(score);
     }
-    samples.retain(|sample| sample.len() > 1);
+    samples.retain(|sample| sample.len() >= MIN_SCATTERED);
     samples
 }
 
 /// Whether several samples have the same variance: the analysis of variance of the distances from each sample's median
 /// (Brown and Forsythe, *Journal of the American Statistical Association* 69, 1974), which tolerates skewed values.
 ///
-/// Values that are not finite are left out. `None` if fewer than two samples have values, or if nothing varies.
+/// Values that are not finite are left out. `None` if fewer than two samples have values, or if nothing varies, or if
+/// the distances within each sample differ by no more than rounding: those of samples of two values always are equal.
 pub fn brown_forsythe<S: AsRef<[f64]>>(samples: &[S]) -> Option<TermRow> {
     let (mut distances, mut codes) = (Vec::new(), Vec::new());
     for (code, sample) in (0u32..).zip(samples) {
@@ -130,7 +140,14 @@ pub fn brown_forsythe<S: AsRef<[f64]>>(samples: &[S]) -> Option<TermRow> {
     let levels = (0..samples.len()).map(|sample| sample.to_string()).collect();
     let factors = [Factor::with_levels("sample", levels, codes).ok()?];
     let model = Model::new([vec![0]], 1).ok()?;
-    anova(&distances, &factors, &model).ok()?.terms.pop()
+    let mut found = anova(&distances, &factors, &model).ok()?;
+    let values = samples.iter().flat_map(|sample| sample.as_ref()).filter(|value| value.is_finite());
+    // Distances are as precise as the values that they are differences of.
+    let rounding = 4.0 * f64::EPSILON * values.fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    if found.residual_squares.sqrt() <= rounding * (found.runs as f64).sqrt() {
+        return None;
+    }
+    found.terms.pop()
 }
 
 /// Whether values rise or fall with time.
@@ -216,11 +233,30 @@ mod tests {
         for (assumption, advice) in [
             (Assumption::Normality, "Kruskal-Wallis with Dunn"),
             (Assumption::EqualVariances, "Welch's test"),
-            (Assumption::NoDrift, "within blocks"),
+            (Assumption::NoDrift, "`bellows campaign compare`"),
         ] {
             let text = Warning { assumption, statistic: 0.5, p: 1e-5 }.to_string();
             assert!(text.contains(advice) && text.contains("p = 1.00e-5") && !text.contains("  "), "{text}");
         }
+    }
+
+    #[test]
+    fn the_variances_of_few_runs_are_not_compared() {
+        // Both runs of a combination are equally far from their median but for rounding.
+        let pairs: Vec<Vec<f64>> = (1..9)
+            .map(|pair| vec![14_000.1 * f64::from(pair), 14_000.1 * f64::from(pair) + 0.3 * f64::from(pair)])
+            .collect();
+        assert_eq!(brown_forsythe(&pairs), None);
+        for each in [2, 3] {
+            let scores: Vec<f64> =
+                (0..8 * each).map(|run| f64::from(run / each * 100) + f64::from(run * run % 7)).collect();
+            let factors = [Factor::new("version", (0..8 * each).map(|run| (run / each).to_string()))];
+            let found = anova(&scores, &factors, &Model::parse("version", &factors).unwrap()).unwrap();
+            let rows: Vec<usize> = (0..scores.len()).collect();
+            assert_eq!(by_combination(&found, &scores, &rows), Vec::<Vec<f64>>::new(), "{each} runs of each");
+        }
+        let text = Warning { assumption: Assumption::EqualVariances, statistic: 5e27, p: 1e-9 }.to_string();
+        assert!(text.contains("F = 5.00e27,"), "{text}");
     }
 
     #[test]
